@@ -119,10 +119,19 @@ class SelfJudgement:
             )
         return reasons
 
+    @property
+    def supported(self) -> float | None:
+        """False alarms per task and day that the data support; None where nothing was judged."""
+        rate = rate_supported(len(self.judged.alarms), self.judged.days)
+        return None if rate is None else float(f"{rate:.3g}")
+
+    @property
+    def days_needed(self) -> float:
+        """Healthy task-days that it takes to support the wanted rate."""
+        return float(f"{_rate_bound(0) / self.false_alarms:.3g}")
+
     def figures(self) -> dict[str, Any]:
         """Return it as `detect fit --json` prints it (docs/formats.md, section 6)."""
-        supported = rate_supported(len(self.judged.alarms), self.judged.days)
-        needed = _rate_bound(0) / self.false_alarms
         return {
             "tasks": self.tasks,
             "machines": self.machines,
@@ -135,8 +144,8 @@ class SelfJudgement:
             "blind": round(self.judged.blind, 4),
             "never_useful": list(self.never_useful),
             "false_alarms_wanted": self.false_alarms,
-            "false_alarms_supported": None if supported is None else float(f"{supported:.3g}"),
-            "task_days_needed": float(f"{needed:.3g}"),
+            "false_alarms_supported": self.supported,
+            "task_days_needed": self.days_needed,
             "passed": self.passed,
             "observe_only": bool(self.doubts),
             "doubts": self.doubts,
@@ -149,6 +158,5 @@ def _described(suspect: Suspect) -> Mapping[str, Any]:
         "machine": suspect.machine,
         "metric": suspect.metric,
         "score": round(suspect.score, 3),
-        "why": f"{suspect.machine} came to {suspect.score:.1f} times the threshold of "
-        f"{suspect.metric}, fitted without its job",
+        "why": suspect.why,
     }

@@ -79,6 +79,14 @@ class Suspect:
     score: float
     lasting: bool = False
 
+    @property
+    def why(self) -> str:
+        """Why it was taken for faulty."""
+        return (
+            f"{self.machine} came to {self.score:.1f} times the threshold of {self.metric}, "
+            "fitted without its job"
+        )
+
 
 def sample_windows(series: Floats, length: int, n: int, generator: np.random.Generator) -> Floats:
     """Draw windows without a missing sample, shape (at most n, length, parts).

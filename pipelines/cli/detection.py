@@ -144,12 +144,11 @@ def _fit(args: argparse.Namespace) -> int:
     stored, judgement = fit_detector(args.metrics, settings, incidents)
     save_fitted(stored, args.model)
     names = [model.name for model in stored.detector.metrics]
-    figures = judgement.figures()
     if args.json:
-        print(json.dumps(figures))
+        print(json.dumps(judgement.figures()))
     else:
         say(f"{len(names)} metrics, in order: {', '.join(names)}")
-        for line in fit_words(figures):
+        for line in fit_words(judgement):
             say(line)
         say(f"wrote {args.model}")
     return 0 if judgement.passed else 1

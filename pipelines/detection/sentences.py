@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from forewarn.evaluation.detection.self_judgement import SelfJudgement
 from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.models.detection.detector_file import StoredDetector
@@ -113,48 +114,37 @@ def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
     return replace(stored, detector=replace(detector, metrics=models), facts=facts)
 
 
-def fit_words(judgement: Mapping[str, Any]) -> list[str]:
-    """Say what a detector found out about itself when it was fitted.
-
-    Parameters
-    ----------
-    judgement : mapping
-        As `detect fit --json` prints it.
-    """
+def fit_words(judgement: SelfJudgement) -> list[str]:
+    """Say what a detector found out about itself when it was fitted."""
+    judged = judgement.judged
+    alarmed = "".join(f"; {a.task}: {a.machine} on {a.metric}" for a in judged.alarms)
     lines = [
-        f"fitted to {judgement['tasks']} tasks of {judgement['jobs']} jobs, "
-        f"{judgement['machines']} machines in all"
-    ]
-    for suspect in judgement["left_out"]:
-        lines.append(f"left out as faulty: {suspect['task']}: {suspect['why']}")
-    for name in judgement["never_useful"]:
-        lines.append(f"never useful: {name}: nothing could be said of any machine")
-    lines += [
-        f"left-out jobs: {judgement['alarms']} alarms in {judgement['judged']} tasks taken for "
-        "healthy"
-        + "".join(
-            f"; {suspect['task']}: {suspect['machine']} on {suspect['metric']}"
-            for suspect in judgement["alarmed"]
+        f"fitted to {judgement.tasks} tasks of {judgement.jobs} jobs, "
+        f"{judgement.machines} machines in all",
+        *(f"left out as faulty: {each.task}: {each.why}" for each in judgement.left_out),
+        *(
+            f"never useful: {name}: nothing could be said of any machine"
+            for name in judgement.never_useful
         ),
-        f"blind or not comparable: {100 * judgement['blind']:.1f} % of the machines",
+        f"left-out jobs: {len(judged.alarms)} alarms in {judged.judged} tasks taken for healthy"
+        f"{alarmed}",
+        f"blind or not comparable: {100 * judged.blind:.1f} % of the machines",
         _supported_words(judgement),
     ]
-    if judgement["observe_only"]:
-        lines.append(f"observe only: {'; '.join(judgement['doubts'])}")
+    if judgement.doubts:
+        lines.append(f"observe only: {'; '.join(judgement.doubts)}")
     return lines
 
 
-def _supported_words(judgement: Mapping[str, Any]) -> str:
+def _supported_words(judgement: SelfJudgement) -> str:
     """Say which rate of false alarms the data show, and what is assumed beyond it."""
-    rate, days = judgement["false_alarms_wanted"], judgement["task_days_needed"]
-    if judgement["false_alarms_supported"] is None:
-        seen = "no task could be judged by a detector fitted without its job"
-    else:
+    seen = "no task could be judged by a detector fitted without its job"
+    if judgement.supported is not None:
         seen = (
-            f"{judgement['alarms']} alarms in {24 * judgement['task_days']:.3g} hours: below "
-            f"{judgement['false_alarms_supported']:.3g} per task and day with 95 %"
+            f"{len(judgement.judged.alarms)} alarms in {24 * judgement.judged.days:.3g} hours: "
+            f"below {judgement.supported:.3g} per task and day with 95 %"
         )
     return (
-        f"false alarms: {seen}; {rate:g} takes {days:.3g} healthy task-days; what lies beyond is "
-        "the tail model's assumption"
+        f"false alarms: {seen}; {judgement.false_alarms:g} takes {judgement.days_needed:.3g} "
+        "healthy task-days; what lies beyond is the tail model's assumption"
     )
