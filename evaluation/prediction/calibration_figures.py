@@ -33,15 +33,9 @@ class ProbabilityGroup:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationFigures:
-    """How probabilities compare with what happened.
+    """Groups of like probabilities, the lowest first, and the line of a logistic regression.
 
-    Attributes
-    ----------
-    slope, intercept : float or None
-        Of a logistic regression on the log odds; None where none can be fitted.
-    slope_interval : (float, float) or None
-    bins : sequence of ProbabilityGroup
-        The lowest first.
+    Its slope and intercept, on the log odds, are None where none can be fitted.
     """
 
     slope: float | None = None
@@ -51,7 +45,7 @@ class CalibrationFigures:
 
 
 def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> CalibrationFigures:
-    """Return groups of like probabilities with what became of them, and slope and intercept.
+    """Compare probabilities with what happened.
 
     Parameters
     ----------

@@ -23,22 +23,19 @@ _DAYS_OF_A_MONTH = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What some lists would have brought: alerts, hits, and GPU-hours a month.
-
-    GPU-hours are None without prices, a precision without alerts.
-    """
+    """What some lists bring; GPU-hours, a month's, are None without prices."""
 
     alerts: int
     precision: float | None
     precision_interval: tuple[float, float] | None
     failures_caught: int
-    gpu_hours: float | None
-    gpu_hours_interval: tuple[float, float] | None
+    gpu_hours: float | None = None
+    gpu_hours_interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorthOfLength:
-    """What lists of so many GPUs a day would have brought."""
+    """What lists of so many GPUs a day bring."""
 
     listed_per_day: float
     worth: Worth
@@ -50,21 +47,7 @@ class WorthOfLength:
 
 @dataclass(frozen=True, slots=True)
 class ListWorth:
-    """What lists of each length would have been worth.
-
-    Attributes
-    ----------
-    ranked_by : str
-    costs : dict or None
-        Prices, as JSON holds them.
-    days, failures : int
-    curve : sequence of WorthOfLength
-    chosen : WorthOfLength
-        What production would have listed.
-    empty_days : int
-    ways : mapping of str to Worth
-        Other ways to act.
-    """
+    """What lists of each length, the one that production would choose, and other ways bring."""
 
     ranked_by: str
     costs: dict[str, object] | None
@@ -148,8 +131,6 @@ def _worth(
         precision=hits / n if n else None,
         precision_interval=interval(precision) if n else None,
         failures_caught=int(alerts.caught.sum()),
-        gpu_hours=None,
-        gpu_hours_interval=None,
     )
     if costs is None:
         return figures

@@ -43,13 +43,7 @@ class WindowFigures:
 
 @dataclass(frozen=True, slots=True)
 class PaperFigures:
-    """The figures of one method: means over the test windows, None where there is no value.
-
-    Attributes
-    ----------
-    precision_by_day : sequence of (float or None)
-        Of the first, second, ... day after a retraining.
-    """
+    """The figures of one method: means over the test windows, None where there is no value."""
 
     precision_at_k: float | None = None
     precision_at_k_interval: Interval | None = None
@@ -60,7 +54,7 @@ class PaperFigures:
     flagged: int = 0
     windows_without_flags: int = 0
     precision_variance: float | None = None
-    precision_by_day: Sequence[float | None] = ()
+    precision_by_day: Sequence[float | None] = ()  # of the first, second, ... after a retraining
     windows: Sequence[WindowFigures] = ()
 
 

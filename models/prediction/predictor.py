@@ -39,18 +39,14 @@ class PredictorFacts:
     ----------
     trained_at : str
         ISO 8601: nothing from then on was read.
-    train_length_days, days_of_records : float
-        Training span, and how far the records went back.
     calibrated_on : tuple of str
         Starts of the test windows.
     prevalence : float
         Share of positives among the instances that were known.
-    failures_known : int
     interval, step, horizon : int
         Nanoseconds between two records, between two instances, and after an instance.
     k, share : float
         Of what an ensemble flags, and of the fleet on a daily list.
-    seed : int
     costs : dict or None
         Prices of the site, as JSON holds them.
     """

@@ -18,19 +18,10 @@ __all__ = ["LeftOut", "Report"]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The instances and daily lists that are not judged, since the records end too early.
-
-    Attributes
-    ----------
-    last_record : str
-    since : str or None
-        End of the first of the instances; `from` in the file.
-    instances, positives : int
-    days : sequence of str
-    """
+    """The instances and daily lists that are not judged, since the records end too early."""
 
     last_record: str = ""
-    since: str | None = None
+    since: str | None = None  # end of the first of the instances; `from` in the file
     instances: int = 0
     positives: int = 0
     days: Sequence[str] = ()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.models.prediction.test_predictor import FACTS
 
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
@@ -20,7 +21,7 @@ from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.baselines import RandomModel
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import Committee
-from forewarn.models.prediction.predictor import Predictor, PredictorFacts
+from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.storage.predictor_folder import save_predictor
 
 
@@ -32,21 +33,7 @@ def predictor_of(seed: int) -> Predictor:
     plan = Plan(FeatureKinds(float=("temperature_gpu",)), RecordCount(4), Nanoseconds(HOUR))
     encoder = Encoder(Measures(plan), buckets, Buckets(()), Columns(("temperature_gpu",), ()))
     committee = Committee(("random",), (("random", 0.1),))
-    facts = PredictorFacts(
-        trained_at="2025-01-19T00:00:00Z",
-        train_length_days=9.0,
-        days_of_records=20.0,
-        calibrated_on=(),
-        prevalence=0.01,
-        failures_known=7,
-        interval=HOUR,
-        step=HOUR,
-        horizon=HOUR,
-        k=0.02,
-        share=0.003,
-        seed=0,
-    )
-    return Predictor(encoder, {"random": model}, committee, Calibration(1.0, 0.0), "random", facts)
+    return Predictor(encoder, {"random": model}, committee, Calibration(1.0, 0.0), "random", FACTS)
 
 
 def names_in(folder: Path) -> set[str]:
