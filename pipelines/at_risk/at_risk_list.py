@@ -22,7 +22,7 @@ from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.day import DayRecords
-from forewarn.pipelines.at_risk.list_terms import ListTerms
+from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS, ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
@@ -33,13 +33,15 @@ from forewarn.pipelines.at_risk.unscored_gpus import (
     latest_failures,
     unscored_gpus,
 )
+from forewarn.pipelines.rendering.templates import chance_text
+from forewarn.pipelines.runtime.terminal import plain
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
 from forewarn.pipelines.storage.file_names import arrow_path
 from forewarn.pipelines.storage.leftovers import remove_leftovers
 
-__all__ = ["AtRiskList", "Candidates"]
+__all__ = ["AtRiskList", "Candidates", "list_summary"]
 
 Floats = npt.NDArray[np.float64]
 _MOST_DRAWN = 60  # as many as the page shows
@@ -133,6 +135,27 @@ class AtRiskList:
     def _as_text(self) -> pd.DataFrame:
         moments = {name: _iso_of(self.table[name]) for name in ("window_end", "valid_until")}
         return self.table.assign(**moments)
+
+
+def list_summary(made: AtRiskList, *, most: int = 20) -> str:
+    """Return the first flagged GPUs of a list and how many were left out."""
+    flagged = made.table[made.table["flagged"]]
+    lines = [f"{len(flagged)} of {len(made.table)} GPUs flagged"]
+    for row in flagged.head(most).to_dict("records"):
+        name = row.get("machine_id")
+        machine = f" on {name}" if name and name == name else ""  # NaN: none is known
+        probability = row["probability"]
+        chance = "" if probability != probability else f" {chance_text(probability)}"
+        action = f", worth {ACTION_WORDS[row['action']]}" if row.get("action") else ""
+        reasons = row["reasons"] or "no single reason stands out"
+        lines.append(f"  {row['gpu_serial']}{machine}{chance}{action}: {reasons}")
+    if len(flagged) > most:
+        lines.append(f"  and {len(flagged) - most} more")
+    counts = made.unscored["reason"].value_counts().sort_index()
+    if len(counts):
+        left_out = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+        lines.append(f"not scored: {left_out}")
+    return "\n".join(map(plain, lines))
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,13 +192,13 @@ def add_score(commands: Commands) -> None:
 
 
 def _score(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.at_risk.at_risk_list import list_summary
     from forewarn.pipelines.at_risk.score import (
         BUILTIN_RULES,
         load_predictor,
         score_with,
         score_with_rules,
     )
-    from forewarn.pipelines.at_risk.summary import list_summary
     from forewarn.pipelines.runtime.progress import note
 
     if args.model == BUILTIN_RULES:

@@ -13,9 +13,9 @@ from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
 from forewarn.features.records.table import DAY
+from forewarn.pipelines.at_risk.at_risk_list import list_summary
 from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import load_predictor, score_with
-from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.backtest.run import run_backtest
 from forewarn.pipelines.backtest.summary import backtest_summary, lead_sentences, short_table
 from forewarn.pipelines.config.settings import Settings

@@ -26,7 +26,6 @@ ALLOWED = (
 CODE = f"""
 import sys
 import forewarn.pipelines.at_risk.page, forewarn.pipelines.at_risk.score
-import forewarn.pipelines.at_risk.summary
 loaded = [name for name in sys.modules if name.startswith({FOREIGN!r})]
 print(sorted(set(loaded) - set({ALLOWED!r})))
 """

@@ -10,8 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
-from forewarn.pipelines.at_risk.summary import list_summary
+from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, list_summary
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.detection.sentences import verdict_words
 from forewarn.pipelines.detection.task_result import NotJudged
