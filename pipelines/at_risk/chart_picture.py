@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -44,18 +45,12 @@ def _lines(chart: Chart, figure: Figure) -> Iterator[Line2D]:
     low, high = chart.extent
     levels = BboxTransformFrom(Bbox.from_extents(0.0, low, 1.0, high if high > low else low + 1.0))
     to_figure = levels + BboxTransformTo(Bbox.from_extents(0.0, _BOTTOM, 1.0, _TOP))
-    for line in (*chart.peers, chart.own):
-        looks = ("bad", 1.6, 1.0) if line is chart.own else ("muted", 0.8, 0.55)
-        colour, width, alpha = looks
-        across = np.linspace(0.0, 1.0, len(line))
-        yield Line2D(
-            across,
-            line,
-            color=COLOURS[colour],
-            linewidth=width,
-            alpha=alpha,
-            transform=to_figure + figure.transFigure,
-        )
+    line = partial(Line2D, transform=to_figure + figure.transFigure)
+    for peer in chart.peers:
+        across = np.linspace(0.0, 1.0, len(peer))
+        yield line(across, peer, color=COLOURS["muted"], linewidth=0.8, alpha=0.55)
+    across = np.linspace(0.0, 1.0, len(chart.own))
+    yield line(across, chart.own, color=COLOURS["bad"], linewidth=1.6)
 
 
 def _ends(chart: Chart) -> Iterator[Text]:
