@@ -97,8 +97,8 @@ def test_reasons_name_the_counter_that_rises(folder: Path, fleet: pd.DataFrame) 
     ahead = failed[table["gpu_serial"].iloc[0]] - pd.Timestamp(AT, tz="UTC")
     assert pd.Timedelta(0) < ahead <= pd.Timedelta("24h")
     page = (folder / "at_risk.html").read_text()
-    assert page.count('class="course"') >= 1
-    assert "course-own" in page
+    assert page.count('<svg class="picture"') >= 1
+    assert "stroke: var(--bad, #b3261e)" in page  # its own line
 
 
 @pytest.mark.parametrize("n_slices", [2, 64])

@@ -335,7 +335,7 @@ def test_a_list_has_the_same_bytes_in_any_number_of_slices(
     unscored = pd.read_csv(io.BytesIO(as_a_whole["unscored.csv"]))
     assert "failed" in set(unscored["reason"])
     page = as_a_whole["at_risk.html"].decode()
-    assert page.count('class="course"') >= 2
+    assert page.count('class="picture"') >= 2
 
     monkeypatch.setattr(record_store, "number_of_slices", lambda *_: n_slices)
     assert list_of_rules(folders[form], tmp_path / "sliced") == as_a_whole
