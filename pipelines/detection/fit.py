@@ -32,8 +32,6 @@ from forewarn.models.detection.training import (
     train,
 )
 from forewarn.pipelines.config.settings import DetectionTable
-from forewarn.pipelines.detection.counters import with_counters
-from forewarn.pipelines.detection.metric_cadence import frequent_metrics
 from forewarn.pipelines.detection.task_metrics import (
     FilePull,
     PullError,
@@ -41,6 +39,7 @@ from forewarn.pipelines.detection.task_metrics import (
     sound_pulls,
     task_name,
 )
+from forewarn.pipelines.detection.usable_metrics import frequent_metrics, with_counters
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.regular_files import refuse_irregular

@@ -9,9 +9,9 @@ from forewarn.features.diagnosis.exit_table import Exit, parse_exits
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.crash import first_cause
 from forewarn.models.diagnosis.crash.rank_end import RankEnd
+from forewarn.pipelines.diagnosis.parts.hardware import event_signs
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder, read_text
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
-from forewarn.pipelines.diagnosis.parts.machine_events import event_signs
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
 

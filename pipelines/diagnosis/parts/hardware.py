@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.crash.crash_machines import MachineSign
+from forewarn.models.diagnosis.crash.rank_end import sign_of_line
 from forewarn.models.diagnosis.verdict.hardware import HostEvent, hardware_finding, list_finding
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.at_risk_prior import Prior
 from forewarn.pipelines.storage.host_events import HostEvents
 
-__all__ = ["AtRiskPart", "EventsPart"]
+__all__ = ["AtRiskPart", "EventsPart", "event_signs"]
 
 _EARLIER = 60 * 60 * 1_000_000_000  # before the verdict: it covers a time-out of 30 minutes
 
@@ -58,3 +62,36 @@ class AtRiskPart:
         names = [machine for machine, is_listed in zip(machines, listed, strict=True) if is_listed]
         finding = list_finding(names)
         return Judged(findings=() if finding is None else (finding,))
+
+
+def event_signs(case: Case, matcher: LogMatcher) -> list[MachineSign]:
+    """Return what hosts said in the hour up to a case's moment; nothing where that is not known.
+
+    Parameters
+    ----------
+    case : Case
+    matcher : LogMatcher
+        Says what an Xid means.
+    """
+    part = case.parts.get("events")
+    if not isinstance(part, EventsPart):
+        return []
+    signs = (_sign(row, case.ranks, matcher) for row in part.rows(case))
+    return [sign for sign in signs if sign is not None]
+
+
+def _sign(row: Mapping[str, Any], ranks: Ranks, matcher: LogMatcher) -> MachineSign | None:
+    """Return an event as the kernel log would have said it."""
+    line = f"NVRM: Xid (PCI:?): {row['xid']}"
+    if row["kind"] == "lost":
+        line = "NVRM: GPU has fallen off the bus"
+    if (row["raw"] or "").startswith("NVRM:"):  # it may say how grave it is
+        line = row["raw"]
+    pattern = matcher.first(line.encode())
+    if pattern is None:
+        return None
+    text = row["raw"] or line.removeprefix("NVRM: ")
+    sign = replace(sign_of_line(pattern, text[:500], parse_moment(row["time"])), source="events")
+    serial = row["gpu_serial"]
+    rank = next((n for n, r in ranks.table.items() if serial and r.gpu_serial == serial), None)
+    return MachineSign(row["machine_id"], sign, rank)

@@ -22,12 +22,12 @@ from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.verdict.probe import Probe
 from forewarn.models.diagnosis.verdict.verdict import Evidence, Finding
 from forewarn.pipelines.diagnosis.parts.exits import ExitsPart
+from forewarn.pipelines.diagnosis.parts.hardware import event_signs
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
 from forewarn.pipelines.diagnosis.parts.log_attempt import Attempt, attempt_at
 from forewarn.pipelines.diagnosis.parts.log_reading import ReadLog, last_dated, read_log
 from forewarn.pipelines.diagnosis.parts.log_tree import log_files
-from forewarn.pipelines.diagnosis.parts.machine_events import event_signs
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.progress import progress_bar
 
