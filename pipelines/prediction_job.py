@@ -14,7 +14,7 @@ from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.training_set import Recipe
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["Job", "open_job", "open_store"]

@@ -209,7 +209,7 @@ def train_length(config: str, at: str, length: int) -> str:
         Nanoseconds.
     """
     from forewarn.pipelines.prediction_job import open_job
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.training_cache import train_recipe
 
     site = Site.of(config)
@@ -223,7 +223,7 @@ def train_length(config: str, at: str, length: int) -> str:
 def retrain_site(config: str, at: str) -> dict[str, Any]:
     """Retrain as `forewarn retrain` does and return what came of it."""
     from forewarn.pipelines.prediction_job import open_job
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
 
     site = Site.of(config)
@@ -272,7 +272,7 @@ def score_site(config: str, day: str) -> str:
 def _list_as_of(site: Site, at: int) -> AtRiskList:
     from forewarn.pipelines.at_risk.score import score_with, score_with_rules
     from forewarn.pipelines.runtime.alerts import alert
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
 
     registry = Registry(site.settings.registry, create=True)
     with registry.in_one_line():
@@ -310,7 +310,7 @@ def review_site(config: str, day: str) -> dict[str, Any] | None:
 
 def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
     """Keep in MLflow what the lists came to, now that their labels are known."""
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
 
     registry = Registry(site.settings.registry, create=True)
     tags = {"forewarn.kind": "review", "forewarn.day": day}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["FOLDERS", "Spool", "SpoolError"]
 

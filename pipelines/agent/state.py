@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forewarn.features.telemetry.parsers.reading import GpuReading
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["AgentState", "GpuFile", "LogFile", "ScheduleFile", "StoredGpu", "set_bad_aside"]
 

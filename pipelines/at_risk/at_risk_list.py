@@ -36,10 +36,10 @@ from forewarn.pipelines.at_risk.unscored_gpus import (
 from forewarn.pipelines.rendering.templates import chance_text
 from forewarn.pipelines.runtime.terminal import plain
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.file_names import arrow_path
-from forewarn.pipelines.storage.leftovers import remove_leftovers
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.csv_table import write_csv
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.files.leftovers import remove_leftovers
 
 __all__ = ["AtRiskList", "Candidates", "list_summary"]
 

@@ -29,9 +29,9 @@ from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.files.regular_files import refuse_irregular
 from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.regular_files import refuse_irregular
 
 if TYPE_CHECKING:
     from forewarn.models.prediction.linear import LinearModel
@@ -55,7 +55,7 @@ def load_predictor(
     """
     if ":/" in model:
         # Imported here: MLflow takes a second, and a folder needs none of it.
-        from forewarn.pipelines.storage.model_registry import Registry
+        from forewarn.pipelines.storage.registry.model_registry import Registry
 
         return Registry(registry or RegistryTable()).load(model)
     refuse_irregular(Path(model))

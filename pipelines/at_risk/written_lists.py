@@ -13,8 +13,8 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.files.regular_files import paths_like
 from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.regular_files import paths_like
 
 __all__ = ["FlaggedMachines", "newest_flagged", "read_lists"]
 

@@ -22,8 +22,8 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.file_names import arrow_path
-from forewarn.pipelines.storage.recipe_folder import load_recipe, save_recipe
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_recipe
 
 __all__ = ["FinishedRetrainings", "KeptRecipes"]
 

@@ -21,7 +21,7 @@ from forewarn.evaluation.prediction.window_averages import WindowAverages, windo
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.reliability import JudgedRows
 from forewarn.pipelines.runtime.executor import SliceMap
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["JudgedScores", "judge_window"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from forewarn.models.finite_json import finite_json
 from forewarn.models.prediction.predictor_files import digest_of, digests_in
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["PROGRESS", "ProgressFolder"]
 

@@ -43,8 +43,8 @@ from forewarn.pipelines.runtime.executor import SliceMap
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["run_backtest"]
 

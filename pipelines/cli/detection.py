@@ -22,7 +22,7 @@ from forewarn.pipelines.runtime.terminal import complain, plain, say
 if TYPE_CHECKING:
     from forewarn.models.detection.detector_file import StoredDetector
     from forewarn.pipelines.detection.task_result import Detected, NotJudged
-    from forewarn.pipelines.storage.host_events import HostEvents
+    from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
 __all__ = ["add_detect"]
 
@@ -204,7 +204,7 @@ def _print_call(lines: Iterable[dict[str, Any]], as_json: bool) -> None:
 
 
 def _events(args: argparse.Namespace) -> HostEvents | None:
-    from forewarn.pipelines.storage.host_events import HostEvents
+    from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
     return None if args.events is None else HostEvents.open(args.events)
 

@@ -20,8 +20,8 @@ from forewarn.pipelines.cli.options import (
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.storage.model_registry import Registry
-    from forewarn.pipelines.storage.registered_version import Version
+    from forewarn.pipelines.storage.registry.model_registry import Registry
+    from forewarn.pipelines.storage.registry.registered_version import Version
 
 __all__ = ["add_models", "add_retrain"]
 
@@ -45,7 +45,7 @@ def add_retrain(commands: Commands) -> None:
 def _retrain(args: argparse.Namespace) -> int:
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
 
     settings = settings_of(args)
@@ -98,7 +98,7 @@ def add_models(commands: Commands) -> None:
 
 
 def _registry(args: argparse.Namespace) -> Registry:
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
 
     return Registry(settings_of(args).registry)
 

@@ -13,7 +13,7 @@ from forewarn.pipelines.runtime.terminal import plain
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
-    from forewarn.pipelines.storage.location import Location
+    from forewarn.pipelines.storage.files.location import Location
 
 __all__ = [
     "Commands",
@@ -198,7 +198,7 @@ def add_fitted(command: Parser, text: str) -> None:
 
 def records_location(text: str) -> Location:
     """Read the path or the URI of records."""
-    from forewarn.pipelines.storage.location import LocationError, parse_location
+    from forewarn.pipelines.storage.files.location import LocationError, parse_location
 
     try:
         return parse_location(text)
@@ -208,7 +208,7 @@ def records_location(text: str) -> Location:
 
 def _local_folder(text: str) -> Path:
     """Read the path of a folder that has to be on this machine."""
-    from forewarn.pipelines.storage.location import is_uri
+    from forewarn.pipelines.storage.files.location import is_uri
 
     if is_uri(text):
         raise argparse.ArgumentTypeError("found a URI, expected a folder on this machine")

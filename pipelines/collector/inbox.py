@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table
 from forewarn.pipelines.ingest.quarantine import is_broken
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["Inbox", "Taken"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from forewarn.models.detection.adaptation import Adaptation
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["load_adaptation", "save_adaptation"]
 

@@ -20,8 +20,8 @@ from forewarn.pipelines.detection.task_metrics import Pull
 from forewarn.pipelines.detection.task_result import Detected
 from forewarn.pipelines.rendering.drawing import COLOURS, own_style
 from forewarn.pipelines.runtime.timestamps import to_timestamps
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.file_names import file_name
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import file_name
 
 __all__ = ["plot_verdict", "title_of"]
 

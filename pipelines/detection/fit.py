@@ -41,8 +41,8 @@ from forewarn.pipelines.detection.task_metrics import (
 )
 from forewarn.pipelines.detection.usable_metrics import frequent_metrics, with_counters
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.regular_files import refuse_irregular
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.regular_files import refuse_irregular
 
 __all__ = ["Incident", "fit_detector", "read_incidents", "save_fitted"]
 

@@ -29,8 +29,8 @@ from forewarn.pipelines.detection.task_metrics import (
 )
 from forewarn.pipelines.detection.task_result import Detected, NotJudged
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.at_risk_prior import Prior
-from forewarn.pipelines.storage.host_events import HostEvents, HostEventsError
+from forewarn.pipelines.storage.evidence.at_risk_prior import Prior
+from forewarn.pipelines.storage.evidence.host_events import HostEvents, HostEventsError
 
 __all__ = ["detect", "detect_pulls", "none_judged", "opened", "warm_up"]
 

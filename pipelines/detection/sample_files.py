@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from forewarn.features.errors import InputError
 from forewarn.features.records.text_columns import is_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["GROUP", "MACHINE", "TIME", "PullError", "keys_of", "numbers_of", "opened_file"]
 

@@ -14,8 +14,8 @@ import numpy as np
 from forewarn.features.errors import InputError
 from forewarn.models.detection.own_past import Past
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.file_names import file_name
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import file_name
 
 __all__ = ["StateError", "known_pasts", "load_state", "save_state", "set_aside"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forewarn.models.detection.detector_file import DetectorFileError, StoredDetector, load_detector
-from forewarn.pipelines.storage.regular_files import refuse_irregular
+from forewarn.pipelines.storage.files.regular_files import refuse_irregular
 
 __all__ = ["open_detector"]
 

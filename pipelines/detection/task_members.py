@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.storage.regular_files import refuse_irregular
+from forewarn.pipelines.storage.files.regular_files import refuse_irregular
 
 __all__ = ["Membership", "MembershipError"]
 

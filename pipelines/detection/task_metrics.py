@@ -28,7 +28,7 @@ from forewarn.pipelines.detection.sample_files import (
     opened_file,
 )
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.regular_files import paths_like
+from forewarn.pipelines.storage.files.regular_files import paths_like
 
 __all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull", "sound_pulls", "task_name"]
 

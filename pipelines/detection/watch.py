@@ -26,9 +26,9 @@ from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pull
 from forewarn.pipelines.detection.task_result import Detected, NotJudged
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.at_risk_prior import Prior
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.host_events import HostEvents
+from forewarn.pipelines.storage.evidence.at_risk_prior import Prior
+from forewarn.pipelines.storage.evidence.host_events import HostEvents
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["Watch"]
 

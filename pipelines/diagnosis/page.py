@@ -10,7 +10,7 @@ import pandas as pd
 
 from forewarn.pipelines.diagnosis.sentences import named
 from forewarn.pipelines.rendering.templates import render_page
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 if TYPE_CHECKING:
     from forewarn.pipelines.diagnosis.wait_picture import WaitPicture

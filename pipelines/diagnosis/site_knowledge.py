@@ -8,8 +8,8 @@ from pathlib import Path
 
 from forewarn.pipelines.diagnosis.parts.hardware import AtRiskPart, EventsPart
 from forewarn.pipelines.diagnosis.parts.part import Part
-from forewarn.pipelines.storage.at_risk_prior import Prior
-from forewarn.pipelines.storage.host_events import HostEvents
+from forewarn.pipelines.storage.evidence.at_risk_prior import Prior
+from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
 __all__ = ["SiteKnowledge"]
 

@@ -15,7 +15,7 @@ from forewarn.pipelines.diagnosis.run import diagnose
 from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["JobWatch"]
 

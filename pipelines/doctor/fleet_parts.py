@@ -24,7 +24,7 @@ from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows, read_ru
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
 from forewarn.pipelines.doctor.keys_by_part import KeyRows, KeysByPart, RunSteps
 from forewarn.pipelines.storage.compacted_form import is_compacted_name
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
 from forewarn.pipelines.storage.spill_space import SpillSpace

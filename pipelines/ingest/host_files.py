@@ -26,7 +26,7 @@ from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.storage.regular_files import files_below
+from forewarn.pipelines.storage.files.regular_files import files_below
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.file_names import arrow_path
-from forewarn.pipelines.storage.lock import landing_locked
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.files.lock import landing_locked
 
 __all__ = ["LandingFolder"]
 

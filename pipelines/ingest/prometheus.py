@@ -23,7 +23,7 @@ from forewarn.pipelines.ingest.prometheus_server import (
     without_user,
 )
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["Pulled", "pull"]
 

@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["Quarantine", "is_broken"]
 

@@ -22,7 +22,7 @@ import pandas as pd
 from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["UpError", "run_up"]
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.csv_table import write_csv
+from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["simulate_fleet_to"]
 

@@ -28,8 +28,8 @@ from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolderError
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.file_names import arrow_path
-from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.files.leftovers import remove_leftovers, temporary_beside
 
 __all__ = ["JOB_BEGIN", "simulate_job_to", "write_job", "write_life"]
 

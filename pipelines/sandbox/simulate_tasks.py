@@ -23,9 +23,9 @@ from forewarn.evaluation.simulation.tasks.varied import varied_size, varied_task
 from forewarn.models.detection.task import Task
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.csv_table import write_csv
+from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
 

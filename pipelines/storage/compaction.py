@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.pipelines.storage.atomic_files import flush
 from forewarn.pipelines.storage.compacted_form import (
     COMPACTED,
     CompactedForm,
@@ -22,13 +21,14 @@ from forewarn.pipelines.storage.compacted_form import (
     is_compacted_name,
 )
 from forewarn.pipelines.storage.date_merge import MergeCounts, merge_date, stamp_of_source
-from forewarn.pipelines.storage.leftovers import (
+from forewarn.pipelines.storage.files.atomic_files import flush
+from forewarn.pipelines.storage.files.leftovers import (
     remove_leftovers,
     scratch_folder,
     temporary_beside,
 )
-from forewarn.pipelines.storage.location import Location, RemotePath
-from forewarn.pipelines.storage.lock import has_landed, landing_locked
+from forewarn.pipelines.storage.files.location import Location, RemotePath
+from forewarn.pipelines.storage.files.lock import has_landed, landing_locked
 from forewarn.pipelines.storage.merged_schema import UnlikeFilesError
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_listing import files_of_date

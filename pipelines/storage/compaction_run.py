@@ -14,8 +14,8 @@ from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
 from forewarn.pipelines.storage.date_merge import MergeCounts
-from forewarn.pipelines.storage.location import Location, RemotePath
-from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.files.location import Location, RemotePath
+from forewarn.pipelines.storage.files.lock import locked
 from forewarn.pipelines.storage.record_listing import list_records
 
 __all__ = ["DateSpan", "compact_plainly", "compact_records", "outcome_json", "outcome_text"]

@@ -24,8 +24,8 @@ from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads, prefetched
 from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
 from forewarn.pipelines.storage.divided_rows import DividedRows
-from forewarn.pipelines.storage.file_names import arrow_path
 from forewarn.pipelines.storage.file_slice import FileSlice
+from forewarn.pipelines.storage.files.file_names import arrow_path
 from forewarn.pipelines.storage.merged_schema import MergedSchema
 from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
 from forewarn.pipelines.storage.parquet_files import ParquetSource

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.features.telemetry.failure_evidence import PRESUMED, PRESUMED_AFTER
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
 

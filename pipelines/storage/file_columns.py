@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
 
 __all__ = ["BROKEN", "FileColumns", "no_parquet", "rows_of_each_group"]
 

@@ -11,7 +11,7 @@ from forewarn.features.records.failures import NEVER
 from forewarn.features.records.out_of_service import Absence, OutOfService
 from forewarn.features.records.table import MACHINE, SERIAL, Records, RecordsError
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, names_of
 

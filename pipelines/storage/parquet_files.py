@@ -29,9 +29,9 @@ from forewarn.pipelines.storage.file_columns import (
     no_parquet,
     rows_of_each_group,
 )
-from forewarn.pipelines.storage.file_names import arrow_path
-from forewarn.pipelines.storage.location import Location
-from forewarn.pipelines.storage.regular_files import require_regular
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.files.regular_files import require_regular
 from forewarn.pipelines.storage.replaced_files import (
     FileStamp,
     ReplacedFileError,

@@ -6,8 +6,8 @@ import datetime as dt
 
 from forewarn.features.records.table import RecordsError
 from forewarn.features.threads import in_threads
-from forewarn.pipelines.storage.location import Location, RemotePath
-from forewarn.pipelines.storage.regular_files import paths_like
+from forewarn.pipelines.storage.files.location import Location, RemotePath
+from forewarn.pipelines.storage.files.regular_files import paths_like
 
 __all__ = ["files_of_date", "list_records"]
 

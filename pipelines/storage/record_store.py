@@ -31,8 +31,8 @@ from forewarn.pipelines.storage.failures_table import (
     read_failures_table,
 )
 from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
+from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.labelled_files import check_labels
-from forewarn.pipelines.storage.location import Location
 from forewarn.pipelines.storage.out_of_service_table import (
     OUT_OF_SERVICE,
     of_records,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage.location import Location, RemotePath
+from forewarn.pipelines.storage.files.location import Location, RemotePath
 
 __all__ = ["FileStamp", "ReplacedFileError", "read_until_still"]
 

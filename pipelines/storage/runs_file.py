@@ -23,13 +23,13 @@ from forewarn.features.records.table import (
 )
 from forewarn.features.records.text_columns import is_text
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.atomic_files import flush, replacing
 from forewarn.pipelines.storage.compacted_form import is_runs_name
-from forewarn.pipelines.storage.file_names import arrow_path
-from forewarn.pipelines.storage.leftovers import scratch_folder
-from forewarn.pipelines.storage.location import Location, RemotePath
+from forewarn.pipelines.storage.files.atomic_files import flush, replacing
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.files.leftovers import scratch_folder
+from forewarn.pipelines.storage.files.location import Location, RemotePath
+from forewarn.pipelines.storage.files.regular_files import paths_like
 from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError
 from forewarn.pipelines.storage.runs_table import ROWS, STEP, runs_table
 

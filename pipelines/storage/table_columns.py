@@ -7,7 +7,7 @@ import pyarrow as pa
 from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
-from forewarn.pipelines.storage.location import Location
+from forewarn.pipelines.storage.files.location import Location
 
 __all__ = ["moments_of", "names_of", "serials_of"]
 

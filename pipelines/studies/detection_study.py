@@ -24,9 +24,9 @@ from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, open_pull
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.regular_files import refuse_irregular
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.csv_table import write_csv
+from forewarn.pipelines.storage.files.regular_files import refuse_irregular
 from forewarn.pipelines.studies.variants import Variants
 
 __all__ = ["StudySet", "run_study", "study_text"]

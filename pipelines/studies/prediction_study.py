@@ -16,8 +16,8 @@ from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.progress import TimeLeft, progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.csv_table import write_csv
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.csv_table import write_csv
 from forewarn.pipelines.studies.prediction_walks import (
     OLDEST,
     FleetScores,

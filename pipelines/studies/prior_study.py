@@ -14,7 +14,7 @@ from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.own_past import Past
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.sandbox.simulate_tasks import as_task
-from forewarn.pipelines.storage.at_risk_prior import list_weights
+from forewarn.pipelines.storage.evidence.at_risk_prior import list_weights
 from forewarn.pipelines.studies.detection_study import StudySet
 
 __all__ = ["alarm_figures", "alarm_text", "prior_figures", "prior_text"]

@@ -22,7 +22,7 @@ from forewarn.pipelines.incidents.loop.response_score import costs_of, score_of,
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.file_names import arrow_path
 from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, machine_name
 
 __all__ = ["STRATEGIES", "Outcome", "report_lines", "run_strategy", "true_precision"]

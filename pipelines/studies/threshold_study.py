@@ -17,7 +17,7 @@ from forewarn.models.detection.threshold import LEAST
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull
 from forewarn.pipelines.rendering.drawing import COLOURS, own_style
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["threshold_figures", "threshold_picture", "threshold_text"]
 

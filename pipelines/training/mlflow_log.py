@@ -44,8 +44,8 @@ from forewarn.pipelines.backtest.score_frames import scores_frame, strategy_fram
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.leftovers import scratch_folder
-from forewarn.pipelines.storage.model_registry import Registry
+from forewarn.pipelines.storage.files.leftovers import scratch_folder
+from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.training.drift_check import ScoringDay
 
 __all__ = ["log_drift", "log_reasons", "log_retraining", "log_windows"]

@@ -17,11 +17,11 @@ from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.experiment import digest_of
-from forewarn.pipelines.storage.leftovers import scratch_folder, sweep_scratch
-from forewarn.pipelines.storage.model_registry import Registry
-from forewarn.pipelines.storage.recipe_folder import load_recipe, save_recipe
+from forewarn.pipelines.storage.files.leftovers import scratch_folder, sweep_scratch
 from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.registry.experiment import digest_of
+from forewarn.pipelines.storage.registry.model_registry import Registry
+from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_recipe
 
 __all__ = ["RecipeCache", "train_recipe"]
 

@@ -88,7 +88,7 @@ def backtest(records: Path, config: Path, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the database of a registry that holds nothing: making its tables takes seconds."""
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
 
     folder = tmp_path_factory.mktemp("empty")
     with warnings.catch_warnings():

@@ -23,7 +23,7 @@ from forewarn.pipelines.agent.jobs.tables import write_exits, write_ranks
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.runtime.clock import Clock
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["JobCollector"]
 

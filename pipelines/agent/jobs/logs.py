@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forewarn.pipelines.agent.jobs.processes import JobProcess
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["LogCopies"]
 

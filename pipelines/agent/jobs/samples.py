@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.pipelines.agent.jobs.processes import JobProcess, stat_fields
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["KernelSamples"]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from forewarn.pipelines.agent.jobs.processes import JobProcess
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["write_exits", "write_ranks"]
 

@@ -25,7 +25,7 @@ from forewarn.pipelines.diagnosis.parts.dump_reading import FlightError, read_du
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.logs import LogsPart
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged
-from forewarn.pipelines.storage.regular_files import require_regular
+from forewarn.pipelines.storage.files.regular_files import require_regular
 
 __all__ = ["FlightPart", "read_flight"]
 

@@ -13,8 +13,8 @@ from forewarn.models.diagnosis.crash.rank_end import sign_of_line
 from forewarn.models.diagnosis.verdict.hardware import HostEvent, hardware_finding, list_finding
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.at_risk_prior import Prior
-from forewarn.pipelines.storage.host_events import HostEvents
+from forewarn.pipelines.storage.evidence.at_risk_prior import Prior
+from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
 __all__ = ["AtRiskPart", "EventsPart", "event_signs"]
 

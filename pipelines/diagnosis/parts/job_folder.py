@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import Ranks, parse_ranks
 from forewarn.features.errors import InputError
-from forewarn.pipelines.storage.regular_files import require_regular
+from forewarn.pipelines.storage.files.regular_files import require_regular
 
 __all__ = ["PARTS", "JobFolder", "JobFolderError", "read_text"]
 

@@ -16,7 +16,7 @@ from forewarn.models.diagnosis.probes.stack_probe import StackRound, odd_in_roun
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.regular_files import require_regular
+from forewarn.pipelines.storage.files.regular_files import require_regular
 
 __all__ = ["StacksPart", "read_stacks"]
 

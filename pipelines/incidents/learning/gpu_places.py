@@ -16,8 +16,8 @@ from forewarn.features.records.table import MACHINE, SERIAL, SLOT, TIMESTAMP
 from forewarn.features.telemetry.gpu_identity import sitting_gpu
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.files.regular_files import UnreadableFolderError, paths_like
 from forewarn.pipelines.storage.parquet_files import open_parquet
-from forewarn.pipelines.storage.regular_files import UnreadableFolderError, paths_like
 from forewarn.pipelines.storage.table_columns import moments_of, names_of
 
 __all__ = ["GpuPlaces"]

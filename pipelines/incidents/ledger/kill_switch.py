@@ -12,7 +12,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.incidents.ledger.entries import Switch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.storage.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_whole
 
 __all__ = ["KillSwitch", "KillSwitchError"]
 

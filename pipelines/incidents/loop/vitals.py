@@ -9,7 +9,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.sources.gathering import Gathered
-from forewarn.pipelines.storage.drift_report import read_drift
+from forewarn.pipelines.storage.registry.drift_report import read_drift
 from forewarn.response.decision.brakes import Freeze, Stop, Vitals
 from forewarn.response.decision.override import Override
 from forewarn.response.policy.policy import Policy

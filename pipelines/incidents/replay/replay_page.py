@@ -12,7 +12,7 @@ from forewarn.pipelines.incidents.replay.replay_report import Drain, ReplayRepor
 from forewarn.pipelines.rendering.drawing import inline_svg
 from forewarn.pipelines.rendering.templates import amount, count, moment, plural, render_page
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.response.replay.judgement import Judged
 from forewarn.response.replay.replay_figures import Figures, Waiting
 from forewarn.response.state.incident import Outcome

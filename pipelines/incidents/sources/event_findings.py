@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from forewarn.features.records.table import RecordsError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.files.regular_files import paths_like
 from forewarn.pipelines.storage.parquet_files import read_columns
-from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.past import PastFinding
 from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher

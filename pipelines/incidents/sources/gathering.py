@@ -18,7 +18,7 @@ from forewarn.pipelines.incidents.sources.verdict_findings import verdict_findin
 from forewarn.pipelines.runtime.clock import MOST_AHEAD
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.regular_files import paths_like
+from forewarn.pipelines.storage.files.regular_files import paths_like
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.past import PastFinding
 from forewarn.response.state.finding import Finding

@@ -183,7 +183,7 @@ def test_a_list_agrees_with_the_backtest_to_the_last_digit(
 
 @pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path: Path) -> None:
-    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.training_cache import RecipeCache
 
     config = tmp_path / "config.toml"

@@ -27,7 +27,7 @@ from forewarn.pipelines.storage import date_merge
 from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm, is_runs_name
 from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
 from forewarn.pipelines.storage.divided_rows import DividedRows
-from forewarn.pipelines.storage.lock import landing_locked
+from forewarn.pipelines.storage.files.lock import landing_locked
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_store import RecordStore
 

@@ -15,7 +15,7 @@ from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.parquet_files import open_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.table_columns import moments_of

@@ -25,7 +25,7 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage import record_listing
 from forewarn.pipelines.storage.compacted_form import is_compacted_name, is_runs_name
 from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.location import LocationError, RemotePath, parse_location
+from forewarn.pipelines.storage.files.location import LocationError, RemotePath, parse_location
 from forewarn.pipelines.storage.record_store import RecordStore
 
 DAY = dt.date(2025, 1, 1)

@@ -22,7 +22,7 @@ from forewarn.models.detection.verdict import Finding, Verdict
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.sandbox import simulate_tasks
-from forewarn.pipelines.storage.at_risk_prior import list_weights
+from forewarn.pipelines.storage.evidence.at_risk_prior import list_weights
 from forewarn.pipelines.studies import multiple_faults as study_several
 from forewarn.pipelines.studies import variants
 

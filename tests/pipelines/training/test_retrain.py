@@ -20,8 +20,8 @@ from forewarn.models.prediction.trees import base as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.drift_report import read_drift
-from forewarn.pipelines.storage.model_registry import Registry
+from forewarn.pipelines.storage.registry.drift_report import read_drift
+from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.training.training_cache import RecipeCache
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")

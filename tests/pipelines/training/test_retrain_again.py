@@ -26,10 +26,10 @@ from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.scheduled_tasks import score_site
-from forewarn.pipelines.storage import lock as lock_module
-from forewarn.pipelines.storage.leftovers import temporary_beside
-from forewarn.pipelines.storage.lock import locked
-from forewarn.pipelines.storage.model_registry import Registry
+from forewarn.pipelines.storage.files import lock as lock_module
+from forewarn.pipelines.storage.files.leftovers import temporary_beside
+from forewarn.pipelines.storage.files.lock import locked
+from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.training import retrain as retrain_module
 from forewarn.pipelines.training import training_cache as recipes_module
 from forewarn.pipelines.training.retrain import retrain
@@ -344,7 +344,7 @@ def test_the_lock_of_a_killed_process_holds_nobody(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from forewarn.pipelines.storage.lock import locked\n"
+        "from forewarn.pipelines.storage.files.lock import locked\n"
         "with locked(Path(sys.argv[1]), 'another'):\n print('held', flush=True); time.sleep(600)"
     )
     call = [sys.executable, "-c", code, str(path)]

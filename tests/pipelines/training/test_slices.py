@@ -22,7 +22,7 @@ from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.predictor_folder import save_predictor
+from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
 from forewarn.pipelines.storage.stored_fleet import StoredFleet
 from forewarn.pipelines.training.train import TrainedWalk, trained_walk
 

@@ -13,7 +13,7 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.responder import Decided, Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.scheduled_tasks import respond_site
-from forewarn.pipelines.storage.drift_report import read_drift, write_drift
+from forewarn.pipelines.storage.registry.drift_report import read_drift, write_drift
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKind

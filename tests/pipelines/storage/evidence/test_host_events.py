@@ -10,7 +10,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.records.table import HOUR
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.storage.host_events import HostEvents
+from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["DriftReport", "read_drift", "write_drift"]
 

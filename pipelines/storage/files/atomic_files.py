@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
+from forewarn.pipelines.storage.files.leftovers import remove_leftovers, temporary_beside
 
 __all__ = ["flush", "replacing", "write_whole"]
 

@@ -4,13 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.files.lock import locked
 
 # Adds to a number in a file, which goes wrong where two processes do it at once.
 COUNTER = """
 import sys
 from pathlib import Path
-from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.files.lock import locked
 folder = Path(sys.argv[1])
 for _ in range(200):
     with locked(folder / ".lock", "another counter"):

@@ -12,13 +12,17 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
-from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.leftovers import scratch_folder, sweep_scratch, temporary_beside
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.leftovers import (
+    scratch_folder,
+    sweep_scratch,
+    temporary_beside,
+)
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.files.atomic_files import replacing
 with replacing(Path(sys.argv[1])) as path:
     path.write_text("half")
     os.kill(os.getpid(), 9)

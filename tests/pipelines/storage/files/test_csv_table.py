@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
-from forewarn.pipelines.storage.csv_table import write_csv
+from forewarn.pipelines.storage.files.csv_table import write_csv
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1+cmd|x", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "+"]
 HARMLESS = ["-3.5", "+7", "-1e-3", "-.5", "node-1", "a=b", "", "'x", "3-4", " =1", "a\r=1"]

@@ -22,7 +22,7 @@ from forewarn.models.prediction.baselines import RandomModel
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.storage.predictor_folder import save_predictor
+from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
 
 
 def predictor_of(seed: int) -> Predictor:

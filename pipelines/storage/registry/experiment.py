@@ -16,8 +16,8 @@ from pathlib import Path
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.config.site_tables import RegistryTable
-from forewarn.pipelines.storage.leftovers import scratch_folder
-from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.files.leftovers import scratch_folder
+from forewarn.pipelines.storage.files.lock import locked
 
 # Read by MLflow when it is first imported: nothing is sent anywhere, no progress bars in logs.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.files.regular_files import paths_like
 from forewarn.pipelines.storage.parquet_files import open_parquet
-from forewarn.pipelines.storage.regular_files import paths_like
 
 __all__ = ["Prior", "PriorError", "list_weights"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.storage.regular_files import (
+from forewarn.pipelines.storage.files.regular_files import (
     UnreadableFolderError,
     files_below,
     paths_like,

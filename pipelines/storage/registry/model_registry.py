@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.storage.experiment import Experiment, RegistryError
-from forewarn.pipelines.storage.leftovers import scratch_folder
-from forewarn.pipelines.storage.registered_version import ROLLED_BACK, Version, version_of
+from forewarn.pipelines.storage.files.leftovers import scratch_folder
+from forewarn.pipelines.storage.registry.experiment import Experiment, RegistryError
+from forewarn.pipelines.storage.registry.registered_version import ROLLED_BACK, Version, version_of
 
 if TYPE_CHECKING:
     import pandas as pd

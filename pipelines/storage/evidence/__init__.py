@@ -1,0 +1,1 @@
+"""What is known of machines from elsewhere: daily lists, and what kernels reported."""
