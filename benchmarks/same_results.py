@@ -12,7 +12,8 @@ Not compared are
 
 - texts: strings of three or more words (but those of the keys in `_NAMES`), what is printed without
   `--json`, and pages. A text that only one version has is a difference;
-- timings, memory and version strings (`_VOLATILE`);
+- timings, memory, version strings and the random ids of MLflow (`_VOLATILE`), with the folders that
+  it names by them: the name of a predictor has a hash of its files;
 - internal files without a documented format (`_INTERNAL`).
 
 The data of `../shared/data` is needed.
@@ -46,7 +47,7 @@ _NAMES = {"gpu_type", "driver_version", "action", "id", "task", "job", "path"}
 # Of an object itself, or of a stage of its work: deeper down `seconds` can be a result.
 _VOLATILE = re.compile(
     r"(\[\d+\]\.?)?(stages\[\d+\]\.)?"
-    r"(seconds|cpu_seconds|peak_rss_bytes|policy_version|forewarn_version)"
+    r"(seconds|cpu_seconds|peak_rss_bytes|policy_version|forewarn_version|run)"
 )
 _INTERNAL = {".html", ".png", ".out", ".log", ".db", ".runs", ".numbers", ""}
 _MISSING = object()
@@ -118,7 +119,7 @@ def folder_differences(old: Path, new: Path) -> Iterator[str]:
 def _compared_files(folder: Path) -> set[str]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     names = (path.relative_to(folder) for path in paths if path.suffix not in _INTERNAL)
-    return {str(name) for name in names if name.parts[0] != "inputs"}
+    return {str(name) for name in names if name.parts[0] not in ("inputs", "mlflow")}
 
 
 def _file_differences(old: Path, new: Path) -> Iterator[str]:
