@@ -21,7 +21,6 @@ from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import MACHINE, Records
 from forewarn.features.records.timeline import Fleet, Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
-from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.candidates import Candidates, KnownCounts
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 
@@ -154,14 +153,15 @@ class Walk:
             None if the retraining was skipped, or nothing with a known label follows.
         """
         timeline = as_of(self.records, self.failures, moment, self.settings.reach)
+        known = self.finished_at(moment, timeline)
         trained: dict[Nanoseconds, TrainedRecipe] = {}
         recipes: dict[str, TrainedRecipe] = {}
         if set(strategies) != {Strategy.EXPANDING}:
-            trained = self._train_spans(timeline, moment, strategies)
+            trained = self._train_spans(known, moment, strategies)
             # All strategies are judged on the same windows.
             if not trained:
                 return None
-            recipes |= self._spans_used(timeline, moment, trained)
+            recipes |= self._spans_used(known, trained)
         if Strategy.EXPANDING in strategies:
             recipe = self.train_on_all(moment)
             if recipe is None:
@@ -169,7 +169,7 @@ class Walk:
             recipes[Strategy.EXPANDING] = recipe
         if self.compared is not None:
             recipes = {name: recipe for name, recipe in recipes.items() if name in strategies}
-        return self._score(timeline, moment, trained, recipes)
+        return self._score(known, moment, trained, recipes)
 
     def train_on_all(self, moment: int) -> TrainedRecipe | None:
         """Train on all of the past before `moment`, the older weighing less; None: too few fail."""
@@ -206,47 +206,32 @@ class Walk:
             return self.sliced.past(moment, reach, spans)
 
     def _train_spans(
-        self, timeline: Timeline, moment: int, strategies: Sequence[str]
+        self, known: FinishedWindows, moment: int, strategies: Sequence[str]
     ) -> dict[Nanoseconds, TrainedRecipe]:
         """Train on the spans that are compared; nothing if the longest has too few failures."""
         settings, longest = self.settings, self.settings.longest
         compares = not {Strategy.VARIABLE, Strategy.STEADY}.isdisjoint(strategies)
-        chosen = {longest, *self.choices(timeline, moment).values()}
+        chosen = {longest, *known.choices(self.span_in_use).values()}
         names: dict[Nanoseconds, tuple[str, ...]] = {}
         for span in sorted(settings.training_spans if compares else [longest], reverse=True):
             names[span] = settings.names if self.compared is None else settings.choosing_names
             if span in chosen:
                 names[span] = (*settings.names, *settings.baselines)
-        fleet, candidates = self._past(moment, settings.reach, list(names), timeline)
+        fleet, candidates = self._past(moment, settings.reach, list(names), known.timeline)
         recipes = self.trainer.train_spans(fleet, moment, names, candidates)
         trained = {recipe.training_span: recipe for recipe in recipes}
         return trained if longest in trained else {}
 
     def _spans_used(
-        self, timeline: Timeline, moment: int, trained: Mapping[Nanoseconds, TrainedRecipe]
+        self, known: FinishedWindows, trained: Mapping[Nanoseconds, TrainedRecipe]
     ) -> dict[str, TrainedRecipe]:
         """Return the recipe of every strategy that takes one of some spans."""
         longest = self.settings.longest
         self.fixed = self.fixed or trained[longest]
-        chosen = {str(Strategy.SLIDING): longest} | self.choices(timeline, moment)
+        chosen = {str(Strategy.SLIDING): longest} | known.choices(self.span_in_use)
         used = {name: trained.get(span, trained[longest]) for name, span in chosen.items()}
         self.span_in_use = used[Strategy.STEADY].training_span
         return used | {str(Strategy.FIXED): self.fixed}
-
-    def choices(self, timeline: Timeline, moment: int) -> dict[str, Nanoseconds]:
-        """Return the training spans that `variable` and `steady` take, as known at `moment`."""
-        return self.finished_at(moment, timeline).choices(self.span_in_use)
-
-    def calibrate(
-        self,
-        strategy: str,
-        timeline: Timeline,
-        moment: int,
-        prior: Calibration,
-        training_span: Nanoseconds,
-    ) -> Calibration:
-        """Fit probabilities to the last windows, out of time and as known at `moment`."""
-        return self.finished_at(moment, timeline).calibrate(strategy, prior, training_span)
 
     def has_known_labels(self, moment: int) -> bool:
         """Tell whether probabilities could be fitted to anything at `moment`."""
@@ -271,7 +256,7 @@ class Walk:
 
     def _score(
         self,
-        timeline: Timeline,
+        known: FinishedWindows,
         moment: int,
         trained: Mapping[Nanoseconds, TrainedRecipe],
         recipes: Mapping[str, TrainedRecipe],
@@ -291,9 +276,7 @@ class Walk:
         for strategy, recipe in recipes.items():
             scores = scored[id(recipe)][1]
             blended = self.settings.committee.blend(scores)
-            calibration = self.calibrate(
-                strategy, timeline, moment, recipe.prior, recipe.training_span
-            )
+            calibration = known.calibrate(strategy, recipe.prior, recipe.training_span)
             probability = calibration.apply(blended)
             all_scores = scores | {"blend": blended, "probability": probability}
             window.by_strategy[strategy] = (recipe.training_span, all_scores)

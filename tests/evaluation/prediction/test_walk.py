@@ -167,10 +167,14 @@ def seen(walk: Walk, hour: float = NOW) -> Timeline:
     return as_of(walk.records, walk.failures, at(hour), walk.settings.reach)
 
 
+def choices_of(walk: Walk, hour: float = NOW) -> dict[str, Nanoseconds]:
+    return walk.finished_at(at(hour), seen(walk, hour)).choices(walk.span_in_use)
+
+
 def calibration(
     walk: Walk, strategy: str = "variable", hour: float = NOW, span: Nanoseconds = LONG
 ) -> Calibration:
-    return walk.calibrate(strategy, seen(walk, hour), at(hour), PRIOR, span)
+    return walk.finished_at(at(hour), seen(walk, hour)).calibrate(strategy, PRIOR, span)
 
 
 PRIOR = Calibration(1.0, -2.0)
@@ -284,7 +288,7 @@ def test_spans_that_no_strategy_takes_are_scored_where_they_are_compared_only(
             assert np.array_equal(scores["gbdt"], whole.by_span[span]["gbdt"][window.compared])
             taken = span in (LONG, window.by_strategy["variable"][0])
             assert (CASCADE_FIRST in scores) == taken
-    assert walk.choices(seen(walk), at(NOW)) == base.choices(seen(base), at(NOW))
+    assert choices_of(walk) == choices_of(base)
 
 
 def test_fixed_keeps_the_first_model_and_sliding_does_not(base: Walk) -> None:
@@ -443,10 +447,7 @@ def other_walk(future: str) -> Walk:
 @pytest.mark.parametrize("future", FUTURES)
 def test_nothing_from_the_moment_on_changes_choice_or_calibration(base: Walk, future: str) -> None:
     other = other_walk(future)
-    assert (
-        other.choices(seen(other), at(NOW))["variable"]
-        == base.choices(seen(base), at(NOW))["variable"]
-    )
+    assert choices_of(other)["variable"] == choices_of(base)["variable"]
     for strategy in STRATEGIES:
         assert calibration(other, strategy) == calibration(base, strategy)
     for one, two in zip(base.windows, other.windows, strict=True):
@@ -476,10 +477,7 @@ def test_a_gpu_that_comes_back_later_changes_nothing() -> None:
     walks = [walked(frame=FLEET[~gone | back]), walked(frame=FLEET[~gone])]
     assert walks[0].windows[2].tested.sum() > walks[1].windows[2].tested.sum()
     assert calibration(walks[0]) == calibration(walks[1])
-    assert (
-        walks[0].choices(seen(walks[0]), at(NOW))["variable"]
-        == walks[1].choices(seen(walks[1]), at(NOW))["variable"]
-    )
+    assert choices_of(walks[0])["variable"] == choices_of(walks[1])["variable"]
 
 
 def test_a_gpu_gone_before_what_is_read_again_has_no_known_label() -> None:
@@ -620,7 +618,7 @@ def chosen(
 ) -> int:
     walk = walk_of(tickets, frame, **ONE_FLAG)
     walk.windows += [scored(walk, start, best) for start, best in windows]
-    return walk.choices(seen(walk, hour), at(hour))["variable"]
+    return choices_of(walk, hour)["variable"]
 
 
 # Of the window of hour 192 the long length finds GPU 6, the short one GPU 8.
@@ -665,7 +663,10 @@ def test_one_flag_more_does_not_change_the_length_that_is_in_use() -> None:
     """`variable` follows the last window at once, `steady` asks for evidence."""
     walk = walk_of(OTHER, **ONE_FLAG, select_over=4)
     walk.windows.append(scored(walk, *FINDS))
-    assert walk.choices(seen(walk), at(NOW)) == {"variable": SHORT, "steady": LONG}
+    assert choices_of(walk) == {
+        "variable": SHORT,
+        "steady": LONG,
+    }
 
 
 def test_windows_without_positives_are_passed_over() -> None:
@@ -693,7 +694,7 @@ def test_instances_of_a_gpu_that_turns_out_to_have_failed_still_count_for_the_ch
         window = walk.retrain(at(192), STRATEGIES)
         assert window is not None
         window.by_span = {LONG: puts_first(window, 6), SHORT: puts_first(window, 8, 6)}
-        assert walk.choices(seen(walk), at(NOW))["variable"] == LONG
+        assert choices_of(walk)["variable"] == LONG
 
 
 # --- calibration -------------------------------------------------------------------------------
