@@ -65,7 +65,7 @@ def _detector(folder: Path, names: list[str] | None = None) -> None:
         models.append(MetricModel((metric.limits,), None, usual, threshold))
     folder.mkdir(parents=True, exist_ok=True)
     detector = Detector(Rules(), models, "gpu_duty_cycle")
-    save_detector(StoredDetector(detector, INTERVAL, {}), folder)
+    save_detector(StoredDetector(detector, INTERVAL), folder)
 
 
 def _denoiser() -> LstmVae:

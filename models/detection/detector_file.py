@@ -20,7 +20,7 @@ from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.finite_json import finite_json
 
-__all__ = ["DetectorFileError", "StoredDetector", "load_detector", "save_detector"]
+__all__ = ["DetectorFacts", "DetectorFileError", "StoredDetector", "load_detector", "save_detector"]
 
 _JSON, _NPZ = "detector.json", "denoisers.npz"
 _FORMAT = 2
@@ -35,6 +35,36 @@ class DetectorFileError(InputError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DetectorFacts:
+    """What a detector was fitted to, why its metrics are in this order, and how well it did.
+
+    Attributes
+    ----------
+    tasks, incidents : int
+    reconstruction_error, importance : dict of float
+        By metric.
+    ranked_by : str
+    false_alarms : float
+        Wanted, per task and day.
+    fit : dict
+        Its judgement of itself, as `detect fit --json` prints it.
+    """
+
+    tasks: int = 0
+    incidents: int = 0
+    reconstruction_error: dict[str, float] = dataclasses.field(default_factory=dict)
+    ranked_by: str = "configuration"
+    importance: dict[str, float] = dataclasses.field(default_factory=dict)
+    false_alarms: float = 0.0
+    fit: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def left_out(self) -> set[str]:
+        """The tasks that were taken for faulty."""
+        return {suspect["task"] for suspect in self.fit.get("left_out", ())}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StoredDetector:
     """A detector and what is said of it.
 
@@ -43,13 +73,12 @@ class StoredDetector:
     detector : Detector
     interval : int
         Nanoseconds between two samples.
-    facts : dict
-        What it was fitted to, and why its metrics are in this order.
+    facts : DetectorFacts
     """
 
     detector: Detector
     interval: int
-    facts: dict[str, Any]
+    facts: DetectorFacts = dataclasses.field(default_factory=DetectorFacts)
 
     @property
     def sampling(self) -> Sampling:
@@ -82,7 +111,7 @@ def save_detector(stored: StoredDetector, folder: Path) -> None:
             "activity": detector.activity,
             "observe_only": detector.observe_only,
             "metrics": [_described(model) for model in detector.metrics],
-            "facts": stored.facts,
+            "facts": dataclasses.asdict(stored.facts),
         },
         indent=1,
         allow_nan=False,
@@ -135,7 +164,8 @@ def _read(described: dict[str, Any], arrays: dict[str, Any]) -> StoredDetector:
         denoiser = _denoiser(limits.name, rules.window, arrays) if rules.mode == "minder" else None
         models.append(MetricModel((limits,), denoiser, HealthySpread(**metric["usual"]), threshold))
     detector = Detector(rules, tuple(models), described["activity"], described["observe_only"])
-    return StoredDetector(detector, int(described["interval"]), described["facts"])
+    facts = DetectorFacts(**described["facts"])
+    return StoredDetector(detector, int(described["interval"]), facts)
 
 
 def _denoiser(metric: str, window: int, arrays: dict[str, Any]) -> LstmVae:

@@ -19,7 +19,7 @@ from forewarn.features.detection.sampling import Sampling
 from forewarn.features.records.table import DAY
 from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import MetricModel
-from forewarn.models.detection.detector_file import StoredDetector, save_detector
+from forewarn.models.detection.detector_file import DetectorFacts, StoredDetector, save_detector
 from forewarn.models.detection.fitting import sample_windows
 from forewarn.models.detection.metric_ranking import largest_z, ranked_metrics
 from forewarn.models.detection.rules import Rules
@@ -140,15 +140,15 @@ def fit_detector(
     ranks = _ranks(tasks, limits, faulty, settings)
     order = [name for name, _ in ranks] or names
     ordered = tuple(sorted(trained.detector.metrics, key=lambda model: order.index(model.name)))
-    facts = {
-        "tasks": len(tasks.folders),
-        "incidents": len(faulty),
-        "reconstruction_error": {name: float(f"{e:.4g}") for name, e in errors.items()},
-        "ranked_by": "incidents" if ranks else "configuration",
-        "importance": dict(ranks),
-        "false_alarms": settings.false_alarms,
-        "fit": judgement.figures(),
-    }
+    facts = DetectorFacts(
+        tasks=len(tasks.folders),
+        incidents=len(faulty),
+        reconstruction_error={name: float(f"{e:.4g}") for name, e in errors.items()},
+        ranked_by="incidents" if ranks else "configuration",
+        importance=dict(ranks),
+        false_alarms=settings.false_alarms,
+        fit=judgement.figures(),
+    )
     detector = replace(trained.detector, metrics=ordered, observe_only=bool(judgement.doubts))
     return StoredDetector(detector, settings.interval, facts), judgement
 

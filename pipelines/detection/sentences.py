@@ -77,7 +77,7 @@ def _compared(evidence: Mapping[str, Any] | None) -> str:
 
 def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
     """Return the metrics of a detector in order of priority, with what decides on them."""
-    importance = stored.facts.get("importance", {})
+    importance = stored.facts.importance
     lines = []
     for model in stored.detector.metrics:
         (limits,), threshold = model.limits, model.threshold
@@ -110,7 +110,7 @@ def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
         raise OrderError(f"--order: found {unknown[0]!r}, expected names of {', '.join(names)}.")
     order = [*dict.fromkeys(first), *(name for name in names if name not in first)]
     models = tuple(sorted(detector.metrics, key=lambda model: order.index(model.name)))
-    facts = stored.facts | {"ranked_by": "hand"}
+    facts = replace(stored.facts, ranked_by="hand")
     return replace(stored, detector=replace(detector, metrics=models), facts=facts)
 
 

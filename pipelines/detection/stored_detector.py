@@ -24,9 +24,9 @@ def open_detector(folder: Path) -> StoredDetector:
     except (EOFError, RecursionError) as error:
         why = str(error)[:100]
         raise DetectorFileError(f"{folder}: cannot be used as a detector ({why}).") from None
-    if stored.interval <= 0 or not isinstance(stored.facts, dict):
+    if stored.interval <= 0:
         raise DetectorFileError(
-            f"{folder}: cannot be used as a detector (interval {stored.interval} and facts of "
-            f"type {type(stored.facts).__name__}), expected a number over 0 and a table."
+            f"{folder}: cannot be used as a detector (interval {stored.interval}), expected a "
+            "number over 0."
         )
     return stored

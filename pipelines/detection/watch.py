@@ -220,8 +220,8 @@ class Watch:
 
     def _count(self) -> None:
         """Say when there were more verdicts than the wanted rate of false alarms explains."""
-        rate, known = self.stored.facts.get("false_alarms"), self._adapted
-        if rate is None or known.alarms == self._counted:
+        rate, known = self.stored.facts.false_alarms, self._adapted
+        if not rate or known.alarms == self._counted:
             return
         self._counted = known.alarms
         if beyond_chance(known.alarms, known.days, rate):

@@ -40,8 +40,7 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
         By metric: `pulls`, the `threshold` of a task of the usual size after so many, and what the
         highest of them has `reached`.
     """
-    left_out = {suspect["task"] for suspect in stored.facts.get("fit", {}).get("left_out", ())}
-    detector = stored.detector
+    detector, left_out = stored.detector, stored.facts.left_out
     reached: dict[str, dict[str, Reached]] = {model.name: {} for model in detector.metrics}
     folders = find_pulls(metrics)
     with progress_bar(len(folders), "study", "pull") as bar:
@@ -53,7 +52,7 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
                 if reach is not None and pull.name not in left_out:
                     reached[model.name][pull.name] = reach
             bar.update()
-    share = float(stored.facts["false_alarms"]) / len(detector.metrics)
+    share = stored.facts.false_alarms / len(detector.metrics)
     return {name: _falling(name, reached, share) for name, tasks in reached.items() if tasks}
 
 

@@ -86,8 +86,8 @@ class Variants:
     @classmethod
     def of(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
         """Return the variants of a stored detector, for its own rate of false alarms or another."""
-        rate = stored.facts["false_alarms"] if false_alarms is None else false_alarms
-        left_out = {suspect["task"] for suspect in stored.facts.get("fit", {}).get("left_out", ())}
+        rate = stored.facts.false_alarms if false_alarms is None else false_alarms
+        left_out = stored.facts.left_out
 
         def healthy() -> Iterator[Pull]:
             return (pull for pull in train() if pull.name not in left_out)

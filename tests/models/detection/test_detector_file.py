@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
         Threshold(0.5, 0.25, 0.75, 0.1, {"node-3": -0.375}),
     )
     detector = Detector(Rules(mode="minder"), (metric,))
-    save_detector(StoredDetector(detector, 10**9, {}), tmp_path)
+    save_detector(StoredDetector(detector, 10**9), tmp_path)
     return tmp_path
 
 

@@ -154,7 +154,7 @@ def test_fit_leaves_bad_tasks_out(
     for name in ("cut", "spoiled", "doubled", "fifo"):
         (note,) = [line for line in notes if f"task={name}/" in line]
         assert BAD[name][1] in note
-    assert load_detector(tmp_path / "model").facts["tasks"] == 3
+    assert load_detector(tmp_path / "model").facts.tasks == 3
 
 
 def test_fit_of_nothing_but_bad_tasks_is_refused(
