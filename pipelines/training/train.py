@@ -19,6 +19,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
 from forewarn.models.prediction.trained_recipe import (
     FEWEST_POSITIVES,
@@ -126,7 +127,7 @@ def trained_walk(
     walk = records.walk(settings, RecipeTrainer(settings.recipe, cache, stages, start))
     walk.span_in_use = span_in_use
     earliest = records.fleet.first if start_from is None else _trained_at(start_from)
-    starts = [start for start in records.surveyed_times if earliest <= start < moment]
+    starts = [window for window in records.surveyed_times if earliest <= window < moment]
     newest = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         _score_windows(walk, records, starts, newest, bar)
@@ -138,16 +139,11 @@ def trained_walk(
         bar.update()
     if trained is None:
         raise _refusal(walk, records, moment)
-    if not walk.windows:
-        note(
-            "the records end before the first test window does: the longest length is taken, and "
-            "probabilities are corrected for the training balance alone"
-        )
     predictor = Predictor(
         encoder=trained.encoder,
         models=trained.models,
         committee=settings.committee,
-        calibration=finished.calibrate(settings.strategy, trained.prior, trained.training_span),
+        calibration=_calibrate(walk, finished, trained),
         cascade_model=settings.recipe.cascade_model,
         facts=_facts(records, walk, trained, len(known.failures), moment, job.settings.list),
     )
@@ -247,6 +243,16 @@ def _fit(
     if trained is None and span != settings.longest:
         return walk.train_on(moment, settings.longest)
     return trained
+
+
+def _calibrate(walk: Walk, finished: FinishedWindows, trained: TrainedRecipe) -> Calibration:
+    """Fit the probabilities to the scores of the last test windows."""
+    if not walk.windows:
+        note(
+            "the records end before the first test window does: the longest length is taken, and "
+            "probabilities are corrected for the training balance alone"
+        )
+    return finished.calibrate(walk.settings.strategy, trained.prior, trained.training_span)
 
 
 def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
