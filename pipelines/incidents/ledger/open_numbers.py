@@ -16,7 +16,8 @@ class OpenNumbers:
     """Numbers of the open incidents; each look goes on from the one before.
 
     Numbers grow in the order in which writers commit, and what has ended does not open again. So
-    an incident is open now only if it was open at the last look, or is newer.
+    an incident is open now only if it was open at the last look, or is newer. Threads may look at
+    the same time: each look is of one moment, and whichever is kept last is a valid start.
     """
 
     def __init__(self) -> None:
