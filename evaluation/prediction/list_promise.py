@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,49 @@ from forewarn.evaluation.prediction.ranked_days import (
 )
 from forewarn.evaluation.prediction.score_table import ScoreTable
 
-__all__ = ["ListPromise", "list_promise"]
+__all__ = ["DatedChange", "ListPromise", "PromiseDay", "PromiseFigures", "list_promise"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseDay:
+    """The alerts that one daily list raised, and how many of them called for action."""
+
+    date: str
+    alerts: int
+    expected: float
+    hits: int
+    flagged: int
+    flagged_hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatedChange:
+    """A `PromiseChange`, and the day on which it was known."""
+
+    date: str
+    judged: int
+    length: float
+    alerts: int
+    hits: int
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseFigures:
+    """What a report says of the promise at the end, of each change of it, and of each day."""
+
+    state: str
+    judged: int
+    hits: int
+    promised: float | None
+    precision: float | None
+    bounds: tuple[float, float]
+    broken: int
+    changes: Sequence[DatedChange] = ()
+    days: Sequence[PromiseDay] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +87,34 @@ class ListPromise:
     flagged: Flags
     horizon: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold: of the promise, of each change of it, and of each day."""
+    def figures(self) -> PromiseFigures:
+        """Return what a report says of it."""
+        end, moments = self.promise, np.unique(self.raised_at).tolist()
         changes = [
-            {"date": _date(int(self.raised_at[change.judged - 1]) + self.horizon)} | asdict(change)
-            for change in self.promise.changes
+            DatedChange(_date(int(self.raised_at[c.judged - 1]) + self.horizon), **asdict(c))
+            for c in end.changes
         ]
-        days = [
-            self._day(moment, self.raised_at == moment)
-            for moment in np.unique(self.raised_at).tolist()
-        ]
-        return self.promise.to_dict() | {"changes": changes, "days": days}
+        return PromiseFigures(
+            state=str(end.state),
+            judged=end.judged,
+            hits=end.hits,
+            promised=end.promised,
+            precision=end.precision,
+            bounds=end.bounds,
+            broken=len(end.broken_at),
+            changes=changes,
+            days=[self._day(moment, self.raised_at == moment) for moment in moments],
+        )
 
-    def _day(self, moment: int, of_day: Flags) -> dict[str, Any]:
-        return {
-            "date": _date(moment),
-            "alerts": int(of_day.sum()),
-            "expected": float(self.promised[of_day].sum()),
-            "hits": int(self.hit[of_day].sum()),
-            "flagged": int(self.flagged[of_day].sum()),
-            "flagged_hits": int((self.flagged & self.hit)[of_day].sum()),
-        }
+    def _day(self, moment: int, of_day: Flags) -> PromiseDay:
+        return PromiseDay(
+            date=_date(moment),
+            alerts=int(of_day.sum()),
+            expected=float(self.promised[of_day].sum()),
+            hits=int(self.hit[of_day].sum()),
+            flagged=int(self.flagged[of_day].sum()),
+            flagged_hits=int((self.flagged & self.hit)[of_day].sum()),
+        )
 
 
 def list_promise(table: ScoreTable, costs: ActionCosts | None) -> ListPromise | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
+from forewarn.evaluation.prediction.list_promise import DatedChange, PromiseDay, PromiseFigures
 from forewarn.pipelines.rendering.drawing import (
     COLOURS,
     WIDTH,
@@ -19,7 +21,6 @@ from forewarn.pipelines.rendering.drawing import (
 )
 from forewarn.pipelines.rendering.templates import (
     amount,
-    as_time,
     chance_text,
     count,
     day,
@@ -30,63 +31,61 @@ from forewarn.pipelines.rendering.templates import (
 __all__ = ["promise_figure", "promise_section", "promise_words"]
 
 
-def promise_section(promise: Mapping[str, Any] | None) -> dict[str, Any]:
+def promise_section(promise: PromiseFigures | None) -> dict[str, Any]:
     """Return sentences and picture of the leading strategy; empty where nobody knows of it."""
     if promise is None:
         return {}
-    sentences, days = promise_words(promise), promise.get("days")
-    picture = ""
-    if days:
+    sentences, picture = promise_words(promise), ""
+    if promise.days:
         picture = inline_svg(
-            promise_figure(days),
+            promise_figure(promise.days),
             title="Failures that were to follow listed GPUs, and that did",
             description=" ".join(sentences),
         )
-    return {"sentences": sentences, "svg": picture, "state": promise["state"]}
+    return {"sentences": sentences, "svg": picture, "state": promise.state}
 
 
-def promise_words(promise: Mapping[str, Any]) -> list[str]:
+def promise_words(promise: PromiseFigures) -> list[str]:
     """Say whether the lists kept what their chances promised, and when and why flags stopped."""
-    if promise["state"] == "cannot tell":
+    if promise.state == "cannot tell":
         return [
             "Cannot tell whether the chances of listed GPUs hold: "
-            f"{plural(promise['judged'], 'alert')} judged, 60 are needed."
+            f"{plural(promise.judged, 'alert')} judged, 60 are needed."
         ]
-    changes: Sequence[Mapping[str, Any]] = promise.get("changes") or ()
-    when = " at the end" if changes else ""
-    text = f"The promise of the list is {promise['state']}{when}"
-    if promise["judged"]:
-        since = " since then" if changes else ""
+    when = " at the end" if promise.changes else ""
+    text = f"The promise of the list is {promise.state}{when}"
+    if promise.judged:
+        since = " since then" if promise.changes else ""
         text += (
-            f": {chance_text(promise['promised'])} of {plural(promise['judged'], 'alert')}{since} "
-            f"were to fail, and {chance_text(promise['precision'])} did"
+            f": {chance_text(promise.promised)} of {plural(promise.judged, 'alert')}{since} "
+            f"were to fail, and {chance_text(promise.precision)} did"
         )
-    events = [_change_words(change) for change in changes]
-    return [f"{text}.", *events, *_stopped_words(promise.get("days") or ())]
+    events = [_change_words(change) for change in promise.changes]
+    return [f"{text}.", *events, *_stopped_words(promise.days)]
 
 
-def _change_words(change: Mapping[str, Any]) -> str:
-    time = as_time(change["date"])
-    date = change["date"] if time is None else day(time)
-    part = "all" if change["length"] == 1.0 else f"the first {per_hundred(change['length'])} %"
-    last = f"of the last {plural(change['alerts'], 'alert')}"
-    figures = f"{amount(change['expected'], 1)} were to fail, and {count(change['hits'])} did."
-    if not change["length"]:
+def _change_words(change: DatedChange) -> str:
+    date = day(pd.Timestamp(change.date, tz="UTC"))
+    part = "all" if change.length == 1.0 else f"the first {per_hundred(change.length)} %"
+    last = f"of the last {plural(change.alerts, 'alert')}"
+    figures = f"{amount(change.expected, 1)} were to fail, and {count(change.hits)} did."
+    if not change.length:
         return (
             f"It broke on {date}: {last} {figures} From then on no GPU would have been flagged, "
             "and the page asks for training."
         )
-    among = "" if change["length"] == 1.0 else f" among {part} of the list"
+    among = "" if change.length == 1.0 else f" among {part} of the list"
     return (
         f"It was forgiven on {date}: {last}{among} {figures} From then on {part} of the list "
         "would have been flagged again."
     )
 
 
-def _stopped_words(days: Sequence[Mapping[str, Any]]) -> list[str]:
+def _stopped_words(days: Sequence[PromiseDay]) -> list[str]:
     """Say which flags the brake stopped, and what that was worth."""
     alerts, hits, flagged, right = (
-        sum(day[name] for day in days) for name in ("alerts", "hits", "flagged", "flagged_hits")
+        sum(getattr(day, name) for day in days)
+        for name in ("alerts", "hits", "flagged", "flagged_hits")
     )
     if flagged == alerts:
         return []
@@ -99,17 +98,15 @@ def _stopped_words(days: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 @own_style()
-def promise_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
+def promise_figure(days: Sequence[PromiseDay]) -> Figure:
     """Draw what was promised and what happened, added up by day; grey where flags are stopped.
 
     Parameters
     ----------
-    days : sequence of mapping
-        ``date``, ``alerts``, ``expected``, ``hits`` and ``flagged`` of each day.
+    days : sequence of PromiseDay
     """
-    times = [as_time(row["date"]) for row in days]
     figure, axes = new_figure(WIDTH, 2.6)
-    stopped = [n for n, row in enumerate(days) if row["flagged"] < row["alerts"]]
+    stopped = [n for n, row in enumerate(days) if row.flagged < row.alerts]
     for number, (_, run) in enumerate(groupby(enumerate(stopped), lambda pair: pair[1] - pair[0])):
         span = [n for _, n in run]
         label = "flags stopped" if number == 0 else None
@@ -118,10 +115,10 @@ def promise_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
         ("expected", "were to fail", "c2", (0, (4, 2))),
         ("hits", "failed in time", "c1", "-"),
     ):
-        total = list(accumulate(float(row[name]) for row in days))
+        total = list(accumulate(float(getattr(row, name)) for row in days))
         axes.plot(total, color=COLOURS[colour], linestyle=stroke, linewidth=2.0, label=label)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("alerts, added up")
-    date_ticks(axes, [time for time in times if time is not None])
+    date_ticks(axes, [pd.Timestamp(row.date, tz="UTC") for row in days])
     legend_above(axes)
     return figure

@@ -9,6 +9,7 @@ from typing import Any
 
 from forewarn.evaluation.prediction.backtest_figures import FleetFigures
 from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.list_promise import PromiseFigures
 from forewarn.evaluation.prediction.list_worth import ListWorth
 from forewarn.evaluation.prediction.paper_protocol import PaperFigures
 from forewarn.pipelines.runtime.progress import Costs
@@ -42,7 +43,7 @@ class Report:
     fleet: Mapping[str, FleetFigures] = field(default_factory=dict)
     calibration: Mapping[str, CalibrationFigures] = field(default_factory=dict)
     worth: Mapping[str, ListWorth | None] = field(default_factory=dict)
-    promise: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
+    promise: Mapping[str, PromiseFigures | None] = field(default_factory=dict)
     prevalence: float | None = None
     share: float = 0.0
     k: float = 0.0

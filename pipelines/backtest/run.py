@@ -285,7 +285,7 @@ def _with_strategy(
         fleet={**report.fleet, **fleet},
         calibration={**report.calibration, strategy: figures.calibration},
         worth={**report.worth, strategy: list_worth(table, costs)},
-        promise={**report.promise, strategy: None if promise is None else promise.to_dict()},
+        promise={**report.promise, strategy: None if promise is None else promise.figures()},
     )
 
 

@@ -114,7 +114,7 @@ def _backtest(args: argparse.Namespace) -> int:
     if left_out := left_out_words(report.left_out):
         note(left_out)
     for strategy, promise in report.promise.items():
-        if promise and promise["broken"]:
+        if promise and promise.broken:
             note(f"{strategy}: {' '.join(promise_words(promise))}")
     print(backtest_summary(report), end="\n\n")
     say(f"wrote {args.out}/report.html, report.json and the scores")

@@ -55,26 +55,24 @@ def test_the_listed_alerts_are_judged_where_probabilities_are_fitted() -> None:
 
 
 def test_flags_stop_with_the_list_that_knows_of_the_break_and_not_before() -> None:
-    report = follow(40, {35: "a"}).to_dict()
+    report = follow(40, {35: "a"}).figures()
     # The 60th alert stands on the list of the 30th day, 2025-03-31, and is judged a day later.
-    (broken,) = report["changes"]
-    assert (broken["date"], broken["judged"], broken["length"]) == ("2025-04-01", 60, 0.0)
-    assert (broken["alerts"], broken["hits"]) == (60, 0)
-    flagged = {day["date"]: day["flagged"] for day in report["days"]}
+    (broken,) = report.changes
+    assert (broken.date, broken.judged, broken.length) == ("2025-04-01", 60, 0.0)
+    assert (broken.alerts, broken.hits) == (60, 0)
+    flagged = {day.date: day.flagged for day in report.days}
     assert flagged["2025-03-31"] == 2
     assert flagged["2025-04-01"] == 0
     assert sum(flagged.values()) == 60
-    (hit,) = [day for day in report["days"] if day["hits"]]
-    assert (hit["alerts"], hit["hits"], hit["flagged_hits"]) == (2, 1, 0)
-    assert hit["expected"] == pytest.approx(1.7)
+    (hit,) = [day for day in report.days if day.hits]
+    assert (hit.alerts, hit.hits, hit.flagged_hits) == (2, 1, 0)
+    assert hit.expected == pytest.approx(1.7)
 
 
 def test_flags_come_back_when_sixty_further_alerts_kept_what_they_promised() -> None:
-    report = follow(70, dict.fromkeys(range(31, 70), "ab")).to_dict()
-    broken, returned = report["changes"]
-    assert (returned["judged"], returned["length"], returned["hits"]) == (120, 1.0, 58)
-    flagged = [day["flagged"] for day in report["days"]]
+    report = follow(70, dict.fromkeys(range(31, 70), "ab")).figures()
+    broken, returned = report.changes
+    assert (returned.judged, returned.length, returned.hits) == (120, 1.0, 58)
+    flagged = [day.flagged for day in report.days]
     assert flagged == [2] * 30 + [0] * 30 + [2] * 10
-    assert [report["days"][30]["date"], report["days"][60]["date"]] == [
-        *(broken["date"], returned["date"])
-    ]
+    assert [report.days[30].date, report.days[60].date] == [*(broken.date, returned.date)]

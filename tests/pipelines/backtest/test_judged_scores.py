@@ -85,7 +85,7 @@ def figures(table: ScoreTable, scores: JudgedScores | None = None) -> dict[str, 
     report = asdict(report_strategy(table, *of_all))
     promise = list_promise(table, PRICES)
     assert promise is not None
-    return report | {"worth": list_worth(table, PRICES), "promise": promise.to_dict()}
+    return report | {"worth": list_worth(table, PRICES), "promise": asdict(promise.figures())}
 
 
 def judged(paths: list[Path], step_hours: int) -> dict[str, Any]:

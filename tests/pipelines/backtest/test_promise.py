@@ -1,36 +1,31 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
 from forewarn.evaluation.prediction.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.list_promise import DatedChange, PromiseDay, PromiseFigures
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.promise import promise_figure, promise_words
 from forewarn.pipelines.backtest.report import Report
 
 
-def row(number: int, alerts: int, hits: int, flagged: int, right: int) -> dict[str, Any]:
-    return {
-        "date": f"2025-02-{number:02}", "alerts": alerts, "expected": 0.2 * alerts, "hits": hits,
-        "flagged": flagged, "flagged_hits": right,
-    }  # fmt: skip
+def row(number: int, alerts: int, hits: int, flagged: int, right: int) -> PromiseDay:
+    return PromiseDay(f"2025-02-{number:02}", alerts, 0.2 * alerts, hits, flagged, right)
 
 
-def change(date: str, judged: int, length: float, alerts: int, hits: int) -> dict[str, Any]:
-    return {
-        "date": date, "judged": judged, "length": length, "alerts": alerts, "hits": hits,
-        "expected": 12.3,
-    }  # fmt: skip
+def change(date: str, judged: int, length: float, alerts: int, hits: int) -> DatedChange:
+    return DatedChange(date, judged, length, alerts, hits, expected=12.3)
 
 
-def promise(state: str, judged: int = 70, *changes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "state": state, "judged": judged, "hits": 5, "promised": 0.1, "precision": 0.07,
-        "bounds": [0.0, 0.3], "broken": len(changes), "changes": list(changes), "days": [],
-    }  # fmt: skip
+def promise(
+    state: str, judged: int = 70, *changes: DatedChange, days: Sequence[PromiseDay] = ()
+) -> PromiseFigures:
+    bounds, broken = (0.0, 0.3), len(changes)
+    return PromiseFigures(state, judged, 5, 0.1, 0.07, bounds, broken, changes, days)
 
 
 BREAK = change("2025-02-03", 120, 0.0, 60, 1)
@@ -45,12 +40,12 @@ DAYS = [row(1, 60, 10, 60, 10), row(2, 60, 2, 60, 2), row(3, 30, 1, 0, 0), row(4
     ],
 )
 def test_a_promise_that_never_broke_is_one_sentence(state: str, words: str) -> None:
-    (sentence,) = promise_words(promise(state) | {"days": DAYS[:2]})
+    (sentence,) = promise_words(promise(state, days=DAYS[:2]))
     assert sentence.startswith(words)
 
 
 def test_a_broken_promise_is_told_with_its_date_its_cause_and_what_was_stopped() -> None:
-    state, broke, stopped = promise_words(promise("broken", 60, BREAK) | {"days": DAYS})
+    state, broke, stopped = promise_words(promise("broken", 60, BREAK, days=DAYS))
     assert state.startswith("The promise of the list is broken at the end: 10 % of 60 alerts since")
     assert broke.startswith(
         "It broke on 3 February 2025: of the last 60 alerts 12.3 were to fail, and 1 did."
@@ -84,7 +79,7 @@ def test_what_came_back_is_said() -> None:
 
 def test_the_page_says_first_that_the_chances_do_not_hold() -> None:
     fleet = {"blend_variable": FleetFigures(0.1, (0.05, 0.2))}
-    broken = promise("broken", 60, BREAK) | {"days": DAYS}
+    broken = promise("broken", 60, BREAK, days=DAYS)
     page = render_report(Report(fleet=fleet, promise={"variable": broken}))
     assert page.index("its chances do not hold") < page.index('id="fleet"')
     assert "It broke on 3 February 2025" in page
