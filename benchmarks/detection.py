@@ -222,7 +222,7 @@ def _peers(
 
 def _keras(series: Floats) -> float:
     """Return the windows per second that Keras predicts."""
-    from forewarn.models.detection.denoiser_training import build_vae
+    from forewarn.models.detection.fitting.denoiser_training import build_vae
     from forewarn.models.tensorflow_runtime import fresh_keras
 
     encoder, decoder = build_vae(fresh_keras(0), WINDOW, 1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from forewarn.models.detection.fitting import Suspect
-from forewarn.models.detection.training import LeftOut
+from forewarn.models.detection.fitting.threshold_fitting import Suspect
+from forewarn.models.detection.fitting.training import LeftOut
 
 __all__ = ["SelfJudgement", "beyond_chance", "rate_supported"]
 

@@ -14,6 +14,8 @@ __all__ = ["Concatenated", "Moments", "WindowMeans", "fit_moments"]
 
 Floats = npt.NDArray[np.float32]
 
+_EXPLAINED = 0.99  # share of the variance that the components hold
+
 
 def _views(series: Floats, length: int) -> Floats:
     """Return windows as (parts, windows, length, machines)."""
@@ -83,7 +85,7 @@ def _moments(series: Floats, length: int) -> Floats:
     return by_window
 
 
-def fit_moments(tasks: Sequence[Floats], length: int, explained: float = 0.99) -> Moments:
+def fit_moments(tasks: Sequence[Floats], length: int) -> Moments:
     """Fit principal components to the scaled series of some tasks, (parts, machines, ticks)."""
     rows = []
     for series in tasks:
@@ -95,6 +97,6 @@ def fit_moments(tasks: Sequence[Floats], length: int, explained: float = 0.99) -
     values, vectors = np.linalg.eigh(np.cov(table / scale, rowvar=False))
     order = np.argsort(values)[::-1]
     share = np.cumsum(values[order]) / values.sum()
-    chosen = order[: int(np.searchsorted(share, explained)) + 1]
+    chosen = order[: int(np.searchsorted(share, _EXPLAINED)) + 1]
     whitening = vectors[:, chosen] / np.sqrt(values[chosen] + 1e-9) / scale[:, None]
     return Moments(length, whitening.astype(np.float32))

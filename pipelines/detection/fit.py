@@ -17,20 +17,20 @@ from forewarn.evaluation.detection.self_judgement import SelfJudgement
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.detection.sampling import Sampling
 from forewarn.features.records.table import DAY
-from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import MetricModel
 from forewarn.models.detection.detector_file import DetectorFacts, StoredDetector, save_detector
-from forewarn.models.detection.fitting import sample_windows
-from forewarn.models.detection.metric_ranking import largest_z, ranked_metrics
-from forewarn.models.detection.rules import Rules
-from forewarn.models.detection.task import TrainingTask, job_of
-from forewarn.models.detection.training import (
+from forewarn.models.detection.fitting.denoiser_training import fit_lstm_vae
+from forewarn.models.detection.fitting.metric_ranking import largest_z, ranked_metrics
+from forewarn.models.detection.fitting.threshold_fitting import sample_windows
+from forewarn.models.detection.fitting.training import (
     LeftOut,
     Terms,
     Trained,
     judge_left_out,
     train,
 )
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.task import TrainingTask, job_of
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.detection.task_metrics import (
     FilePull,

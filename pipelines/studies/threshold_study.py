@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from forewarn.features.records.table import DAY
 from forewarn.models.detection.detector_file import StoredDetector
-from forewarn.models.detection.fitting import Reached, fit_thresholds, reached_by
+from forewarn.models.detection.fitting.threshold_fitting import Reached, fit_thresholds, reached_by
 from forewarn.models.detection.threshold import LEAST
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull
 from forewarn.pipelines.rendering.drawing import COLOURS, own_style

@@ -12,14 +12,18 @@ import numpy.typing as npt
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.records.table import DAY
 from forewarn.models.detection.denoiser import LstmVae
-from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector
-from forewarn.models.detection.fitting import fit_thresholds, reached_by, sample_windows
+from forewarn.models.detection.fitting.denoiser_training import fit_lstm_vae
+from forewarn.models.detection.fitting.spread_fitting import fit_healthy_spread, task_spread_of
+from forewarn.models.detection.fitting.threshold_fitting import (
+    fit_thresholds,
+    reached_by,
+    sample_windows,
+)
 from forewarn.models.detection.healthy_spread import names_tell
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.rules import Rules
-from forewarn.models.detection.spread_fitting import fit_healthy_spread, task_spread_of
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
 from forewarn.pipelines.detection.task_metrics import Pull

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
-from forewarn.models.detection.denoiser_training import build_vae, fit_lstm_vae, weights_of
+from forewarn.models.detection.fitting.denoiser_training import build_vae, fit_lstm_vae, weights_of
 from forewarn.models.detection.windows import Windows
 from forewarn.models.tensorflow_runtime import fresh_keras
 

@@ -137,7 +137,7 @@ def test_fit_leaves_bad_tasks_out(
     healthy_metrics: Path, put: Put, fault: Fault, tmp_path: Path, capsys: Capture,
     detection_config: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from forewarn.models.detection import denoiser_training as lstm_vae_training
+    from forewarn.models.detection.fitting import denoiser_training as lstm_vae_training
 
     monkeypatch.setattr(lstm_vae_training, "_EPOCHS", 1)
     metrics = tmp_path / "train"

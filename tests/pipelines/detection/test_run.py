@@ -239,7 +239,7 @@ def test_other_cadences(
     interval: str,
     continuity: str,
 ) -> None:
-    from forewarn.models.detection import denoiser_training as lstm_vae_training
+    from forewarn.models.detection.fitting import denoiser_training as lstm_vae_training
 
     monkeypatch.setattr(lstm_vae_training, "_EPOCHS", 3)
     config = tmp_path / "config.toml"

@@ -5,7 +5,7 @@ import pytest
 
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.fitting import Reached, reached_by, suspects
+from forewarn.models.detection.fitting.threshold_fitting import Reached, reached_by, suspects
 from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.task import Task

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.healthy_spread import HealthySpread
-from forewarn.models.detection.spread_fitting import (
+from forewarn.models.detection.fitting.spread_fitting import (
     TaskSpread,
     fit_healthy_spread,
     group_differences,
@@ -16,6 +15,7 @@ from forewarn.models.detection.spread_fitting import (
     learned_from_each_other,
     task_spread_of,
 )
+from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.task import Source
 
 __all__ = ["ShownSpreads"]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.fitting import (
+from forewarn.models.detection.fitting.shown_spreads import ShownSpreads
+from forewarn.models.detection.fitting.threshold_fitting import (
     Reached,
     Suspect,
     fit_thresholds,
@@ -15,7 +16,6 @@ from forewarn.models.detection.fitting import (
 )
 from forewarn.models.detection.healthy_spread import names_tell
 from forewarn.models.detection.rules import Rules
-from forewarn.models.detection.shown_spreads import ShownSpreads
 from forewarn.models.detection.task import Source, job_of
 
 __all__ = ["LeftOut", "Terms", "Trained", "judge_left_out", "train"]

@@ -7,9 +7,9 @@ import pytest
 
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.detector import MetricModel
+from forewarn.models.detection.fitting.training import Terms, Trained, train
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.task import Task, TrainingTask
-from forewarn.models.detection.training import Terms, Trained, train
 
 NAMES = ("one", "two", "three")
 TERMS = Terms(Rules(window=4, continuity=40, block=10), None, 0.02)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.machine_levels import machine_levels
+from forewarn.models.detection.fitting.machine_levels import machine_levels
 from forewarn.models.detection.rules import SURE
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.threshold import Threshold, fit_threshold, logarithms, pooled_spread

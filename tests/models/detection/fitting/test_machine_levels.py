@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.models.detection.fitting import Reached, fit_thresholds
-from forewarn.models.detection.machine_levels import machine_levels
+from forewarn.models.detection.fitting.machine_levels import machine_levels
+from forewarn.models.detection.fitting.threshold_fitting import Reached, fit_thresholds
 
 NAMES = ("a", "b", "c", "d")
 

@@ -1,0 +1,1 @@
+"""What a detector learns from tasks that were mostly healthy."""
