@@ -22,7 +22,7 @@ from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.candidates import known
-from forewarn.models.prediction.training_set import Recipe, build_training_set
+from forewarn.models.prediction.training_set import Recipe, Thinned, build_training_sets
 from forewarn.pipelines.prediction_job import Job
 
 __all__ = ["ARRAYS", "Floats", "Ints", "Labels", "Study", "Window"]
@@ -113,7 +113,8 @@ def _measures(recipe: Recipe, records: Records, failures: Failures, moment: int)
         horizon=recipe.horizon,
     )
     past = known(every, moment, Nanoseconds(moment - records.first), recipe.horizon)
-    return build_training_set(recipe, timeline, past)[0].measures
+    encoder, _ = next(build_training_sets(recipe, timeline, [Thinned.of(recipe, timeline, past)]))
+    return encoder.measures
 
 
 def _measured(

@@ -33,8 +33,9 @@ from forewarn.models.prediction.fits import fit_model
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
 from forewarn.models.prediction.training_set import (
     Recipe,
+    Thinned,
     TrainingSet,
-    build_training_set,
+    build_training_sets,
 )
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
@@ -86,7 +87,8 @@ def _outcomes(job: Job, moment: int, budgets: Sequence[int]) -> Iterator[Outcome
     for budget in budgets:
         started = time.process_time()
         recipe = replace(settings.recipe, max_instances=budget)
-        encoder, built = build_training_set(recipe, timeline, training)
+        thinned = Thinned.of(recipe, timeline, training)
+        encoder, built = next(build_training_sets(recipe, timeline, [thinned]))
         model = fit_model(recipe, MODEL, built)
         seconds = time.process_time() - started
         scores = model.score(encoder.encode(encoder.measures.values(*future)))

@@ -31,7 +31,6 @@ __all__ = [
     "Recipe",
     "Thinned",
     "TrainingSet",
-    "build_training_set",
     "build_training_sets",
 ]
 
@@ -201,31 +200,6 @@ class Thinned(NamedTuple):
         return cls(chosen, few, counts.prevalence)
 
 
-def build_training_set(
-    recipe: Recipe, fleet: Fleet, instances: Instances, encoder: Encoder | None = None
-) -> tuple[Encoder, TrainingSet]:
-    """Thin, measure and encode training instances.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    fleet : Fleet
-        As it stood at t.
-    instances : Instances
-        Known at t (`known`), with at least one positive.
-    encoder : Encoder, optional
-        Fitted elsewhere, to be taken as it is.
-
-    Returns
-    -------
-    Encoder
-        Fitted on these instances only, unless one was given.
-    TrainingSet
-    """
-    thinned = Thinned.of(recipe, fleet, instances)
-    return next(build_training_sets(recipe, fleet, [thinned], encoder))
-
-
 def build_training_sets(
     recipe: Recipe,
     fleet: Fleet,
@@ -236,10 +210,13 @@ def build_training_sets(
 
     Parameters
     ----------
-    recipe, fleet, encoder
-        As of `build_training_set`.
+    recipe : Recipe
+    fleet : Fleet
+        As it stood at t.
     several : sequence of Thinned
-        The instances of each training set.
+        The instances of each training set, known at t.
+    encoder : Encoder, optional
+        Fitted elsewhere; by default one is fitted to each training set.
     """
     united, rows = Instances.united([thinned.chosen for thinned in several])
     reading = FleetReading.of(recipe.plan, fleet, united, with_codes=encoder is None)

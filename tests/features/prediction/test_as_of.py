@@ -20,7 +20,7 @@ from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.candidates import known
-from forewarn.models.prediction.training_set import Recipe, build_training_set
+from forewarn.models.prediction.training_set import Recipe, Thinned, build_training_sets
 
 Make = Callable[..., Records]
 Row = dict[str, Any]
@@ -178,7 +178,8 @@ def _training(records: Records, found: Failures, at: At, moment: float) -> dict[
     chosen = known(everything, at(moment), Nanoseconds(at(moment) - at(START)), HORIZON)
     if not (chosen.label == 1).any():
         return None
-    encoder, training = build_training_set(RECIPE, timeline, chosen)
+    thinned = Thinned.of(RECIPE, timeline, chosen)
+    encoder, training = next(build_training_sets(RECIPE, timeline, [thinned]))
     inputs = training.inputs
     return {
         "sequence": inputs.sequence.tobytes(),

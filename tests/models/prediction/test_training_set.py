@@ -20,7 +20,7 @@ from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.records.timeline import Fleet, Timeline, lay_out
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.candidates import known
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
@@ -30,7 +30,6 @@ from forewarn.models.prediction.training_set import (
     Recipe,
     Thinned,
     TrainingSet,
-    build_training_set,
     build_training_sets,
 )
 from forewarn.models.prediction.trees.gbdt import GbdtModel
@@ -132,8 +131,14 @@ def test_unknown_labels_are_never_known() -> None:
     assert chosen.label.tolist() == [1, 0]
 
 
+def one_training_set(
+    recipe: Recipe, fleet: Fleet, instances: Instances
+) -> tuple[Encoder, TrainingSet]:
+    return next(build_training_sets(recipe, fleet, [Thinned.of(recipe, fleet, instances)]))
+
+
 def built(timeline: Timeline, instances: Instances, **other: Any) -> TrainingSet:
-    return build_training_set(replace(RECIPE, **other), timeline, instances)[1]
+    return one_training_set(replace(RECIPE, **other), timeline, instances)[1]
 
 
 def keys(training: TrainingSet) -> list[tuple[int, int]]:
@@ -239,7 +244,7 @@ def test_prevalence_is_that_before_thinning(timeline: Timeline, instances: Insta
 
 
 def test_rows_keep_the_order_of_serial_and_time(timeline: Timeline, instances: Instances) -> None:
-    encoder, training = build_training_set(RECIPE, timeline, instances)
+    encoder, training = one_training_set(RECIPE, timeline, instances)
     hashes = sampling_hash(0, timeline.records.serials, instances.gpu, instances.end)
     negatives = np.flatnonzero(instances.label == 0)
     rows = np.sort(
@@ -256,7 +261,7 @@ def test_rows_keep_the_order_of_serial_and_time(timeline: Timeline, instances: I
 def test_encoder_is_fitted_on_the_chosen_instances_only(
     timeline: Timeline, instances: Instances
 ) -> None:
-    encoder, training = build_training_set(RECIPE, timeline, instances)
+    encoder, training = one_training_set(RECIPE, timeline, instances)
     chosen = instances.take(np.isin(instances.end, training.ends))
     hashes = sampling_hash(0, timeline.records.serials, chosen.gpu, chosen.end)
     negatives = np.flatnonzero(chosen.label == 0)
@@ -278,7 +283,7 @@ def test_sets_of_one_reading_are_those_of_a_reading_for_each(
         RECIPE, timeline, [Thinned.of(RECIPE, timeline, some) for some in several]
     )
     for some, (encoder, training) in zip(several, sets, strict=True):
-        alone, expected = build_training_set(RECIPE, timeline, some)
+        alone, expected = one_training_set(RECIPE, timeline, some)
         assert encoder.to_dict() == alone.to_dict()
         for name in ("sequence", "context"):
             mine, other = getattr(training.inputs, name), getattr(expected.inputs, name)
@@ -375,7 +380,7 @@ def test_other_models_are_fitted_while_networks_are(
     timeline: Timeline, instances: Instances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network that is not fitted beside a tree would wait for it in vain."""
-    _, training = build_training_set(RECIPE, timeline, instances)
+    _, training = one_training_set(RECIPE, timeline, instances)
     met, order = threading.Barrier(2), list[str]()
 
     def fit(_: Recipe, name: str, training: TrainingSet) -> str:
@@ -426,7 +431,7 @@ def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
 def test_models_are_the_same_beside_others_and_alone(
     timeline: Timeline, instances: Instances, names: tuple[str, ...]
 ) -> None:
-    _, training = build_training_set(RECIPE, timeline, instances)
+    _, training = one_training_set(RECIPE, timeline, instances)
     for name, model in fit_models(RECIPE, training, names).items():
         alone = fit_model(RECIPE, name, training).score(training.inputs)
         np.testing.assert_array_equal(model.score(training.inputs), alone)
@@ -437,7 +442,7 @@ def test_what_a_fit_raises_ends_all(
     timeline: Timeline, instances: Instances, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     """Of what waits beside it, what was not begun is not begun any more."""
-    _, training = build_training_set(RECIPE, timeline, instances)
+    _, training = one_training_set(RECIPE, timeline, instances)
     others = ["gbdt", *(f"other {n}" for n in range(2_000))]
     fitted = list[str]()
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.models.prediction.test_training_set import one_training_set
 
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
@@ -32,7 +33,6 @@ from forewarn.models.prediction.training_set import (
     Recipe,
     Thinned,
     TrainingSet,
-    build_training_set,
     build_training_sets,
 )
 from forewarn.pipelines.at_risk.score import score_with_rules
@@ -150,7 +150,7 @@ def fleet_of(
 
 
 def trained_on(fleet: Fleet, instances: Instances) -> tuple[Encoder, TrainingSet]:
-    return build_training_set(RECIPE, fleet, known(instances, MOMENT, SPAN, RECIPE.horizon))
+    return one_training_set(RECIPE, fleet, known(instances, MOMENT, SPAN, RECIPE.horizon))
 
 
 def assert_same(first: Instances, second: Instances) -> None:
@@ -218,7 +218,7 @@ def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_al
     timeline = as_of(records, failures, MOMENT, REACH)
     every = recipe.instances(timeline)
     several = [known(every, MOMENT, span, recipe.horizon) for span in spans]
-    alone = [bytes_of(*build_training_set(recipe, timeline, some)) for some in several]
+    alone = [bytes_of(*one_training_set(recipe, timeline, some)) for some in several]
     assert len(set(alone)) == len(spans)
     look = recipe.candidate_selector(MOMENT - REACH, MOMENT, spans)
     fleet = store_of(folders["compacted"]).read_fleet(MOMENT - REACH, MOMENT, look, 5)
