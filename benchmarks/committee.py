@@ -29,9 +29,9 @@ import pandas as pd
 from benchmarks.plain_lightgbm import PLAIN
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
-from forewarn.evaluation.prediction.backtest_figures import report_strategy
-from forewarn.evaluation.prediction.ranking import average_precision_draws
-from forewarn.evaluation.prediction.score_table import ENSEMBLES, ScoreTable
+from forewarn.evaluation.prediction.figures.backtest_figures import report_strategy
+from forewarn.evaluation.prediction.figures.ranking import average_precision_draws
+from forewarn.evaluation.prediction.figures.score_table import ENSEMBLES, ScoreTable
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment

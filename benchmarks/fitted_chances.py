@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from benchmarks.measured_fleet import Floats, Labels, Study
 
-from forewarn.evaluation.prediction.finished_windows import likeness
+from forewarn.evaluation.prediction.walk.finished_windows import likeness
 from forewarn.features.prediction.instances import UNKNOWN
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import fit_calibration, prior_correction
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.reliability import JudgedRows
 
 __all__ = ["fitted_chances"]

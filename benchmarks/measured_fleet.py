@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.walk import scorable
+from forewarn.evaluation.prediction.walk.walk import scorable
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder

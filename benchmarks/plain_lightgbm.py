@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 from tqdm import tqdm
 
-from forewarn.evaluation.prediction.walk import scorable
+from forewarn.evaluation.prediction.walk.walk import scorable
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, label
 from forewarn.features.records.failures import Failures

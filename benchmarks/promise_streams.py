@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.kept_promise import JudgedAlerts, judge_promise
+from forewarn.evaluation.prediction.figures.kept_promise import JudgedAlerts, judge_promise
 
 _STREAMS, _ALERTS, _ENOUGH, _TOLERANCE = 200, 400, 60, 0.8
 _RATIOS = {"as promised": 1.0, "0.8 of it: the limit of what is tolerated": 0.8}

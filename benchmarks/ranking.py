@@ -34,7 +34,7 @@ from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import Committee
-from forewarn.models.prediction.log_odds import logit
+from forewarn.models.prediction.linear.log_odds import logit
 from forewarn.models.prediction.protocol import FailureModel
 
 

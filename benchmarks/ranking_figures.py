@@ -16,7 +16,7 @@ from benchmarks.fitted_chances import fitted_chances
 from benchmarks.measured_fleet import Floats, Ints, Study, Window
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
-from forewarn.evaluation.prediction.ranking import average_precision_draws
+from forewarn.evaluation.prediction.figures.ranking import average_precision_draws
 from forewarn.features.time_units import DAY
 from forewarn.models.prediction.reliability import calibration_slope, slope_draws
 

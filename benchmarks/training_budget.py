@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
-from forewarn.evaluation.prediction.ranking import average_precision_draws
-from forewarn.evaluation.prediction.walk import Walk, scorable
+from forewarn.evaluation.prediction.figures.ranking import average_precision_draws
+from forewarn.evaluation.prediction.walk.walk import Walk, scorable
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, find_instances
 from forewarn.features.records.ordering import sampling_hash

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forewarn.evaluation.prediction.score_table import Protocol
-from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.figures.score_table import Protocol
+from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee

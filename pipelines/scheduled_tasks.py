@@ -294,7 +294,7 @@ def _list_as_of(site: Site, at: int) -> AtRiskList:
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:
     """Judge the lists up to a week before a day; None while none is that old."""
-    from forewarn.evaluation.prediction.list_review import review_figures
+    from forewarn.evaluation.prediction.figures.list_review import review_figures
     from forewarn.pipelines.at_risk.review import review_lists
 
     site = Site.of(config)

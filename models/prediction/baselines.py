@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Columns, Inputs
-from forewarn.models.prediction.loss_weights import loss_weights
-from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
+from forewarn.models.prediction.linear.loss_weights import loss_weights
+from forewarn.models.prediction.linear.parameter_file import read_parameters, write_parameters
 
 __all__ = ["LastValueRule", "RandomModel"]
 

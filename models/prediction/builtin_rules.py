@@ -9,7 +9,7 @@ from forewarn.features.prediction.history import span_name
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.xid_catalogue import DEGRADED, FATAL
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.linear.log_odds import sigmoid
 
 __all__ = ["NO_EVIDENCE", "evidence", "rule_scores"]
 

@@ -39,7 +39,7 @@ def _class_of(name: str) -> _ModelClass:
 
             return LstmModel
         case "linear":
-            from forewarn.models.prediction.linear import LinearModel
+            from forewarn.models.prediction.linear.linear import LinearModel
 
             return LinearModel
         case "random":
@@ -51,7 +51,7 @@ def _class_of(name: str) -> _ModelClass:
 
             return LastValueRule
         case "logistic":
-            from forewarn.models.prediction.logistic import LogisticModel
+            from forewarn.models.prediction.linear.logistic import LogisticModel
 
             return LogisticModel
         case "window_gbdt":

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
-from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.linear.log_odds import logit, sigmoid
 from forewarn.models.prediction.model_names import CASCADE_FIRST, LINEAR
 
 __all__ = [

@@ -10,7 +10,7 @@ from threading import Lock
 from forewarn.features.threads import n_threads
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
-from forewarn.models.prediction.linear import LinearModel
+from forewarn.models.prediction.linear.linear import LinearModel
 from forewarn.models.prediction.model_names import NETWORK_NAMES, TREE_NAMES, kind_of
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.training_set import Recipe, TrainingSet

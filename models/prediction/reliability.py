@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.models.prediction.log_odds import logit, sigmoid
-from forewarn.models.prediction.logistic_fit import Evidence, maximum
+from forewarn.models.prediction.linear.log_odds import logit, sigmoid
+from forewarn.models.prediction.linear.logistic_fit import Evidence, maximum
 
 __all__ = [
     "Judged",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.action_costs import ActionCosts
-from forewarn.evaluation.prediction.kept_promise import ENOUGH_JUDGED, Promise, PromiseState
+from forewarn.evaluation.prediction.figures.action_costs import ActionCosts
+from forewarn.evaluation.prediction.figures.kept_promise import ENOUGH_JUDGED, Promise, PromiseState
 from forewarn.models.prediction.ensembles import top_k_count
 from forewarn.pipelines.rendering.templates import amount, chance_text, count, plural
 

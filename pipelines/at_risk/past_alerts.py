@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from forewarn.evaluation.prediction.daily_list import raise_alerts
-from forewarn.evaluation.prediction.kept_promise import JudgedAlerts, Promise, judge_promise
+from forewarn.evaluation.prediction.figures.daily_list import raise_alerts
+from forewarn.evaluation.prediction.figures.kept_promise import JudgedAlerts, Promise, judge_promise
 from forewarn.features.prediction.instances import UNKNOWN, label
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out

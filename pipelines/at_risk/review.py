@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forewarn.evaluation.prediction.list_review import ReviewedLists, review
+from forewarn.evaluation.prediction.figures.list_review import ReviewedLists, review
 from forewarn.features.records.out_of_service import Absence
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.at_risk.written_lists import read_lists

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.action_costs import ActionCosts
+from forewarn.evaluation.prediction.figures.action_costs import ActionCosts
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
@@ -34,7 +34,7 @@ from forewarn.pipelines.storage.files.regular_files import refuse_irregular
 from forewarn.pipelines.storage.record_store import RecordStore
 
 if TYPE_CHECKING:
-    from forewarn.models.prediction.linear import LinearModel
+    from forewarn.models.prediction.linear.linear import LinearModel
     from forewarn.models.prediction.trees.gbdt import GbdtModel
 
 __all__ = ["BUILTIN_RULES", "load_predictor", "score_with", "score_with_rules"]
@@ -228,7 +228,7 @@ def contributions_of(predictor: Predictor, values: InstanceValues) -> Contributi
 
 def _explaining(predictor: Predictor) -> list[tuple[GbdtModel | LinearModel, float]]:
     """Return the models that say why, and the share of the vote that they speak for."""
-    from forewarn.models.prediction.linear import LinearModel
+    from forewarn.models.prediction.linear.linear import LinearModel
     from forewarn.models.prediction.trees.gbdt import GbdtModel
 
     linear, trees = (predictor.models.get(name) for name in (LINEAR, "gbdt"))

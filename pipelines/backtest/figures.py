@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from forewarn.evaluation.prediction.backtest_figures import DayFigures
-from forewarn.evaluation.prediction.calibration_figures import ProbabilityGroup
+from forewarn.evaluation.prediction.figures.backtest_figures import DayFigures
+from forewarn.evaluation.prediction.figures.calibration_figures import ProbabilityGroup
 from forewarn.pipelines.rendering.drawing import (
     COLOURS,
     WIDTH,

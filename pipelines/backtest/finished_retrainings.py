@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
-from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk.walk import Walk
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.trained_recipe import TrainedRecipe

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.window_averages import WindowAverages, window_averages
+from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
+from forewarn.evaluation.prediction.figures.window_averages import WindowAverages, window_averages
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.reliability import JudgedRows
 from forewarn.pipelines.runtime.executor import SliceMap

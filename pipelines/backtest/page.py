@@ -8,12 +8,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.calibration_figures import (
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.calibration_figures import (
     CalibrationFigures,
     ProbabilityGroup,
 )
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
 from forewarn.pipelines.backtest.figures import daily_list_figure, reliability_figure
 from forewarn.pipelines.backtest.promise import promise_section
 from forewarn.pipelines.backtest.report import Report

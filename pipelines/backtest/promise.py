@@ -9,7 +9,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.list_promise import DatedChange, PromiseDay, PromiseFigures
+from forewarn.evaluation.prediction.figures.list_promise import (
+    DatedChange,
+    PromiseDay,
+    PromiseFigures,
+)
 from forewarn.pipelines.rendering.drawing import (
     COLOURS,
     WIDTH,

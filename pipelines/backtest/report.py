@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
-from forewarn.evaluation.prediction.list_promise import PromiseFigures
-from forewarn.evaluation.prediction.list_worth import ListWorth
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.figures.list_promise import PromiseFigures
+from forewarn.evaluation.prediction.figures.list_worth import ListWorth
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
 from forewarn.pipelines.runtime.progress import Costs
 
 __all__ = ["LeftOut", "Report"]

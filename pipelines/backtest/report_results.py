@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
-from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.walk.strategies import Strategy
 from forewarn.pipelines.rendering.templates import visible
 
 __all__ = [

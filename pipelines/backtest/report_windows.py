@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures, WindowFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures, WindowFigures
 from forewarn.pipelines.backtest.figures import (
     MethodLine,
     precision_figure,

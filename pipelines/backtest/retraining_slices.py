@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.fleet_survey import FleetSurvey, margin_of
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk.fleet_survey import FleetSurvey, margin_of
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
 from forewarn.features.prediction.instances import Instances, instances_of_slice
 from forewarn.features.records.table import MACHINE
 from forewarn.features.records.text_columns import numbers_of

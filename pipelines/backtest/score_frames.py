@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from forewarn.evaluation.prediction.test_set import sampled_mask
-from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.evaluation.prediction.walk.test_set import sampled_mask
+from forewarn.evaluation.prediction.walk.walk import Walk
+from forewarn.evaluation.prediction.walk.window_scores import WindowScores
 from forewarn.features.prediction.instances import hours_to_failure
 from forewarn.features.records.table import MACHINE
 from forewarn.features.records.timeline import Timeline

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
 from forewarn.pipelines.backtest.report import LeftOut, Report
 from forewarn.pipelines.backtest.report_results import (
     Estimate,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
 from forewarn.pipelines.backtest.report import Report
 from forewarn.pipelines.backtest.report_results import (
     LEAD_ORDER,

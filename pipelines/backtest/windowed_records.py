@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from forewarn.evaluation.prediction.fleet_survey import (
+from forewarn.evaluation.prediction.walk.fleet_survey import (
     FleetSurvey,
     ReadSpan,
     Span,
     margin_of,
     survey_fleet,
 )
-from forewarn.evaluation.prediction.instance_survey import InstanceSurvey, survey_instances
-from forewarn.evaluation.prediction.retraining_schedule import with_instances
-from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk.instance_survey import InstanceSurvey, survey_instances
+from forewarn.evaluation.prediction.walk.retraining_schedule import with_instances
+from forewarn.evaluation.prediction.walk.walk import Walk
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, Records

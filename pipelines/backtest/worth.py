@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from forewarn.evaluation.prediction.list_worth import ListWorth, Worth, WorthOfLength
+from forewarn.evaluation.prediction.figures.list_worth import ListWorth, Worth, WorthOfLength
 from forewarn.pipelines.rendering.drawing import COLOURS, WIDTH, inline_svg, own_style
 from forewarn.pipelines.rendering.templates import (
     amount,

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk.strategies import Strategy
 from forewarn.pipelines.cli.options import (
     Commands,
     add_at,
@@ -255,7 +255,7 @@ def add_review(commands: Commands) -> None:
 
 
 def _review(args: argparse.Namespace) -> int:
-    from forewarn.evaluation.prediction.list_review import review_figures
+    from forewarn.evaluation.prediction.figures.list_review import review_figures
     from forewarn.pipelines.at_risk.review import review_lists, review_text
 
     reviewed = review_lists(args.at_risk, args.failures, args.until)

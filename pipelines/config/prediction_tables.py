@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forewarn.evaluation.prediction.action_costs import ACTIONS, ActionCosts
+from forewarn.evaluation.prediction.figures.action_costs import ACTIONS, ActionCosts
 from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES
 from forewarn.models.prediction.model_names import MODEL_NAMES

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from forewarn.evaluation.prediction.list_review import review_figures
-from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.figures.list_review import review_figures
+from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
+from forewarn.evaluation.prediction.walk.strategies import Strategy
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
 from forewarn.features.records.table import DAY
 from forewarn.pipelines.at_risk.at_risk_list import list_summary

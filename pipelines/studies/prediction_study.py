@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL, interval
-from forewarn.evaluation.prediction.paper_protocol import paper_protocol, precision_draws
-from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
+from forewarn.evaluation.prediction.figures.paper_protocol import paper_protocol, precision_draws
+from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.progress import TimeLeft, progress_bar

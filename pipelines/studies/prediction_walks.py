@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from forewarn.evaluation.prediction.retraining_schedule import retraining_times
-from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.test_set import sampled_mask
-from forewarn.evaluation.prediction.walk import Walk, scorable
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
-from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.evaluation.prediction.walk.retraining_schedule import retraining_times
+from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk.test_set import sampled_mask
+from forewarn.evaluation.prediction.walk.walk import Walk, scorable
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk.window_scores import WindowScores
 from forewarn.features.records.table import MACHINE
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.trained_recipe import RecipeTrainer

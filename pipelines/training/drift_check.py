@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.drift import Drift, drift_of
-from forewarn.evaluation.prediction.window_scores import measured_parts
+from forewarn.evaluation.prediction.figures.drift import Drift, drift_of
+from forewarn.evaluation.prediction.walk.window_scores import measured_parts
 from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Fleet, Timeline

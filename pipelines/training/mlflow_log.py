@@ -13,22 +13,22 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.backtest_figures import (
+from forewarn.evaluation.prediction.figures.backtest_figures import (
     FleetFigures,
     StrategyFigures,
     report_strategy,
 )
-from forewarn.evaluation.prediction.calibration_figures import (
+from forewarn.evaluation.prediction.figures.calibration_figures import (
     ProbabilityGroup,
     calibration_figures,
 )
-from forewarn.evaluation.prediction.drift import Drift
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
-from forewarn.evaluation.prediction.promotion_gate import GateDecision
-from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.evaluation.prediction.figures.drift import Drift
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.figures.promotion_gate import GateDecision
+from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
+from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk.walk import Walk
+from forewarn.evaluation.prediction.walk.window_scores import WindowScores
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor

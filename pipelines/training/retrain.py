@@ -8,12 +8,12 @@ from dataclasses import replace
 import pandas as pd
 from mlflow.entities import Run
 
-from forewarn.evaluation.prediction.backtest_figures import Comparison, compare
-from forewarn.evaluation.prediction.drift import Drift
-from forewarn.evaluation.prediction.promotion_gate import GateDecision, decide
-from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.evaluation.prediction.figures.backtest_figures import Comparison, compare
+from forewarn.evaluation.prediction.figures.drift import Drift
+from forewarn.evaluation.prediction.figures.promotion_gate import GateDecision, decide
+from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
+from forewarn.evaluation.prediction.walk.walk import Walk
+from forewarn.evaluation.prediction.walk.window_scores import WindowScores
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from forewarn.evaluation.prediction.backtest_figures import Comparison
+from forewarn.evaluation.prediction.figures.backtest_figures import Comparison
 
 __all__ = ["Decision", "Retrained"]
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from forewarn.evaluation.prediction.finished_windows import FinishedWindows
-from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
-from forewarn.evaluation.prediction.retraining_schedule import last_finished
-from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk.finished_windows import FinishedWindows
+from forewarn.evaluation.prediction.walk.fleet_survey import FleetSurvey
+from forewarn.evaluation.prediction.walk.retraining_schedule import last_finished
+from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk.walk import Walk
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.plan import Plan

@@ -9,9 +9,9 @@ from importlib.metadata import version
 
 from mlflow.exceptions import MlflowException
 
-from forewarn.evaluation.prediction.retraining_schedule import last_finished
-from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk.retraining_schedule import last_finished
+from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Columns, Inputs
-from forewarn.models.prediction.bucket_scaling import InputScaling
-from forewarn.models.prediction.log_odds import sigmoid
-from forewarn.models.prediction.loss_weights import loss_weights
+from forewarn.models.prediction.linear.bucket_scaling import InputScaling
+from forewarn.models.prediction.linear.log_odds import sigmoid
+from forewarn.models.prediction.linear.loss_weights import loss_weights
+from forewarn.models.prediction.linear.parameter_file import read_parameters, write_parameters
 from forewarn.models.prediction.networks.archive import (
     archive_of,
     parts_of_archive,
     parts_of_network,
 )
 from forewarn.models.prediction.networks.plain_network import PlainNetwork
-from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
 
 __all__ = ["NetworkModel"]
 

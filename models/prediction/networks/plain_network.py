@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.features.threads import in_parallel
-from forewarn.models.prediction.bucket_scaling import InputScaling
+from forewarn.models.prediction.linear.bucket_scaling import InputScaling
 from forewarn.models.prediction.networks.archive import NetworkParts
 from forewarn.models.prediction.networks.plain_layers import TOGETHER, output_of
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Inputs
-from forewarn.models.prediction.bucket_scaling import InputScaling
+from forewarn.models.prediction.linear.bucket_scaling import InputScaling
 from forewarn.models.prediction.networks.archive import parts_of_network
 from forewarn.models.prediction.networks.plain_network import PlainNetwork
 from forewarn.models.tensorflow_runtime import keras, tensorflow

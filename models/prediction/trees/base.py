@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Columns, Inputs
-from forewarn.models.prediction.loss_weights import loss_weights
-from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
-from forewarn.models.prediction.row_parts import in_parts, row_parts
+from forewarn.models.prediction.linear.loss_weights import loss_weights
+from forewarn.models.prediction.linear.parameter_file import read_parameters, write_parameters
+from forewarn.models.prediction.linear.row_parts import in_parts, row_parts
 from forewarn.models.prediction.trees.plain_trees import PlainTrees
 from forewarn.models.prediction.trees.tree_text import check_tree_text
 

@@ -13,7 +13,7 @@ from forewarn.models.prediction.calibration import (
     fit_calibration,
     prior_correction,
 )
-from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.linear.log_odds import logit, sigmoid
 
 IDENTITY = Calibration(slope=1.0, intercept=0.0)
 

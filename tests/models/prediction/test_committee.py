@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.linear.log_odds import sigmoid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

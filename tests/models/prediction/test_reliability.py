@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.reliability import (
     JudgedRows,
     calibration_slope,

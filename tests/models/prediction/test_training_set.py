@@ -25,7 +25,7 @@ from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.candidates import known
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.fits import fit_model, fit_models
-from forewarn.models.prediction.loss_weights import loss_weights
+from forewarn.models.prediction.linear.loss_weights import loss_weights
 from forewarn.models.prediction.training_set import (
     Recipe,
     Thinned,

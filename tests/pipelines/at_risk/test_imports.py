@@ -18,10 +18,10 @@ FOREIGN = (
 ALLOWED = (
     "forewarn.evaluation",
     "forewarn.evaluation.prediction",
-    "forewarn.evaluation.prediction.action_costs",
-    "forewarn.evaluation.prediction.daily_list",
-    "forewarn.evaluation.prediction.kept_promise",
-    "forewarn.evaluation.prediction.risk_tests",
+    "forewarn.evaluation.prediction.figures.action_costs",
+    "forewarn.evaluation.prediction.figures.daily_list",
+    "forewarn.evaluation.prediction.figures.kept_promise",
+    "forewarn.evaluation.prediction.figures.risk_tests",
 )
 CODE = f"""
 import sys

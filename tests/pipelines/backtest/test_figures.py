@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.backtest_figures import DayFigures
-from forewarn.evaluation.prediction.calibration_figures import ProbabilityGroup
+from forewarn.evaluation.prediction.figures.backtest_figures import DayFigures
+from forewarn.evaluation.prediction.figures.calibration_figures import ProbabilityGroup
 from forewarn.pipelines.backtest.figures import (
     MethodLine,
     daily_list_figure,

@@ -162,7 +162,7 @@ def test_compacted_records_are_read_in_slices_to_the_same_bytes(
     monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
     monkeypatch.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 1000)
     monkeypatch.setattr(windowed_records, "_ROWS_AT_ONCE", 3000)
-    monkeypatch.setattr("forewarn.evaluation.prediction.window_scores._MEASURED_AT_ONCE", 500)
+    monkeypatch.setattr("forewarn.evaluation.prediction.walk.window_scores._MEASURED_AT_ONCE", 500)
     shutil.copytree(short, tmp_path / "records")
     for folder in sorted((tmp_path / "records").glob("date=*"))[:-1]:
         compact_date(tmp_path / "records", dt.date.fromisoformat(folder.name[5:]))

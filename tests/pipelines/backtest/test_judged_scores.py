@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.prediction.action_costs import ActionCosts
-from forewarn.evaluation.prediction.backtest_figures import report_strategy
-from forewarn.evaluation.prediction.list_promise import list_promise
-from forewarn.evaluation.prediction.list_worth import list_worth
-from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
+from forewarn.evaluation.prediction.figures.action_costs import ActionCosts
+from forewarn.evaluation.prediction.figures.backtest_figures import report_strategy
+from forewarn.evaluation.prediction.figures.list_promise import list_promise
+from forewarn.evaluation.prediction.figures.list_worth import list_worth
+from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.backtest.judged_scores import JudgedScores

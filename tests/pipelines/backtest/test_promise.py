@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.list_promise import DatedChange, PromiseDay, PromiseFigures
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.list_promise import (
+    DatedChange,
+    PromiseDay,
+    PromiseFigures,
+)
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.promise import promise_figure, promise_words
 from forewarn.pipelines.backtest.report import Report

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
 from forewarn.pipelines.backtest.report_results import (
     Estimate,
     Method,

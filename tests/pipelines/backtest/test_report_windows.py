@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures, WindowFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures, WindowFigures
 from forewarn.pipelines.backtest.report_results import Result, read_results
 from forewarn.pipelines.backtest.report_windows import days_since_training, over_time
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from forewarn.evaluation.prediction.backtest_figures import FleetFigures, LeadTime
-from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
-from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures, LeadTime
+from forewarn.evaluation.prediction.figures.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
 from forewarn.pipelines.backtest.report import Report
 from forewarn.pipelines.backtest.report_results import Result, read_results
 from forewarn.pipelines.backtest.sentences import (

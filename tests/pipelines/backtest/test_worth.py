@@ -1,7 +1,11 @@
 from __future__ import annotations
 
-from forewarn.evaluation.prediction.backtest_figures import DayFigures, FleetFigures, LeadTime
-from forewarn.evaluation.prediction.list_worth import ListWorth, Worth, WorthOfLength
+from forewarn.evaluation.prediction.figures.backtest_figures import (
+    DayFigures,
+    FleetFigures,
+    LeadTime,
+)
+from forewarn.evaluation.prediction.figures.list_worth import ListWorth, Worth, WorthOfLength
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.report import Report
 from forewarn.pipelines.backtest.summary import lead_sentences, short_table

@@ -22,8 +22,8 @@ from tests.pipelines.runtime.slice_tasks import (
     take_too_long,
 )
 
-from forewarn.evaluation.prediction.score_table import ScoreTable
-from forewarn.evaluation.prediction.window_averages import window_averages
+from forewarn.evaluation.prediction.figures.score_table import ScoreTable
+from forewarn.evaluation.prediction.figures.window_averages import window_averages
 from forewarn.pipelines.backtest.judged_scores import JudgedScores
 from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.runtime import executor as executor_module

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.prediction.paper_protocol import paper_protocol
-from forewarn.evaluation.prediction.score_table import ENSEMBLES, Protocol, ScoreTable
+from forewarn.evaluation.prediction.figures.paper_protocol import paper_protocol
+from forewarn.evaluation.prediction.figures.score_table import ENSEMBLES, Protocol, ScoreTable
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.backtest.run import run_backtest

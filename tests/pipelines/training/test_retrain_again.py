@@ -19,7 +19,7 @@ import mlflow
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.prediction.retraining_schedule import last_finished
+from forewarn.evaluation.prediction.walk.retraining_schedule import last_finished
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings

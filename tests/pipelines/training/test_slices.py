@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.prediction.walk import SlicedRecords, Walk
+from forewarn.evaluation.prediction.walk.walk import SlicedRecords, Walk
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import FleetSlice
@@ -64,7 +64,7 @@ def in_small_slices(patched: pytest.MonkeyPatch) -> list[int]:
     patched.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 256)
     patched.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 6000)
     patched.setattr(windowed_records, "_ROWS_AT_ONCE", 9000)
-    patched.setattr("forewarn.evaluation.prediction.window_scores._MEASURED_AT_ONCE", 500)
+    patched.setattr("forewarn.evaluation.prediction.walk.window_scores._MEASURED_AT_ONCE", 500)
     slices, numbers = StoredFleet.slices, []
 
     def counted(self: StoredFleet[Any]) -> Iterator[FleetSlice]:

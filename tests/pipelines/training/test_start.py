@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.models.prediction.log_odds import logit
+from forewarn.models.prediction.linear.log_odds import logit
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from forewarn.features.prediction.inputs import Inputs
-from forewarn.models.prediction.bucket_scaling import InputScaling
+from forewarn.models.prediction.linear.bucket_scaling import InputScaling
 from forewarn.models.prediction.networks.architectures import CnnModel, LstmModel, MlpModel
 from forewarn.models.prediction.networks.archive import (
     NetworkParts,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from forewarn.features.prediction.inputs import Inputs
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 
 

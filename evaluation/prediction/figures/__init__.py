@@ -1,0 +1,1 @@
+"""Figures of scores and daily lists: precision, calibration, worth, promises."""

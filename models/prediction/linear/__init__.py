@@ -1,0 +1,1 @@
+"""Linear models on bucketed features, fitted by logistic regression."""
