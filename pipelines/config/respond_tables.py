@@ -11,10 +11,12 @@ from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, 
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.response.follow_up.foreign_drain import LONGEST_PATTERN
 from forewarn.response.state.pool import Limits, Mode, Pool
+from forewarn.response.state.settings import ResponseSettings
 
 __all__ = ["CostsTable", "PoolTable", "RespondTable"]
 
 Pattern = Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN)]
+_LOOP_EVERY = 15 * 60 * 10**9
 Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 
 
@@ -107,6 +109,23 @@ class RespondTable(StrictTable):
     def frozen(self) -> tuple[tuple[Nanoseconds, Nanoseconds], ...]:
         """Spans in which nothing is done, nanoseconds since 1970 UTC."""
         return tuple((_moment(begin), _moment(end)) for begin, end in self.freeze)
+
+    def core(self) -> ResponseSettings:
+        """Return the spans and bounds as the core takes them."""
+        return ResponseSettings(
+            settle=Nanoseconds(self.settle),
+            quiet=Nanoseconds(self.quiet),
+            many=self.many,
+            max_age=Nanoseconds(self.max_age),
+            known_late=Nanoseconds(self.known_late),
+            salt=self.salt,
+            overrides_a_day=self.overrides,
+            first_day=Nanoseconds(self.first_day),
+            list_every=Nanoseconds(self.list_every),
+            drift_every=Nanoseconds(self.drift_every),
+            keep=self.release == "keep",
+            loop_every=Nanoseconds(max(_LOOP_EVERY, 3 * self.every)),
+        )
 
     def pool(self, name: str) -> Pool:
         """Return a pool as the core takes it."""

@@ -14,6 +14,7 @@ from forewarn.response.decision.settling import gentle, waits_for_others
 from forewarn.response.decision.situation import Situation
 from forewarn.response.grouping.shared_incidents import candidates, storm_in_words
 from forewarn.response.policy.certain_damage import is_certain
+from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
 from forewarn.response.state.clocks import NO_SECOND_CLOCK
 from forewarn.response.state.decision import Decision, Ruling
@@ -24,7 +25,17 @@ from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Mode, Pool
 from forewarn.response.state.step import Step
 
-__all__ = ["action_of", "decide", "only_observe", "rests_on_certain_damage"]
+__all__ = ["action_of", "decide", "only_observe", "rests_on_certain_damage", "urgency"]
+
+
+def urgency(incident: Incident, policy: Policy) -> tuple[int, float, int]:
+    """Return what incidents are decided by: the gravest first, then the likeliest, then the oldest.
+
+    The first one takes the last machine that may go.
+    """
+    ranks = [policy.rule(finding).severity.rank for finding in incident.findings]
+    likely = [finding.probability for finding in incident.findings]
+    return (-max(ranks, default=0), -max(likely, default=0.0), incident.id)
 
 
 def decide(incident: Incident, situation: Situation) -> Decision:

@@ -12,20 +12,15 @@ from forewarn.response.state.action import Action
 from forewarn.response.state.finding import Finding, FindingKind
 from forewarn.response.state.held import Held
 
-__all__ = ["answer", "last_seen", "may_drain", "not_usable", "usable_until"]
+__all__ = ["answer", "may_drain", "not_usable", "usable_until"]
 
 _NEVER_DRAIN = frozenset({FindingKind.BLIND, FindingKind.FOREIGN_DRAIN})
-
-
-def last_seen(finding: Finding) -> Nanoseconds:
-    """Return when it was so for the last time."""
-    return finding.at if finding.last is None else finding.last
 
 
 def usable_until(finding: Finding, situation: Situation) -> Nanoseconds:
     """Return from when on a finding is not acted on, by itself, the policy or the settings."""
     max_age = min(situation.policy.rule(finding).max_age, situation.settings.max_age)
-    return min(finding.valid_until, Nanoseconds(last_seen(finding) + max_age))
+    return min(finding.valid_until, Nanoseconds(finding.last_said + max_age))
 
 
 def may_drain(finding: Finding, situation: Situation) -> bool:
@@ -57,7 +52,7 @@ def _explained(finding: Finding, situation: Situation) -> Held | None:
 def _handled(finding: Finding, situation: Situation) -> Held | None:
     """Return who has had the machine since, and so has looked at it."""
     back = situation.given_back.get(finding.machine)
-    if back is None or last_seen(finding) >= back:
+    if back is None or finding.last_said >= back:
         return None
     words = f"{finding.cause} was known before somebody else gave {finding.machine} back"
     return Held(words, None)
@@ -84,7 +79,7 @@ def answer(
 
     What was drained, looked at and given back is not drained again for what was known by then.
     """
-    newest = max((last_seen(finding) for finding in findings), default=None)
+    newest = max((finding.last_said for finding in findings), default=None)
     for action in recent:
         if (
             action.machine == machine

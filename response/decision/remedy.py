@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.decision.evidence import may_drain, usable_until
-from forewarn.response.decision.situation import Choice, Situation
+from forewarn.response.decision.situation import Situation
+from forewarn.response.policy.policy import Choice
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.step import DrainMode, Step

@@ -14,7 +14,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.response.decision.remedy import Remedy
 from forewarn.response.decision.situation import Situation
 from forewarn.response.grouping.shared_incidents import over_at
-from forewarn.response.grouping.sightings import is_event, keys_of
+from forewarn.response.grouping.sightings import is_event, keys_of, near
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.held import Held
@@ -35,7 +35,7 @@ def waits_for_others(incident: Incident, wish: Remedy, situation: Situation) -> 
     situation : Situation
     """
     for other in situation.beside(incident):
-        if other.shared:
+        if other.shared and any(part.supports(f) for part in other.findings for f in wish.findings):
             end = over_at(other, situation.settings, situation.now)
             if situation.now < end:
                 return Held(f"incident {other.id} ({other.shared}) is not over yet", end)
@@ -59,6 +59,7 @@ def settled_at(
 ) -> Nanoseconds:
     """Return from when on a finding is taken for one of its own machine alone.
 
+    What a shared token says of other machines does not delay what a host reports.
     `whole` is the full wait, also of evidence of certain damage that nobody else reports.
     """
     if not is_event(finding):
@@ -78,8 +79,8 @@ def settled_at(
     others = [
         sighting.at
         for key in keys
-        for sighting in situation.sightings.get(key, ())
-        if sighting.machine != finding.machine and abs(sighting.at - finding.at) < longest
+        for sighting in near(situation.sightings.get(key, ()), finding.at, longest)
+        if sighting.machine != finding.machine and sighting.finding.supports(finding)
     ]
     if is_certain(finding) and not others and not whole:
         return Nanoseconds(noticed + min(settings.quiet, longest))

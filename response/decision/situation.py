@@ -6,98 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.decision.brakes import Brake
 from forewarn.response.decision.override import Override
 from forewarn.response.grouping.sightings import Key, Sighting, by_key, sightings
+from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Decision
-from forewarn.response.state.finding import Finding, Severity
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool
 from forewarn.response.state.settings import ResponseSettings
-from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["Approval", "Choice", "Policy", "Rule", "Situation", "by_machine"]
-
-
-class Rule(Protocol):
-    """What a policy says about one finding."""
-
-    @property
-    def severity(self) -> Severity:
-        """Return how grave it is."""
-        ...
-
-    @property
-    def max_age(self) -> Nanoseconds:
-        """Return how old it may be to be acted on, in nanoseconds."""
-        ...
-
-    @property
-    def at_most(self) -> Step:
-        """Return the hardest step that it may ever lead to."""
-        ...
-
-
-class Choice(Protocol):
-    """What a policy wants done about an incident."""
-
-    @property
-    def severity(self) -> Severity:
-        """Return how grave it is."""
-        ...
-
-    @property
-    def step(self) -> Step:
-        """Return what is to be done."""
-        ...
-
-    @property
-    def mode(self) -> DrainMode | None:
-        """Return what becomes of the jobs; None where nothing is isolated."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Return why, in words."""
-        ...
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Return those that ask for the step."""
-        ...
-
-    @property
-    def needs_person(self) -> bool:
-        """Tell whether a person has to look."""
-        ...
-
-
-class Policy(Protocol):
-    """What a site wants done about what."""
-
-    @property
-    def version(self) -> str:
-        """Return the digest of its content."""
-        ...
-
-    def rule(self, finding: Finding) -> Rule:
-        """Return what holds for a finding by itself."""
-        ...
-
-    def step_for(
-        self,
-        incident: Incident,
-        beside: Sequence[Incident],
-        earlier: Sequence[Action],
-        now: Nanoseconds,
-    ) -> Choice:
-        """Return what is to be done about an incident."""
-        ...
+__all__ = ["Approval", "Situation", "by_machine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +66,8 @@ class Situation:
         When machines came back that somebody else had drained.
     clock_alone : bool
         No second clock confirms ours: nothing beyond a drain that lets jobs run out.
+    indexed : mapping of (str, str) to sequence of Sighting, or None
+        The `sightings`, where somebody keeps them.
     """
 
     now: Nanoseconds
@@ -158,14 +82,17 @@ class Situation:
     settings: ResponseSettings = field(default_factory=ResponseSettings)
     given_back: Mapping[str, Nanoseconds] = field(default_factory=dict)
     clock_alone: bool = False
+    indexed: Mapping[Key, Sequence[Sighting]] | None = None
 
     def beside(self, incident: Incident) -> list[Incident]:
         """Return the other open incidents of its machine."""
         return [other for other in self.open.get(incident.machine, ()) if other.id != incident.id]
 
     @cached_property
-    def sightings(self) -> dict[Key, list[Sighting]]:
-        """What open incidents say of each job, rack and switch."""
+    def sightings(self) -> Mapping[Key, Sequence[Sighting]]:
+        """What open incidents say of each job, rack and switch, the oldest first."""
+        if self.indexed is not None:
+            return self.indexed
         incidents = {i.id: i for group in self.open.values() for i in group}
         until = Nanoseconds(self.now + self.settings.ahead)
         return by_key(sightings(incidents.values(), self.fleet, until=until))

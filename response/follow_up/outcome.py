@@ -11,7 +11,7 @@ from forewarn.response.state.finding import Finding, FindingKind, Voucher
 from forewarn.response.state.incident import Incident, Outcome
 from forewarn.response.state.settings import ResponseSettings
 
-__all__ = ["Judgement", "Proof", "ProofKind", "Service", "judge"]
+__all__ = ["Judgement", "Proof", "ProofKind", "Service", "is_over", "judge"]
 
 
 class ProofKind(StrEnum):
@@ -111,6 +111,12 @@ def judge(
     if not any(finding.predicts for finding in incident.findings):
         return Judgement(Outcome.UNKNOWN, "nothing was predicted, and nothing proves a failure")
     return _of_service(service, max(start, incident.opened_at), horizon, settings)
+
+
+def is_over(incident: Incident, now: Nanoseconds) -> bool:
+    """Tell whether an incident may be closed once it is judged: nothing is left to be done."""
+    acted_on = any(action.open for action in incident.actions)
+    return not acted_on and not any(finding.valid(now) for finding in incident.findings)
 
 
 def _first_proof(

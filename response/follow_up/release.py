@@ -12,7 +12,7 @@ from forewarn.response.state.incident import Incident
 from forewarn.response.state.settings import ResponseSettings
 from forewarn.response.state.step import Step
 
-__all__ = ["Check", "Release", "Way", "release"]
+__all__ = ["Check", "Release", "Way", "over_at", "release"]
 
 
 _PROOFS = frozenset({FindingKind.FAILURE, FindingKind.CHECK, FindingKind.DIAGNOSIS})
@@ -65,15 +65,24 @@ def release(
     """
     if action.state not in (ActionState.HOLDING, ActionState.DRAINED):
         return None
-    ends = [f.valid_until for f in incident.findings if f.machine == action.machine]
-    over = now >= max([action.valid_until, *ends])
+    over = over_at(action, incident)
+    if over is not None and now < over:
+        return None
     if action.step is Step.AVOID:
-        return Release(Way.UNDO, "what it was avoided for is over") if over else None
-    if _predicted(action, incident):
-        return _of_prediction(action, check, settings) if over else None
+        return Release(Way.UNDO, "what it was avoided for is over")
+    if over is not None:
+        return _of_prediction(action, check, settings)
     if action.step is Step.CHECK and action.state is ActionState.DRAINED:
         return _by_check(action, check, "the check that it was taken out for")
     return None
+
+
+def over_at(action: Action, incident: Incident) -> Nanoseconds | None:
+    """Return when what an action was taken for is over; None if a person gives the machine back."""
+    if action.step is not Step.AVOID and not _predicted(action, incident):
+        return None
+    ends = [f.valid_until for f in incident.findings if f.machine == action.machine]
+    return max([action.valid_until, *ends])
 
 
 def _predicted(action: Action, incident: Incident) -> bool:

@@ -17,6 +17,7 @@ from forewarn.response.state.settings import ResponseSettings
 __all__ = [
     "SharedIncident",
     "belongs",
+    "bounds_of",
     "candidates",
     "over_at",
     "shared_incidents",
@@ -188,14 +189,20 @@ def _clusters(seen: list[Sighting], settings: ResponseSettings) -> list[list[Sig
     links = _Links(len(seen))
     numbers = {id(sighting): number for number, sighting in enumerate(seen)}
     for key, group in by_key(seen).items():
-        many = settings.many_of_fleet if key[0] == "cause" else settings.many
-        span = settings.settle_of(key[1] if key[0] == "job" else None)
+        many, span = bounds_of(key, settings)
         _link_windows(group, [numbers[id(s)] for s in group], links, many=many, span=span)
     groups: dict[int, list[Sighting]] = defaultdict(list)
     for number, sighting in enumerate(seen):
         if links.linked[number]:
             groups[links.root(number)].append(sighting)
     return list(groups.values())
+
+
+def bounds_of(key: Key, settings: ResponseSettings) -> tuple[int, Nanoseconds]:
+    """Return how many machines that share this are one event, and within which span."""
+    kind, name = key
+    many = settings.many_of_fleet if kind == "cause" else settings.many
+    return many, settings.settle_of(name if kind == "job" else None)
 
 
 def _link_windows(

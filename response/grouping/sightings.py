@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.finding import BY_HAND, Finding, FindingKind
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
 
-__all__ = ["Key", "Sighting", "by_key", "is_event", "keys_of", "sightings"]
+__all__ = ["Key", "Sighting", "by_key", "is_event", "keys_of", "near", "sightings"]
 
 Key = tuple[str, str]
 """What machines can share: `("job", "4711")`, `("rack", "r7")`, `("switch", "s2")`, or a cause."""
@@ -26,17 +28,27 @@ class Sighting:
 
     Attributes
     ----------
-    at : int
-        Nanoseconds since 1970 UTC, by the clock of the machine.
-    machine : str
+    finding : Finding
     incident : int
     keys : tuple of (str, str)
     """
 
-    at: Nanoseconds
-    machine: str
+    finding: Finding
     incident: int
     keys: tuple[Key, ...]
+
+    @property
+    def at(self) -> Nanoseconds:
+        """Return when it was so, by the clock of the machine."""
+        return self.finding.at
+
+    @property
+    def machine(self) -> str:
+        """Return the machine that it is about."""
+        return self.finding.machine
+
+
+_at = attrgetter("at")
 
 
 def is_event(finding: Finding) -> bool:
@@ -61,12 +73,18 @@ def sightings(
 ) -> list[Sighting]:
     """Return what open incidents say, without what lies after `until`, the oldest first."""
     seen = [
-        Sighting(finding.at, finding.machine, incident.id, keys_of(finding, fleet))
+        Sighting(finding, incident.id, keys_of(finding, fleet))
         for incident in incidents
         for finding in incident.findings
         if is_event(finding) and finding.at <= until
     ]
     return sorted(seen, key=lambda sighting: (sighting.at, sighting.machine, sighting.incident))
+
+
+def near(seen: Sequence[Sighting], at: Nanoseconds, span: Nanoseconds) -> Sequence[Sighting]:
+    """Return the sightings less than a span before or after a moment, of some from old to new."""
+    first = bisect_right(seen, at - span, key=_at)
+    return seen[first : bisect_left(seen, at + span, key=_at)]
 
 
 def by_key(seen: Iterable[Sighting]) -> dict[Key, list[Sighting]]:

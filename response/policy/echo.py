@@ -42,9 +42,12 @@ def without_echoes(
         severity, step = _gravity(rule(finding))
         return (-severity, -step, follows, finding.at, finding.source, finding.id)
 
+    rules = [xids.get(xid_of(finding) or 0) for finding in around]
+    cancelled = {code for xid in rules if xid is not None for code in xid.cancels}
     sounding: list[Finding] = []
     for finding in sorted({f.key: f for f in around}.values(), key=order):
-        explained = any(
+        may_be_explained = _follows(finding, xids) or xid_of(finding) in cancelled
+        explained = may_be_explained and any(
             _explains(other, finding, xids, together) and _as_grave(rule(other), rule(finding))
             for other in sounding
         )

@@ -50,7 +50,7 @@ def escalated(
         A cause that is seen within so many nanoseconds after a release was not helped.
     """
     reasons = [(rule.step, ""), *_by_count(finding, rule, history)]
-    if rule.likely and _probability(finding) >= rule.likely.probability:
+    if rule.likely and finding.probability >= rule.likely.probability:
         why = f"a probability of at least {rule.likely.probability:g}"
         reasons.append((rule.likely.step, why))
     reasons += [
@@ -79,52 +79,39 @@ def _by_count(finding: Finding, rule: Rule, history: History) -> list[tuple[Step
     same = [other for other in history.findings if _same(other, finding)]
     steps = []
     if rule.often is not None:
-        start = _last(finding) - rule.often.within
+        start = finding.last_said - rule.often.within
         if sum(_times_since(other, start) for other in same) >= rule.often.times:
             span = duration_in_words(rule.often.within / 1e9)
             steps.append((rule.often.step, f"{rule.often.times} times or more in {span}"))
     if rule.lasting is not None:
         first = min((_first(other) for other in same), default=finding.at)
-        if _last(finding) - first >= rule.lasting.span:
+        if finding.last_said - first >= rule.lasting.span:
             span = duration_in_words(rule.lasting.span / 1e9)
             steps.append((rule.lasting.step, f"seen for {span} or more"))
     return steps
 
 
 def _same(other: Finding, finding: Finding) -> bool:
-    """Tell whether two findings are of one cause on one GPU, known by serial or address.
+    """Tell whether two findings are of one cause on one GPU.
 
     What only a shared token says makes no step harder for what the machine itself reports.
     """
     names = (other.machine, other.cause), (finding.machine, finding.cause)
-    return names[0] == names[1] and _gpu(other) == _gpu(finding) and other.supports(finding)
-
-
-def _gpu(finding: Finding) -> str:
-    return finding.gpu_serial or str(finding.evidence.get("pci") or "")
+    return names[0] == names[1] and other.same_gpu(finding) and other.supports(finding)
 
 
 def _first(finding: Finding) -> Nanoseconds:
     return finding.at if finding.first is None else finding.first
 
 
-def _last(finding: Finding) -> Nanoseconds:
-    return finding.at if finding.last is None else finding.last
-
-
 def _times_since(finding: Finding, start: int) -> int:
     """Return how often a finding was repeated since a moment, if it was repeated evenly."""
-    first, last = _first(finding), _last(finding)
+    first, last = _first(finding), finding.last_said
     if last < start:
         return 0
     if first >= start or finding.count == 1:
         return finding.count
     return max(1, finding.count * (last - start) // (last - first))
-
-
-def _probability(finding: Finding) -> float:
-    value = finding.evidence.get("probability")
-    return min(max(value, 0.0), 1.0) if isinstance(value, int | float) else 0.0
 
 
 def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:
@@ -135,7 +122,7 @@ def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:
         and action.cause == finding.cause
         and action.machine == finding.machine
         and action.gpu_serial in (None, finding.gpu_serial)
-        and 0 <= _last(finding) - action.changed_at <= again
+        and 0 <= finding.last_said - action.changed_at <= again
     )
 
 

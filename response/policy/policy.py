@@ -20,6 +20,8 @@ from forewarn.response.state.step import DrainMode, Step
 __all__ = ["Choice", "Policy"]
 
 _MODES = list(DrainMode)
+_STATED = ("action", "check", "severity")  # evidence that says which rule holds
+_MOST_RULES = 10_000
 _RECOVERY_CAUSES = ("xid 154", "needs_reset")
 
 
@@ -100,6 +102,9 @@ class Policy:
     within: Nanoseconds
     recoveries: Mapping[str, Rule] = field(default_factory=dict)
     version: str = field(init=False, compare=False)
+    _rules: dict[tuple[object, ...], Rule] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", _digest(self))
@@ -111,6 +116,15 @@ class Policy:
         report its code at all. What only a shared token says leads at most to `avoid`: any host may
         have sent it.
         """
+        stated = (repr(finding.evidence.get(name)) for name in _STATED)
+        key = (finding.kind, finding.cause, finding.severity, finding.vouched, *stated)
+        if key not in self._rules:
+            if len(self._rules) >= _MOST_RULES:  # causes have names of their sources
+                self._rules.clear()
+            self._rules[key] = self._rule_for(finding)
+        return self._rules[key]
+
+    def _rule_for(self, finding: Finding) -> Rule:
         rule = self._rule_in_words(finding)
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
@@ -187,8 +201,14 @@ class Policy:
         """
         machines = {incident.machine, *incident.machines}
         own = self._active(incident.findings, now)
-        others = [f for other in beside if other.id != incident.id for f in other.findings]
-        around = self._active([f for f in others if f.machine in machines], now)
+        others = [
+            finding
+            for other in beside
+            if other.id != incident.id
+            for finding in other.findings
+            if finding.machine in machines  # a shared incident has thousands of others
+        ]
+        around = self._active(others, now)
         known = _known([*incident.findings, *others], now)
         sounding = without_echoes(
             own, known, xids=self.xids, rule=self.rule, together=self.together
@@ -206,7 +226,7 @@ class Policy:
     def _active(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
         """Return the findings that may be acted on."""
         known = _known(findings, now)
-        return [f for f in known if f.valid(now) and now - _last(f) <= self.rule(f).max_age]
+        return [f for f in known if f.valid(now) and now - f.last_said <= self.rule(f).max_age]
 
     def _judged(self, finding: Finding, active: Sequence[Finding], history: History) -> _Judged:
         """Return which step a finding asks for, and why."""
@@ -273,10 +293,6 @@ def _harder(first: Step, second: Step) -> Step:
 
 def _milder(first: Step, second: Step) -> Step:
     return min(first, second, key=lambda step: step.rank)
-
-
-def _last(finding: Finding) -> Nanoseconds:
-    return finding.at if finding.last is None else finding.last
 
 
 def _known(findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:

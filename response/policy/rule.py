@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from forewarn.features.time_units import DAY, Nanoseconds
@@ -119,6 +120,10 @@ def xid_of(finding: Finding) -> int | None:
     >>> xid_of(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
     79
     """
-    number = finding.cause.removeprefix("xid ")
-    is_code = finding.kind is FindingKind.XID and number.isascii() and number.isdigit()
-    return int(number) if is_code else None
+    return _code_in(finding.cause) if finding.kind is FindingKind.XID else None
+
+
+@lru_cache(maxsize=1024)
+def _code_in(cause: str) -> int | None:
+    number = cause.removeprefix("xid ")
+    return int(number) if number.isascii() and number.isdigit() else None

@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import count
 
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.response.follow_up.course import Watched
+from forewarn.response.follow_up.reconcile import reconcile
 from forewarn.response.policy.certain_damage import is_certain_cause
 from forewarn.response.replay.past import Past, PastFailure
 from forewarn.response.state.action import Action, ActionState
@@ -44,17 +46,23 @@ class PastFleet:
             self._failures[failure.machine].append(failure)
         self._actions: dict[int, Action] = {}
         self._numbers = count(1)
+        self.given_back: dict[str, Nanoseconds] = {}
 
     @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines by name, as a scheduler would show them now."""
         return self._machines
 
-    def full(self, pool: Pool) -> bool:
-        """Tell whether as many machines of a pool are out of service as may be."""
+    def full(self, pool: Pool, *, certain: bool) -> bool:
+        """Tell whether as many machines of a pool are out of service as may be.
+
+        `share` holds for what is no certain damage only.
+        """
         limits = pool.limits
         if limits.machines is not None and len(self._out) >= limits.machines:
             return True
+        if certain:
+            return False
         size = sum(machine.pool == pool.name for machine in self._whole.values())
         ours = sum(
             action.open and action.step.isolates and not is_certain_cause(action.cause)
@@ -79,18 +87,29 @@ class PastFleet:
         self._show(failure.machine)
         return max(self._back_at(failure), now)
 
-    def repair(self, machine: str) -> None:
-        """Let a failure of a machine be over."""
+    def repair(self, machine: str, now: Nanoseconds) -> None:
+        """Let a failure of a machine be over; others give it back once no other one is left."""
         self._broken[machine] -= 1
         self._show(machine)
+        if machine in self._machines and not self._machines[machine].out:
+            self.given_back[machine] = now
 
     def take(self, action: Action) -> Action:
-        """Let an action hold; return it with its number."""
-        state = ActionState.DRAINED if action.step.isolates else ActionState.HOLDING
-        taken = replace(action, id=next(self._numbers), state=state)
-        self._actions[taken.id] = taken
-        self._show(taken.machine)
-        return taken
+        """Let a scheduler do an action at once; return it with its number, as it is read back."""
+        intended = replace(action, id=next(self._numbers))
+        self._actions[intended.id] = intended
+        self._show(action.machine)
+        (course,) = reconcile(
+            [Watched(intended)],
+            self._machines,
+            controller="",
+            pools={},
+            recent=(),
+            stopped=False,
+            now=action.at,
+        )
+        self._actions[intended.id] = replace(intended, state=course.state)
+        return self._actions[intended.id]
 
     def release(self, number: int, now: Nanoseconds) -> Action:
         """Let an action end; return it as it is then."""
@@ -99,15 +118,15 @@ class PastFleet:
         self._show(action.machine)
         return action
 
-    def ends_at(self, action: Action, *, predicted: bool) -> Nanoseconds:
+    def ends_at(self, action: Action, over: Nanoseconds | None) -> Nanoseconds:
         """Return when an action would have ended, as it is known today.
 
-        A prediction is over with its horizon and everything else after the usual time, but a
-        machine that is known to have failed by then is back when it was repaired.
+        `over` is when forewarn ends it by itself; another one ends after the usual time. A machine
+        that was taken out and is known to have failed by then is back when it was repaired.
         """
-        if action.step is Step.AVOID:
-            return action.valid_until
-        planned = action.valid_until if predicted else action.at + self._out_for
+        planned = action.at + self._out_for if over is None else over
+        if not action.step.isolates:
+            return Nanoseconds(planned)
         failures = self._failures[action.machine]
         backs: Iterable[int] = (
             self._back_at(failure) for failure in failures if failure.known_at <= planned

@@ -1,18 +1,19 @@
-"""Incidents of the past: findings put together while time goes on, as a ledger would."""
+"""Incidents of the past, in memory: the store that a replay has in the place of the ledger."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.grouping.shared_incidents import SharedIncident, over_at, shared_incidents
-from forewarn.response.grouping.sightings import is_event
-from forewarn.response.policy.policy import Policy
+from forewarn.response.grouping.counted_findings import KnownFinding, count_findings
+from forewarn.response.grouping.gpu_incidents import gpu_serial_of, group_findings
+from forewarn.response.grouping.shared_incidents import SharedIncident, bounds_of
+from forewarn.response.grouping.sightings import Key, Sighting, is_event, keys_of, near
 from forewarn.response.state.action import Action
-from forewarn.response.state.finding import Finding
+from forewarn.response.state.finding import Finding, FindingKey
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.settings import ResponseSettings
@@ -21,136 +22,151 @@ __all__ = ["PastIncidents"]
 
 
 class PastIncidents:
-    """The open incidents, by number and by machine.
+    """Findings by row and incidents by number, as the tables of the ledger hold them.
 
     Parameters
     ----------
-    policy : Policy
-        Says how long a finding may be acted on.
-    settings : ResponseSettings
+    fleet : mapping of str to Machine
+        Says which job, rack and switch a machine shares with others.
+
+    Attributes
+    ----------
+    sightings : dict of (str, str) to list of Sighting
+        What was said of each job, rack, switch and cause, from old to new.
     """
 
-    def __init__(self, policy: Policy, settings: ResponseSettings) -> None:
-        self._policy, self._settings = policy, settings
-        self._numbers = count(1)
-        self._by_number: dict[int, Incident] = {}
-        self._of_gpu: dict[tuple[str, str], int] = {}
-        self._open: dict[str, list[Incident]] = defaultdict(list)
-        self._lately: dict[int, Nanoseconds] = {}
+    def __init__(self, fleet: Mapping[str, Machine]) -> None:
+        self._fleet = fleet
+        self.sightings: defaultdict[Key, list[Sighting]] = defaultdict(list)
+        self._findings: list[Finding] = []
+        self._newest: dict[FindingKey, int] = {}
+        self._incidents_of: defaultdict[int, list[int]] = defaultdict(list)
+        self._members: defaultdict[int, set[int]] = defaultdict(set)
+        self._incidents: dict[int, Incident] = {}
+        self._shared: dict[str, int] = {}
+        self._ended_at: dict[int, Nanoseconds] = {}
+        self._open: defaultdict[str, list[Incident]] = defaultdict(list)
 
     @property
     def open(self) -> Mapping[str, Sequence[Incident]]:
         """The open incidents by each of their machines."""
         return self._open
 
-    def get(self, number: int) -> Incident | None:
-        """Return an open incident."""
-        return self._by_number.get(number)
+    def __getitem__(self, number: int) -> Incident:
+        """Return an incident, open or not."""
+        return self._incidents[number]
 
-    def live(self, incident: Incident, now: Nanoseconds) -> bool:
-        """Tell whether an incident has something that may be acted on, or is acted on."""
-        acted_on = any(action.open for action in incident.actions)
-        return acted_on or any(self._usable_until(f) > now for f in incident.findings)
+    def of_machines(self, machines: Iterable[str]) -> list[Incident]:
+        """Return the open incidents of some machines, each once."""
+        named = [incident for name in machines for incident in self._open.get(name, ())]
+        return list({incident.id: incident for incident in named}.values())
 
-    def _usable_until(self, finding: Finding) -> int:
-        last = finding.at if finding.last is None else finding.last
-        return min(finding.valid_until, last + self._policy.rule(finding).max_age)
+    def all_open(self) -> list[Incident]:
+        """Return all open incidents, the oldest first."""
+        return sorted(self.of_machines(self._open), key=lambda incident: incident.id)
 
-    def take(self, finding: Finding, now: Nanoseconds) -> int:
-        """Put a finding into the open incident of its GPU, or into a new one; return its number."""
-        gpu = (finding.machine, finding.gpu_serial or str(finding.evidence.get("pci") or ""))
-        incident = self._by_number.get(self._of_gpu.get(gpu, 0))
-        if incident is not None and not self.live(incident, now):
-            self.close(incident.id)
-            incident = None
-        if incident is None:
-            incident = Incident(next(self._numbers), finding.machine, finding.gpu_serial, now)
-            self._of_gpu[gpu] = incident.id
-        self.put(replace(incident, findings=_with(incident.findings, finding)))
-        if is_event(finding):
-            self._lately[incident.id] = now
-        return incident.id
+    def crowded(self, findings: Iterable[Finding], settings: ResponseSettings) -> bool:
+        """Tell whether so many machines spoke when these did that it may be one event."""
+        for finding in filter(is_event, findings):
+            for key in keys_of(finding, self._fleet):
+                many, span = bounds_of(key, settings)
+                machines = {s.machine for s in near(self.sightings[key], finding.at, span)}
+                if len(machines) >= many:
+                    return True
+        return False
+
+    def take(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
+        """Count the findings that are known, let the others join an incident; return all of them.
+
+        One that says something else under a name in use is left out.
+        """
+        keys = {finding.key for finding in findings} & self._newest.keys()
+        counted = count_findings(findings, {key: self._known(key) for key in keys})
+        for known, count in counted.repeated:
+            self._findings[known.row] = count.added_to(known.finding)
+        self._renew({n for known, _ in counted.repeated for n in self._incidents_of[known.row]})
+        new = [count.whole() for count in counted.new]
+        grouping = group_findings(new, self.of_machines({finding.machine for finding in new}))
+        opened = [self._opened(f.machine, f.gpu_serial, now) for f in grouping.opened]
+        joined = set[int]()
+        for number, finding in zip(grouping.incidents, new, strict=True):
+            incident = number if number > 0 else opened[-number - 1]
+            self._newest[finding.key] = len(self._findings)
+            self._findings.append(finding)
+            self._join(incident, {self._newest[finding.key]})
+            self._sight(finding, incident)
+            joined.add(incident)
+        self._renew(joined)
+        return [*new, *(known.finding for known, _ in counted.repeated)]
+
+    def _sight(self, finding: Finding, incident: int) -> None:
+        keys = keys_of(finding, self._fleet) if is_event(finding) else ()
+        for key in keys:
+            sighting = Sighting(finding, incident, keys)
+            insort(self.sightings[key], sighting, key=lambda sighting: sighting.at)
+
+    def _known(self, key: FindingKey) -> KnownFinding:
+        row = self._newest[key]
+        ends = [self._ended_at.get(number) for number in self._incidents_of[row]]
+        ended_at = None if None in ends else max(end for end in ends if end is not None)
+        return KnownFinding(row, self._findings[row], ended_at)
+
+    def _opened(
+        self, machine: str, gpu_serial: str | None, now: Nanoseconds, shared: str = ""
+    ) -> int:
+        number = len(self._incidents) + 1
+        self._incidents[number] = Incident(number, machine, gpu_serial, now, shared=shared)
+        return number
+
+    def _join(self, incident: int, rows: Iterable[int]) -> None:
+        for row in rows:
+            self._members[incident].add(row)
+            self._incidents_of[row].append(incident)
+
+    def _renew(self, numbers: Iterable[int]) -> None:
+        """Put incidents together from their rows."""
+        for number in numbers:
+            incident = self._incidents[number]
+            rows = sorted(self._members[number], key=lambda row: (self._findings[row].at, row))
+            findings = tuple(self._findings[row] for row in rows)
+            machines = dict.fromkeys([incident.machine, *(f.machine for f in findings)])
+            serial = None if incident.shared else gpu_serial_of(incident.gpu_serial, findings)
+            whole = replace(incident, findings=findings, machines=tuple(machines))
+            self.put(replace(whole, gpu_serial=serial))
 
     def put(self, incident: Incident) -> None:
         """Keep an incident as it is now."""
-        self._by_number[incident.id] = incident
+        self._incidents[incident.id] = incident
         for name in {incident.machine, *incident.machines}:
             others = [other for other in self._open[name] if other.id != incident.id]
-            self._open[name] = [*others, incident]
+            is_open = incident.state is IncidentState.OPEN
+            self._open[name] = (
+                sorted([*others, incident], key=lambda i: i.id) if is_open else others
+            )
 
-    def close(self, number: int) -> None:
+    def close(self, number: int, now: Nanoseconds) -> None:
         """Let nothing more be done about an incident."""
-        incident = self._by_number.pop(number, None)
-        for name in {incident.machine, *incident.machines} if incident else ():
-            self._open[name] = [other for other in self._open[name] if other.id != number]
-            if not self._open[name]:
-                del self._open[name]
-
-    def close_stale(self, now: Nanoseconds) -> None:
-        """Close the incidents about which nothing can be done any more."""
-        for incident in [i for i in self._by_number.values() if not self.live(i, now)]:
-            self.close(incident.id)
+        self._ended_at.setdefault(number, now)
+        self.put(replace(self._incidents[number], state=IncidentState.CLOSED))
 
     def act(self, action: Action) -> None:
         """Note an action of an incident, or what has become of it."""
-        incident = self._by_number.get(action.incident)
-        if incident is not None:
-            others = [other for other in incident.actions if other.id != action.id]
-            self.put(replace(incident, actions=(*others, action)))
+        incident = self._incidents[action.incident]
+        actions = {other.id: other for other in incident.actions} | {action.id: action}
+        self.put(replace(incident, actions=tuple(actions.values())))
 
-    def share(self, fleet: Mapping[str, Machine], now: Nanoseconds) -> list[tuple[int, int]]:
-        """Make one incident of each event on many machines.
+    def share(self, event: SharedIncident, now: Nanoseconds) -> Incident:
+        """Make one incident of an event on many machines, and return it.
 
-        Returns
-        -------
-        list of (int, int)
-            Its number, and when it is over.
+        It takes over the findings of the others, which are closed as part of it. An open one of the
+        same name is used again.
         """
-        # What was said longer ago is no part of an event of now.
-        since = now - 2 * self._settings.settle
-        self._lately = {
-            number: at
-            for number, at in self._lately.items()
-            if number in self._by_number and (at >= since or self._by_number[number].shared)
-        }
-        incidents = [self._by_number[number] for number in self._lately]
-        events = shared_incidents(incidents, fleet, settings=self._settings, now=now)
-        return [self._join(event, now) for event in events]
-
-    def _join(self, event: SharedIncident, now: Nanoseconds) -> tuple[int, int]:
-        into = None if event.into is None else self._by_number[event.into]
-        parts = [self._by_number[number] for number in event.incidents]
-        findings: tuple[Finding, ...] = () if into is None else into.findings
-        for part in parts:
-            for finding in part.findings:
-                findings = _with(findings, finding)
-            self.close(part.id)
-        incident = into or Incident(next(self._numbers), event.machine, None, now)
-        shared = replace(
-            incident,
-            machine=event.machine,
-            machines=event.machines,
-            shared=event.shared,
-            state=IncidentState.OPEN,
-            findings=findings,
-        )
-        self.put(shared)
-        self._lately[shared.id] = now
-        return shared.id, over_at(shared, self._settings, now)
-
-
-def _with(findings: tuple[Finding, ...], finding: Finding) -> tuple[Finding, ...]:
-    """Return findings with one more; what is known already is counted."""
-    known = {f.key: row for row, f in enumerate(findings)}
-    row = known.get(finding.key)
-    if row is None or not finding.repeats(findings[row]):
-        return (*findings, finding)
-    before = findings[row]
-    counted = replace(
-        before,
-        first=before.first or before.at,
-        last=max(finding.at, before.last_said),
-        count=before.count + finding.count,
-        severity=finding.severity if finding.at >= before.last_said else before.severity,
-    )
-    return (*findings[:row], counted, *findings[row + 1 :])
+        target = self._shared.get(event.shared)
+        if target is None or self._incidents[target].state is not IncidentState.OPEN:
+            target = self._opened(event.machine, None, now, event.shared)
+            self._shared[event.shared] = target
+        for part in {*event.incidents, event.into or target} - {target}:
+            self._join(target, self._members[part] - self._members[target])
+            self.close(part, now)
+        self._renew([target])
+        return self._incidents[target]

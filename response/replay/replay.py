@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from itertools import count
+from typing import Any
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.decision.decide import action_of, decide
-from forewarn.response.decision.evidence import answer
+from forewarn.response.decision.decide import action_of, decide, rests_on_certain_damage, urgency
+from forewarn.response.decision.evidence import answer, usable_until
+from forewarn.response.decision.settling import settled_at
 from forewarn.response.decision.situation import Situation
-from forewarn.response.grouping.shared_incidents import over_at
+from forewarn.response.follow_up.outcome import Proof, ProofKind, is_over, judge
+from forewarn.response.follow_up.release import over_at
+from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.past import Past, PastFailure, PastFinding
 from forewarn.response.replay.past_fleet import PastFleet
@@ -26,7 +32,7 @@ from forewarn.response.state.pool import Pool
 from forewarn.response.state.settings import ResponseSettings
 from forewarn.response.state.step import Step
 
-__all__ = ["Rules", "replay"]
+__all__ = ["Rules", "Walk", "heard_at", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ def replay(past: Past, rules: Rules) -> list[Replayed]:
     At each moment only what was known by then counts. Nothing that is decided changes what
     happens: a machine that is drained fails as it did.
     """
-    return _Walk(past, rules).decisions()
+    return Walk(past, rules).decisions()
 
 
 class _Order(IntEnum):
@@ -67,143 +73,149 @@ class _Order(IntEnum):
     BACK = 0
     FINDING = 1
     FAILURE = 2
-    WAKE = 3
+    LOOK = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Repaired:
-    machine: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Over:
-    """A shared incident may be over."""
-
-    incident: int
-
-
-class _Walk:
-    """Decisions while time goes on."""
+class Walk:
+    """Decisions while time goes on, as the loop makes them; what can change none is passed over."""
 
     def __init__(self, past: Past, rules: Rules) -> None:
         self._past, self._rules = past, rules
         self._fleet = PastFleet(past, rules.out_for)
-        self._incidents = PastIncidents(rules.policy, rules.settings)
+        self.incidents = PastIncidents(self._fleet.machines)
         self._numbers = count()
         self._events: list[tuple[int, _Order, int, object]] = []
-        for known in sorted(past.findings, key=_heard_at):  # not by who was heard first
-            self._push(known.known_at, _Order.FINDING, known)
+        self._looks: set[tuple[int, str]] = set()
+        for known in sorted(past.findings, key=heard_at):  # not by who was heard first
+            self._push(known.known_at, _Order.FINDING, known.finding)
         for failure in sorted(past.failures, key=_failed):
             self._push(failure.known_at + rules.others_after, _Order.FAILURE, failure)
-        self._waiting: dict[int, tuple[str, Step]] = {}
-        self._rows: list[Replayed] = []
+            self._look(failure.known_at, failure.machine)
+        self._proofs = _proofs(past.failures)
+        self._waiting: dict[int, Decision] = {}
+        self.rows: list[Replayed] = []
+        self._until: dict[int, Nanoseconds] = {}
 
     def _push(self, at: int, order: _Order, what: object) -> None:
         heapq.heappush(self._events, (at, order, next(self._numbers), what))
 
+    def _look(self, at: int, machine: str) -> None:
+        """Look at the incidents of a machine at some moment."""
+        if (at, machine) not in self._looks:
+            self._looks.add((at, machine))
+            self._push(at, _Order.LOOK, machine)
+
     def decisions(self) -> list[Replayed]:
         """Walk to the end of the past."""
-        day = 0
         while self._events and self._events[0][0] <= self._past.end:
-            now = Nanoseconds(self._events[0][0])
-            if now // DAY > day:
-                day = now // DAY
-                self._incidents.close_stale(now)
-            self._step(now)
-        return self._rows
+            self._step(Nanoseconds(self._events[0][0]))
+        return [self._as_it_ended(row) for row in self.rows]
+
+    def _as_it_ended(self, row: Replayed) -> Replayed:
+        if row.taken is None:
+            return row
+        return replace(row, taken=replace(row.taken, until=self._until[row.taken.action.id]))
 
     def _step(self, now: Nanoseconds) -> None:
-        """Let happen what happens at one moment, and decide."""
-        touched: set[int] = set()
-        failures: list[PastFailure] = []
-        woken: set[int] = set()
-        ended: list[Action | _Repaired] = []
+        """Let happen what happens at one moment, decide, and close what is over."""
+        moment = defaultdict[_Order, list[Any]](list)
         while self._events and self._events[0][0] == now:
-            what = heapq.heappop(self._events)[3]
-            if isinstance(what, PastFinding):
-                touched.add(self._incidents.take(what.finding, now))
-            elif isinstance(what, PastFailure):
-                failures.append(what)
-            elif isinstance(what, int):
-                woken.add(what)
-            else:
-                ended += self._end(what, now)
-        if touched:
-            touched |= self._share(now)
-        self._decide(touched, now)
-        for failure in failures:
-            back = self._fleet.take_out(failure, now)
-            self._push(back, _Order.BACK, _Repaired(failure.machine))
-        self._decide((woken | self._freed(ended)) - touched, now)
+            _, order, _, what = heapq.heappop(self._events)
+            moment[order].append(what)
+        looked = set[str](moment[_Order.LOOK])
+        self._looks -= {(now, machine) for machine in looked}
+        ended = [action for what in moment[_Order.BACK] for action in self._end(what, now)]
+        findings = self.incidents.take(moment[_Order.FINDING], now)
+        for failure in moment[_Order.FAILURE]:
+            self._push(self._fleet.take_out(failure, now), _Order.BACK, failure)
+        looked |= {finding.machine for finding in findings} | {what.machine for what in ended}
+        looked |= self._share(findings, ended, now)
+        incidents = self.incidents.of_machines(looked)
+        incidents += [i for i in self._freed(ended) if i.machine not in looked]
+        self._decide(incidents, now)
+        for incident in incidents:
+            self._close(incident.id, now)
 
-    def _share(self, now: Nanoseconds) -> set[int]:
-        """Make one incident of each event on many machines; return their numbers."""
-        shared = self._incidents.share(self._fleet.machines, now)
-        for number, over in shared:
-            self._push(max(over, now), _Order.WAKE, _Over(number))
-        return {number for number, _ in shared}
-
-    def _end(self, what: object, now: Nanoseconds) -> list[Action | _Repaired]:
-        """Let an action, a failure or a shared incident end; return what frees a machine."""
-        if isinstance(what, _Repaired):
-            self._repair(what.machine)
+    def _end(self, what: Taken | PastFailure, now: Nanoseconds) -> list[Action | PastFailure]:
+        """Let an action or a failure end, and return it; an action may have to go on."""
+        if isinstance(what, PastFailure):
+            self._fleet.repair(what.machine, now)
             return [what]
-        if isinstance(what, Taken):
-            released = self._fleet.release(what.action.id, now)
-            self._incidents.act(released)
-            if released.step.isolates:
-                self._incidents.close(released.incident)
-            return [released]
-        if isinstance(what, _Over):
-            shared = self._incidents.get(what.incident)
-            if shared is not None and over_at(shared, self._rules.settings, now) <= now:
-                self._incidents.close(shared.id)
-        return []
+        end = self._ends_at(what.action)
+        if end > now:
+            self._push(end, _Order.BACK, what)
+            return []
+        released = self._fleet.release(what.action.id, now)
+        self.incidents.act(released)
+        return [released]
 
-    def _freed(self, ended: list[Action | _Repaired]) -> set[int]:
-        """Return the waiting incidents for which something may have changed.
+    def _ends_at(self, action: Action) -> Nanoseconds:
+        over = over_at(action, self.incidents[action.incident])
+        self._until[action.id] = self._fleet.ends_at(action, over)
+        return self._until[action.id]
 
-        While as many machines are out as may be, one that is back helps nobody else.
+    def _share(
+        self,
+        findings: Iterable[Finding],
+        ended: Iterable[Action | PastFailure],
+        now: Nanoseconds,
+    ) -> set[str]:
+        """Make one incident of each event on many machines; return the machines that join it."""
+        settings = self._rules.settings
+        is_back = any(isinstance(what, Action) and what.step.isolates for what in ended)
+        if not is_back and not self.incidents.crowded(findings, settings):
+            return set()
+        incidents = self.incidents.all_open()
+        events = shared_incidents(incidents, self._fleet.machines, settings=settings, now=now)
+        joining = {self.incidents[part].machine for event in events for part in event.incidents}
+        return joining | {self.incidents.share(event, now).machine for event in events}
+
+    def _freed(self, ended: Sequence[Action | PastFailure]) -> list[Incident]:
+        """Return the waiting incidents for which a machine that is back may make room.
+
+        While as many machines are out as may be, one that is back helps no other.
         """
-        names = {what.machine for what in ended}
-        avoided = any(isinstance(what, Action) and not what.step.isolates for what in ended)
-        back = any(isinstance(what, _Repaired) or what.step.isolates for what in ended)
-        every = back and not all(self._fleet.full(pool) for pool in self._rules.pools.values())
-        return {
-            number
-            for number, (machine, step) in self._waiting.items()
-            if every or machine in names or (avoided and step is Step.AVOID)
+        isolating = [what for what in ended if isinstance(what, PastFailure) or what.step.isolates]
+        pools = self._rules.pools.values()
+        room = {
+            certain
+            for certain in (True, False)
+            if isolating and not all(self._fleet.full(pool, certain=certain) for pool in pools)
         }
+        waiting = [(self.incidents[number], d) for number, d in self._waiting.items()]
+        return [
+            incident
+            for incident, decision in waiting
+            if (decision.step is Step.AVOID and len(isolating) < len(ended))
+            or rests_on_certain_damage(decision, incident) in room
+        ]
 
-    def _repair(self, name: str) -> None:
-        """Let others give a machine back: what was known by then is answered."""
-        self._fleet.repair(name)
-        machine = self._fleet.machines.get(name)
-        if machine is not None and not machine.out:
-            for incident in list(self._incidents.open.get(name, ())):
-                if not incident.shared:
-                    self._incidents.close(incident.id)
-
-    def _decide(self, numbers: Iterable[int], now: Nanoseconds) -> None:
+    def _decide(self, incidents: Iterable[Incident], now: Nanoseconds) -> None:
         """Decide on incidents, the gravest first: it takes the last machine that may go."""
-        incidents = [self._incidents.get(number) for number in numbers]
-        for incident in sorted(filter(None, incidents), key=self._urgency):
+        situation = self._situation(now)
+        for incident in sorted(incidents, key=partial(urgency, policy=self._rules.policy)):
             self._waiting.pop(incident.id, None)
-            isolated = any(a.open and a.step.isolates for a in incident.actions)
-            if isolated or not self._incidents.live(incident, now):
+            ends = [usable_until(finding, situation) for finding in incident.findings]
+            later = [end for end in ends if end > now]
+            done = {action.step for action in incident.actions if action.open}
+            if any(step.isolates for step in done) or not (later or incident.shared):
                 continue
-            decision = decide(incident, self._situation(now))
+            decision = decide(incident, situation)
             before = incident.decision
-            if before is None or _content(decision) != _content(before):
-                self._note(incident, decision)
-            if decision.ruling is Ruling.HOLD or decision.until is not None:
-                self._wait(incident, decision)
-
-    def _urgency(self, incident: Incident) -> tuple[int, float, str, str, int]:
-        rules = [self._rules.policy.rule(finding) for finding in incident.findings]
-        likely = [finding.evidence.get("probability") or 0.0 for finding in incident.findings]
-        subject = (incident.machine, incident.gpu_serial or "", incident.id)
-        return (-max(rule.severity.rank for rule in rules), -max(likely), *subject)
+            answered = decision.ruling is Ruling.HOLD and decision.step in done
+            if not answered and (before is None or _content(decision) != _content(before)):
+                self._note(incident, decision, situation)
+                if decision.ruling is Ruling.ACT:
+                    situation = replace(situation, recent=self._fleet.recent(now))
+            if decision.step.isolates:  # its mode may become harder then
+                waits = [settled_at(f, incident, situation, whole=True) for f in incident.findings]
+                later += [wait for wait in waits if wait > now]
+            if decision.until is not None and decision.until > now:
+                later.append(decision.until)
+            elif decision.ruling is Ruling.HOLD:
+                self._waiting[incident.id] = decision
+            if later:
+                self._look(min(later), incident.machine)
 
     def _situation(self, now: Nanoseconds) -> Situation:
         return Situation(
@@ -211,60 +223,86 @@ class _Walk:
             fleet=self._fleet.machines,
             pools=self._rules.pools,
             policy=self._rules.policy,
-            open=self._incidents.open,
+            open=self.incidents.open,
             recent=self._fleet.recent(now),
             settings=self._rules.settings,
+            given_back=self._fleet.given_back,
+            indexed=self.incidents.sightings,
         )
 
-    def _wait(self, incident: Incident, decision: Decision) -> None:
-        """Decide again when the reason may be over, or when a machine comes back."""
-        if decision.until is None:
-            self._waiting[incident.id] = (incident.machine, decision.step)
-        elif decision.until > decision.at:
-            self._push(decision.until, _Order.WAKE, incident.id)
+    def _close(self, number: int, now: Nanoseconds) -> None:
+        """Close an incident whose outcome is known and about which nothing is left to be done."""
+        incident, settings = self.incidents[number], self._rules.settings
+        judgement = judge(
+            incident,
+            proofs=self._proofs[incident.machine],
+            service=(),
+            settings=settings,
+            now=now,
+        )
+        if judgement is not None and is_over(incident, now):
+            self.incidents.close(number, now)
+            self._waiting.pop(number, None)
+            return
+        horizon = max(finding.valid_until for finding in incident.findings)
+        for end in (horizon, horizon + settings.known_late):
+            if end > now:
+                self._look(end, incident.machine)
 
-    def _note(self, incident: Incident, decision: Decision) -> None:
+    def _note(self, incident: Incident, decision: Decision, situation: Situation) -> None:
         """Write a decision, and take its action."""
         by_key = {f.key: f for f in incident.findings}
         bearing = tuple(by_key[key] for key in decision.findings if key in by_key)
-        done = self._done(incident, decision, bearing)
-        self._incidents.put(replace(incident, decision=decision))
+        done = decision.ruling is Ruling.HOLD and self._done(decision, incident, bearing, situation)
+        self.incidents.put(replace(incident, decision=decision))
         taken = self._act(incident, decision, bearing) if decision.ruling is Ruling.ACT else None
         cause = (bearing or incident.findings)[0].cause
         row = Replayed(decision, incident.machine, incident.gpu_serial, cause, done, taken)
-        self._rows.append(row)
+        self.rows.append(row)
 
-    def _done(self, incident: Incident, decision: Decision, bearing: tuple[Finding, ...]) -> bool:
+    def _done(
+        self,
+        decision: Decision,
+        incident: Incident,
+        bearing: Sequence[Finding],
+        situation: Situation,
+    ) -> bool:
         """Tell whether a step is held back because of what was done already, by whomever."""
-        if decision.ruling is not Ruling.HOLD:
-            return False
-        machine = self._fleet.machines.get(incident.machine)
-        if machine is not None and machine.out:
-            return True
-        on_it = self._fleet.open_actions(incident.machine)
-        if any(action.step is decision.step for action in on_it):
-            return True
-        recent = self._fleet.recent(decision.at)
-        ended = answer(incident.machine, bearing, recent, isolates=decision.step.isolates)
-        return ended is not None
+        name, isolates = incident.machine, decision.step.isolates
+        machine = situation.fleet.get(name)
+        on_it = [action for action in situation.recent if action.machine == name and action.open]
+        return (
+            (machine is not None and machine.out)
+            or any(action.step is decision.step for action in on_it)
+            or answer(name, bearing, situation.recent, isolates=isolates) is not None
+            or all(f.last_said < situation.given_back.get(name, 0) for f in bearing)
+        )
 
     def _act(self, incident: Incident, decision: Decision, bearing: tuple[Finding, ...]) -> Taken:
         machine = self._fleet.machines[incident.machine]
         action = self._fleet.take(action_of(decision, incident, machine, decision.at))
-        self._incidents.act(action)
-        predicted = all(finding.predicts for finding in bearing)
-        until = self._fleet.ends_at(action, predicted=predicted)
-        taken = Taken(action, incident.gpu_serial, bearing, until)
-        self._push(until, _Order.BACK, taken)
+        self.incidents.act(action)
+        taken = Taken(action, incident.gpu_serial, bearing, self._ends_at(action))
+        self._push(taken.until, _Order.BACK, taken)
         return taken
 
 
 def _content(decision: Decision) -> tuple[object, ...]:
-    """Return what makes a decision another one."""
+    """Return what a replay shows of a decision; findings that change nothing are no news."""
     return (decision.ruling, decision.step, decision.mode, decision.severity, decision.reason)
 
 
-def _heard_at(known: PastFinding) -> tuple[int, str, str, str, str, str]:
+def _proofs(failures: Iterable[PastFailure]) -> defaultdict[str, list[Proof]]:
+    proofs = defaultdict[str, list[Proof]](list)
+    for failure in failures:
+        times = (failure.failed_at, failure.known_at)
+        proof = Proof(ProofKind.FAILURE, failure.machine, *times, failure.gpu_serial)
+        proofs[failure.machine].append(proof)
+    return proofs
+
+
+def heard_at(known: PastFinding) -> tuple[int, str, str, str, str, str]:
+    """Return what findings are taken by: when they were known, not the order they came in."""
     finding = known.finding
     gpu = finding.gpu_serial or ""
     names = (finding.machine, gpu, finding.source, finding.id)

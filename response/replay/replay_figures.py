@@ -139,7 +139,7 @@ def every_xid(past: Past, out_for: Nanoseconds) -> list[Taken]:
         machine = known.finding.machine
         if known.known_at >= until.get(machine, 0):
             action = _drain(known.finding, known.known_at, len(taken) + 1)
-            end = fleet.ends_at(action, predicted=False)
+            end = fleet.ends_at(action, None)
             until[machine] = end
             taken.append(Taken(action, known.finding.gpu_serial, (known.finding,), end))
     return taken

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from forewarn.features.telemetry.parsers.reading import pci_address
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["BY_HAND", "Finding", "FindingKey", "FindingKind", "Severity", "Voucher"]
@@ -151,6 +152,39 @@ class Finding:
         """
         end = earlier.valid_until if ended_at is None else min(earlier.valid_until, ended_at)
         return self.last_said <= earlier.at or self.last_said < end
+
+    @property
+    def probability(self) -> float:
+        """Return how likely it says a failure is; 0 where it does not say."""
+        value = self.evidence.get("probability")
+        return min(max(value, 0.0), 1.0) if isinstance(value, int | float) else 0.0
+
+    @property
+    def location(self) -> str:
+        """Return where in its machine the GPU is: PCI address, else slot; empty if unknown."""
+        pci, slot = self.evidence.get("pci"), self.evidence.get("slot")
+        if isinstance(pci, str) and pci:
+            return pci_address(pci) or pci
+        return f"slot {slot}" if isinstance(slot, int | str) and slot != "" else ""
+
+    def same_gpu(self, other: Finding) -> bool:
+        """Tell whether two findings are about one GPU of a machine, or both about the machine.
+
+        The serial decides where both have one, else the location.
+
+        Examples
+        --------
+        >>> from dataclasses import replace
+        >>> at, until = Nanoseconds(0), Nanoseconds(2)
+        >>> xid = Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until)
+        >>> first, second = (replace(xid, evidence={"pci": f"0:{bus}:00"}) for bus in ("1a", "1b"))
+        >>> [first.same_gpu(other) for other in (second, xid, replace(first, gpu_serial="165"))]
+        [False, False, True]
+        """
+        if self.gpu_serial is not None and other.gpu_serial is not None:
+            return self.gpu_serial == other.gpu_serial
+        identified = self.gpu_serial is not None or other.gpu_serial is not None
+        return self.location == other.location and bool(self.location or not identified)
 
     def supports(self, other: Finding) -> bool:
         """Tell whether it may change what is done about another: a shared token's word may not."""

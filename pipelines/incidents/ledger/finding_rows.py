@@ -9,21 +9,19 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    ColumnElement,
+    BindParameter,
     Connection,
     Row,
-    Update,
+    Text,
     bindparam,
-    case,
     func,
-    literal,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.types import TypeEngine
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.counted_findings import Count
 from forewarn.pipelines.incidents.ledger.damaged_rows import LATEST, readable
 from forewarn.pipelines.incidents.ledger.tables import findings as table
 from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
@@ -35,12 +33,18 @@ __all__ = [
     "check",
     "count_again",
     "read_findings",
-    "set_severity",
 ]
 
 LONGEST_NAME = 512  # bytes; an index of PostgreSQL holds 2,700 of an entry
 LONGEST_EVIDENCE = 16 * 1024  # characters of JSON, which are bytes: it is ASCII
 LARGEST = 2**63 - 1
+_REPEATED: dict[str, TypeEngine[Any]] = {
+    "gpu_serial": Text(),
+    "severity": Text(),
+    "last": BigInteger(),
+    "count": BigInteger(),
+}
+"""What repeats change of a finding."""
 
 
 class FindingError(InputError):
@@ -97,48 +101,42 @@ def _problem(name: str) -> str | None:
     return None
 
 
-def count_again(connection: Connection, counts: Sequence[tuple[int, Count]]) -> None:
-    """Count findings that are known; with `set_severity` the only update in the ledger."""
-    if not counts:
+def count_again(connection: Connection, repeated: Sequence[tuple[int, Finding]]) -> None:
+    """Store what repeats change of findings, by their rows; nothing else is ever updated."""
+    if not repeated:
         return
-    rows = [{"row": row, "more": count.count, "newest": count.last} for row, count in counts]
+    rows = [{"row": row} | _repeated_values(finding) for row, finding in repeated]
     if connection.dialect.name == "sqlite":
-        counted = _counted(
-            bindparam("row", type_=BigInteger),
-            bindparam("more", type_=BigInteger),
-            bindparam("newest", type_=BigInteger),
-        )
-        connection.execute(counted, rows)
+        new = {name: bindparam(f"new_{name}", type_=kind) for name, kind in _REPEATED.items()}
+        statement = update(table).where(table.c.id == bindparam("row", type_=BigInteger))
+        named = [{"row": row["row"]} | {f"new_{name}": row[name] for name in new} for row in rows]
+        connection.execute(statement.values(new), named)
         return
-    # PostgreSQL takes a statement for each row ten times slower than all rows as three arrays.
-    columns = {name: [row[name] for row in rows] for name in ("row", "more", "newest")}
-    arrays = [bindparam(name, type_=ARRAY(BigInteger)) for name in columns]
-    again = func.unnest(*arrays).table_valued(*columns).render_derived(name="again")
-    connection.execute(_counted(again.c.row, again.c.more, again.c.newest), columns)
+    # PostgreSQL takes a statement for each row ten times slower than all rows as arrays.
+    kinds = {"row": BigInteger()} | _REPEATED
+    columns = {name: [row[name] for row in rows] for name in kinds}
+    arrays: list[BindParameter[Any]] = [
+        bindparam(name, type_=ARRAY(kind)) for name, kind in kinds.items()
+    ]
+    again = func.unnest(*arrays).table_valued(*kinds).render_derived(name="again")
+    statement = update(table).where(table.c.id == again.c.row)
+    connection.execute(statement.values({name: again.c[name] for name in _REPEATED}), columns)
 
 
-def _counted(
-    row: ColumnElement[int], more: ColumnElement[int], newest: ColumnElement[int]
-) -> Update:
-    last = case((table.c.last < newest, newest), else_=table.c.last)
-    # A sum that 64 bits do not hold ends at the largest number, and no transaction.
-    full = table.c.count > literal(LARGEST, BigInteger) - more
-    count = case((full, literal(LARGEST, BigInteger)), else_=table.c.count + more)
-    return update(table).where(table.c.id == row).values(count=count, last=last)
+def _repeated_values(finding: Finding) -> dict[str, Any]:
+    severity = None if finding.severity is None else finding.severity.value
+    values = {"gpu_serial": finding.gpu_serial, "severity": severity}
+    return values | {"last": finding.last, "count": finding.count}
 
 
-def set_severity(connection: Connection, row: int, severity: Severity) -> None:
-    """Let the latest word of a source on how grave a finding is count."""
-    statement = update(table).where(table.c.id == row).values(severity=severity.value)
-    connection.execute(statement)
-
-
-def add(connection: Connection, counts: Sequence[Count], *, now: Nanoseconds) -> list[int | None]:
+def add(
+    connection: Connection, findings: Sequence[Finding], *, now: Nanoseconds
+) -> list[int | None]:
     """Add findings; return the numbers of their rows, in order, and None of one there is already.
 
     One finding that a source states twice must not stop all others.
     """
-    if not counts:
+    if not findings:
         return []
     is_sqlite = connection.dialect.name == "sqlite"
     statement = sqlite.insert(table) if is_sqlite else postgresql.insert(table)
@@ -146,32 +144,27 @@ def add(connection: Connection, counts: Sequence[Count], *, now: Nanoseconds) ->
     added = statement.on_conflict_do_nothing().returning(
         table.c.id, *(table.c[name] for name in names)
     )
-    values = [_values(count, now) for count in counts]
+    values = [_values(finding, now) for finding in findings]
     rows = {tuple(row[1:]): int(row.id) for row in connection.execute(added, values)}
     return [rows.pop(tuple(value[name] for name in names), None) for value in values]
 
 
-def _values(count: Count, now: Nanoseconds) -> dict[str, Any]:
-    finding = count.finding
+def _values(finding: Finding, now: Nanoseconds) -> dict[str, Any]:
     return {
         "source": finding.source,
         "key": finding.id,
         "kind": finding.kind.value,
         "cause": finding.cause,
         "machine": finding.machine,
-        "gpu_serial": finding.gpu_serial,
         "job": finding.job,
         "at": finding.at,
         "valid_until": finding.valid_until,
-        "severity": None if count.severity is None else count.severity.value,
         "vouched": finding.vouched.value,
         "evidence": _evidence(finding.evidence),
         "model_version": finding.model_version,
-        "first": finding.at if finding.first is None else finding.first,
-        "last": count.last,
-        "count": count.count,
+        "first": finding.first,
         "taken_at": now,
-    }
+    } | _repeated_values(finding)
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, or_, select
@@ -21,6 +21,7 @@ from forewarn.pipelines.incidents.ledger.tables import (
     incidents,
     outcomes,
 )
+from forewarn.response.grouping.gpu_incidents import gpu_serial_of, group_findings
 from forewarn.response.state.finding import BY_HAND, Finding, Voucher
 from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
@@ -37,9 +38,6 @@ __all__ = [
 ]
 
 Value = TypeVar("Value")
-Subject = tuple[str, str | None]
-"""(machine, gpu_serial or None): what an incident is about."""
-
 MOST_FINDINGS = 1_000
 """Of one incident that are read, of each voucher and of people; more would fill the memory.
 
@@ -95,30 +93,35 @@ def _has_machine(machine: str) -> ColumnElement[bool]:
     return or_(own, (incidents.c.shared != "") & incidents.c.id.in_(shared))
 
 
-def open_for(
-    connection: Connection, subjects: Iterable[tuple[Subject, str]], *, now: Nanoseconds
-) -> dict[Subject, int]:
-    """Return the open incident of each (subject, who); `who` opens one where there is none."""
-    opened_by = dict(subjects)
-    numbers: dict[Subject, int] = {}
-    for chunk in chunks(sorted({machine for machine, _ in opened_by})):
-        query = select(incidents.c.machine, incidents.c.gpu_serial, incidents.c.id)
-        query = query.where(incidents.c.machine.in_(chunk), incidents.c.shared == "", is_open())
-        numbers |= {
-            (machine, serial): number for machine, serial, number in connection.execute(query)
-        }
-    missing = [subject for subject in opened_by if subject not in numbers]
-    if missing:
+def open_for(connection: Connection, new: Sequence[Finding], *, now: Nanoseconds) -> list[int]:
+    """Return the open incident of each new finding; one is opened where there is none."""
+    standing = [
+        Incident(row.id, row.machine, row.gpu_serial, row.opened_at, findings=tuple(members))
+        for row, members in _open_of_machines(connection, {finding.machine for finding in new})
+    ]
+    grouping = group_findings(new, standing)
+    opened = list[int]()
+    if grouping.opened:
         statement = insert(incidents).returning(incidents.c.id, sort_by_parameter_order=True)
-        values = [_opened(subject, who=opened_by[subject], now=now) for subject in missing]
-        numbers |= dict(zip(missing, connection.scalars(statement, values), strict=True))
-    return numbers
+        values = [_opened(f.machine, f.gpu_serial, f.source, now=now) for f in grouping.opened]
+        opened += connection.scalars(statement, values)
+    return [number if number > 0 else opened[-number - 1] for number in grouping.incidents]
+
+
+def _open_of_machines(
+    connection: Connection, machines: Iterable[str]
+) -> Iterator[tuple[Row[Any], list[Finding]]]:
+    """Yield the open incidents of some machines with their findings; no shared ones."""
+    for chunk in chunks(sorted(machines)):
+        query = select(incidents).where(incidents.c.machine.in_(chunk), incidents.c.shared == "")
+        rows = connection.execute(query.where(is_open())).all()
+        members = _findings(connection, [row.id for row in rows])
+        yield from ((row, members.get(row.id, [])) for row in rows)
 
 
 def _opened(
-    subject: Subject, *, who: str, now: Nanoseconds, shared: str = ""
+    machine: str, gpu_serial: str | None, who: str, *, now: Nanoseconds, shared: str = ""
 ) -> dict[str, str | int | None]:
-    machine, gpu_serial = subject
     return {
         "machine": machine,
         "gpu_serial": gpu_serial,
@@ -149,7 +152,7 @@ def share(
     standing = select(incidents.c.id).where(common, is_open()).limit(1)
     target: int | None = connection.scalar(standing)
     if target is None:
-        values = _opened((machine, None), who="forewarn", now=now, shared=shared)
+        values = _opened(machine, None, "forewarn", now=now, shared=shared)
         target = connection.scalars(
             insert(incidents).values(**values).returning(incidents.c.id)
         ).one()
@@ -226,7 +229,7 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
         Incident(
             id=number,
             machine=rows[number].machine,
-            gpu_serial=rows[number].gpu_serial,
+            gpu_serial=_gpu_serial(rows[number], members.get(number, ())),
             opened_at=rows[number].opened_at,
             state=states.get(number, IncidentState.OPEN),
             shared=rows[number].shared,
@@ -239,6 +242,10 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
         )
         for number in known
     ]
+
+
+def _gpu_serial(row: Row[Any], members: Iterable[Finding]) -> str | None:
+    return None if row.shared else gpu_serial_of(row.gpu_serial, members)
 
 
 def _machines(connection: Connection, rows: Iterable[Row[Any]]) -> dict[int, tuple[str, ...]]:

@@ -21,10 +21,10 @@ from sqlalchemy import (
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
-from forewarn.pipelines.incidents.ledger.counted_findings import KnownFinding, Statement
 from forewarn.pipelines.incidents.ledger.finding_rows import read_findings
 from forewarn.pipelines.incidents.ledger.tables import findings as table
 from forewarn.pipelines.incidents.ledger.tables import incident_findings, incident_states
+from forewarn.response.grouping.counted_findings import KnownFinding, Statement
 from forewarn.response.state.finding import Finding, FindingKey
 
 __all__ = ["known_findings"]

@@ -13,17 +13,13 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import closing_rows, finding_rows, incident_rows
 from forewarn.pipelines.incidents.ledger.action_ledger import ActionLedger
 from forewarn.pipelines.incidents.ledger.audit import Audit, add_beat, add_note
-from forewarn.pipelines.incidents.ledger.counted_findings import (
-    Counted,
-    changed_severity,
-    count_findings,
-)
 from forewarn.pipelines.incidents.ledger.database import LedgerDatabase, Opening
 from forewarn.pipelines.incidents.ledger.entries import ConfirmedFailure, Taken
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
 from forewarn.pipelines.incidents.ledger.known_findings import known_findings
 from forewarn.pipelines.incidents.ledger.open_numbers import OpenNumbers
 from forewarn.pipelines.runtime.progress import note
+from forewarn.response.grouping.counted_findings import Counted, count_findings
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
@@ -56,14 +52,13 @@ def _count_again(
     connection: Connection, counted: Counted, *, now: Nanoseconds, who: str | None
 ) -> None:
     """Count what is known, and note by whom and when it was made graver or milder."""
-    finding_rows.count_again(connection, [(known.row, count) for known, count in counted.repeated])
-    for known, count in counted.repeated:
-        severity = changed_severity(known, count)
-        if severity is not None:
-            finding_rows.set_severity(connection, known.row, severity)
-            source, machine, key, _ = known.finding.key
+    repeated = [(known, count.added_to(known.finding)) for known, count in counted.repeated]
+    finding_rows.count_again(connection, [(known.row, finding) for known, finding in repeated])
+    for known, finding in repeated:
+        if finding.severity is not known.finding.severity:
+            source, machine, key, _ = finding.key
             words = {"target": f"{key} of {source} about {machine}", "act": "severity"}
-            detail = f"{known.finding.severity or 'none'} to {severity}"
+            detail = f"{known.finding.severity or 'none'} to {finding.severity}"
             add_note(connection, now=now, who=who or source, detail=detail, **words)
 
 
@@ -175,23 +170,15 @@ class Ledger(ActionLedger, Audit):
             for conflict in counted.conflicts:
                 refuse(FindingConflictError(*conflict))
             _count_again(connection, counted, now=now, who=who)
-            new = counted.new
-            subjects = [(count.finding.machine, count.finding.gpu_serial) for count in new]
-            sources = [count.finding.source for count in new]
-            opened = incident_rows.open_for(
-                connection, list(zip(subjects, sources, strict=True)), now=now
-            )
+            new = [count.whole() for count in counted.new]
             rows = finding_rows.add(connection, new, now=now)
-            members = [
-                (opened[subject], row)
-                for subject, row in zip(subjects, rows, strict=True)
-                if row is not None
-            ]
-            incident_rows.join(connection, members, now=now)
+            added = {row: f for row, f in zip(rows, new, strict=True) if row is not None}
+            numbers = incident_rows.open_for(connection, list(added.values()), now=now)
+            incident_rows.join(connection, list(zip(numbers, added, strict=True)), now=now)
             for name, at in (read_up_to or {}).items():
                 add_beat(connection, name, at)
-        repeated = len(storable) - len(counted.conflicts) - len(members)
-        return Taken(new=len(members), repeated=repeated)
+        repeated = len(storable) - len(counted.conflicts) - len(added)
+        return Taken(new=len(added), repeated=repeated)
 
     def open_incidents(self) -> list[Incident]:
         """Return the incidents about which something is to be done, oldest first."""

@@ -13,7 +13,7 @@ from forewarn.pipelines.incidents.loop.check_process import BEGUN, FAILED, PASSE
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError
 from forewarn.pipelines.runtime.progress import note
-from forewarn.response.follow_up.outcome import Proof, judge
+from forewarn.response.follow_up.outcome import Proof, is_over, judge
 from forewarn.response.follow_up.release import Check, Way, release
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.incident import Incident, IncidentState
@@ -146,8 +146,7 @@ class Closing:
                 failed_at=judgement.failed_at,
                 known_at=judgement.known_at,
             )
-        over = all(not finding.valid(now) for finding in incident.findings)
-        if over and not any(action.open for action in incident.actions):
+        if is_over(incident, now):
             self.ledger.settle(
                 incident.id, IncidentState.CLOSED, now=now, who="forewarn", why=judgement.why
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.learning.training_tables import learn_from_ledger
@@ -29,6 +30,7 @@ from forewarn.response.decision.decide import (
     decide,
     only_observe,
     rests_on_certain_damage,
+    urgency,
 )
 from forewarn.response.decision.limits import Held, held_back, many_out
 from forewarn.response.decision.situation import Situation, by_machine
@@ -166,7 +168,7 @@ class Responder:
         LoopAlerts(self.ledger, self.warn).raise_new({CLOCK: why}, now)
         note(f"this call only observes: {why} ({clocks})")
         fleet = self._read_or_refuse(fleet, refusal, now)
-        incidents = sorted(self.ledger.open_incidents(), key=self._urgency)
+        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
         situation = Situation(
             now,
             {machine.name: machine for machine in fleet.machines},
@@ -301,7 +303,7 @@ class Responder:
 
     def _decide(self, fleet: Fleet, gathered: Gathered, clocks: ClockReadings) -> list[Decided]:
         """Decide about each open incident, the gravest first, and begin what is to be done."""
-        incidents = sorted(self.ledger.open_incidents(), key=self._urgency)
+        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
         situation = self._situation(fleet, incidents, gathered, clocks)
         decided = []
         for incident in incidents:
@@ -321,10 +323,6 @@ class Responder:
         """Tell whether a person has ended it since this call began: a driver may take minutes."""
         current = self.ledger.incident(incident.id)
         return current is None or current.state is not IncidentState.OPEN
-
-    def _urgency(self, incident: Incident) -> tuple[int, int]:
-        ranks = [self.policy.rule(finding).severity.rank for finding in incident.findings]
-        return (-max(ranks, default=0), incident.id)
 
     def _act(self, incident: Incident, decision: Decision, situation: Situation) -> Decision | None:
         """Write an action and begin it; return the decision that holds it back, if any does."""

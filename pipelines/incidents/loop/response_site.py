@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.config.respond_tables import RespondTable
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.incidents.api.access import TOKENS, Access, parse_access
@@ -32,7 +31,6 @@ __all__ = ["STOP_FILE", "ResponseSite"]
 STOP_FILE: Final = "respond.stop"
 """Beside the configuration: while it is there, nothing more is taken out of service."""
 
-_LOOP_EVERY: Final = 15 * 60 * 10**9
 _SQLITE: Final = "sqlite:///"
 
 
@@ -105,21 +103,7 @@ class ResponseSite:
     @property
     def core(self) -> ResponseSettings:
         """Spans and bounds of the configuration, as the core takes them."""
-        table = self.table
-        return ResponseSettings(
-            settle=Nanoseconds(table.settle),
-            quiet=Nanoseconds(table.quiet),
-            many=table.many,
-            max_age=Nanoseconds(table.max_age),
-            known_late=Nanoseconds(table.known_late),
-            salt=table.salt,
-            overrides_a_day=table.overrides,
-            first_day=Nanoseconds(table.first_day),
-            list_every=Nanoseconds(table.list_every),
-            drift_every=Nanoseconds(table.drift_every),
-            keep=table.release == "keep",
-            loop_every=Nanoseconds(max(_LOOP_EVERY, 3 * table.every)),
-        )
+        return self.table.core()
 
     def policy(self) -> Policy:
         """Read the policy with the overlays of the site.

@@ -30,7 +30,6 @@ from forewarn.response.replay.replay_figures import (
 from forewarn.response.replay.replayed import Replayed, Taken
 from forewarn.response.state.incident import Outcome
 from forewarn.response.state.pool import Limits, Mode, Pool
-from forewarn.response.state.settings import ResponseSettings
 from forewarn.response.state.step import Step
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def replay_records(
     policy = policy_of_site(overlays, settings)
     interval = settings.records.interval
     past = read_past(records, policy, interval=interval, at_risk=at_risk, failures=failures)
-    rules = Rules(policy, {POOL: _pool(settings)}, settings=_waits(settings))
+    rules = Rules(policy, {POOL: _pool(settings)}, settings=settings.respond.core())
     return _report(past, rules, Nanoseconds(settings.horizon))
 
 
@@ -201,10 +200,6 @@ def _pool(settings: Settings) -> Pool:
         note(f"records do not say which pool a machine is in: all have the limits of {names[0]!r}")
     limits = respond.pool(names[0]).limits if names else Limits()
     return Pool(POOL, Mode.ACT, limits=limits)
-
-
-def _waits(settings: Settings) -> ResponseSettings:
-    return ResponseSettings(settle=Nanoseconds(settings.respond.settle))
 
 
 def _report(past: Past, rules: Rules, horizon: Nanoseconds) -> ReplayReport:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from forewarn.response.follow_up.course import Call, Watched
 from forewarn.response.follow_up.reconcile import orphans, reconcile
 from forewarn.response.follow_up.release import Check, Way, release
 from forewarn.response.grouping.shared_incidents import shared_incidents
+from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKind, Severity
@@ -396,7 +398,7 @@ class Loop:
             now=self.now,
             fleet=fleet,
             pools=POOLS,
-            policy=StormPolicy(),
+            policy=cast(Policy, StormPolicy()),
             open=by_machine(self.book.open()),
             recent=list(self.book.actions.values()),
             overrides=self.book.overrides,

@@ -74,7 +74,7 @@ def test_a_name_in_use_for_something_else_is_set_aside_with_a_note(
     field: str,
     fields: dict[str, object],
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.take([finding(gpu_serial="1650000000000")], now=at(20))
     before = ledger.open_incidents()
     other = finding(at=12, **fields)
     assert ledger.take([other, finding("b")], now=at(21)) == Taken(new=1, repeated=0)
@@ -84,6 +84,41 @@ def test_a_name_in_use_for_something_else_is_set_aside_with_a_note(
     assert words in capsys.readouterr().err
     assert ledger.open_incidents()[0].findings[:1] == before[0].findings
     assert ledger.take([finding(at=2000, valid_until=3000, **fields)], now=at(2000)).new == 1
+
+
+def test_a_repeat_may_be_the_first_to_name_the_serial(ledger: Ledger, finding: MakeFinding) -> None:
+    ledger.take([finding()], now=at(20))
+    named = [finding(at=11, gpu_serial="165"), finding(at=12), finding(at=13, gpu_serial="166")]
+    assert ledger.take(named, now=at(21)) == Taken(new=0, repeated=2)  # another GPU is refused
+    (incident,) = ledger.open_incidents()
+    assert (incident.gpu_serial, incident.findings[0].gpu_serial) == ("165", "165")
+    assert ledger.take([finding("b", gpu_serial="165")], now=at(22)).new == 1
+    assert len(ledger.open_incidents()) == 1
+
+
+def test_two_gpus_without_serials_are_two_incidents(ledger: Ledger, finding: MakeFinding) -> None:
+    places = [finding(bus, evidence={"pci": f"0000:{bus}:00"}) for bus in ("1a", "1b")]
+    ledger.take([*places, finding("of the machine")], now=at(20))
+    again = finding("2", at=11, evidence={"pci": "00000000:1A:00.0"}, gpu_serial="165")
+    ledger.take([again], now=at(21))
+    ledger.take([finding("3", at=12, gpu_serial="165")], now=at(22))
+    ledger.take([finding("4", evidence={"pci": "0000:1a:00"}, gpu_serial="166")], now=at(23))
+    members = [(i.gpu_serial, [f.id for f in i.findings]) for i in ledger.open_incidents()]
+    assert members == [
+        ("165", ["1a", "2", "3"]),
+        (None, ["1b"]),
+        (None, ["of the machine"]),
+        ("166", ["4"]),
+    ]
+
+
+def test_a_place_that_a_shared_token_names_joins_no_finding_of_a_host(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    place = {"pci": "0000:1a:00"}
+    forged = finding(evidence=place, gpu_serial="999", vouched=Voucher.SHARED)
+    ledger.take([forged, finding("own", evidence=place)], now=at(20))
+    assert [i.gpu_serial for i in ledger.open_incidents()] == ["999", None]
 
 
 def test_the_latest_severity_counts_and_the_change_is_noted(

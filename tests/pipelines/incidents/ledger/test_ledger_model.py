@@ -32,7 +32,7 @@ from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
 Rows = dict[str, set[tuple[Any, ...]]]
 STEPS = 15
-REPEATED = {"last", "count", "severity"}
+REPEATED = {"last", "count", "severity", "gpu_serial"}
 small = st.integers(0, 3)
 
 
@@ -105,9 +105,12 @@ class Model(RuleBasedStateMachine):
         members = [self.findings[row] for row in rows]
         incident = self.incidents[number]
         machines = dict.fromkeys([incident.machine, *(row.machine for row in members)])
-        return replace(incident, findings=tuple(members), machines=tuple(machines))
+        serials = [incident.gpu_serial, *(row.gpu_serial for row in members), None]
+        serial = None if incident.shared else next((s for s in serials if s), None)
+        whole = replace(incident, findings=tuple(members), machines=tuple(machines))
+        return replace(whole, gpu_serial=serial)
 
-    @rule(rows=st.lists(st.tuples(small, small, st.sampled_from([None, "s1"])), max_size=5))
+    @rule(rows=st.lists(st.tuples(small, small, st.sampled_from([None, "s1", "s2"])), max_size=5))
     def take(self, rows: list[tuple[int, int, str | None]]) -> None:
         now = self.later()
         batch = [
@@ -123,11 +126,15 @@ class Model(RuleBasedStateMachine):
         ]
         taken = self.writer.take(batch, now=now)
         words = [self.take_alone(row) for row in batch]
+        for key in sorted(
+            self.findings.keys() - {k for rows in self.members.values() for k in rows}
+        ):
+            self.group(key)
         assert taken == Taken(new=words.count("new"), repeated=words.count("repeated"))
 
     def end_of(self, row: int) -> Nanoseconds | None:
         homes = [number for number, rows in self.members.items() if row in rows]
-        if any(number not in self.ended_at for number in homes):
+        if not homes or any(number not in self.ended_at for number in homes):
             return None
         return max(self.ended_at[number] for number in homes)
 
@@ -135,27 +142,34 @@ class Model(RuleBasedStateMachine):
         number = self.newest.get(row.key)
         if number is not None and row.repeats(self.findings[number], self.end_of(number)):
             before = self.findings[number]
-            if row.gpu_serial != before.gpu_serial:
+            if len({row.gpu_serial, before.gpu_serial} - {None}) > 1:
                 return "refused"
             self.findings[number] = replace(
-                before, last=row.at, count=before.count + 1, severity=row.severity
+                before,
+                gpu_serial=before.gpu_serial or row.gpu_serial,
+                last=row.at,
+                count=before.count + 1,
+                severity=row.severity,
             )
             return "repeated"
-        self.add(row)
+        self.newest[row.key] = len(self.findings) + 1
+        self.findings[self.newest[row.key]] = replace(row, first=row.at, last=row.at)
         return "new"
 
-    def add(self, row: Finding) -> None:
-        key = len(self.findings) + 1
+    def group(self, key: int) -> None:
+        row = self.findings[key]
         same = [
             n
-            for n in self.open_ones()
-            if (self.incidents[n].machine, self.incidents[n].gpu_serial, self.incidents[n].shared)
-            == (row.machine, row.gpu_serial, "")
+            for n in reversed(self.open_ones())
+            if (self.incidents[n].machine, self.incidents[n].shared) == (row.machine, "")
+            and (row.gpu_serial in self.serials(n) or {row.gpu_serial} | self.serials(n) == {None})
         ]
         number = same[0] if same else self.opened(row.machine, row.gpu_serial)
-        self.findings[key] = replace(row, first=row.at, last=row.at)
-        self.newest[row.key] = key
         self.members[number].append(key)
+
+    def serials(self, number: int) -> set[str | None]:
+        named = {self.findings[row].gpu_serial for row in self.members[number]}
+        return (named | {self.incidents[number].gpu_serial}) - {None}
 
     @precondition(lambda self: self.open_ones())
     @rule(data=st.data(), name=st.sampled_from(["job 1", "rack 2"]))

@@ -1,19 +1,18 @@
-"""Findings of one call, told from those that a ledger knows: repeats, new ones, and conflicts."""
+"""Findings of one call against those that are known: repeats, new ones, and conflicts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.state.finding import Finding, FindingKey, Severity
+from forewarn.response.state.finding import Finding, FindingKey
 
 __all__ = [
     "Count",
     "Counted",
     "KnownFinding",
     "Statement",
-    "changed_severity",
     "conflict_of",
     "count_findings",
 ]
@@ -25,13 +24,13 @@ Statement = tuple[FindingKey, Nanoseconds]
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """The newest finding of a key in a ledger that can be read.
+    """The newest finding of a key that is known.
 
     Attributes
     ----------
     row : int
     finding : Finding
-        Without its evidence.
+        Its evidence is not looked at.
     ended_at : int or None
         When its last incident ended, nanoseconds since 1970 UTC; None: that is open.
     """
@@ -47,7 +46,7 @@ class Count:
     Attributes
     ----------
     finding : Finding
-        As it was said first.
+        As it was said first, with the serial of its GPU if any repeat names it.
     count : int
         How often it was said; at most what 64 bits hold.
     last : int
@@ -66,10 +65,30 @@ class Count:
 
     def add(self, repeat: Finding) -> None:
         """Count a repeat."""
+        if self.finding.gpu_serial is None:
+            self.finding = replace(self.finding, gpu_serial=repeat.gpu_serial)
         self.count = min(self.count + repeat.count, _LARGEST)
         if repeat.last_said >= self.last and repeat.severity is not None:
             self.severity = repeat.severity
         self.last = max(self.last, repeat.last_said)
+
+    def added_to(self, known: Finding) -> Finding:
+        """Return a known finding with these repeats of it."""
+        is_newest = self.last >= known.last_said and self.severity is not None
+        return replace(
+            known,
+            gpu_serial=known.gpu_serial or self.finding.gpu_serial,
+            severity=self.severity if is_newest else known.severity,
+            last=max(self.last, known.last_said),
+            count=min(self.count + known.count, _LARGEST),
+        )
+
+    def whole(self) -> Finding:
+        """Return a new finding with its repeats, as it is stored."""
+        first = self.finding.at if self.finding.first is None else self.finding.first
+        return replace(
+            self.finding, first=first, last=self.last, count=self.count, severity=self.severity
+        )
 
 
 @dataclass(slots=True)
@@ -110,21 +129,19 @@ def count_findings(
         if (finding.key, finding.at) in unreadable:
             continue
         before, row = newest.get(finding.key), known.get(finding.key)
-        if before is not None:
-            earlier, ended_at = before.finding, None
-        elif row is not None:
-            earlier, ended_at = row.finding, row.ended_at
-        else:
-            earlier, ended_at = None, None
+        ended_at = row.ended_at if row is not None and before is None else None
+        known_before = row.finding if row is not None else None
+        earlier = known_before if before is None else before.finding
+        before = before or again.get(finding.key)
         if earlier is None or not finding.repeats(earlier, ended_at):
             newest[finding.key] = Count(finding)
             counted.new.append(newest[finding.key])
-        elif problem := conflict_of(finding, earlier):
+        elif problem := conflict_of(finding, earlier) or (
+            before and conflict_of(finding, before.finding)
+        ):
             counted.conflicts.append((finding, *problem))
         elif before is not None:
             before.add(finding)
-        elif finding.key in again:
-            again[finding.key].add(finding)
         elif row is not None:
             again[finding.key] = Count(finding)
             counted.repeated.append((row, again[finding.key]))
@@ -133,6 +150,8 @@ def count_findings(
 
 def conflict_of(finding: Finding, earlier: Finding) -> tuple[str, str] | None:
     """Return the field in which a repeat says something else than the finding did, and what.
+
+    A repeat may lack the serial, or be the first to name it.
 
     Examples
     --------
@@ -145,13 +164,7 @@ def conflict_of(finding: Finding, earlier: Finding) -> tuple[str, str] | None:
     expected = "as before, or another `id`"
     if finding.kind is not earlier.kind:
         return "kind", f"found {str(finding.kind)!r}, expected {str(earlier.kind)!r} {expected}"
-    if finding.gpu_serial != earlier.gpu_serial:
+    if None not in (finding.gpu_serial, earlier.gpu_serial) and not finding.same_gpu(earlier):
         serials = f"found {finding.gpu_serial!r}, expected {earlier.gpu_serial!r}"
         return "gpu_serial", f"{serials} {expected}"
     return None
-
-
-def changed_severity(known: KnownFinding, count: Count) -> Severity | None:
-    """Return the severity that a source says now, where it is another than the one known."""
-    is_newest = count.last >= known.finding.last_said
-    return count.severity if is_newest and count.severity != known.finding.severity else None
