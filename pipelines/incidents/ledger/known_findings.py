@@ -46,10 +46,11 @@ def known_findings(
     for source, names in by_source.items():
         for chunk in chunks(list(names)):
             rows = _rows(connection, source, chunk)
-            unreadable |= {_statement(row) for row in rows}
+            read = dict[int, Finding]()
             for row, finding in read_findings(connection, rows):
                 newest[finding.key] = (row.id, finding)
-                unreadable.discard(_statement(row))
+                read[row.id] = finding
+            unreadable |= {_statement(row) for row in rows if row.id not in read}
     ends = _ends(connection, [number for number, _ in newest.values()])
     known = {
         key: KnownFinding(number, finding, ends.get(number, finding.at))

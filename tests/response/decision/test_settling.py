@@ -10,7 +10,7 @@ import pytest
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.decision.settling import settled_at
 from forewarn.response.decision.situation import Situation, by_machine
-from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.finding import Finding, FindingKind, Voucher
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.settings import ResponseSettings
@@ -40,6 +40,7 @@ def minutes(
     jobs: tuple[str, ...] = (),
     opened: int = 0,
     cause: str = "xid 119",
+    vouched: Voucher = Voucher.HOST,
     **settings: Any,
 ) -> float:
     """Return how long n0 waits, where others of its rack follow after so many minutes."""
@@ -49,6 +50,10 @@ def minutes(
     }
     first = replace(incident(0, 0, cause), opened_at=Nanoseconds(START + opened))
     others = [incident(number, value * MINUTE) for number, value in enumerate(after, start=1)]
+    others = [
+        replace(other, findings=tuple(replace(f, vouched=vouched) for f in other.findings))
+        for other in others
+    ]
     situation = Situation(
         now=Nanoseconds(START + HOUR),
         fleet=fleet,
@@ -84,6 +89,12 @@ def test_it_waits_on_while_others_come_and_never_longer_than_fifteen(
     after: tuple[int, ...], waited: int
 ) -> None:
     assert minutes(*after) == waited
+
+
+def test_what_shared_tokens_say_of_others_delays_nothing_that_a_host_reports() -> None:
+    for cause in ("xid 119", "xid 79"):
+        assert minutes(1, 3, cause=cause, vouched=Voucher.SHARED) == 2
+        assert minutes(1, 3, cause=cause) == 5
 
 
 def test_others_of_an_hour_ago_make_nobody_wait() -> None:
