@@ -113,8 +113,10 @@ def _failures(protocol: Protocol, unseen_from: str | None, out: Path) -> pd.Data
     frame = pd.read_parquet(out / f"scores_{_STRATEGY}.parquet")
     table = ScoreTable(frame, protocol, None if unseen_from is None else parse_moment(unseen_from))
     serials = sorted(set(frame["gpu_serial"].astype(str)))
-    rows = [(serials[gpu], pd.Timestamp(int(at), tz="UTC")) for gpu, at in table.failures]
-    return pd.DataFrame(rows, columns=["gpu_serial", "failed_at"])
+    failures = sorted(table.failures)
+    # Converted as a whole, so that the column has the type of times without any failure, too.
+    times = pd.to_datetime([int(at) for _, at in failures], utc=True)
+    return pd.DataFrame({"gpu_serial": [serials[gpu] for gpu, _ in failures], "failed_at": times})
 
 
 def _without_sign(failures: pd.DataFrame, truth: Path) -> int:

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from forewarn.evaluation.prediction.figures.score_table import Protocol
+from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.sandbox.demo import _without_sign
+from forewarn.pipelines.sandbox.demo import _STRATEGY, _failures, _without_sign
 
 
 def test_failures_without_a_sign_are_those_that_the_truth_calls_sudden(tmp_path: Path) -> None:
@@ -22,6 +26,25 @@ def test_failures_without_a_sign_are_those_that_the_truth_calls_sudden(tmp_path:
     failures = pd.DataFrame({"gpu_serial": ["A", "A", "B"], "failed_at": pd.to_datetime(times)})
     assert _without_sign(failures, truth) == 1
     assert _without_sign(failures.head(0), truth) == 0
+
+
+@pytest.mark.parametrize("hours", [[np.inf, np.inf], [13.0, np.inf]])
+def test_failures_of_scores_can_be_compared_with_the_truth(
+    hours: list[float], tmp_path: Path
+) -> None:
+    """A small fleet may have no failure that a list is judged by."""
+    failures = int(np.isfinite(hours).sum())
+    ends = pd.Timestamp("2025-01-01T23:00Z") + pd.Timedelta("1D") * np.arange(len(hours))
+    columns = {"gpu_serial": ["A", "B"], "window_end": ends, "hours_to_failure": hours}
+    frame = pd.DataFrame(columns | {"label": np.isfinite(hours).astype("int8")})
+    frame.to_parquet(tmp_path / f"scores_{_STRATEGY}.parquet")
+    truth = tmp_path / "truth.csv"
+    truth.write_text("gpu_serial,failed_at,mechanism\nA,2025-01-02T12:00:00Z,sudden\n")
+    spans = Nanoseconds(2 * HOUR), Nanoseconds(24 * HOUR)
+    protocol = Protocol(Committee(("blend",), (("blend", 0.5),)), 0.5, 0.7, 0.5, *spans, 0)
+    table = _failures(protocol, None, tmp_path)
+    assert len(table) == failures
+    assert _without_sign(table, truth) == failures
 
 
 def test_full_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
