@@ -27,7 +27,7 @@ from forewarn.response.replay.replayed import Replayed, Taken
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding
-from forewarn.response.state.incident import Incident
+from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.pool import Pool
 from forewarn.response.state.settings import ResponseSettings
 from forewarn.response.state.step import Step
@@ -186,6 +186,7 @@ class Walk:
         return [
             incident
             for incident, decision in waiting
+            if incident.state is IncidentState.OPEN
             if (decision.step is Step.AVOID and len(isolating) < len(ended))
             or rests_on_certain_damage(decision, incident) in room
         ]
