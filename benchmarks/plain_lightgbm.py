@@ -53,7 +53,7 @@ def _columns(
     records: Records, names: Sequence[str], rows: npt.NDArray[np.int64], spans: list[int]
 ) -> Table:
     """Return the statistics of windows that end at `rows`."""
-    first = records.gpu_bounds()[records.line.gpu[records.line.run_at(rows)]]
+    first = records.gpu_bounds()[records.gpu[rows]]
     window = rows[:, None] + np.arange(1 - max(spans), 1)
     inside = window >= first[:, None]
     table = []

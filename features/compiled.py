@@ -49,7 +49,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     than the arithmetic.
 
     A loop calls little of numpy: searches, sorts, sums and medians bring all that numba makes of
-    arrays, and scipy, with the kept machine code (`first_from` searches).
+    arrays, and scipy, with the kept machine code.
 
     The machine code is kept beside the source or in the user's cache folder, until the source
     changes; not if what it calls in another file does, so touch that source, too. Where neither can

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.frequent_codes import codes_shown, most_shown
 from forewarn.features.prediction.history import Channel, ChannelHistory, InstanceHistory
-from forewarn.features.prediction.hourly_residuals import HourlyResiduals, SliceMeans
+from forewarn.features.prediction.hourly_residuals import (
+    HourlyResiduals,
+    SliceMeans,
+    hourly_means,
+)
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.level_reading import HourlyMeans, LevelReading
 from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
-from forewarn.features.records.hourly_sums import HourBlock, HourlyCounts
-from forewarn.features.records.spillable_array import SpillableArray
-from forewarn.features.records.stretches import Stretch
-from forewarn.features.records.timeline import Fleet, FleetSlice
+from forewarn.features.records.hourly_sums import HourlySums
+from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
 
 __all__ = ["ChannelReadings", "ReadingsOfFleet", "SliceReader"]
@@ -64,19 +63,10 @@ class ChannelReadings:
         def of_pair(number: int) -> list[tuple[str, FloatArray]]:
             name = "|".join(residuals.pairs[number])
             for part in self.means:
-                history, count = part.history, np.empty(part.history.grid.shape, dtype=np.int32)
-                reading = LevelReading(history, name, count)
-                means = {column: held.values for column, held in part.means.items()}
-                for first, hourly in residuals.of_hours(history.grid, number, means):
-                    block, count[:, first : first + hourly.shape[1]] = HourBlock.of_means(
-                        first, hourly
-                    )
-                    reading.take(block)
-                    peers.add_hours(name, history, block)
-                part.spill()
-                channel = reading.part()
+                history = part.history
+                hours = HourlySums.of_means(residuals.of_hours(history.grid, number, part.means))
+                channel = history.of_residual(name, hours)
                 gathered.put(name, part.rows, channel)
-                peers.add_counts(name, history, count)
                 peers.add(name, part.rows, history, channel)
             return [*gathered.pop(name), *peers.columns(name)]
 
@@ -110,8 +100,6 @@ class ReadingsOfFleet:
     Parameters
     ----------
     plan : Plan
-    fleet : Fleet
-        Whose slices are read.
     n : int
         Number of instances.
     with_codes : bool
@@ -124,18 +112,17 @@ class ReadingsOfFleet:
     def __init__(
         self,
         plan: Plan,
-        fleet: Fleet,
         n: int,
         *,
         with_codes: bool = False,
         span_sums: GatheredSums | None = None,
     ) -> None:
         kinds = plan.kinds
-        self.plan, self.zeros, self.n, self.span_sums = plan, fleet.allocator(), n, span_sums
+        self.plan, self.n, self.span_sums = plan, n, span_sums
         self.names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
         self.with_codes = kinds.code if with_codes else ()
         self.windows = np.empty((len(self.names), n, plan.window_records), dtype=np.float32)
-        self.gathered, self.peers = _GatheredColumns(n), PeerDistances(n, self.zeros)
+        self.gathered, self.peers = _GatheredColumns(n), PeerDistances(n)
         self.columns: dict[str, list[tuple[str, FloatArray]]] = {}
         self.codes: dict[str, list[npt.NDArray[np.int64]]] = {n: [] for n in self.with_codes}
         self._means: list[SliceMeans] = []
@@ -200,95 +187,36 @@ class SliceReader:
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
             self.history = InstanceHistory.of(plan, timeline, instances)
-        self.means: dict[str, SpillableArray] = {}
+        self.means: dict[str, FloatArray] = {}
         self._with_means = {name for pair in plan.residuals for name in pair}
-        windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
-        self._as_read, self._filled = timeline.records.line.read_at(windows)
-        places = np.argsort(self._as_read, axis=None, kind="stable")
-        self._rising = self._as_read.reshape(-1)[places], places
+        self._windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
 
     @property
     def at_once(self) -> int:
         """How many columns may be read at a time."""
         return self._timeline.records.columns.at_once
 
-    @cached_property
-    def _extent(self) -> tuple[int, int]:
-        """The stretch of rows as read that windows and hours lie in."""
-        low, high = 0, 0
-        if self._as_read.size:
-            low, high = int(self._as_read.min()), int(self._as_read.max()) + 1
-        if self.history is not None or self._fleet.with_codes:
-            grid = self._timeline.grid
-            if grid.low < grid.high:
-                low = min(low, grid.low) if high else grid.low
-                high = max(high, grid.high)
-        return low, high
-
     def read(self, number: int) -> None:
         """Read one column, and take from it whatever anything needs of it."""
-        fleet, records = self._fleet, self._timeline.records
-        name = fleet.names[number]
-        if name not in fleet.plan.kinds.code:  # it is gone through once, part after part
-            parts = self._into_windows(number, records.stretches(name, *self._extent))
-            self._read_channels(name, parts)
-            deque(parts, maxlen=0)
-            return
-        whole = records.stretch(name, *self._extent)
-        deque(self._into_windows(number, [whole]), maxlen=0)
-        self._read_channels(name, [whole])
+        fleet, name = self._fleet, self._fleet.names[number]
+        values = self._timeline.records.values(name)
+        fleet.windows[number, self.rows] = values[self._windows]
+        if self.history is not None:
+            for channel in (c for c in self.history.channels() if c.column == name):
+                self._read_channel(self.history, channel, values)
         if name in fleet.with_codes:
-            fleet.codes[name].append(codes_shown(self._timeline.grid, whole))
+            fleet.codes[name].append(codes_shown(self._timeline.grid, values))
 
-    def _into_windows(self, number: int, parts: Iterable[Stretch]) -> Iterator[Stretch]:
-        """Pass the parts of a column on, and fill its windows from them."""
-        fleet, (rows, places) = self._fleet, self._rising
-        values = np.empty(self._as_read.shape, dtype=np.float32)
-        for part in parts:
-            first, last = np.searchsorted(rows, [part.low, part.high])
-            values.reshape(-1)[places[first:last]] = part.at(rows[first:last])
-            yield part
-        self._timeline.records.fill_in(fleet.names[number], values, self._filled)
-        fleet.windows[number, self.rows] = values
-
-    def _read_channels(self, name: str, parts: Iterable[Stretch]) -> None:
-        """Add up the channels of a column; of one that is read in parts there is one at most."""
-        fleet, history = self._fleet, self.history
-        if history is None:
-            return
-        for channel in (c for c in history.channels() if c.column == name):
-            if channel.work is not None:
-                counts = history.grid.counts(parts, channel.work)
-                part = history.of_counts(channel.name, counts)
-            else:
-                part = self._read_level(history, channel.name, parts)
-            self._take(history, channel.name, part)
-            if self.last:
-                own = fleet.gathered.pop(channel.name)
-                fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
-
-    def _read_level(
-        self, history: InstanceHistory, name: str, parts: Iterable[Stretch]
-    ) -> ChannelHistory:
-        """Add up a level, and make of its hours whatever is made of them while they pass."""
-        reading, means = LevelReading(history, name), None
+    def _read_channel(self, history: InstanceHistory, channel: Channel, values: FloatArray) -> None:
+        """Add up a channel, and take from its hours whatever anything needs of them."""
+        fleet, name = self._fleet, channel.name
+        hours = history.grid.sums(values, channel.work)
         if name in self._with_means:
-            self.means[name] = self._fleet.zeros(history.grid.shape, np.float32)
-            means = HourlyMeans(history.grid, self.means[name].values)
-        for block in history.grid.blocks(parts):
-            reading.take(block)
-            self._fleet.peers.add_hours(name, history, block)
-            if means is not None:
-                means.take(block)
-        if means is not None:
-            self.means[name].spill()
-        return reading.part()
-
-    def _take(self, history: InstanceHistory, name: str, part: ChannelHistory) -> None:
-        """Take from what is known of a channel whatever anything needs of it."""
-        fleet, hours = self._fleet, part.hours
+            self.means[name] = hourly_means(hours)
+        part = history.of_channel(channel, hours)
         fleet.gathered.put(name, self.rows, part)
         fleet.peers.add(name, self.rows, history, part)
         if fleet.span_sums is not None:
-            few = (hours.total, hours.missing) if isinstance(hours, HourlyCounts) else None
-            fleet.span_sums.put(name, self.rows, self.gpu, replace(part.span_sums, hours=few))
+            fleet.span_sums.put(name, self.rows, part.span_sums)
+        if self.last:
+            fleet.columns[name] = [*fleet.gathered.pop(name), *fleet.peers.columns(name)]

@@ -79,7 +79,7 @@ def slots_of_failures(
     known = rows >= 0
     slots, seen = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     slots[known] = slots_of_rows(timeline, rows[known])
-    seen[known] = timeline.records.line.time_at(rows[known])
+    seen[known] = timeline.records.time[rows[known]]
     return slots, seen
 
 

@@ -67,7 +67,7 @@ class FleetReading(NamedTuple):
             Filled in, for whoever looks at the same spans again.
         """
         n, n_gpus = len(instances), len(fleet.serials)
-        readings = ReadingsOfFleet(plan, fleet, n, with_codes=with_codes, span_sums=span_sums)
+        readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
         facts = InstanceFacts(plan, fleet, n)
 
         def begun(part: FleetSlice) -> SliceReader:

@@ -8,28 +8,25 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.records.hourly_sums import HourlyGrid
-from forewarn.features.records.stretches import Stretch
 
 __all__ = ["codes_shown", "most_shown"]
 
 _MOST_CODES = 8
 
 
-def codes_shown(grid: HourlyGrid, codes: Stretch) -> npt.NDArray[np.int64]:
+def codes_shown(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """Return each code once for every GPU that has shown it.
 
     Parameters
     ----------
     grid : HourlyGrid
-    codes : Stretch
-        Of a column that holds the rows that the grid is about.
+    codes : ndarray of shape (n,)
+        Of all records of the grid.
     """
-    rows = codes.between(grid.low, grid.high).rows_not_zero()
-    cells = grid.cells.at(rows)
-    rows, cells = rows[cells >= 0], cells[cells >= 0]
-    gpu = grid.gpu_of_cells(cells)
+    rows = np.flatnonzero((codes != 0) & (grid.cell >= 0))
+    gpu = grid.cell[rows] // grid.shape[1]
     # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
-    pairs = np.unique(codes.at(rows).astype(np.int64) * grid.shape[0] + gpu)
+    pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
     return np.asarray(pairs // grid.shape[0])
 
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import SpanSums
-from forewarn.features.records.few_hours import FewHours
-from forewarn.features.records.hourly_sums import HourlyCounts, HourlyGrid, Work
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.timeline import Timeline
@@ -25,7 +24,6 @@ __all__ = [
     "Channel",
     "ChannelHistory",
     "InstanceHistory",
-    "LevelHours",
     "mean_of",
     "span_name",
 ]
@@ -68,36 +66,20 @@ class Channel(NamedTuple):
     work: Work | None
 
 
-class LevelHours(NamedTuple):
-    """What stays of the hours of a level when all of them have passed.
-
-    Attributes
-    ----------
-    total, n_read : ndarray of shape (n_moved, n_hours)
-        Sum and number of readings of the GPUs that have been in several groups.
-    missing : FewHours or None
-        Rows without a reading; None for a channel that is not read row by row.
-    """
-
-    total: Hourly
-    n_read: npt.NDArray[np.int32]
-    missing: FewHours | None
-
-
 class ChannelHistory(NamedTuple):
     """What the history of instances says of one channel.
 
     Attributes
     ----------
     columns : list of (str, ndarray of shape (n,))
-    hours : LevelHours or HourlyCounts
+    hours : HourlySums
         Of the GPUs.
     span_sums : SpanSums
         Of the instances.
     """
 
     columns: list[tuple[str, FloatArray]]
-    hours: LevelHours | HourlyCounts
+    hours: HourlySums
     span_sums: SpanSums
 
 
@@ -116,8 +98,6 @@ class InstanceHistory:
         The groups of each column of peers, and in which one each instance is; -1 is none.
     n_rows : ndarray of shape (2, k, n)
         Rows of the earlier and the later half of each span.
-    moved : ndarray of shape (n_moved,)
-        The GPUs of instances that have been in other groups, too, rising.
     """
 
     plan: Plan
@@ -126,7 +106,6 @@ class InstanceHistory:
     spans: Spans
     groups: dict[str, tuple[Groups, npt.NDArray[np.int64]]]
     n_rows: Hourly
-    moved: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, plan: Plan, timeline: Timeline, instances: Instances) -> InstanceHistory:
@@ -140,14 +119,11 @@ class InstanceHistory:
             codes = timeline.records.codes(name, instances.row).astype(np.int64)
             groups[name] = (grid.groups(name), codes)
         names = tuple(span_name(length) for length in lengths)
-        elsewhere = [spans.line[of.home[spans.line] != own] for of, own in groups.values()]
-        moved = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *elsewhere]))
-        return cls(plan, grid, names, spans, groups, spans.halves(grid.row_count), moved)
+        return cls(plan, grid, names, spans, groups, spans.halves(grid.row_count))
 
     def without_rows(self) -> InstanceHistory:
         """Return the same history without what each record takes, for residuals."""
-        grid = self.grid.without_rows(self.plan.kinds.categorical[:1])
-        return replace(self, grid=replace(grid, row_count=grid.row_count[:0].copy()))
+        return replace(self, grid=self.grid.without_rows(self.plan.kinds.categorical[:1]))
 
     def channels(self) -> list[Channel]:
         """Return every channel, in the order in which their columns come."""
@@ -159,29 +135,25 @@ class InstanceHistory:
             Channel("grave xid", name, _grave) for name in kinds.code if name == "xid"
         ]
 
-    def with_recent(self, name: str, part: ChannelHistory) -> ChannelHistory:
-        """Return a residual with its mean over the window."""
+    def of_channel(self, channel: Channel, hours: HourlySums) -> ChannelHistory:
+        """Return what the hours of a channel say of the instances."""
+        if hours.squares is None:
+            return self._of_counts(channel.name, hours)
+        return self._of_level(channel.name, hours, hours.squares)
+
+    def of_residual(self, name: str, hours: HourlySums) -> ChannelHistory:
+        """Return the same of a residual, with its mean over the window."""
+        part = self.of_channel(Channel(name, name, None), hours)
         recent = mean_of(part.span_sums.total, part.span_sums.count)[0]
         first = (f"mean:{name}:{self.names[0]}", recent.astype(np.float32))
         return part._replace(columns=[first, *part.columns])
 
-    def of_level(
-        self, name: str, sums: tuple[Hourly, Hourly], n_read: Hourly, hours: LevelHours
-    ) -> ChannelHistory:
-        """Return level, spread and trend of a channel that has a level.
-
-        Parameters
-        ----------
-        name : str
-        sums : tuple of ndarray of shape (2, k, n)
-            What the halves of each span add up to, and squares.
-        n_read : ndarray of shape (2, k, n)
-        hours : LevelHours
-        """
-        totals, counts, squares = sums[0], n_read, sums[1][0] + sums[1][1]
-        added = totals.sum(axis=0), counts.sum(axis=0)
+    def _of_level(self, name: str, hours: HourlySums, squares: Hourly) -> ChannelHistory:
+        """Return level, spread and trend of a channel that has a level."""
+        totals, counts = self.spans.halves(hours.total), self._n_read(hours)
+        squared, added = self.spans.sums(squares), (totals.sum(axis=0), counts.sum(axis=0))
         mean = mean_of(*added)
-        variance = mean_of(squares, added[1]) - mean**2
+        variance = mean_of(squared, added[1]) - mean**2
         spread = np.sqrt(np.maximum(variance, 0.0))
         earlier, later = mean_of(totals, counts)
         columns = []
@@ -191,20 +163,21 @@ class InstanceHistory:
                 (f"spread:{name}:{span}", self._known(spread, k)),
                 (f"trend:{name}:{span}", self._known(later - earlier, k)),
             ]
-        return ChannelHistory(columns, hours, SpanSums(*added, squares))
+        return ChannelHistory(columns, hours, SpanSums(*added, squared))
 
-    def n_read(self, missing: FewHours) -> Hourly:
+    def _n_read(self, hours: HourlySums) -> Hourly:
         """Return the readings of the halves of each span, shape (2, k, n): of most all rows."""
-        return self.n_rows - self.spans.halves(missing) if len(missing.cell) else self.n_rows
+        every = hours.count is self.grid.row_count
+        return self.n_rows if every else self.spans.halves(hours.count)
 
-    def of_counts(self, name: str, counts: HourlyCounts) -> ChannelHistory:
+    def _of_counts(self, name: str, hours: HourlySums) -> ChannelHistory:
         """Return events an hour of a channel that counts, and hours since the last one."""
-        added = self.spans.sums(counts.total), self.n_read(counts.missing).sum(axis=0)
+        added = self.spans.sums(hours.total), self._n_read(hours).sum(axis=0)
         an_hour = mean_of(*added) * (HOUR / self.plan.interval)
         columns = [(f"rate:{name}:{span}", self._known(an_hour, k)) for k, span in self._history()]
         if self.plan.history:
-            columns.append((f"since:{name}", self._since(counts.total)))
-        return ChannelHistory(columns, counts, SpanSums(*added))
+            columns.append((f"since:{name}", self._since(hours.total)))
+        return ChannelHistory(columns, hours, SpanSums(*added))
 
     def _history(self) -> Iterator[tuple[int, str]]:
         """Return number and name of the spans beside the window."""
@@ -214,7 +187,7 @@ class InstanceHistory:
         """Return the values of a span, missing where the history is shorter."""
         return np.where(self.spans.known[k], values[k], np.nan).astype(np.float32)
 
-    def _since(self, counted: FewHours) -> FloatArray:
+    def _since(self, counted: Hourly) -> FloatArray:
         """Return the hours since the last event, the longest span if there was none in it."""
         start, _, end = self.spans.edges[:, -1]
         last = self.spans.last(counted)
@@ -222,9 +195,7 @@ class InstanceHistory:
         known = (last >= start) | self.spans.known[-1]
         return np.where(known, since, np.nan).astype(np.float32)
 
-    def inside(
-        self, column: str, of_gpus: LevelHours | HourlyCounts
-    ) -> Iterator[tuple[int, int, float, float]]:
+    def inside(self, column: str, hours: HourlySums) -> Iterator[tuple[int, int, float, float]]:
         """Yield what GPUs that were in other groups, too, add to the sums of the one they are in.
 
         Yields
@@ -236,23 +207,13 @@ class InstanceHistory:
         groups, group = self.groups[column]
         for i in np.flatnonzero(groups.home[self.spans.line] != group).tolist():
             gpu = self.spans.line[i]
-            total, count = self._hours_of(of_gpus, gpu)
+            total, count = hours.total[gpu], hours.count[gpu]
             for k in range(len(self.names)):
-                hours = slice(*self.spans.edges[::2, k, i].tolist())
-                within = groups.within(gpu, hours, group[i])
+                some = slice(*self.spans.edges[::2, k, i].tolist())
+                within = groups.within(gpu, some, group[i])
                 # Only if it matters for this span: a later move must not change the rounding.
                 if within is not None:
-                    yield k, i, total[hours][within].sum(), count[hours][within].sum()
-
-    def _hours_of(
-        self, of_gpus: LevelHours | HourlyCounts, gpu: int
-    ) -> tuple[Hourly, npt.NDArray[np.int32]]:
-        """Return what the readings of a GPU add up to hour by hour, and how many those are."""
-        if isinstance(of_gpus, LevelHours):
-            line = np.searchsorted(self.moved, gpu)
-            return of_gpus.total[line], of_gpus.n_read[line]
-        (total,), (missing,) = (few.of_gpus([gpu]) for few in (of_gpus.total, of_gpus.missing))
-        return total, self.grid.row_count[gpu] - missing
+                    yield k, i, total[some][within].sum(), count[some][within].sum()
 
 
 def mean_of(total: Hourly, count: Hourly) -> Hourly:

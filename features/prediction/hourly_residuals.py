@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -12,17 +12,15 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.prediction.history import InstanceHistory
 from forewarn.features.prediction.residuals import RESIDUAL_SAMPLE, ResidualFit
-from forewarn.features.records.hourly_sums import HourlyGrid
-from forewarn.features.records.spillable_array import SpillableArray
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads
 
-__all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans"]
+__all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans", "hourly_means"]
 
 Hourly = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int32]
-Means = Mapping[str, npt.NDArray[np.floating]]
-_CELLS_AT_ONCE = 2**18  # what is made on the way stays in a cache
+Means = Mapping[str, npt.NDArray[np.float32]]
 
 
 class SliceMeans(NamedTuple):
@@ -36,19 +34,20 @@ class SliceMeans(NamedTuple):
         The number that each GPU has in the fleet.
     history : InstanceHistory
         Of these instances; what each record takes is let go of.
-    means : dict of SpillableArray of shape (n_gpus, n_hours), float32
+    means : dict of ndarray of shape (n_gpus, n_hours), float32
         Of each column that residuals are made of.
     """
 
     rows: npt.NDArray[np.int64]
     gpu: npt.NDArray[np.int64]
     history: InstanceHistory
-    means: Mapping[str, SpillableArray]
+    means: Means
 
-    def spill(self) -> None:
-        """Have the means leave memory, if they can, until they are looked at again."""
-        for held in self.means.values():
-            held.spill()
+
+def hourly_means(hours: HourlySums) -> npt.NDArray[np.float32]:
+    """Return the means of a level, shape (n_gpus, n_hours); NaN where nothing was read."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (hours.total / hours.count).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,8 @@ class HourlyResiduals:
 
         return cls(pairs, types, tuple(in_threads(fit, pairs)))
 
-    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Iterator[tuple[int, Hourly]]:
-        """Yield the hourly residuals of one pair, some hours after the others.
+    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Hourly:
+        """Return the hourly residuals of one pair, shape (n_gpus, n_hours).
 
         Parameters
         ----------
@@ -136,23 +135,16 @@ class HourlyResiduals:
         means : mapping of ndarray of shape (n_gpus, n_hours), float32
             Hourly means of each column.
 
-        Yields
-        ------
-        int
-            The first of the hours.
-        ndarray of shape (n_gpus, n)
+        Returns
+        -------
+        ndarray of shape (n_gpus, n_hours)
             NaN where either sensor is missing.
         """
         (y, x), fit = (means[name] for name in self.pairs[pair]), self.fits[pair]
         kind, changed, kinds = self.types.of_gpus(grid)
-        n_at_once = max(1, _CELLS_AT_ONCE // max(1, len(x)))
-        for first in range(0, x.shape[1], n_at_once):
-            hours = slice(first, first + n_at_once)
-            some_y, some_x, some_kinds = y[:, hours], x[:, hours], kinds[:, hours]
-            group = np.broadcast_to(kind[:, None], some_x.shape)
-            left = some_y - fit.expected(some_x, group)
-            left[changed] = some_y[changed] - fit.expected(some_x[changed], some_kinds)
-            yield first, left
+        left = y - fit.expected(x, np.broadcast_to(kind[:, None], x.shape))
+        left[changed] = y[changed] - fit.expected(x[changed], kinds)
+        return np.asarray(left)
 
 
 def _sampled(
@@ -166,7 +158,6 @@ def _sampled(
     for part in slices:
         n_here = np.empty(len(part.gpu), dtype=np.int64)
         _count_known(*_both(pair, part), n_here)
-        part.spill()
         n_known[part.gpu] = n_here
     before = np.cumsum(n_known) - n_known
     step = max(1, int(n_known.sum()) // RESIDUAL_SAMPLE)
@@ -177,7 +168,6 @@ def _sampled(
         rank, cells = np.empty((2, n_taken[part.gpu].sum()), dtype=np.int64)
         _take_some(*_both(pair, part), before[part.gpu], step, rank, cells)
         y, x = (means.ravel()[cells] for means in _both(pair, part))
-        part.spill()
         taken.append((rank, x, y, types.of_cells(part.history.grid, cells)))
     rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
     order = np.argsort(rank)
@@ -188,7 +178,7 @@ def _both(
     pair: tuple[str, str], part: SliceMeans
 ) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
     """Return the means of both sensors of a pair, shape (n_gpus, n_hours)."""
-    y, x = (part.means[name].values for name in pair)
+    y, x = (part.means[name] for name in pair)
     return y, x
 
 

@@ -167,9 +167,10 @@ def label(
         end of that span, and was in service throughout; else -1, and so it is wherever a failure
         ended by presumption only, until its end counts (`Failures.unknown_until`).
     """
-    line, bounds = timeline.records.line, timeline.bounds
+    bounds = timeline.bounds
     last = np.full(len(bounds) - 1, np.iinfo(np.int64).min + horizon)
-    last[line.gpu] = line.last_time  # by time: that of the last run of each stays
+    seen = np.flatnonzero(np.diff(bounds))
+    last[seen] = timeline.records.time[bounds[seen + 1] - 1]
     labels = np.full(len(end), UNKNOWN, dtype=np.int8)
     labels[end <= (last - horizon)[gpu]] = 0
     labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN

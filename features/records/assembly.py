@@ -1,17 +1,24 @@
-"""From files to records in one call: keys of all files, then texts; numbers when asked for."""
+"""From files to records in one call: keys and texts of all files, numbers when asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
-from typing import NamedTuple
+from functools import cache, partial
+from itertools import compress
+from typing import NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from forewarn.features.records.column_files import ColumnFiles, NullCounts, RecordSource
+from forewarn.features.compiled import compiled
+from forewarn.features.records.column_files import (
+    ColumnFiles,
+    FileRows,
+    NullCounts,
+    RecordSource,
+)
 from forewarn.features.records.earlier_states import EarlierStates, PastStates
 from forewarn.features.records.file_check import (
     Keys,
@@ -20,31 +27,39 @@ from forewarn.features.records.file_check import (
     check_values,
     missing_column,
 )
-from forewarn.features.records.file_runs import FileRuns, Within
-from forewarn.features.records.key_runs import KeyRuns
-from forewarn.features.records.keys_as_read import RowKeys
-from forewarn.features.records.keys_builder import KeysBuilder
-from forewarn.features.records.number_columns import days_of
-from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.run_keys import RunCleaning
-from forewarn.features.records.seldom_changing import RowsOfRuns, SeldomChanging
-from forewarn.features.records.slices import FINEST, serials_within
+from forewarn.features.records.row_cleaning import CleanRows, Spacings
+from forewarn.features.records.slices import FINEST
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,
     SLOT,
+    BoolArray,
+    CheckReport,
+    CodeArray,
     FeatureKinds,
+    FloatArray,
     IntArray,
+    NoRecordsError,
     Records,
     RecordsError,
+    TextColumn,
+    code_type,
 )
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads, in_turn
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers", "read_past"]
+__all__ = [
+    "RecordKeys",
+    "RecordSource",
+    "RecordsQuery",
+    "assemble",
+    "check_numbers",
+    "read_past",
+    "texts_of",
+]
 
-_ROWS_PER_RUN = 4  # of files whose runs are looked for: fewer are not worth it
-_FEW_RUNS = 2**16  # are no matter, however few rows they have
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # as texts of Parquet files are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +79,8 @@ class RecordsQuery:
         Only rows of [start, end), nanoseconds since 1970 UTC.
     slices : tuple of (int, int)
         Only GPUs of the finest slices [first, last).
+    texts : tuple of str, optional
+        The text columns to read instead of all of them.
     """
 
     name: str
@@ -73,23 +90,105 @@ class RecordsQuery:
     start: int | None = None
     end: int | None = None
     slices: tuple[int, int] = (0, FINEST)
+    texts: tuple[str, ...] | None = None
 
     @property
     def span(self) -> tuple[int | None, int | None]:
         """The limits of time."""
         return self.start, self.end
 
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """The text columns beside the features."""
-        names = dict.fromkeys((MACHINE, SLOT, *self.groups))
-        return tuple(name for name in names if name not in self.kinds.names)
-
     def texts_in(self, sources: Sequence[RecordSource]) -> tuple[str, ...]:
-        """Return the text columns of records from these files."""
+        """Return the text columns to read of these files."""
         present = set().union(*(source.schema.names for source in sources))
-        optional = (name for name in self.optional if name in present)
-        return tuple(dict.fromkeys((*self.kinds.categorical, *optional)))
+        needed, optional = self.kinds.categorical, (MACHINE, SLOT, *self.groups)
+        if self.texts is not None:
+            needed, optional = (), self.texts
+        return tuple(dict.fromkeys((*needed, *(name for name in optional if name in present))))
+
+    def holds(self, keys: Keys) -> Keys:
+        """Return keys without the rows of GPUs that are not asked for."""
+        return keys if self.slices == (0, FINEST) else keys.of_slices(*self.slices)
+
+
+class RecordKeys(NamedTuple):
+    """The rows of files in order, without anything but their keys.
+
+    Attributes
+    ----------
+    serials : tuple of str
+    files : list of FileRows
+    clean : CleanRows
+    seen : CheckReport
+    """
+
+    serials: tuple[str, ...]
+    files: list[FileRows]
+    clean: CleanRows
+    seen: CheckReport
+
+    @classmethod
+    def read(
+        cls,
+        sources: Sequence[RecordSource],
+        query: RecordsQuery,
+        spacings: Spacings | None = None,
+    ) -> Self:
+        """Check the keys of files, and bring their rows in order (`assemble`)."""
+        parts = list(in_turn(partial(_FileKeys.read, query), sources))
+        serials, gpu = _joined_texts([part.serial for part in parts])
+        try:
+            if not len(gpu):
+                raise NoRecordsError("there is no row with a serial and a timestamp.")
+            time = np.concatenate([part.time for part in parts])
+            failed = np.concatenate([part.failed for part in parts])
+            clean = CleanRows.of(gpu, time, failed, query.interval, spacings)
+        except RecordsError as error:
+            raise type(error)(f"{query.name}: {error}") from None
+        return cls(serials, [part.file for part in parts], clean, _seen(parts, clean))
+
+    def records(self, query: RecordsQuery, *, once: bool = False) -> Records:
+        """Read texts and dates, and leave the numbers to be read when they are asked for."""
+        clean, kinds, nulls = self.clean, query.kinds.numbers, dict[str, int]()
+        names, numbers = query.texts_in([file.source for file in self.files]), query.kinds.numbers
+        columns = ColumnFiles(self.files, numbers, clean, nulls, once=once)
+        texts = {name: self._text(name, query) for name in names}
+        dates = {name: self._date(name) for name in query.kinds.date}
+        for name, days in dates.items():
+            nulls[name] = int(np.count_nonzero(np.isnan(days) & ~clean.filled))
+        return Records(
+            interval=query.interval,
+            serials=self.serials,
+            gpu=clean.gpu,
+            time=clean.time,
+            failed=clean.failed,
+            filled=clean.filled,
+            column_row=np.arange(len(clean.row), dtype=clean.row.dtype),
+            columns=columns,
+            dates=dates,
+            texts=texts,
+            counters=kinds.counter,
+            seen=replace(self.seen, nulls=NullCounts(columns, (*columns.names, *dates), nulls)),
+        )
+
+    def _text(self, name: str, query: RecordsQuery) -> TextColumn:
+        needed = name in query.kinds.categorical and query.texts is None
+        kinds = FeatureKinds(categorical=(name,)) if needed else FeatureKinds()
+
+        def read(file: FileRows) -> TextColumn:
+            column = _values(file, kinds, (name,)).texts.get(name)
+            if column is None:
+                return TextColumn.unknown((), file.n_rows)
+            codes = file.of(column.codes).astype(code_type(len(column.texts)))
+            return TextColumn(column.texts, codes)
+
+        texts, codes = _joined_texts(list(in_turn(read, self.files)))
+        return TextColumn(texts, codes[self.clean.row])
+
+    def _date(self, name: str) -> FloatArray:
+        def read(file: FileRows) -> FloatArray:
+            return file.of(_values(file, FeatureKinds(date=(name,))).numbers[name])
+
+        return np.concatenate(list(in_turn(read, self.files)))[self.clean.row]
 
 
 def assemble(
@@ -112,79 +211,124 @@ def assemble(
     RecordsError
         If a file breaks the contract, or no record is left (`NoRecordsError`).
     """
-    files = [_File(source, source.runs()) for source in sources]
-    keys = _in_runs(files, query, spacings) or _in_rows(sources, query, spacings)
-    return _records(files, query, keys)
+    keys = RecordKeys.read(sources, query, spacings)
+    in_threads(partial(check_numbers, query), sources)
+    return keys.records(query)
 
 
-class _File(NamedTuple):
-    """A file, and its runs if they are known."""
+class _FileKeys(NamedTuple):
+    """Keys of the rows of a file that count.
 
-    source: RecordSource
-    runs: KeyRuns | None
-
-    @property
-    def is_even(self) -> bool:
-        """Whether the times of its rows are known from the runs."""
-        return self.runs is not None and self.runs.step is not None
-
-    def has_runs_of(self, name: str) -> bool:
-        """Tell whether a column of texts or dates is known from the runs."""
-        return self.runs is not None and name in self.runs.texts
-
-
-def _in_runs(
-    files: Sequence[_File], query: RecordsQuery, spacings: Spacings | None
-) -> RunCleaning | None:
-    """Bring the keys of all files into line as runs; None where rows are wanted.
-
-    Those are looked for where they are not known: rows that come by time are in runs once they
-    are taken by GPU.
+    Attributes
+    ----------
+    file : FileRows
+    serial : TextColumn
+    time : ndarray of shape (n,)
+    failed : ndarray of shape (n,), bool
+    seen : CheckReport
     """
-    runs_of = partial(_runs_of, query, serials_within(*query.slices))
-    # What is in memory takes less time than to hand it to a thread.
-    known = all(file.is_even for file in files)
-    runs, n_rows, n_runs = [], 0, 0
-    for of_file in map(runs_of, files) if known else in_turn(runs_of, files):
-        runs.append(of_file)
-        n_rows, n_runs = n_rows + int(of_file.n_rows.sum()), n_runs + len(of_file.n_rows)
-        if n_runs > max(_FEW_RUNS, n_rows // _ROWS_PER_RUN):
-            return None
-    pa.default_memory_pool().release_unused()  # it keeps what many threads have held
-    sizes = [file.source.n_rows for file in files]
-    with _naming(query.name):
-        return RunCleaning.of(runs, sizes, query.interval, spacings)
+
+    file: FileRows
+    serial: TextColumn
+    time: IntArray
+    failed: BoolArray
+    seen: CheckReport
+
+    @classmethod
+    def read(cls, query: RecordsQuery, source: RecordSource) -> _FileKeys:
+        with source.columns() as columns:
+            keys = check_keys(columns, file=source.name, start=query.start, end=query.end)
+        keys = query.holds(keys)
+        file = FileRows(source, None if keys.keep.all() else np.flatnonzero(keys.keep))
+        seen = CheckReport(
+            rows=keys.n_rows,
+            without_key=keys.n_rows - file.n_rows,
+            odd_states=keys.n_odd_states,
+            naive_time=keys.naive_time,
+        )
+        serial = TextColumn(keys.serial.texts, file.of(keys.serial.codes))
+        return cls(file, serial, file.of(keys.time), file.of(keys.failed), seen)
 
 
-def _in_rows(
-    sources: Sequence[RecordSource], query: RecordsQuery, spacings: Spacings | None
-) -> KeysBuilder:
-    """Bring the keys of files into line row by row."""
-    keys = KeysBuilder([source.n_rows for source in sources])
-    for number, keys_of_file in enumerate(in_turn(partial(_read_keys, query), sources)):
-        keys.put_keys(number, keys_of_file)
-    pa.default_memory_pool().release_unused()
-    with _naming(query.name):
-        keys.number_gpus()
-        keys.align(query.interval, spacings)
-    return keys
+def _values(file: FileRows, kinds: FeatureKinds, optional: Sequence[str] = ()) -> Values:
+    with file.source.columns() as columns:
+        return check_values(columns, file=file.source.name, kinds=kinds, optional=optional)
 
 
-def _runs_of(query: RecordsQuery, within: Within, file: _File) -> FileRuns:
-    """Return the runs of a file, found among its rows where they are not known."""
-    runs = None
-    if file.runs is not None:
-        runs = FileRuns.of(file.runs, query.start, query.end, within)
-    return runs or FileRuns.of_rows(_read_keys(query, file.source))
+def _joined_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], CodeArray]:
+    """Return the texts that occur in any column, sorted, and their numbers, one after another."""
+    occurring = [_occurring(column.codes, len(column.texts)) for column in columns]
+    pairs = zip(columns, occurring, strict=True)
+    occur = {tuple(compress(column.texts, some.tolist())) for column, some in pairs}
+    texts = tuple(sorted(set[str]().union(*occur)))
+    position = {text: number for number, text in enumerate(texts)}
+    kind = columns[0].codes.dtype if len(columns) else np.dtype(np.int32)
+    kind = np.promote_types(kind, code_type(len(texts)))
+    number = cache(lambda known: numbers_of(known, position).astype(kind))  # most have the same
+    codes = [number(column.texts)[column.codes] for column in columns]
+    return texts, np.concatenate([np.zeros(0, dtype=kind), *codes])
 
 
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Say of which records is spoken where something is wrong with all of them."""
-    try:
-        yield
-    except RecordsError as error:
-        raise type(error)(f"{name}: {error}") from None
+def _occurring(codes: npt.NDArray[np.signedinteger], n_texts: int) -> BoolArray:
+    """Mark the texts that a row has."""
+    occurs = np.zeros(n_texts, dtype=np.bool_)
+    _mark(codes, occurs)
+    return occurs
+
+
+@compiled
+def _mark(codes: npt.NDArray[np.signedinteger], occurs: BoolArray) -> None:
+    """Mark the codes that occur until all do: mostly a few rows have all of them."""
+    left = len(occurs)
+    for row in range(len(codes)):
+        if left == 0:
+            break
+        if codes[row] >= 0 and not occurs[codes[row]]:
+            occurs[codes[row]] = True
+            left -= 1
+
+
+def _seen(parts: Sequence[_FileKeys], clean: CleanRows) -> CheckReport:
+    return CheckReport(
+        rows=sum(part.seen.rows for part in parts),
+        without_key=sum(part.seen.without_key for part in parts),
+        doubled=clean.doubled,
+        too_close=clean.too_close,
+        filled=int(np.count_nonzero(clean.filled)),
+        gaps=clean.gaps,
+        odd_states=sum(part.seen.odd_states for part in parts),
+        naive_time=any(part.seen.naive_time for part in parts),
+    )
+
+
+def texts_of(sources: Sequence[RecordSource], query: RecordsQuery) -> dict[str, tuple[str, ...]]:
+    """Return the texts of files by column, sorted; some may occur in no row that is asked for.
+
+    Raises
+    ------
+    RecordsError
+        If a column cannot be read as text.
+    """
+    names = query.texts_in(sources)
+    files = in_threads(partial(_texts_of_file, query, names), sources)
+    return {name: tuple(sorted(set().union(*(file[name] for file in files)))) for name in names}
+
+
+def _texts_of_file(
+    query: RecordsQuery, names: Sequence[str], source: RecordSource
+) -> dict[str, set[str]]:
+    occurring: dict[str, set[str]] = {name: set() for name in names}
+    with source.columns() as columns:
+        for name in names:
+            column = columns[name] if name in columns.column_names else None
+            if column is not None and column.type == _DICTIONARY:  # no row need be looked at
+                dictionaries = (set(part.dictionary.to_pylist()) for part in column.chunks)
+                occurring[name] = set().union(*dictionaries) - {None}
+                continue
+            kinds = FeatureKinds(categorical=query.kinds.among({name}).categorical)
+            values = check_values(columns, file=source.name, kinds=kinds, optional=(name,))
+            occurring[name].update(*(text.texts for text in values.texts.values()))
+    return occurring
 
 
 def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
@@ -203,75 +347,17 @@ def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
         If a file breaks the contract.
     """
     files = [file for file in files if FAILURE in file.schema.names]
+
+    def keys_of(file: RecordSource) -> Keys:
+        with file.columns() as columns:
+            return check_keys(columns, file=file.name, end=moment)
+
     states = EarlierStates()
-    for keys in in_turn(partial(_changes_before, moment), files):
+    for keys in in_turn(keys_of, files):
         if not states.add(keys):
-            every = in_turn(lambda file: _keys_within(file, None, moment), files)
-            return PastStates.of_all_rows(every)
-    pa.default_memory_pool().release_unused()  # it keeps what many threads have held
-    return states.past()
-
-
-def _records(
-    files: Sequence[_File], query: RecordsQuery, keys: KeysBuilder | RunCleaning
-) -> Records:
-    """Read texts and dates, and leave the numbers to be read when they are asked for."""
-    sources = [file.source for file in files]
-    kinds, names, as_read = query.kinds, query.texts_in(sources), keys.as_read
-    in_threads(partial(check_numbers, query), sources)
-    texts = SeldomChanging(as_read, keys.keep, names, kinds.date)
-    # One column after another: the texts of a whole file take more memory than those of a GPU's
-    # whole life.
-    pairs = list(product((*names, *kinds.date), range(len(files))))
-
-    def read(column: tuple[str, int]) -> tuple[Values, IntArray | RowsOfRuns | None]:
-        name, number = column
-        values, of_rows = _read_text(query, name, files[number])
-        order, has_it = as_read.order_in(number), values.numbers or values.texts
-        if isinstance(as_read, RowKeys) or order is None or of_rows is not None or not has_it:
-            return values, of_rows
-        return RowsOfRuns.in_order(values, name, order, as_read.part(keys.rows_of(number)))
-
-    known = all(files[number].has_runs_of(name) for name, number in pairs)
-    columns = map(read, pairs) if known else in_turn(read, pairs)
-    for (name, number), values in zip(pairs, columns, strict=True):
-        texts.put(name, keys.rows_of(number), *values)
+            return PastStates.of_all_rows(in_turn(keys_of, files))
     pa.default_memory_pool().release_unused()
-    nulls = dict(texts.nulls)
-    numbers = ColumnFiles(sources, kinds, as_read, nulls)
-    return Records(
-        interval=query.interval,
-        serials=keys.serials,
-        line=keys.line,
-        columns=numbers,
-        dates=texts.dates(),
-        texts=texts.texts(),
-        counters=kinds.counter,
-        events=kinds.code,
-        seen=replace(keys.seen, nulls=NullCounts(numbers, (*numbers.names, *kinds.date), nulls)),
-    )
-
-
-def _read_keys(query: RecordsQuery, source: RecordSource) -> Keys:
-    keys = _keys_within(source, query.start, query.end)
-    return keys if query.slices == (0, FINEST) else keys.of_slices(*query.slices)
-
-
-def _keys_within(source: RecordSource, start: int | None, end: int | None) -> Keys:
-    """Read the keys of a file, from its runs if there are any."""
-    runs = source.runs()
-    keys = None if runs is None else runs.keys(start, end)
-    if keys is not None:
-        return keys
-    with source.columns() as columns:
-        return check_keys(columns, file=source.name, start=start, end=end)
-
-
-def _changes_before(moment: int | None, source: RecordSource) -> Keys:
-    """Return keys of a file before a moment, among which no change of state is missing."""
-    runs = source.runs(with_texts=False)
-    ends = None if runs is None else runs.ends(moment)
-    return _keys_within(source, None, moment) if ends is None else ends
+    return states.past()
 
 
 def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
@@ -285,25 +371,6 @@ def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
     if doubtful:
         with source.columns() as columns:
             check_values(columns, file=source.name, kinds=FeatureKinds(float=doubtful))
-
-
-def _read_text(query: RecordsQuery, name: str, file: _File) -> tuple[Values, IntArray | None]:
-    """Read a column of texts or dates of a file, and of how many rows each value is.
-
-    None stands for one row each.
-    """
-    kinds, optional = query.kinds.among({name}), query.optional
-    kinds = FeatureKinds(categorical=kinds.categorical, date=kinds.date)
-    optional = tuple(text for text in optional if text == name)
-    source, runs = file
-    if runs is not None and file.has_runs_of(name):
-        if name not in kinds.date:
-            return Values({}, {}, {}, {name: runs.text(name)}), runs.n_rows
-        with suppress(pa.ArrowInvalid):
-            return Values({name: days_of(runs.texts[name])}, {}, {}, {}), runs.n_rows
-        return check_values(runs.table(name), file=source.name, kinds=kinds), runs.n_rows
-    with source.columns() as columns:
-        return check_values(columns, file=source.name, kinds=kinds, optional=optional), None
 
 
 def _is_number(kind: pa.DataType) -> bool:

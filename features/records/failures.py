@@ -137,7 +137,7 @@ class Failures:
             Of all rows before them, at least those of GPUs that were failed: a failure at the
             edge of a span would lose its beginning.
         """
-        states = States.of_line(records.line)
+        states = States.of_changes(records.gpu, records.time, records.failed)
         return cls.of_rows(*(states if older is None else States.joined([older, states])))
 
     @classmethod

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.records.hourly_sums import HourlyGrid
-from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
-from forewarn.features.records.runs import Runs
-from forewarn.features.records.table import CheckReport, NoNumbers, TextColumn
+from forewarn.features.records.table import NoNumbers, Records, TextColumn
 from forewarn.features.records.timeline import Fleet, FleetSlice, Lives, Timeline
 
 __all__ = ["few_rows", "joined_slices"]
@@ -21,21 +20,32 @@ Rows = npt.NDArray[np.int64]
 
 
 def few_rows(part: FleetSlice, rows: Rows) -> tuple[FleetSlice, Rows]:
-    """Return a few rows of a slice and which those are, without what each record takes.
+    """Return a few rows of a slice, with the hours of all, and which rows those are.
 
-    It can be asked for whatever does not need columns of numbers.
+    The first and the last row of each GPU stay, those at which a life begins and those before a
+    failure: so whatever is asked of `rows` has the same answer, unless it needs columns of numbers.
 
     Parameters
     ----------
     part : FleetSlice
     rows : ndarray, int64
-        Whole windows; further rows stay (`Timeline.narrowed`).
     """
-    narrow, left = part.timeline.narrowed(rows)
-    # What was seen counts nulls as they are asked for, and so holds on to the columns.
-    records = replace(narrow.records, columns=NoNumbers(), seen=CheckReport())
-    few = replace(narrow, records=records)
-    few.__dict__["grid"] = narrow.grid.without_rows(())
+    timeline, bounds = part.timeline, part.timeline.bounds
+    seen = np.flatnonzero(np.diff(bounds))
+    before = timeline.rows_before_failures()
+    ends = [bounds[seen], bounds[seen + 1] - 1, timeline.lives.row, before[before >= 0]]
+    left = np.unique(np.concatenate([rows, *ends]))
+    records = timeline.records.without_numbers().take(left)
+    breaks = np.searchsorted(left, timeline.breaks)
+    few = replace(
+        timeline,
+        records=records,
+        bounds=records.gpu_bounds(),
+        alive=timeline.alive[left],
+        breaks=breaks[breaks < len(left)],
+        lives=Lives(np.searchsorted(left, timeline.lives.row), timeline.lives.repaired),
+    )
+    few.__dict__["grid"] = timeline.grid.without_rows(())
     return FleetSlice(few, part.gpu), left
 
 
@@ -49,53 +59,61 @@ def joined_slices(fleet: Fleet, parts: Sequence[FleetSlice]) -> tuple[Timeline, 
         A few rows of each slice of the fleet.
     """
     timelines = [part for part, _ in parts]
-    line, rows = Line.joined([part.records.line.of_gpus(gpu) for part, gpu in parts])
-    records = replace(
-        timelines[0].records,
-        serials=tuple(fleet.serials),
-        line=line,
-        texts=_texts(parts, len(fleet.serials)),
-        dates=_dates(parts, len(fleet.serials)),
-        reborn=np.zeros(0, dtype=np.int64),
-        out_of_service=OutOfService.none(),
+    gpu = np.concatenate([number[part.records.gpu] for part, number in parts]).astype(np.int32)
+    order = np.argsort(gpu, kind="stable")
+    row = np.empty(len(order), dtype=np.int64)
+    row[order] = np.arange(len(order))
+    rows = np.split(row, np.cumsum([len(part.records) for part in timelines])[:-1])
+    records = _joined_records(fleet, [part.records for part in timelines], gpu, order)
+
+    def renumbered(rows_of: Callable[[Timeline], Rows]) -> Rows:
+        return np.concatenate([r[rows_of(part)] for part, r in zip(timelines, rows, strict=True)])
+
+    first = renumbered(lambda part: part.lives.row)
+    repaired = np.concatenate([part.lives.repaired for part in timelines])
+    by_row = np.argsort(first, kind="stable")
+    whole = Timeline(
+        records,
+        fleet.failures,
+        records.gpu_bounds(),
+        np.concatenate([part.alive for part in timelines])[order],
+        np.sort(renumbered(lambda part: part.breaks)),
+        Lives(first[by_row], repaired[by_row]),
     )
-    breaks = np.concatenate([r[part.breaks] for part, r in zip(timelines, rows, strict=True)])
-    lives = _lives(timelines, rows)
-    bounds = records.gpu_bounds()
-    whole = Timeline(records, fleet.failures, bounds, np.sort(breaks), lives)
-    whole.__dict__["grid"] = _grid(parts, whole)
+    whole.__dict__["grid"] = _grid(parts, records)
     return whole, rows
 
 
-def _lives(timelines: Sequence[Timeline], rows: Sequence[Rows]) -> Lives:
-    row = np.concatenate([r[part.lives.row] for part, r in zip(timelines, rows, strict=True)])
-    repaired = np.concatenate([part.lives.repaired for part in timelines])
-    order = np.argsort(row, kind="stable")
-    return Lives(row[order], repaired[order])
+def _joined_records(
+    fleet: Fleet, parts: Sequence[Records], gpu: npt.NDArray[np.int32], order: Rows
+) -> Records:
+    """Return the records of all slices, which have their texts under the same numbers."""
+
+    def column(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.concatenate(values)[order]
+
+    first = parts[0]
+    codes = {name: column([part.texts[name].codes for part in parts]) for name in first.texts}
+    return replace(
+        first,
+        serials=tuple(fleet.serials),
+        gpu=gpu[order],
+        time=column([part.time for part in parts]),
+        failed=column([part.failed for part in parts]),
+        filled=column([part.filled for part in parts]),
+        column_row=np.zeros(len(order), dtype=np.int64),
+        columns=NoNumbers(),
+        dates={name: column([part.dates[name] for part in parts]) for name in first.dates},
+        texts={name: TextColumn(first.texts[name].texts, codes[name]) for name in codes},
+        reborn=np.zeros(0, dtype=np.int64),
+        out_of_service=OutOfService.none(),
+    )
 
 
-def _texts(parts: Sequence[FleetSlice], n_gpus: int) -> dict[str, TextColumn]:
-    """Return the texts; all slices of a fleet have them under the same numbers."""
-    columns = {}
-    for name, column in parts[0].timeline.records.texts.items():
-        runs = [(part.records.texts[name].runs, gpu) for part, gpu in parts]
-        columns[name] = TextColumn(column.texts, Runs.joined(runs, n_gpus))
-    return columns
-
-
-def _dates(parts: Sequence[FleetSlice], n_gpus: int) -> dict[str, Runs]:
-    return {
-        name: Runs.joined([(part.records.dates[name], gpu) for part, gpu in parts], n_gpus)
-        for name in parts[0].timeline.records.dates
-    }
-
-
-def _grid(parts: Sequence[FleetSlice], whole: Timeline) -> HourlyGrid:
+def _grid(parts: Sequence[FleetSlice], records: Records) -> HourlyGrid:
     """Return the hours of all GPUs, without what each row takes."""
     grid = parts[0].timeline.grid
-    row_count = np.zeros((len(whole.serials), grid.shape[1]), dtype=np.int32)
+    row_count = np.zeros((len(records.serials), grid.shape[1]), dtype=np.int32)
     for part, gpu in parts:
         row_count[gpu] = part.grid.row_count
-    return replace(
-        grid, records=whole.records, shape=row_count.shape, row_count=row_count, _groups={}
-    )
+    return replace(grid, records=records, shape=row_count.shape, row_count=row_count, _groups={})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -12,13 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.records.line import Line
+from forewarn.features.compiled import compiled
 from forewarn.features.records.number_columns import (
     dates_into,
     numbers_into,
     states_of_column,
 )
-from forewarn.features.records.ordering import put_in_order
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import (
     FAILURE,
@@ -46,8 +45,6 @@ __all__ = [
     "missing_column",
     "put_numbers",
 ]
-
-Room = Mapping[str, npt.NDArray[Any]]
 
 
 class Columns(Protocol):
@@ -77,14 +74,14 @@ class States(NamedTuple):
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     @classmethod
-    def of_line(cls, line: Line) -> States:
-        """Return the records at which the state of a GPU changes, and the first one of each GPU.
+    def of_changes(cls, gpu: CodeArray, time: IntArray, failed: BoolArray) -> States:
+        """Return the rows, by GPU and time, at which a state changes, and the first of each GPU.
 
         Between two changes nothing begins or ends, and most GPUs never fail.
         """
-        changes = (np.diff(line.gpu) != 0) | np.diff(line.failed)
-        runs = np.flatnonzero(np.append(True, changes)[: len(line.gpu)])
-        return cls(line.gpu[runs], line.time[runs], line.failed[runs])
+        changes = np.append(True, (gpu[1:] != gpu[:-1]) | (failed[1:] != failed[:-1]))
+        rows = np.flatnonzero(changes[: len(gpu)])
+        return cls(gpu[rows], time[rows], failed[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +124,6 @@ class Keys:
             return self
         keep = self.keep & np.append(inside, False)[self.serial.codes]
         return replace(self, keep=keep, n_rows=int(np.count_nonzero(keep)))
-
-    def at(self, rows: slice | IntArray) -> Keys:
-        """Return the keys of some rows, all of which are to be kept and none of which is odd."""
-        time = self.time[rows]
-        return Keys(
-            self.serial.at(rows),
-            time,
-            self.keep[rows],
-            self.failed[rows],
-            len(time),
-            self.naive_time,
-            self.odd[:0],
-        )
 
     def failed_serials(self) -> set[str]:
         """Return the serials of the GPUs with a failed record."""
@@ -208,27 +192,15 @@ def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError
     return RecordsError(f"{file}: column `{name}` is missing, found {', '.join(present)}.")
 
 
-def put_numbers(
-    table: Columns,
-    name: str,
-    file: str,
-    room: npt.NDArray[Any],
-    order: npt.NDArray[np.signedinteger] | None = None,
-) -> int:
+def put_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
     """Put a column of numbers into `room`, NaN for null; return how many are null.
-
-    Where there is an `order`, the rows are taken in it.
 
     Raises
     ------
     RecordsError
         If it is missing or cannot be converted.
     """
-    values = room if order is None else np.empty_like(room)
-    nulls = _convert(table, name, partial(numbers_into, values), "a number", file)
-    if order is not None:
-        put_in_order(values, order, room)
-    return nulls
+    return _convert(table, name, partial(numbers_into, room), "a number", file)
 
 
 def check_keys(
@@ -237,7 +209,6 @@ def check_keys(
     file: str,
     start: int | None = None,
     end: int | None = None,
-    serial: Column | None = None,
 ) -> Keys:
     """Check and convert the serial, the timestamp and, where there is one, `failure`.
 
@@ -249,8 +220,6 @@ def check_keys(
         For messages.
     start, end : int, optional
         Only rows of [start, end), nanoseconds since 1970 UTC.
-    serial : Column, optional
-        Where it has been converted already.
 
     Raises
     ------
@@ -258,24 +227,30 @@ def check_keys(
         If a column is missing or cannot be converted.
     """
     times, naive = _convert(table, TIMESTAMP, nanoseconds_and_naivety, "a timestamp", file)
-    serial = serial or _convert(table, SERIAL, name_of, "text", file)
+    serial = _convert(table, SERIAL, name_of, "text", file)
     failed, odd = np.zeros(len(table), dtype=bool), np.zeros(0, dtype=np.int64)
     if FAILURE in table.column_names:
         failed, odd = _convert(table, FAILURE, states_of_column, "0 or 1", file)
-    keep = serial.codes >= 0
+    codes = serial.codes
     if times.null_count:
-        keep &= times.is_valid().to_numpy()
+        codes = np.where(times.is_valid().to_numpy(), codes, np.int32(-1))
         times = pc.fill_null(times, 0)
-    time = times.to_numpy()
-    n_rows, n_kept = len(keep), int(np.count_nonzero(keep))
-    if start is not None or end is not None:
-        low = -(2**63) if start is None else start
-        high = 2**63 - 1 if end is None else end
-        within = (time >= low) & (time < high)
-        n_rows -= n_kept
-        keep &= within
-        n_rows += int(np.count_nonzero(keep))
+    time, keep = times.to_numpy(), np.empty(len(codes), dtype=np.bool_)
+    first = -(2**63) if start is None else start
+    last = 2**63 - 1 if end is None else end - 1
+    n_rows = _mark_kept(codes, time, (first, last), keep)
     return Keys(serial, time, keep, failed, n_rows, naive, odd)
+
+
+@compiled
+def _mark_kept(codes: CodeArray, time: IntArray, limits: tuple[int, int], keep: BoolArray) -> int:
+    """Mark rows with a code within limits of time; return how many are within, or have no code."""
+    first, last = limits
+    n_rows = 0
+    for row in range(len(codes)):
+        keep[row] = codes[row] >= 0 and first <= time[row] <= last
+        n_rows += keep[row] or codes[row] < 0
+    return n_rows
 
 
 def check_values(
@@ -284,7 +259,6 @@ def check_values(
     file: str,
     kinds: FeatureKinds,
     optional: Sequence[str] = (),
-    room: Room | None = None,
 ) -> Values:
     """Check and convert the columns beside the keys.
 
@@ -297,28 +271,22 @@ def check_values(
     kinds : FeatureKinds
     optional : sequence of str
         Text columns to read if the file has them: `machine_id`, `slot` and groups of peers.
-    room : mapping of ndarray, optional
-        Where to put the numbers and the codes of texts, by name; else there is new room.
 
     Raises
     ------
     RecordsError
         If a needed column is missing or cannot be converted.
     """
-
-    def room_of(name: str, kind: type[np.generic]) -> npt.NDArray[Any]:
-        return np.empty(len(table), dtype=kind) if room is None else room[name]
-
-    texts, nulls = {}, {}
+    n, texts, nulls = len(table), {}, {}
     numbers = {
-        name: room_of(name, np.float32)
+        name: np.empty(n, dtype=np.float32)
         for name in (*kinds.float, *kinds.binary, *kinds.code, *kinds.date)
     }
-    counts = {name: room_of(name, np.float64) for name in kinds.counter}
+    counts = {name: np.empty(n, dtype=np.float64) for name in kinds.counter}
     present = [name for name in optional if name in table.column_names]
     for name in dict.fromkeys((*kinds.categorical, *present)):
         put_text = name_into if name == MACHINE else text_into
-        into = partial(put_text, room_of(name, np.int32))
+        into = partial(put_text, np.empty(n, dtype=np.int32))
         texts[name] = _convert(table, name, into, "text", file)
     for name, values in (numbers | counts).items():
         if name in kinds.date:

@@ -14,7 +14,6 @@ from forewarn.features.records.table import Column
 from forewarn.features.records.text_columns import is_text, text_of, without_dictionary
 
 __all__ = [
-    "as_single",
     "dates_into",
     "days_of",
     "leave_out_no_codes",
@@ -64,13 +63,6 @@ def numbers_into(room: Number, column: pa.ChunkedArray) -> int:
         nulls += _put(values, bits, chunk.offset, _BLANK[room.dtype], part)
         start += len(chunk)
     return nulls
-
-
-def as_single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Return what `numbers_into` would have put into a room of float32."""
-    single = values.astype(np.float32)
-    single[~(np.abs(single) < _BLANK[single.dtype])] = np.nan
-    return single
 
 
 @compiled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,66 +12,13 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 
 __all__ = [
-    "first_from",
-    "lie_by_gpu",
-    "put_in_order",
-    "rows_by_gpu",
     "sampling_hash",
     "stable_order",
 ]
 
-_Kind = TypeVar("_Kind", bound=np.generic)
-
-
-@compiled
-def first_from(values: npt.NDArray[np.integer], first: int | np.int64, end: int, least: int) -> int:
-    """Return the first of the places [first, end) that holds at least so much, or `end`.
-
-    The values rise. It is `numpy.searchsorted` for loops, which would bring with it half of what
-    numba knows of arrays.
-
-    Examples
-    --------
-    >>> first_from(np.array([1, 3, 3, 9]), 0, 4, 3)
-    1
-    >>> first_from(np.array([1, 3, 3, 9]), 2, 4, 10)
-    4
-    """
-    low, high = int(first), end
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@compiled
-def lie_by_gpu(
-    gpu: npt.NDArray[np.int32],
-    time: npt.NDArray[np.int64],
-    keep: npt.NDArray[np.bool_],
-    n_gpus: int,
-) -> bool:
-    """Tell whether the rows to keep of each GPU lie together, and come by time."""
-    seen = np.zeros(n_gpus, dtype=np.bool_)
-    before, last = -1, np.int64(0)
-    for row in range(len(gpu)):
-        if not keep[row]:
-            continue
-        if gpu[row] == before:
-            if time[row] < last:
-                return False
-        elif seen[gpu[row]]:
-            return False
-        before, last = gpu[row], time[row]
-        seen[before] = True
-    return True
-
 
 def stable_order(
-    gpu: npt.NDArray[np.int32], time: npt.NDArray[np.int32] | npt.NDArray[np.int64]
+    gpu: npt.NDArray[np.int32], time: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.signedinteger]:
     """Return the rows by (gpu, time); rows equal in both keep their order.
 
@@ -94,13 +40,6 @@ def stable_order(
     n_rows, last = np.zeros(n_gpus, dtype=np.int64), np.full(n_gpus, np.iinfo(np.int64).min)
     if not _count_by_time(gpu, time, n_rows, last):
         return np.lexsort((time, gpu))
-    return rows_by_gpu(gpu, n_rows)
-
-
-def rows_by_gpu(
-    gpu: npt.NDArray[np.int32], n_rows: npt.NDArray[np.int64]
-) -> npt.NDArray[np.signedinteger]:
-    """Return the rows by GPU; those of one keep their order, and how many each has is known."""
     order: npt.NDArray[np.signedinteger] = np.empty(
         len(gpu), dtype=np.int32 if len(gpu) < 2**31 else np.int64
     )
@@ -111,7 +50,7 @@ def rows_by_gpu(
 @compiled
 def _count_by_time(
     gpu: npt.NDArray[np.int32],
-    time: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    time: npt.NDArray[np.int64],
     n_rows: npt.NDArray[np.int64],
     last: npt.NDArray[np.int64],
 ) -> bool:
@@ -134,15 +73,6 @@ def _put_rows(
     for row in range(len(gpu)):
         order[free[gpu[row]]] = row
         free[gpu[row]] += 1
-
-
-@compiled
-def put_in_order(
-    values: npt.NDArray[_Kind], order: npt.NDArray[np.signedinteger], room: npt.NDArray[_Kind]
-) -> None:
-    """Put the values of some rows into `room`, which is twice as fast as to index by them."""
-    for number in range(len(order)):
-        room[number] = values[order[number]]
 
 
 @compiled

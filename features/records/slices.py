@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FINEST", "serials_within", "slice_of", "slice_ranges"]
+__all__ = ["FINEST", "slice_of", "slice_ranges"]
 
 FINEST = 64
 """The number of finest slices; any coarser slice is a union of consecutive ones of these."""
@@ -51,28 +51,6 @@ def slice_of(serials: Sequence[str], n: int = FINEST) -> npt.NDArray[np.uint8]:
 def _finest(serial: str) -> int:
     # A hash of its own: the one that draws samples must not be alike within a slice.
     return hashlib.blake2b(serial.encode(), digest_size=1, person=b"slice").digest()[0] >> 2
-
-
-def serials_within(first: int, last: int) -> Callable[[tuple[str, ...]], npt.NDArray[np.bool_]]:
-    """Return what tells which of some serials are of the finest slices [first, last).
-
-    Of one tuple, which many files have in common, it is found out once.
-
-    Examples
-    --------
-    >>> within = serials_within(0, 32)
-    >>> within(("GPU-1", "GPU-2", "GPU-3")).tolist()
-    [True, True, False]
-    """
-    known: dict[int, tuple[tuple[str, ...], npt.NDArray[np.bool_]]] = {}
-
-    def within(serials: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        if id(serials) not in known:  # to hash as many texts as there are GPUs takes longer
-            number = slice_of(serials) if (first, last) != (0, FINEST) else np.zeros(len(serials))
-            known[id(serials)] = serials, (number >= first) & (number < last)
-        return known[id(serials)][1]
-
-    return within
 
 
 def slice_ranges(n: int) -> list[tuple[int, int]]:

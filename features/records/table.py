@@ -1,8 +1,8 @@
-"""GPU records: rows in order of GPU and time, columns as they were read."""
+"""GPU records: keys and texts in memory by GPU and time, columns of numbers read on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -10,10 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.errors import InputError
-from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
-from forewarn.features.records.runs import Runs
-from forewarn.features.records.stretches import Stretch
 from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
@@ -33,6 +30,7 @@ __all__ = [
     "Records",
     "RecordsError",
     "TextColumn",
+    "code_type",
 ]
 
 SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
@@ -89,25 +87,50 @@ class Column:
     codes: CodeArray
     texts: tuple[str, ...]
 
-    def at(self, rows: slice | IntArray) -> Column:
-        """Return the column at some rows."""
-        return Column(self.codes[rows], self.texts)
-
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A text column of records: a small number for each row, and the texts they stand for.
+    """A text column of records: a small number for each record, and the texts they stand for.
 
     Attributes
     ----------
     texts : tuple of str
         Sorted.
-    runs : Runs
-        Their numbers; -1 is null.
+    codes : ndarray of shape (n,), int8, int16 or int32
+        Positions in `texts`; -1 is null.
     """
 
     texts: tuple[str, ...]
-    runs: Runs
+    codes: npt.NDArray[np.signedinteger]
+
+    @classmethod
+    def unknown(cls, texts: tuple[str, ...], n: int) -> TextColumn:
+        """Return a column of n records that is null everywhere."""
+        return cls(texts, np.full(n, -1, dtype=np.int8))
+
+    def take(self, rows: IntArray | slice) -> TextColumn:
+        """Return the column of some records."""
+        return replace(self, codes=self.codes[rows])
+
+    def renumbered(self, texts: tuple[str, ...]) -> TextColumn:
+        """Return the same with the positions of its texts among others; unknown ones are null.
+
+        Examples
+        --------
+        >>> column = TextColumn(("a", "c"), np.array([1, 0, -1]))
+        >>> column.renumbered(("a", "b", "c")).codes.tolist()
+        [2, 0, -1]
+        """
+        if texts == self.texts:
+            return self
+        position = {text: number for number, text in enumerate(texts)}
+        number = np.array([*(position.get(t, -1) for t in self.texts), -1])
+        return TextColumn(texts, number.astype(code_type(len(texts)))[self.codes])
+
+
+def code_type(n_texts: int) -> type[np.signedinteger]:
+    """Return the narrowest type that numbers so many texts, and -1."""
+    return np.int8 if n_texts < 2**7 else np.int16 if n_texts < 2**15 else np.int32
 
 
 class NumberColumns(Protocol):
@@ -123,15 +146,11 @@ class NumberColumns(Protocol):
         """How many of them may be asked for at a time."""
         ...
 
-    def read(self, name: str, low: int, high: int) -> FloatArray:
-        """Return the rows as read [low, high) of a column; one that may not be written to is kept.
+    def read(self, name: str) -> FloatArray:
+        """Return a column of all records that were read; one that may not be written to is kept.
 
         Counters come as what they gained since the GPU's record before.
         """
-        ...
-
-    def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
-        """Yield the same part after part; each holds until the next one is asked for."""
         ...
 
 
@@ -142,13 +161,9 @@ class NoNumbers:
     names: tuple[str, ...] = ()
     at_once: int = 1
 
-    def read(self, name: str, low: int, high: int) -> FloatArray:
+    def read(self, name: str) -> FloatArray:
         """Refuse whatever is asked for."""
-        raise KeyError(f"{name}: rows {low} to {high}")
-
-    def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
-        """Refuse whatever is asked for."""
-        raise KeyError(f"{name}: rows {low} to {high}")
+        raise KeyError(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +200,9 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of many GPUs, sorted by (serial, time), lone missing ones filled in.
+    """n records of many GPUs by (serial, time), lone missing ones filled in.
 
-    Only the keys lie in memory, sorted. A column of numbers is read when it is asked for, and lies
-    file after file, in each as its rows are taken; `line` says where: most rows of most columns
-    are never looked at one by one, and sorting all of them would cost more than reading.
+    Keys and texts lie in memory. A column of numbers is read when it is asked for.
 
     Attributes
     ----------
@@ -197,116 +210,79 @@ class Records:
         Nanoseconds between two records of a GPU.
     serials : tuple of str
         Sorted; GPUs are numbered by their positions in it.
-    line : Line
-        GPU, time, state and row as read of each of the n records.
+    gpu : ndarray of shape (n,), int32
+    time : ndarray of shape (n,), int64
+    failed : ndarray of shape (n,), bool
+        The record itself says that the GPU is failed.
+    filled : ndarray of shape (n,), bool
+        The record was missing and stands for the one before.
+    column_row : ndarray of shape (n,)
+        Where each record lies in `columns`, which may hold others, too; rising.
     columns : NumberColumns
         Floats, binaries, event codes (0 = none), and of counters what they gained since the GPU's
-        record before (NaN where unknown), as read.
-    dates : dict of Runs
-        Days since 1970, the bits of a float32; NaN is null.
+        record before (NaN where unknown).
+    dates : dict of ndarray of shape (n,), float32
+        Days since 1970; NaN is null.
     texts : dict of TextColumn
         Categorical columns, `machine_id`, `slot` and whatever peers are grouped by.
-    counters, events : tuple of str
-        The columns of counters and of event codes: a filled record has gained and met nothing.
+    counters : tuple of str
     reborn : ndarray, int64
-        Sorted rows, as read, at which a life begins: what counters gained there is not known.
+        Records at which a life begins: what counters gained there is not known.
     out_of_service : OutOfService
         When GPUs were kept from work: that they did not fail then is no sign of health.
     """
 
     interval: int
     serials: tuple[str, ...]
-    line: Line
+    gpu: CodeArray
+    time: IntArray
+    failed: BoolArray
+    filled: BoolArray
+    column_row: npt.NDArray[np.integer]
     columns: NumberColumns = NoNumbers()
-    dates: dict[str, Runs] = field(default_factory=dict)
+    dates: dict[str, FloatArray] = field(default_factory=dict)
     texts: dict[str, TextColumn] = field(default_factory=dict)
     counters: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()
     reborn: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     seen: CheckReport = field(default_factory=CheckReport)
     out_of_service: OutOfService = field(default_factory=OutOfService.none)
 
     def __len__(self) -> int:
-        return self.line.n
-
-    @property
-    def gpu(self) -> CodeArray:
-        """The GPU of each record, shape (n,); it is made anew each time, as those that follow."""
-        gpu: CodeArray = self.line.of_each(self.line.gpu)
-        return gpu
-
-    @property
-    def time(self) -> IntArray:
-        """The time of each record, shape (n,)."""
-        return self.line.time_of_each()
-
-    @property
-    def filled(self) -> BoolArray:
-        """Which records were missing and stand for the one before, shape (n,)."""
-        return self.line.of_each(self.line.filled)
-
-    @property
-    def failed(self) -> BoolArray:
-        """Which records say themselves that the GPU is failed, shape (n,)."""
-        return self.line.of_each(self.line.failed)
+        return len(self.time)
 
     @property
     def first(self) -> int:
         """The first moment of which there is a record."""
-        return int(self.line.time.min())
+        return int(self.time.min())
 
     @property
     def last(self) -> int:
         """The last moment of which there is a record."""
-        return int(self.line.last_time.max())
+        return int(self.time.max())
 
-    def numbers(self, name: str, rows: IntArray) -> FloatArray:
-        """Return a column of numbers or dates at `rows`, of any shape, in its unit; NaN is null.
-
-        Of a column of numbers the files that hold these rows are read: ask once for many rows.
-        """
-        if name in self.dates:
-            gpu = self.line.gpu[self.line.run_at(rows)]
-            return self.dates[name].at(gpu, self.line.order_at(rows)).view(np.float32)
-        as_read, filled = self.line.read_at(rows)
-        if not as_read.size:
-            return np.empty(as_read.shape, dtype=np.float32)
-        stretch = self.stretch(name, int(as_read.min()), int(as_read.max()) + 1)
-        values = stretch.at(as_read)
-        self.fill_in(name, values, filled)
-        return values
-
-    def stretch(self, name: str, low: int, high: int) -> Stretch:
-        """Read the rows as read [low, high) of a column of numbers; nobody keeps them.
+    def values(self, name: str) -> FloatArray:
+        """Read a column of numbers, shape (n,), in its unit; NaN is null.
 
         What a counter gained where a life begins is not known: NaN.
         """
-        return self._without_births(name, Stretch(low, self.columns.read(name, low, high)))
+        values = self.columns.read(name)
+        if len(self.column_row) != len(values):
+            values = values[self.column_row]
+        if name in self.counters and len(self.reborn):
+            values = values if values.flags.writeable else values.copy()
+            values[self.reborn] = np.nan
+        return values
 
-    def stretches(self, name: str, low: int, high: int) -> Iterator[Stretch]:
-        """Read the same part after part: what is small stays in a cache while it is worked on.
+    def numbers(self, name: str, rows: IntArray) -> FloatArray:
+        """Return a column of numbers or dates at `rows`, of any shape.
 
-        Each holds until the next one is asked for.
+        The whole column is read: ask once for many rows.
         """
-        for part in self.columns.parts(name, low, high):
-            yield self._without_births(name, part)
-
-    def _without_births(self, name: str, stretch: Stretch) -> Stretch:
-        """Return a stretch without what counters gained where a life begins."""
-        first, last = np.searchsorted(self.reborn, [stretch.low, stretch.high])
-        if name in self.counters and first < last:
-            return stretch.without(self.reborn[first:last])
-        return stretch
-
-    def fill_in(self, name: str, values: FloatArray, filled: BoolArray) -> None:
-        """Put 0 where counters and events stand for a missing record: nothing was counted then."""
-        if name in self.counters or name in self.events:
-            values[filled] = 0
+        return np.asarray((self.dates[name] if name in self.dates else self.values(name))[rows])
 
     def codes(self, name: str, rows: IntArray) -> CodeArray:
         """Return the numbers of a text column at `rows`, of any shape."""
-        gpu = self.line.gpu[self.line.run_at(rows)]
-        return self.texts[name].runs.at(gpu, self.line.order_at(rows))
+        return self.texts[name].codes[rows].astype(np.int32)
 
     def rows_between(self, start: int, end: int) -> IntArray:
         """Return the numbers of the rows of [start, end).
@@ -314,17 +290,48 @@ class Records:
         A filled row whose next record lies outside is left out: that a record was only missing
         is known when the next one has come.
         """
-        time, filled = self.time, self.filled
-        within = (time >= start) & (time < end)
-        within[:-1] &= ~filled[:-1] | within[1:]
+        within = (self.time >= start) & (self.time < end)
+        within[:-1] &= ~self.filled[:-1] | within[1:]
         return np.flatnonzero(within)
 
     def between(self, start: int, end: int) -> Records:
         """Return the records of [start, end), those that `rows_between` numbers."""
         if len(self) and start <= self.first and self.last < end:
             return self
-        return replace(self, line=self.line.between(start, end))
+        return self.take(self.rows_between(start, end))
+
+    def without_numbers(self) -> Records:
+        """Return the same without columns of numbers, and whatever holds on to them."""
+        return replace(self, columns=NoNumbers(), seen=CheckReport())
+
+    def take(self, rows: IntArray) -> Records:
+        """Return some records alone; their numbers rise."""
+        return replace(
+            self,
+            gpu=self.gpu[rows],
+            time=self.time[rows],
+            failed=self.failed[rows],
+            filled=self.filled[rows],
+            column_row=self.column_row[rows],
+            dates={name: days[rows] for name, days in self.dates.items()},
+            texts={name: column.take(rows) for name, column in self.texts.items()},
+            reborn=np.flatnonzero(np.isin(rows, self.reborn)),
+        )
 
     def gpu_bounds(self) -> IntArray:
         """Return the first row of every GPU and, last, the number of rows: shape (n_gpus + 1,)."""
-        return self.line.start[self.line.run_bounds(len(self.serials))]
+        return np.searchsorted(self.gpu, np.arange(len(self.serials) + 1, dtype=np.int32))
+
+    def rows_from(self, gpu: npt.NDArray[np.integer], moment: IntArray) -> IntArray:
+        """Return the first record of each GPU at or after a moment, or the first of the next GPU.
+
+        Parameters
+        ----------
+        gpu, moment : ndarray of shape (m,)
+        """
+        bounds = self.gpu_bounds()
+        rows = np.empty(len(gpu), dtype=np.int64)
+        for number, (own, since) in enumerate(zip(gpu.tolist(), moment.tolist(), strict=True)):
+            low, high = bounds[own], bounds[own + 1]
+            rows[number] = low + np.searchsorted(self.time[low:high], since)
+        return rows

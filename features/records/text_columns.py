@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress, count, islice
+from collections.abc import Mapping, Sequence
+from itertools import compress, count
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.table import BoolArray, CodeArray, Column
 
 __all__ = [
-    "array_of",
     "is_text",
     "name_into",
     "name_of",
@@ -22,7 +21,6 @@ __all__ = [
     "plain_text",
     "text_into",
     "text_of",
-    "texts_in_common",
     "without_dictionary",
 ]
 
@@ -91,46 +89,6 @@ def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
 def text_of(column: pa.ChunkedArray) -> Column:
     """Return a text column."""
     return text_into(np.empty(len(column), dtype=np.int32), column)
-
-
-def texts_in_common(columns: Sequence[pa.ChunkedArray]) -> list[Column]:
-    """Return a text column of several files with the same texts for all: theirs, sorted.
-
-    Parameters
-    ----------
-    columns : sequence of pyarrow.ChunkedArray
-        Dictionaries of strings, none of which is null.
-
-    Examples
-    --------
-    >>> columns = [pa.chunked_array([pa.array(t).dictionary_encode()]) for t in (["b"], ["a", "b"])]
-    >>> one, other = texts_in_common(columns)
-    >>> one.codes.tolist(), other.codes.tolist(), one.texts, one.texts is other.texts
-    ([1], [0, 1], ('a', 'b'), True)
-    """
-    whole = pa.chunked_array(
-        [part for column in columns for part in column.chunks],
-        pa.dictionary(pa.int32(), pa.string()),
-    ).unify_dictionaries()
-    texts = whole.chunk(0).dictionary if whole.num_chunks else pa.array([], pa.string())
-    order = pc.array_sort_indices(texts).to_numpy()
-    number = np.full(len(order) + 1, -1, dtype=np.int32)
-    number[order] = np.arange(len(order))
-    shared, parts = tuple(texts.take(order).to_pylist()), iter(whole.chunks)
-    return [_numbered(islice(parts, column.num_chunks), number, shared) for column in columns]
-
-
-def _numbered(
-    parts: Iterable[pa.DictionaryArray], number: CodeArray, texts: tuple[str, ...]
-) -> Column:
-    codes = [number[pc.fill_null(part.indices, -1).to_numpy()] for part in parts]
-    return Column(np.concatenate([number[:0], *codes]), texts)
-
-
-def array_of(column: Column) -> pa.DictionaryArray:
-    """Return what is read as this text column."""
-    indices = pa.array(column.codes, mask=column.codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(column.texts, pa.string()))
 
 
 def name_of(column: pa.ChunkedArray) -> Column:

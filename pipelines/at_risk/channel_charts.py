@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
-from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hourly_sums import Work
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
@@ -83,28 +82,12 @@ class _Courses:
         return cls(line, gpus, np.zeros(shape), np.zeros(shape, dtype=np.int32))
 
     def fill(self, part: FleetSlice, name: str, work: Work | None) -> None:
-        """Fill in the GPUs of a slice: a level is read once more for them."""
+        """Fill in the GPUs of a slice: the channel is read once more for them."""
         number = {gpu: i for i, gpu in enumerate(part.gpu.tolist())}
         lines = [line for line, gpu in enumerate(self.gpus.tolist()) if gpu in number]
         inside = [number[gpu] for gpu in self.gpus[lines].tolist()]
-        grid = part.timeline.grid
-        if work is not None:
-            counts, rows = grid.counts(name, work), grid.row_count[inside]
-            self.total[lines] = counts.total.of_gpus(inside)
-            self.count[lines] = rows - counts.missing.of_gpus(inside)
-            return
-        self.count[lines] = grid.row_count[inside]
-        for block in grid.blocks(name):
-            self.total[lines, block.hours] = block.total[inside]
-            gpu, hour = np.divmod(block.lost, grid.shape[1])
-            for line, own in zip(lines, inside, strict=True):
-                lost = gpu == own
-                self.count[line, hour[lost]] -= block.n_lost[lost]
-
-    def fill_from(self, few: tuple[FewHours, FewHours], row_count: Counts) -> None:
-        """Fill in all GPUs with what was kept of a channel that counts."""
-        total, missing = (hours.of_gpus(self.gpus.tolist()) for hours in few)
-        self.total[:], self.count[:] = total, row_count[self.gpus] - missing
+        sums = part.timeline.grid.sums(part.timeline.records.values(name), work)
+        self.total[lines], self.count[lines] = sums.total[inside], sums.count[inside]
 
 
 def charts_of(
@@ -138,15 +121,10 @@ def _courses(
 ) -> dict[str, _Courses]:
     """Return the courses of all channels that are drawn."""
     courses = {name: _Courses.of(evidence, rows) for name, rows in rows_of.items()}
-    left = []
-    for name, course in courses.items():
-        measured = evidence.span_sums.get(name)
-        if measured is not None and measured.hours is not None:
-            course.fill_from(measured.hours, evidence.timeline.grid.row_count)
-        else:
-            left.append((name, None if name in evidence.plan.kinds.float else _as_is))
-    for part in evidence.fleet.slices() if left else ():
-        in_threads(partial(_fill, courses, part), left, COLUMNS_AT_ONCE)
+    channels = [(name, None if name in evidence.plan.kinds.float else _as_is) for name in courses]
+    gpus = {int(evidence.instances.gpu[row]) for rows in rows_of.values() for row in rows}
+    for part in evidence.fleet.some_gpus(gpus, set(courses)).slices() if channels else ():
+        in_threads(partial(_fill, courses, part), channels, COLUMNS_AT_ONCE)
     return courses
 
 

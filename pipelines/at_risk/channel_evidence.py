@@ -141,12 +141,9 @@ class ChannelEvidence:
         if name in self.span_sums:
             return self.span_sums[name]
         spans, grid = self.spans, self.timeline.grid
-        if work is not None:
-            counts = grid.counts(name, work)
-            n_read = spans.sums(grid.row_count) - spans.sums(counts.missing)
-            return SpanSums(spans.sums(counts.total), n_read)
-        sums = grid.sums(name)
-        return SpanSums(spans.sums(sums.total), spans.sums(sums.count), spans.sums(sums.squares))
+        sums = grid.sums(self.timeline.records.values(name), work)
+        squares = () if sums.squares is None else (spans.sums(sums.squares),)
+        return SpanSums(spans.sums(sums.total), spans.sums(sums.count), *squares)
 
     def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
         sums = self._sums(name, lambda values: values).total

@@ -11,15 +11,12 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.line import Line
-from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds
 
 __all__ = ["CodeEvents"]
 
 Floats = npt.NDArray[np.float64]
-_ROWS_AT_ONCE = 2**20
 _MOST_CODES = 60  # a column with more distinct values is no list of codes to read out
 
 
@@ -58,20 +55,16 @@ class CodeEvents:
     ) -> CodeEvents:
         """Find the events of the last `span` of each GPU's life before its instance ends."""
         records = timeline.records
-        line = records.line
-        codes = records.stretch(name, *line.extent)
-        happened = _rows_with_code(line, codes)
-        run = line.run_at(happened)
-        happened, run = happened[line.counted[run]], run[line.counted[run]]
+        codes = records.values(name)
+        happened = np.flatnonzero((codes > 0) & timeline.counted)
         instance_of = np.full(len(records.serials), -1, dtype=np.int64)
         instance_of[instances.gpu] = np.arange(len(instances))
-        row = instance_of[line.gpu[run]]
+        row = instance_of[records.gpu[happened]]
         happened, row = happened[row >= 0], row[row >= 0]
-        time = line.time_at(happened)
+        time = records.time[happened]
         begin = np.maximum(timeline.life_start(instances.row), instances.end - span)
         near = (time > begin[row]) & (time <= instances.end[row])
-        code = codes.at(line.order_at(happened[near]))
-        return cls(len(instances), row[near], code, time[near], instances.end)
+        return cls(len(instances), row[near], codes[happened[near]], time[near], instances.end)
 
     @classmethod
     def joined(
@@ -117,16 +110,3 @@ class CodeEvents:
         same = np.flatnonzero(self.row == row)
         pairs = zip(self.time[same].tolist(), self.code[same].tolist(), strict=True)
         return sorted((time, int(code)) for time, code in pairs)
-
-
-def _rows_with_code(line: Line, codes: Stretch) -> npt.NDArray[np.int64]:
-    """Return the rows whose code is above 0; some of them may stand for a missing record."""
-    if not len(line.rows):
-        as_read = codes.rows_not_zero()
-        rows = line.records_of(as_read[codes.at(as_read) > 0])
-        return np.sort(rows[rows >= 0])
-    parts = [np.zeros(0, dtype=np.int64)]
-    for first in range(0, line.n, _ROWS_AT_ONCE):
-        as_read = line.rows[first : first + _ROWS_AT_ONCE]
-        parts.append(first + np.flatnonzero(codes.at(as_read) > 0))
-    return np.concatenate(parts)

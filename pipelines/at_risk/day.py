@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from forewarn.features.prediction.instances import (
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.few_rows import few_rows, joined_slices
-from forewarn.features.records.spillable_array import ArrayAllocator
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.threads import prefetched
 from forewarn.pipelines.at_risk.code_events import CodeEvents
@@ -30,14 +28,14 @@ Rows = npt.NDArray[np.int64]
 
 
 class DayRecords(NamedTuple):
-    """The newest instance of every GPU among a few rows, and its events of codes.
+    """The newest instance of every GPU, and its events of codes.
 
     Attributes
     ----------
     fleet : Fleet
         What columns of numbers are read from.
     timeline : Timeline
-        A few rows of each GPU.
+        Of some rows of each GPU at least.
     instances : Instances
         Of the timeline.
     events : dict of CodeEvents
@@ -87,14 +85,10 @@ class Day:
 
     @classmethod
     def _of_timeline(cls, timeline: Timeline, instances: Instances, plan: Plan) -> Day:
-        """Let go of all other rows at once: the whole of them would be in memory."""
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(lambda: timeline.grid)  # which is kept, and asked for below
-            events = CodeEvents.of_plan(timeline, instances, plan)
-        few, left = timeline.narrowed(_windows(instances, plan))
-        inside = instances.at_rows(np.searchsorted(left, instances.row))
-        day = cls(few, inside, plan)
-        day._whole = DayRecords(few, few, inside, events)
+        """Return the day of records that are in memory as a whole."""
+        events = CodeEvents.of_plan(timeline, instances, plan)
+        day = cls(timeline, instances, plan)
+        day._whole = DayRecords(timeline, timeline, instances, events)
         return day
 
     @property
@@ -116,9 +110,9 @@ class Day:
         """Read one slice after another, and note what stays of each, while one is worked on."""
         return prefetched(map(self._with_notes, self._fleet.slices()))
 
-    def allocator(self) -> ArrayAllocator:
-        """Return the allocator of arrays that outlive a slice."""
-        return self._fleet.allocator()
+    def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
+        """Return a fleet of some GPUs; nothing of it is noted."""
+        return self._fleet.some_gpus(gpu, columns)
 
     def _with_notes(self, part: FleetSlice) -> FleetSlice:
         if self._whole is None:
@@ -149,8 +143,3 @@ class Day:
             for name in self._plan.kinds.code
         }
         return DayRecords(self._fleet, timeline, self.instances.at_rows(row), events)
-
-
-def _windows(instances: Instances, plan: Plan) -> Rows:
-    """Return the rows of each instance's window, shape (n, length)."""
-    return np.asarray(instances.row[:, None] + np.arange(1 - plan.window_records, 1))

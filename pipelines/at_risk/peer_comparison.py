@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.key_runs import changes_of
 from forewarn.features.records.table import MACHINE
 from forewarn.features.records.timeline import Timeline
 from forewarn.pipelines.rendering.templates import visible
@@ -133,7 +132,7 @@ def group_medians(values: Floats, code: Ints, *, fewest: int = 1) -> Floats:
     order = known[np.lexsort((values[known], code[known]))]
     if not len(order):
         return medians
-    starts = np.flatnonzero(changes_of([code[order]]))
+    starts = np.flatnonzero(np.append(True, np.diff(code[order]) != 0))
     codes, counts = code[order[starts]], np.diff(np.append(starts, len(order)))
     sorted_values = values[order]
     low, high = starts + (counts - 1) // 2, starts + counts // 2

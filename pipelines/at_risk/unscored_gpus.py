@@ -102,12 +102,12 @@ def _are_replaced(timeline: Timeline, gpu: npt.NDArray[np.int64]) -> npt.NDArray
         zip(*(records.codes(name, lasts).tolist() for name in (MACHINE, SLOT)), strict=True)
     )
     newest: dict[tuple[int, int], int] = {}
-    first_times = records.line.time_at(bounds[known]).tolist()
+    first_times = records.time[bounds[known]].tolist()
     for machine_slot, first in zip(places, first_times, strict=True):
         if min(machine_slot) >= 0:
             newest[machine_slot] = max(first, newest.get(machine_slot, first))
     position = np.searchsorted(known, gpu)
-    ends = records.line.time_at(lasts[position]).tolist()
+    ends = records.time[lasts[position]].tolist()
     after = [
         newest.get(places[i], end) > end for i, end in zip(position.tolist(), ends, strict=True)
     ]
@@ -123,10 +123,10 @@ def unscored_gpus(
     left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
     machine = records.texts.get(MACHINE)
     lasts = bounds[left + 1] - 1
-    ends, run = records.line.time_at(lasts), records.line.run_at(lasts)
+    ends = records.time[lasts]
     ages = ends - timeline.life_start(lasts)
     rows: list[dict[str, Any]] = []
-    columns = left, lasts, ages, ends, records.line.alive[run]
+    columns = left, lasts, ages, ends, timeline.alive[lasts]
     for gpu, last, age, end, alive in zip(*(c.tolist() for c in columns), strict=True):
         row: dict[str, Any] = {"gpu_serial": records.serials[gpu]}
         if machine is not None:

@@ -1,21 +1,52 @@
-"""The keys of a file as numbers of the fleet: of its rows, or of the runs beside it."""
+"""The keys of the rows of a file, as numbers of the fleet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.file_check import check_keys, check_values
+from forewarn.features.records.file_check import States, check_keys, check_values
 from forewarn.features.records.table import MACHINE, Column, FeatureKinds
 from forewarn.features.records.text_columns import numbers_of
-from forewarn.pipelines.doctor.keys_by_part import KeyRows, RunSteps
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 
-__all__ = ["FleetNumbers", "read_rows", "read_runs"]
+__all__ = ["FleetNumbers", "KeyRows", "read_rows"]
+
+
+class KeyRows(NamedTuple):
+    """Rows in the order of their file.
+
+    Attributes
+    ----------
+    gpu : ndarray of shape (n,), int32
+        Number of the GPU, in the fleet or among those of a part.
+    time : ndarray of shape (n,), int64
+    machine : ndarray of shape (n,), int32
+        -1 where it is not known.
+    failed : ndarray of shape (n,), bool
+    """
+
+    gpu: npt.NDArray[np.int32]
+    time: npt.NDArray[np.int64]
+    machine: npt.NDArray[np.int32]
+    failed: npt.NDArray[np.bool_]
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeyRows]) -> Self:
+        """Return the rows of all parts, one part after another."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def at(self, rows: npt.NDArray[np.integer]) -> KeyRows:
+        """Return some of the rows."""
+        return KeyRows(self.gpu[rows], self.time[rows], self.machine[rows], self.failed[rows])
+
+    def changes_of_state(self) -> States:
+        """Return where the state of a GPU changes, of rows by GPU and time."""
+        return States.of_changes(self.gpu, self.time, self.failed)
 
 
 class FleetNumbers(NamedTuple):
@@ -36,22 +67,6 @@ def read_rows(source: ParquetSource, slices: tuple[int, int], fleet: FleetNumber
     machine = _machines(values.texts.get(MACHINE), len(gpu), fleet)
     rows = KeyRows(gpu, keys.time, machine, keys.failed)
     return rows if stays.all() else rows.at(np.flatnonzero(stays))  # a copy is 17 bytes a row
-
-
-def read_runs(source: ParquetSource, fleet: FleetNumbers) -> tuple[KeyRows, RunSteps] | None:
-    """Read the first rows of all runs and their steps; None where runs do not say all of a row."""
-    runs = source.runs()
-    source.forget_runs()
-    if runs is None or runs.step is None:
-        return None
-    if MACHINE in source.schema.names and MACHINE not in runs.texts:
-        return None
-    first = runs.first
-    gpu = numbers_of(first.serial.texts, fleet.gpus)[first.serial.codes]
-    rows = np.flatnonzero(gpu >= 0)
-    machine = _machines(runs.texts.get(MACHINE), len(gpu), fleet)
-    steps = RunSteps(runs.n_rows[rows], runs.step[rows])
-    return KeyRows(gpu, first.time, machine, first.failed).at(rows), steps
 
 
 def _machines(column: Column | None, n_rows: int, fleet: FleetNumbers) -> npt.NDArray[np.int32]:

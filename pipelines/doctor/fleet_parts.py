@@ -1,8 +1,7 @@
 """Keys of the fleet part by part: some of the GPUs at a time, so that memory does not grow.
 
-What compacting has brought in order is read once in all: runs are kept, on disk where they are
-many, and row groups are those of the part. So is another file whose GPUs are steady. Of those that
-are not as much as a part may hold is kept, and the rest read for each part anew.
+Of a compacted file the row groups of a part are read. The rows of another one are read once and
+lie on disk, part after part.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -20,23 +18,19 @@ import pyarrow as pa
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.slices import FINEST
 from forewarn.features.threads import in_turn
-from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows, read_runs
+from forewarn.pipelines.doctor.file_keys import FleetNumbers, KeyRows, read_rows
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
-from forewarn.pipelines.doctor.keys_by_part import KeyRows, KeysByPart, RunSteps
 from forewarn.pipelines.storage.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
-from forewarn.pipelines.storage.spill_space import SpillSpace
+from forewarn.pipelines.storage.scratch_arrays import ScratchArrays
 
 __all__ = ["ROWS_AT_ONCE", "FleetPart", "FleetParts"]
 
-ROWS_AT_ONCE = 4_000_000  # of a part, and as many of files that are not compacted
-
-_KEYS_TOGETHER = 1 << 20  # and more by those of one file; they lie part after part
+ROWS_AT_ONCE = 4_000_000  # of a part
 
 _Result = TypeVar("_Result")
-_Keys = tuple[KeyRows, RunSteps | None]
 _Reader = Callable[[int], KeyRows]
 _ALL = (0, FINEST)
 
@@ -78,48 +72,28 @@ class FleetParts:
     def __iter__(self) -> Iterator[FleetPart]:
         n_parts = -(-sum(n_rows for _, n_rows in self.files) // self.rows_at_once)
         partition = FleetPartition.of(list(self.gpus), n_parts)
-        space = SpillSpace()
-        readers = list(self._readers(partition, space))
+        readers = list(self._readers(partition))
         for part in np.unique(partition.part).tolist():
-            space.spill()
             pa.default_memory_pool().release_unused()  # it keeps what many threads have held
             yield self._part(partition, part, readers)
 
-    def _readers(self, partition: FleetPartition, space: SpillSpace) -> Iterator[_Reader]:
-        """Yield what reads the rows of a part, of some files each, in the order of the files."""
-        files, together, n_keys = [ParquetSource(path) for path, _ in self.files], list[_Keys](), 0
-        held = in_turn(lambda file: self._read_once(*file), self._to_hold(files))
-        for source, keys in zip(files, held, strict=True):
-            if together and (n_keys >= _KEYS_TOGETHER or not _are_alike(together[0], keys)):
-                yield _held(partition, together, space)
-                together, n_keys = [], 0
-            if keys is None:
+    def _readers(self, partition: FleetPartition) -> Iterator[_Reader]:
+        """Yield what reads the rows of a part, for each file."""
+        scratch = ScratchArrays()
+        for path, _ in self.files:
+            source = ParquetSource(path)
+            if is_compacted_name(path.name):
                 yield partial(self._read, partition, source)
             else:
-                together.append(keys)
-                n_keys += len(keys[0].gpu)
-        if together:
-            yield _held(partition, together, space)
+                yield _on_disk(partition, self._rows(source, _ALL), scratch)
 
-    def _to_hold(self, files: Sequence[ParquetSource]) -> list[tuple[ParquetSource, bool]]:
-        """Tell of which files all rows may be held; of those that are not compacted the first."""
-        plain = [0 if is_compacted_name(path.name) else n for path, n in self.files]
-        fits = (n <= self.rows_at_once for n in accumulate(plain))
-        some = (n > 0 and fit for n, fit in zip(plain, fits, strict=True))
-        return list(zip(files, some, strict=True))
-
-    def _read_once(self, source: ParquetSource, hold: bool) -> _Keys | None:
-        """Read what is kept of a file; None if it is read for each part."""
+    def _rows(self, source: ParquetSource, slices: tuple[int, int]) -> KeyRows:
         fleet = FleetNumbers(self.gpus, self.machines)
-        if is_compacted_name(source.path.name):
-            return _of_still(source, lambda file: read_runs(file, fleet))
-        rows = _of_still(source, lambda file: read_rows(file, _ALL, fleet))
-        return rows.in_runs() or ((rows, None) if hold else None)
+        return _of_still(source, lambda still: read_rows(still, slices, fleet))
 
     def _read(self, partition: FleetPartition, source: ParquetSource, part: int) -> KeyRows:
         """Read the rows that a file has of a part."""
-        fleet, slices = FleetNumbers(self.gpus, self.machines), partition.slices(part)
-        rows = _of_still(source, lambda still: read_rows(still, slices, fleet))
+        rows = self._rows(source, partition.slices(part))
         return rows.at(np.flatnonzero(partition.part[rows.gpu] == part))
 
     def _part(self, partition: FleetPartition, part: int, readers: Sequence[_Reader]) -> FleetPart:
@@ -129,19 +103,13 @@ class FleetParts:
         return FleetPart(partition.gpus(part), rows.at(stable_order(rows.gpu, rows.time)))
 
 
-def _are_alike(keys: _Keys, others: _Keys | None) -> bool:
-    """Tell whether keys of two files can be held together: both of rows, or both of runs."""
-    return others is not None and (others[1] is None) == (keys[1] is None)
-
-
-def _held(partition: FleetPartition, together: Sequence[_Keys], space: SpillSpace) -> _Reader:
-    """Return what reads the rows of a part from keys that are held, on disk if they are many."""
-    first = KeyRows.joined([rows for rows, _ in together])
-    runs = [steps for _, steps in together if steps is not None]
-    steps = RunSteps.joined(runs) if runs else None
-    keys = KeysByPart.of(partition.part[first.gpu], partition.n_parts, first, steps)
-    space.spill()  # what is held of the files before
-    return keys.moved(space.moved).rows
+def _on_disk(partition: FleetPartition, rows: KeyRows, scratch: ScratchArrays) -> _Reader:
+    """Put the rows of a file on disk; return what reads those of a part."""
+    part = partition.part[rows.gpu]
+    order = np.argsort(part, kind="stable")
+    begin = np.searchsorted(part[order], np.arange(partition.n_parts + 1))
+    read = scratch.keep(rows.at(order))
+    return lambda part: KeyRows(*(column[begin[part] : begin[part + 1]] for column in read()))
 
 
 def _of_still(source: ParquetSource, read: Callable[[ParquetSource], _Result]) -> _Result:

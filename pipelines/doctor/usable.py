@@ -13,7 +13,6 @@ from forewarn.features.prediction.instances import find_instances
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.key_survey import KeySurvey
 from forewarn.features.records.row_cleaning import CleanRows, Spacings
-from forewarn.features.records.runs import RunsBuilder
 from forewarn.features.records.table import MACHINE, Records, TextColumn
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import RecordCount
@@ -75,19 +74,18 @@ class UsableInstances:
         self, part: FleetPart, serials: Sequence[str], machines: Sequence[str]
     ) -> Timeline:
         interval, rows = self.settings.records.interval, part.rows
-        gpu = rows.gpu.copy()
         # Not checked: the spacing of the whole fleet was judged before.
-        line = CleanRows.of(gpu, rows.time, rows.failed, interval, spacings=Spacings())
-        texts = {}
-        if machines:
-            runs = RunsBuilder(len(part.number))
-            runs.add(rows.machine, gpu, 0)
-            texts[MACHINE] = TextColumn(tuple(machines), runs.runs())
+        clean = CleanRows.of(rows.gpu, rows.time, rows.failed, interval, Spacings())
+        machine = TextColumn(tuple(machines), rows.machine[clean.row])
         records = Records(
             interval=interval,
             serials=tuple(serials[number] for number in part.number.tolist()),
-            line=line.line(),
-            texts=texts,
+            gpu=clean.gpu,
+            time=clean.time,
+            failed=clean.failed,
+            filled=clean.filled,
+            column_row=clean.row,
+            texts={MACHINE: machine} if machines else {},
         )
         failures = Failures.of_records(records).joined(self.store.reported(records.serials))
         return lay_out(self.store.served(records), failures)

@@ -15,8 +15,6 @@ __all__ = [
     "SourceStamp",
     "compacted_name",
     "is_compacted_name",
-    "is_runs_name",
-    "runs_name",
 ]
 
 # It comes before the names that collectors and simulations give: of two rows of one GPU and time
@@ -24,9 +22,6 @@ __all__ = [
 COMPACTED = "00-compacted.parquet"
 _KEY = b"forewarn.compacted"
 _VERSION = 1
-_RUNS = ".runs"
-_OLD_NUMBERS = ".numbers"  # of a forewarn before; the next compacting removes it
-_BESIDE = f"_{COMPACTED.removesuffix('.parquet')}-"  # no reader takes it for a file of records
 
 
 def is_compacted_name(name: str) -> bool:
@@ -124,26 +119,10 @@ class CompactedForm:
         return parts
 
 
-def runs_name(sources: Sequence[SourceStamp], n_bytes: int) -> str:
-    """Return the name of the runs of a compacted file, made of these sources and of that size.
-
-    It is no other file's: what is beside a file that has taken its place is not read.
-    """
-    return f"{_BESIDE}{_digest([*map(astuple, sources), n_bytes])}{_RUNS}"
-
-
-def is_runs_name(name: str) -> bool:
-    """Tell whether a file holds the runs of a compacted one, or is left of what held others."""
-    return name.startswith(_BESIDE) and name.endswith((_RUNS, _OLD_NUMBERS))
-
-
 def compacted_name(sources: Sequence[SourceStamp]) -> str:
     """Return a name that no file made of other sources has.
 
     An object store has no locks: so two runs at a time cannot write one over the other.
     """
-    return f"{COMPACTED.removesuffix('.parquet')}-{_digest([*map(astuple, sources)])}.parquet"
-
-
-def _digest(facts: Sequence[object]) -> str:
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr([*map(astuple, sources)]).encode()).hexdigest()[:16]
+    return f"{COMPACTED.removesuffix('.parquet')}-{digest}.parquet"

@@ -33,7 +33,6 @@ from forewarn.pipelines.storage.merged_schema import UnlikeFilesError
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_listing import files_of_date
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
-from forewarn.pipelines.storage.runs_file import keep_runs
 
 __all__ = ["CompactedDate", "compact_date"]
 
@@ -107,13 +106,11 @@ def _compact(folder: Location, date: dt.date) -> CompactedDate:
             _delete(merged)
         sources = [source for source in sources if source not in merged]
     if len(sources) == 1 and _form_of(sources[0]) is not None:
-        keep_runs(sources[0].path)
         return CompactedDate(date, len(paths), before, sources[0].stamp.size, None)
     try:
-        counts, after, final = _replace(folder, sources, paths[0].parent)
+        counts, after = _replace(folder, sources, paths[0].parent)
     except UnlikeFilesError as error:
         return CompactedDate(date, len(paths), before, before, None, str(error))
-    keep_runs(final)
     return CompactedDate(date, len(paths), before, after, counts)
 
 
@@ -134,8 +131,8 @@ def _already_merged(sources: Sequence[ParquetSource]) -> list[ParquetSource]:
 
 def _replace(
     folder: Location, sources: Sequence[ParquetSource], partition: Location
-) -> tuple[MergeCounts, int, Location]:
-    """Put one merged file in the place of others; return its counts, its size and its path."""
+) -> tuple[MergeCounts, int]:
+    """Put one merged file in the place of others; return its counts and its size."""
     if isinstance(partition, RemotePath):
         return _replace_objects(sources, partition)
     final = partition / COMPACTED
@@ -160,12 +157,12 @@ def _replace(
         raise
     finally:
         temporary.unlink(missing_ok=True)
-    return counts, size, final
+    return counts, size
 
 
 def _replace_objects(
     sources: Sequence[ParquetSource], partition: RemotePath
-) -> tuple[MergeCounts, int, Location]:
+) -> tuple[MergeCounts, int]:
     """Do the same in an object store: the merged file is made here and sent as a whole."""
     for left in partition.children():
         if is_compacted_name(left.name.removeprefix("_")) and left.name.endswith(".tmp"):
@@ -181,7 +178,7 @@ def _replace_objects(
             raise ReplacedFileError(final) from None
         size = local.stat().st_size
     _delete([source for source in sources if source.path != final])
-    return counts, size, final
+    return counts, size
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
-from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.slices import FINEST, slice_ranges
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.row_group_times import groups_within
@@ -17,8 +16,9 @@ from forewarn.pipelines.storage.row_group_times import groups_within
 __all__ = ["FileSlice", "number_of_slices"]
 
 Span = tuple[int | None, int | None]
-_ROWS_PER_SLICE = 1 << 24  # some 500 MiB while they are measured
-_MOST_READ = 1.5  # rows that may be read for each row that there is
+_ROWS_PER_SLICE = 1 << 21  # some 100 MiB while they are brought in order
+_MOST_ROWS_PER_SLICE = 1 << 24  # of files that are not compacted, too: some 1 GiB
+_MOST_READ = 2.0  # rows that may be read for each row that there is, for smaller slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +73,19 @@ class FileSlice:
         """Open the columns; as `ParquetSource.columns`."""
         return self.source.columns(self.groups)
 
-    def runs(self, *, with_texts: bool = True) -> KeyRuns | None:
-        """Return the runs of these row groups; as `ParquetSource.runs`."""
-        return self.source.runs(self.groups, with_texts=with_texts)
 
-
-def number_of_slices(sources: Sequence[ParquetSource], rows_per_slice: int | None = None) -> int:
+def number_of_slices(sources: Sequence[ParquetSource]) -> int:
     """Return into how many slices these files are best read: 1, 2, 4 and so on up to 64.
 
-    As many as keep memory bounded, and fewer where too much would be read again and again: a file
-    that is not compacted is read for each slice anew.
-
-    Parameters
-    ----------
-    sources : sequence of ParquetSource
-    rows_per_slice : int, optional
-        At most so many, as long as there are less than 64 slices.
+    As many as keep memory small, and fewer where too much would be read again and again: a file
+    that is not compacted is read for each slice anew. Memory is bounded all the same.
     """
-    total, most = sum(source.n_rows for source in sources), rows_per_slice or _ROWS_PER_SLICE
-    n_slices = 1
-    while n_slices < FINEST and n_slices * most < total:
+    total, n_slices = sum(source.n_rows for source in sources), 1
+    while n_slices < FINEST and n_slices * _ROWS_PER_SLICE < total:
+        few = n_slices * _MOST_ROWS_PER_SLICE >= total
+        if few and _rows_read(sources, 2 * n_slices) > _MOST_READ * total:
+            break
         n_slices *= 2
-    while n_slices > 1 and _rows_read(sources, n_slices) > _MOST_READ * total:
-        n_slices //= 2
     return n_slices
 
 

@@ -80,7 +80,7 @@ def _gpus_of_machines(records: Records, machines: set[str], path: Location) -> d
     codes_out = [code for code, name in enumerate(column.texts) if name in machines]
     codes = records.codes(MACHINE, np.arange(len(records)))
     rows = np.flatnonzero(np.isin(codes, codes_out))
-    pairs = np.column_stack([records.line.gpu[records.line.run_at(rows)], codes[rows]])
+    pairs = np.column_stack([records.gpu[rows], codes[rows]])
     for gpu, code in np.unique(pairs, axis=0).tolist():
         inside[column.texts[code]].append(gpu)
     return inside

@@ -14,15 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Columns
-from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
-from forewarn.features.threads import in_threads
-from forewarn.pipelines.storage.compacted_form import (
-    CompactedForm,
-    is_compacted_name,
-    runs_name,
-)
+from forewarn.pipelines.storage.compacted_form import CompactedForm, is_compacted_name
 from forewarn.pipelines.storage.file_columns import (
     BROKEN,
     FileColumns,
@@ -37,7 +31,6 @@ from forewarn.pipelines.storage.replaced_files import (
     ReplacedFileError,
     read_until_still,
 )
-from forewarn.pipelines.storage.runs_table import RunsTable, StoredRuns
 
 __all__ = [
     "ParquetSource",
@@ -45,7 +38,6 @@ __all__ = [
     "open_parquet",
     "read_columns",
     "read_parquet",
-    "read_runs",
     "work_on_parts",
 ]
 
@@ -213,7 +205,6 @@ class ParquetSource:
         self._known_head: _Head | None = None
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
-        self._runs: tuple[RunsTable | None] | None = None
 
     @property
     def _head(self) -> _Head:
@@ -266,46 +257,6 @@ class ParquetSource:
     def form(self) -> CompactedForm | None:
         """What a compacted file says of itself."""
         return self._head.form
-
-    @property
-    def runs_path(self) -> Location | None:
-        """Where the runs of a compacted file are, if there are any; None of another file."""
-        if self.form is None:
-            return None
-        return self.path.parent / runs_name(self.form.sources, self.stamp.size)
-
-    def runs(
-        self, row_groups: Sequence[int] | None = None, *, with_texts: bool = True
-    ) -> KeyRuns | None:
-        """Return the runs of some row groups, or of all (`keep_runs`); None if there are none.
-
-        They are read once and kept; without texts they are read anew each time.
-        """
-        if with_texts and self._runs is None:
-            read_runs([self])
-        if self._runs is None:
-            stored = self._stored_runs(with_texts=False)
-            table = None if stored is None else RunsTable.of_files([stored])[0]
-        else:
-            table = self._runs[0]
-        return None if table is None else table.part(row_groups)
-
-    def forget_runs(self) -> None:
-        """Let go of the runs that were kept."""
-        self._runs = None
-
-    def _stored_runs(self, *, with_texts: bool = True) -> StoredRuns | None:
-        path, rows = self.runs_path, self.rows_of_groups
-        if path is None:
-            return None
-        try:
-            with pq.ParquetFile(_content(path), page_checksum_verification=True) as file:
-                return StoredRuns.of(file, str(path), rows, with_texts=with_texts)
-        except FileNotFoundError:
-            return None
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            again = "Delete it: `forewarn compact` makes it anew."
-            raise RecordsError(f"{no_parquet(path, error)} {again}") from None
 
     def hold(self) -> None:
         """Open the file now, and keep it open."""
@@ -367,14 +318,6 @@ class ParquetSource:
         with self.opened() as file:
             n_rows = self.rows_in(row_groups)
             yield FileColumns(self.path, file, self.schema, n_rows, row_groups, self._lock)
-
-
-def read_runs(sources: Sequence[ParquetSource]) -> None:
-    """Read the runs of all files that have any, with the same numbers for texts (`runs`)."""
-    stored = in_threads(ParquetSource._stored_runs, sources)
-    tables = iter(RunsTable.of_files([runs for runs in stored if runs is not None]))
-    for source, runs in zip(sources, stored, strict=True):
-        source._runs = (None if runs is None else next(tables),)
 
 
 def work_on_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:

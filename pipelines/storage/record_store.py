@@ -47,7 +47,6 @@ __all__ = ["RecordStore"]
 
 _Selection = TypeVar("_Selection", bound=Selection)
 _Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
-_NUMBERS_OF_LIST = 1 << 26  # in a slice: a list is to fit beside what else its machine does
 _MOST_OPEN = 256  # files; a process may mostly have 1,024
 
 
@@ -312,8 +311,7 @@ class RecordStore:
 
         def read() -> StoredFleet[_Selection] | Timeline:
             files = self._sources(start, end, with_older=True)
-            n_rows = _NUMBERS_OF_LIST // max(1, len(self.kinds.numbers.names))
-            n_slices = number_of_slices(files[0], n_rows) if sliced else 1
+            n_slices = number_of_slices(files[0]) if sliced else 1
             if n_slices > 1:
                 return self._sliced(files, end, look, n_slices)
             return lay_out(*self._read_known(files, end))

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.assembly import RecordsQuery, assemble, check_numbers, read_past
-from forewarn.features.records.column_files import ColumnFiles, NullCounts
-from forewarn.features.records.earlier_states import PastStates
+from forewarn.features.records.assembly import (
+    RecordKeys,
+    RecordsQuery,
+    check_numbers,
+    read_past,
+    texts_of,
+)
+from forewarn.features.records.column_files import FileRows
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.hours import Hours
-from forewarn.features.records.keys_as_read import KeysAsRead
-from forewarn.features.records.line import Line
+from forewarn.features.records.hourly_sums import Hours
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.runs import Runs
 from forewarn.features.records.slices import slice_ranges
-from forewarn.features.records.spillable_array import ArrayAllocator, SpillableArray
-from forewarn.features.records.table import CheckReport, NoRecordsError, Records, TextColumn
-from forewarn.features.records.text_columns import numbers_of
-from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
+from forewarn.features.records.table import MACHINE, FeatureKinds, NoRecordsError, Records
+from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline, lay_out
 from forewarn.features.threads import in_threads, in_turn, prefetched
 from forewarn.pipelines.storage.file_slice import FileSlice
-from forewarn.pipelines.storage.parquet_files import ParquetSource, read_runs
-from forewarn.pipelines.storage.spill_space import SpillSpace
+from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.scratch_arrays import ScratchArrays
 
 __all__ = ["Selection", "StoredFleet"]
 
@@ -54,50 +54,43 @@ _SLICES_AT_ONCE = 2  # whose keys are in memory: much of the work on a slice is 
 
 
 class _Slice(NamedTuple):
-    """What is kept of a slice between two readings.
-
-    Of files that are compacted, where times are even, nothing of it grows with the records; of
-    others the order of their rows does, and their times. Where there are several slices, what is
-    kept of them lies on disk.
+    """What is kept of a slice between two readings; its keys on disk where there are several.
 
     Attributes
     ----------
-    slices : tuple of (int, int)
+    keys : callable
+        Returns its keys.
     serials : tuple of str
         Of its GPUs, sorted.
-    line : Line
-        Of all records that were read, those before `StoredFleet.since` too.
-    keys : KeysAsRead
-        Of all rows of the files.
-    seen : CheckReport
     failures, episodes : Failures
         As they were known, and as a timeline has them.
-    texts, dates : dict
-        As of `Records`.
     out_of_service : OutOfService
     hours : Hours
     first : int
         The first moment of which there is a record.
     """
 
-    slices: tuple[int, int]
+    keys: Callable[[], RecordKeys]
     serials: tuple[str, ...]
-    line: Line
-    keys: KeysAsRead
-    seen: CheckReport
     failures: Failures
     episodes: Failures
-    texts: dict[str, TextColumn]
-    dates: dict[str, Runs]
     out_of_service: OutOfService
     hours: Hours
     first: int
 
-    def on_disk(self, space: SpillSpace) -> _Slice:
-        """Return the same with the arrays that grow out of memory."""
-        line, keys = self.line.moved(space.moved), self.keys.moved(space.moved)
-        space.spill()
-        return self._replace(line=line, keys=keys)
+    @classmethod
+    def of(cls, keys: Callable[[], RecordKeys], failures: Failures, timeline: Timeline) -> _Slice:
+        """Return what is kept of a timeline with all that was known of failures."""
+        records = timeline.records
+        return cls(
+            keys,
+            records.serials,
+            failures,
+            timeline.failures,
+            records.out_of_service,
+            Hours.of(records.time, timeline.counted, records.interval),
+            records.first,
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,7 @@ class StoredFleet(Generic[_Selection]):
     selection: _Selection
     _slices: tuple[_Slice, ...]
     _numbers: tuple[npt.NDArray[np.int64], ...]
-    _space: SpillSpace
+    _texts: dict[str, tuple[str, ...]]
     since: int | None = None
 
     @classmethod
@@ -166,27 +159,28 @@ class StoredFleet(Generic[_Selection]):
         RecordsError
             If a file breaks the contract, or no record is left.
         """
-        keys = replace(query, kinds=replace(query.kinds.among(()), **_texts_of(query)))
-        spacings, space = Spacings(), SpillSpace()
+        keys = replace(query, kinds=FeatureKinds(), texts=(MACHINE,))
+        spacings, scratch = Spacings(), ScratchArrays() if n_slices > 1 else None
 
         def read(slices: tuple[int, int]) -> tuple[_Slice, _Selection] | NoRecordsError:
             query_of_slice = replace(keys, slices=slices)
             try:
-                part, timeline = _read_slice(sources, query_of_slice, past, spacings, known, since)
-                return part if n_slices == 1 else part.on_disk(space), look(timeline)
+                own = RecordKeys.read(_files(sources, query_of_slice), query_of_slice, spacings)
+                records = own.records(query_of_slice)
+                failures = Failures.of_records(records, past().of_gpus(records.serials))
+                records, failures = known(_begun(records, since), failures)
+                timeline = lay_out(records, failures)
+                return _Slice.of(_on_disk(own, scratch), failures, timeline), look(timeline)
             except NoRecordsError as error:
                 return error
 
         with ThreadPoolExecutor(1) as beside:
             past = beside.submit(read_past, older, query.start).result
-            read_runs(sources)
             read_or_empty = list(in_turn(read, slice_ranges(n_slices), _SLICES_AT_ONCE))
         with_records = [each for each in read_or_empty if not isinstance(each, NoRecordsError)]
         if not with_records and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
         parts = [part for part, _ in with_records]
-        for source in sources:  # columns of numbers alone are read from now on
-            source.forget_runs()
         spacings.check(query.name)
         in_threads(partial(check_numbers, query), sources)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
@@ -199,9 +193,9 @@ class StoredFleet(Generic[_Selection]):
             hours=Hours.joined(part.hours for part in parts),
             first=min(part.first for part in parts),
             selection=_joined([selection for _, selection in with_records], numbers),
-            _slices=tuple(_with_fleet_texts(parts)),
+            _slices=tuple(parts),
             _numbers=tuple(numbers),
-            _space=space,
+            _texts=texts_of(_files(sources, query), query),
             since=since,
         )
 
@@ -220,73 +214,42 @@ class StoredFleet(Generic[_Selection]):
         """
         return prefetched(map(self._slice, self._slices, self._numbers))
 
-    def allocator(self) -> ArrayAllocator:
-        """Return the allocator of what outlives a slice: on disk, unless there is one slice."""
-        return SpillableArray if self.n_slices == 1 else SpillSpace().zeros
+    def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
+        """Return the slices of some GPUs, with some of the columns of numbers and no texts."""
+        query = replace(self.query, kinds=self.query.kinds.among(columns), texts=())
+        pairs = zip(self._slices, self._numbers, strict=True)
+        chosen = [(part, own) for part, own in pairs if np.isin(own, list(gpu)).any()]
+        parts, numbers = (tuple(each) for each in zip(*chosen, strict=True))
+        return replace(self, query=query, _slices=parts, _numbers=numbers, _texts={})
 
     def _slice(self, part: _Slice, numbers: npt.NDArray[np.int64]) -> FleetSlice:
-        self._space.spill()
-        records = replace(
-            _begun(self._records(part), self.since),
-            texts=part.texts,
-            dates=part.dates,
-            out_of_service=part.out_of_service,
-        )
-        timeline = replace(lay_out(records, part.failures), hours=self.hours)
-        return FleetSlice(timeline, numbers)
-
-    def _records(self, part: _Slice) -> Records:
-        """Return the records of a slice with its columns of numbers."""
-        files = [FileSlice.of(s, part.slices, self.query.span) for s in self.sources]
-        kinds, nulls = self.query.kinds.numbers, dict[str, int]()
-        columns = ColumnFiles(files, kinds, part.keys, nulls, once=True)
-        return Records(
-            self.query.interval,
-            part.serials,
-            part.line,
-            columns,
-            counters=kinds.counter,
-            events=kinds.code,
-            seen=replace(part.seen, nulls=NullCounts(columns, columns.names, nulls)),
-        )
+        records = part.keys().records(self.query, once=True)
+        texts = {name: c.renumbered(self._texts[name]) for name, c in records.texts.items()}
+        records = replace(records, texts=texts, out_of_service=part.out_of_service)
+        timeline = lay_out(_begun(records, self.since), part.failures)
+        return FleetSlice(replace(timeline, hours=self.hours), numbers)
 
 
-def _texts_of(query: RecordsQuery) -> dict[str, tuple[str, ...]]:
-    """Return the kinds of columns that are read once and kept."""
-    return {"categorical": query.kinds.categorical, "date": query.kinds.date}
+def _on_disk(keys: RecordKeys, scratch: ScratchArrays | None) -> Callable[[], RecordKeys]:
+    """Return what returns keys that are kept on disk, or in memory."""
+    if scratch is None:
+        return lambda: keys
+    clean, sources = keys.clean, [file.source for file in keys.files]
+    columns = scratch.keep([clean.gpu, clean.time, clean.failed, clean.filled, clean.row])
+    rows = [None if file.rows is None else scratch.keep([file.rows]) for file in keys.files]
+    clean, keys = clean.without_rows(), keys._replace(files=[], clean=clean.without_rows())
+
+    def again() -> RecordKeys:
+        gpu, time, failed, filled, row = columns()
+        in_order = clean._replace(gpu=gpu, time=time, failed=failed, filled=filled, row=row)
+        each = (None if read is None else read()[0] for read in rows)
+        return keys._replace(files=list(map(FileRows, sources, each)), clean=in_order)
+
+    return again
 
 
-def _read_slice(
-    sources: Sequence[ParquetSource],
-    query: RecordsQuery,
-    past: Callable[[], PastStates],
-    spacings: Spacings,
-    known: Known,
-    since: int | None,
-) -> tuple[_Slice, Timeline]:
-    """Read what is kept of a slice, and the timeline of its keys."""
-    files = [FileSlice.of(source, query.slices, query.span) for source in sources]
-    records = assemble(files, query, spacings)
-    line, seen = records.line, replace(records.seen, nulls={})
-    keys = cast(ColumnFiles, records.columns).keys
-    states = past().of_gpus(records.serials)
-    records, failures = known(_begun(records, since), Failures.of_records(records, states))
-    timeline = lay_out(records, failures)
-    part = _Slice(
-        query.slices,
-        records.serials,
-        line,
-        keys,
-        seen,
-        failures,
-        timeline.failures,
-        records.texts,
-        records.dates,
-        records.out_of_service,
-        Hours.of(timeline.records.line, records.interval),
-        records.first,
-    )
-    return part, timeline
+def _files(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSlice]:
+    return [FileSlice.of(source, query.slices, query.span) for source in sources]
 
 
 def _begun(records: Records, since: int | None) -> Records:
@@ -295,24 +258,6 @@ def _begun(records: Records, since: int | None) -> Records:
     if not len(begun):
         raise NoRecordsError("there is no record.")
     return begun
-
-
-def _with_fleet_texts(parts: Sequence[_Slice]) -> list[_Slice]:
-    """Give the texts of all slices the same numbers."""
-    texts = {
-        name: tuple(sorted(set().union(*(part.texts[name].texts for part in parts))))
-        for name in parts[0].texts
-    }
-    position = {name: {t: i for i, t in enumerate(known)} for name, known in texts.items()}
-
-    def renumbered(name: str, column: TextColumn) -> TextColumn:
-        number = numbers_of(column.texts, position[name])
-        return TextColumn(texts[name], column.runs.renumbered(number))
-
-    return [
-        part._replace(texts={name: renumbered(name, c) for name, c in part.texts.items()})
-        for part in parts
-    ]
 
 
 def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64]]) -> Failures:

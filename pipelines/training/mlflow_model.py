@@ -85,10 +85,8 @@ def input_example(store: RecordStore, last: int, plan: Plan) -> pd.DataFrame:
     )
     rows = np.concatenate([np.arange(r - plan.window_records + 1, r + 1) for r in newest.row[:2]])
     columns: dict[str, Any] = {
-        "gpu_serial": np.array(records.serials, dtype=object)[
-            records.line.gpu[records.line.run_at(rows)]
-        ],
-        "timestamp": pd.to_datetime(records.line.time_at(rows)),
+        "gpu_serial": np.array(records.serials, dtype=object)[records.gpu[rows]],
+        "timestamp": pd.to_datetime(records.time[rows]),
     }
     for name in dict.fromkeys((*plan.kinds.categorical, *plan.peers)):
         names = np.array([*records.texts[name].texts, ""], dtype=object)

@@ -29,6 +29,3 @@ class TableSource:
 
     def columns(self) -> AbstractContextManager[Columns]:
         return nullcontext(self.table)
-
-    def runs(self, **_: bool) -> None:
-        return None

@@ -40,8 +40,9 @@ def test_where_no_folder_can_be_written_to_it_is_compiled_anew(
 
 LOADED = """
 import sys, numpy as np
-from forewarn.features.records.ordering import first_from
-print(first_from(np.array([1, 3, 3, 9]), 0, 4, 3), "numba.np.arraymath" in sys.modules)
+from forewarn.features.records.ordering import stable_order
+order = stable_order(np.array([7, 3], np.int32), np.array([5, 9]))
+print(order[0], "numba.np.arraymath" in sys.modules)
 """
 
 

@@ -18,9 +18,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
-from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
-from forewarn.features.records.runs import Runs
 from forewarn.features.records.table import (
     MACHINE,
     CheckReport,
@@ -28,7 +26,6 @@ from forewarn.features.records.table import (
     Records,
     TextColumn,
 )
-from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 
@@ -110,9 +107,8 @@ class FleetSurvey:
         seen = np.flatnonzero(time > np.iinfo(np.int64).min)
         records, texts = self.newest, {}
         if self.machines is not None:
-            texts[MACHINE] = TextColumn(self.machines, Runs.without_values(len(self.serials)))
-        line = records.line.take(seen)._replace(time=time[seen])
-        return replace(records, line=line, texts=texts)
+            texts[MACHINE] = TextColumn.unknown(self.machines, len(seen))
+        return replace(records.take(seen), time=time[seen], texts=texts)
 
     def numbers_of(self, serials: Sequence[str]) -> Ints:
         """Return the numbers of some of the GPUs."""
@@ -130,26 +126,15 @@ class FleetSurvey:
         records = replace(self._with_all_gpus(records), out_of_service=self.newest.out_of_service)
         if self.machines is None:
             return records
-        column = records.texts.get(MACHINE)
-        if column is None:
-            runs = Runs.without_values(len(self.serials))
-        else:
-            position = {machine: number for number, machine in enumerate(self.machines)}
-            runs = column.runs.renumbered(numbers_of(column.texts, position))
-        texts = records.texts | {MACHINE: TextColumn(self.machines, runs)}
-        return replace(records, texts=texts)
+        none = TextColumn.unknown((), len(records))
+        column = records.texts.get(MACHINE, none).renumbered(self.machines)
+        return replace(records, texts=records.texts | {MACHINE: column})
 
     def _with_all_gpus(self, records: Records) -> Records:
         if records.serials == self.serials:
             return records
-        number, n_gpus = _numbers(self.serials, records), len(self.serials)
-        texts = {
-            name: replace(column, runs=column.runs.of_gpus(number, n_gpus))
-            for name, column in records.texts.items()
-        }
-        dates = {name: runs.of_gpus(number, n_gpus) for name, runs in records.dates.items()}
-        line = records.line.of_gpus(number)
-        return replace(records, serials=self.serials, line=line, texts=texts, dates=dates)
+        gpu = _numbers(self.serials, records)[records.gpu]
+        return replace(records, serials=self.serials, gpu=gpu)
 
     def rows_in(self, records: Records, instances: Instances) -> Instances:
         """Return instances with the rows of their ends in records that have them."""
@@ -199,8 +184,8 @@ class _Sighting:
             interval=records.interval,
             serials=records.serials,
             machines=None if machine is None else machine.texts,
-            states=States.of_line(records.line),
-            last=records.line.time_at(bounds[1:] - 1),
+            states=States.of_changes(records.gpu, records.time, records.failed),
+            last=records.time[bounds[1:] - 1],
             first=records.first,
             absent=records.out_of_service,
             seen=seen,
@@ -288,10 +273,14 @@ def _newest(serials: tuple[str, ...], parts: Sequence[_Sighting]) -> Records:
     table = np.column_stack([np.concatenate(column) for column in columns]).astype(np.int64)
     gpu, start, end = np.unique(table, axis=0).T  # spans overlap, so that some come twice
     time, number = np.max([part.last for part in parts], axis=0), np.arange(n)
-    no, each = np.zeros(n, dtype=bool), np.ones(n, dtype=np.int64)
+    no = np.zeros(n, dtype=bool)
     return Records(
         interval=parts[0].interval,
         serials=serials,
-        line=Line.of_runs(number.astype(np.int32), time, 0 * each, number, no, no, each),
+        gpu=number.astype(np.int32),
+        time=time,
+        failed=no,
+        filled=no,
+        column_row=number,
         out_of_service=OutOfService(gpu.astype(np.int32), start, end),
     )

@@ -16,7 +16,7 @@ from forewarn.models.diagnosis.verdict.verdict import (
     Finding,
 )
 
-__all__ = ["strong_parts", "wait_finding"]
+__all__ = ["wait_finding"]
 
 
 def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
@@ -131,7 +131,7 @@ def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     met = {rank for stall in stalls for rank in stall.absent or stall.silent}
     pairs = {index - len(stalls) for index, stall in enumerate(stalls) if not stall.variants}
     sinks, circles = [], []
-    for part in strong_parts(after):
+    for part in _strong_parts(after):
         ranks = sorted(met & part)
         is_leaf = all(part.issuperset(after[node]) for node in part)
         if len(ranks) == 1 and is_leaf:
@@ -141,7 +141,7 @@ def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     return sorted(sinks), sorted(circles)
 
 
-def strong_parts(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
+def _strong_parts(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
     """Return the parts of a graph in which each node leads to each other one (Kosaraju)."""
     before: dict[int, list[int]] = {node: [] for node in after}
     for node, following in after.items():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction import hourly_residuals
 from forewarn.features.prediction.hourly_residuals import GpuTypes, SliceMeans
-from forewarn.features.records.spillable_array import SpillableArray
 
 N_GPUS, N_HOURS = 6, 5
 KNOWN = st.lists(st.booleans(), min_size=N_GPUS * N_HOURS, max_size=N_GPUS * N_HOURS)
@@ -25,19 +24,13 @@ def sampled(means: dict[str, Any], gpus: list[list[int]]) -> list[list[float]]:
             nothing,
             np.array(gpu),
             nothing_of_history(),
-            {name: held(values[gpu]) for name, values in means.items()},
+            {name: values[gpu] for name, values in means.items()},
         )
         for gpu in gpus
     ]
     x, y, group = hourly_residuals._sampled(("y", "x"), slices, GpuTypes(None))
     assert (group == -1).all()
     return [x.tolist(), y.tolist()]
-
-
-def held(values: Any) -> SpillableArray:
-    array = SpillableArray(values.shape, values.dtype)
-    array.values[:] = values
-    return array
 
 
 def nothing_of_history() -> Any:

@@ -15,7 +15,6 @@ from tests.features.table_source import TableSource
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.assembly import RecordsQuery, assemble
-from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 from forewarn.features.time_units import Nanoseconds
 
@@ -305,7 +304,7 @@ def test_a_file_without_rows_changes_nothing(assembled: Make, rows: Rows, table:
 
 def test_an_empty_draft_has_no_records() -> None:
     with pytest.raises(RecordsError, match="no row"):
-        KeysBuilder([]).number_gpus()
+        assemble([], RecordsQuery("t", FeatureKinds(), Nanoseconds(MINUTE)))
 
 
 # --- brute force -------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.prediction.level_reading import HourlyMeans
-from forewarn.features.records import hourly_sums
+from forewarn.features.prediction.hourly_residuals import hourly_means
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.few_hours import FewHours
-from forewarn.features.records.hourly_sums import HourBlock, HourlyGrid, HourlySums
-from forewarn.features.records.hours import bucket_length
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work, bucket_length
 from forewarn.features.records.slices import slice_of
-from forewarn.features.records.span_run import SpanRun
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.table import HOUR, FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
@@ -55,39 +50,42 @@ def grid(assembled: Make, rows: Rows) -> HourlyGrid:
         kinds=FeatureKinds(float=("value",), code=("xid",)),
         texts=("slot",),
     )
-    line = records.line._replace(alive=records.line.gpu < 2)
-    return HourlyGrid.of(replace(records, line=line))
+    return HourlyGrid.of(records, (records.gpu < 2) & ~records.filled)
+
+
+def sums_of(grid: HourlyGrid, name: str, work: Work | None = None) -> HourlySums:
+    """Return the sums of a column of the records that a grid is of."""
+    return grid.sums(grid.records.values(name), work)
 
 
 def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
-    sums = grid.sums("value")
+    sums = sums_of(grid, "value")
     assert sums.total[:, :3].tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 7.0], [0.0] * 3]
     assert sums.count[:, :3].tolist() == [[2, 0, 0], [0, 0, 1], [0, 0, 0]]
+    assert sums.squares is not None
     assert sums.squares[:2, :3].tolist() == [[5.0, 0, 0], [0, 0, 49.0]]
 
 
 def test_means_of_empty_hours_are_missing(grid: HourlyGrid) -> None:
-    means = HourlyMeans(grid, np.zeros(grid.shape, dtype=np.float32))
-    for block in grid.blocks("value"):
-        means.take(block)
-    assert means.values[0, 0] == 1.5
-    assert math.isnan(means.values[0, 1])
-    assert math.isnan(means.values[0, 2])
+    means = hourly_means(sums_of(grid, "value"))
+    assert means[0, 0] == 1.5
+    assert math.isnan(means[0, 1])
+    assert math.isnan(means[0, 2])
 
 
 def test_what_is_counted_of_a_column_is_added_up(grid: HourlyGrid) -> None:
-    counts = grid.counts("xid", lambda codes: np.asarray(codes != 0, dtype=np.float32))
-    assert counts.total.of_gpus([0, 1])[:, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
-    assert len(counts.missing.cell) == 0
+    counts = sums_of(grid, "xid", lambda codes: np.asarray(codes != 0, dtype=np.float32))
+    assert counts.total[:2, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    assert counts.count is grid.row_count
 
 
 def test_sums_of_a_channel_do_not_reach_the_next_one(day: HourlyGrid) -> None:
-    expected = day.sums("value")
-    lost = day.counts("value", lambda values: np.full_like(values, np.nan))
-    assert len(lost.total.cell) == 0
-    assert lost.missing.of_gpus(range(day.shape[0])).tolist() == day.row_count.tolist()
-    assert len(day.counts("value", np.zeros_like).missing.cell) == 0
-    again = day.sums("value")
+    expected = sums_of(day, "value")
+    lost = sums_of(day, "value", lambda values: np.full_like(values, np.nan))
+    assert not lost.total.any()
+    assert not lost.count.any()
+    assert sums_of(day, "value", np.zeros_like).count is day.row_count
+    again = sums_of(day, "value")
     for name in ("total", "squares", "count"):
         assert getattr(again, name).tobytes() == getattr(expected, name).tobytes()
 
@@ -118,7 +116,7 @@ def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
     serials = [f"GPU-{number}" for number in range(1, 6)]
     files = [rows(serial, [0, 10], slot="1") for serial in serials]
     records = assembled([row for file in files for row in file], texts=["slot"])
-    groups = HourlyGrid.of(records).groups("slot")
+    groups = lay_out(records, Failures.none()).grid.groups("slot")
     by_slice = np.argsort(slice_of(serials), kind="stable")
     assert by_slice[-1] != 4
     hourly, added = np.zeros((5, groups.group.shape[1])), np.zeros((1, groups.group.shape[1]))
@@ -133,22 +131,22 @@ def test_the_last_hour_with_an_event_before_each_instance() -> None:
     line, ends = np.array([0, 1, 0, 0, 0]), np.array([3, 4, 0, 2, 4])
     edges = np.stack([np.zeros((1, 5), dtype=np.int64)] * 2 + [ends[None]])
     spans = Spans(line, np.argsort(line, kind="stable"), edges, np.ones((1, 5), dtype=bool))
-    assert spans.last(FewHours.of(counted)).tolist() == [2, -1, -1, 0, 2]
+    assert spans.last(counted).tolist() == [2, -1, -1, 0, 2]
 
 
 def test_a_channel_of_means_has_one_reading_an_hour() -> None:
-    block, known = HourBlock.of_means(5, np.array([[2.0, np.nan, -3.0]]))
-    assert block.hours == slice(5, 8)
-    assert block.total.tolist() == [[2.0, 0.0, -3.0]]
-    assert block.squares.tolist() == [[4.0, 0.0, 9.0]]
-    assert known.tolist() == [[True, False, True]]
+    sums = HourlySums.of_means(np.array([[2.0, np.nan, -3.0]]))
+    assert sums.total.tolist() == [[2.0, 0.0, -3.0]]
+    assert sums.squares is not None
+    assert sums.squares.tolist() == [[4.0, 0.0, 9.0]]
+    assert sums.count.tolist() == [[1, 0, 1]]
 
 
 @pytest.fixture(scope="module")
 def day(assembled: Make, rows: Rows) -> HourlyGrid:
     listed = rows("A", range(0, 24 * 60, 10), value=[float(i) for i in range(144)])
     records = assembled(listed, kinds=FeatureKinds(float=("value",)))
-    return HourlyGrid.of(records)
+    return HourlyGrid.of(records, ~records.filled)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +182,7 @@ def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float],
     spans = day.spans(
         np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [Nanoseconds(3 * HOUR), HOUR]
     )
-    hourly = np.arange(float(day.size)).reshape(day.shape)
+    hourly = np.arange(float(day.row_count.size)).reshape(day.shape)
     assert spans.sums(hourly).tolist() == [[2.0 + 3 + 4, 9.0 + 10 + 11], [4.0, 11.0]]
     earlier, later = spans.halves(hourly)
     assert earlier.tolist() == [[2.0, 9.0], [0.0, 0.0]]
@@ -196,39 +194,8 @@ def test_whole_numbers_add_up_like_others(day: HourlyGrid, at: Callable[[float],
     spans = day.spans(
         np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [Nanoseconds(5 * HOUR), HOUR]
     )
-    counts = np.arange(day.size, dtype=np.int32).reshape(day.shape)
+    counts = np.arange(day.row_count.size, dtype=np.int32).reshape(day.shape)
     assert spans.halves(counts).tolist() == spans.halves(counts.astype(np.float64)).tolist()
-
-
-def test_sums_do_not_depend_on_how_cells_lie(assembled: Make, rows: Rows) -> None:
-    kinds, minutes = FeatureKinds(float=("value",)), range(0, 180, 10)
-    each = [
-        rows(name, minutes, value=[first, None, *range(16)])
-        for name, first in (("A", 1.0), ("B", 5.0))
-    ]
-    by_gpu = [row for listed in each for row in listed]
-    by_time = [row for pair in zip(*each, strict=True) for row in pair]
-    by_time.append(by_time[-1])  # one that comes twice: rows are looked at one by one
-    grids = [
-        lay_out(assembled(listed, kinds=kinds), Failures.none()).grid
-        for listed in (by_gpu, by_time)
-    ]
-    assert [grid.gpu_after_gpu for grid in grids] == [True, False]
-    first, second = (grid.sums("value") for grid in grids)
-    for name in ("total", "squares", "count"):
-        assert getattr(first, name).tolist() == getattr(second, name).tolist()
-    for grid in grids:
-        missing = grid.counts("value", np.positive).missing
-        assert (missing.cell.tolist(), missing.value.tolist()) == ([0, 4], [1, 1])
-    for grid in grids:
-        gpu = grid.gpu_of_cells(grid.cells.at(grid.records.line.order_of_each()))
-        assert gpu.tolist() == grid.records.gpu.tolist()
-
-
-def test_spans_can_look_at_other_lines(day: HourlyGrid, at: Callable[[float], int]) -> None:
-    spans = day.spans(np.zeros(3, dtype=np.int32), np.full(3, at(300)), np.full(3, at(0)), [HOUR])
-    hourly = np.array([[0.0] * 4 + [1.0], [0.0] * 4 + [2.0]])
-    assert spans.on(np.array([1, 0, 1])).sums(hourly).tolist() == [[2.0, 1.0, 2.0]]
 
 
 def test_a_span_shorter_than_an_hour_is_one_hour(
@@ -245,18 +212,15 @@ def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
 ) -> None:
     listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
     records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
-    line = records.line.cut(np.array([2]))
-    line = line._replace(alive=np.array([False, True]))
-    reborn = replace(records, line=line, reborn=np.array([0, 1]))
-    counts = HourlyGrid.of(reborn).counts("count", np.positive)
-    assert (counts.total.value.sum(), counts.missing.value.sum()) == (2 + 3 + 4 + 5, 0)
+    reborn = replace(records, reborn=np.array([0, 1]))
+    counts = sums_of(HourlyGrid.of(reborn, np.arange(6) >= 2), "count", np.positive)
+    assert (counts.total.sum(), counts.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
 def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
-    nobody = records.line._replace(alive=np.zeros_like(records.line.alive))
-    grid = HourlyGrid.of(replace(records, line=nobody))
-    sums = grid.sums("value")
+    grid = HourlyGrid.of(records, np.zeros(2, dtype=bool))
+    sums = sums_of(grid, "value")
     assert sums.total.sum() == sums.count.sum() == 0
 
 
@@ -305,7 +269,7 @@ def _compare_with_brute_force(
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400), st.sampled_from([1, 2**18]))
+@given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400))
 def test_sums_are_those_of_a_plain_loop_over_the_records(
     assembled: Make,
     rows: Rows,
@@ -313,7 +277,6 @@ def test_sums_are_those_of_a_plain_loop_over_the_records(
     seed: int,
     first: int,
     failed: int,
-    cells_at_once: int,
 ) -> None:
     records = assembled(_fleet(random.Random(seed), rows), kinds=KINDS)
     records = records.between(at(min(first, 350)), at(10_000))
@@ -327,15 +290,10 @@ def test_sums_are_those_of_a_plain_loop_over_the_records(
     )
     timeline = lay_out(records, gone)
     counted = [r for r in range(len(records)) if timeline.alive[r] and not records.filled[r]]
-    grid, gpus = timeline.grid, range(len(records.serials))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hourly_sums, "_CELLS_AT_ONCE", cells_at_once)
-        _compare_with_brute_force(timeline, counted, "value", grid.sums("value"))
-        for name in ("count", "xid"):
-            counts = grid.counts(name, np.positive)
-            n_read = grid.row_count - counts.missing.of_gpus(gpus)
-            sums = HourlySums(counts.total.of_gpus(gpus), np.zeros((0, 0)), n_read)
-            _compare_with_brute_force(timeline, counted, name, sums)
+    grid = timeline.grid
+    _compare_with_brute_force(timeline, counted, "value", sums_of(grid, "value"))
+    for name in ("count", "xid"):
+        _compare_with_brute_force(timeline, counted, name, sums_of(grid, name, np.positive))
 
 
 @settings(max_examples=30)
@@ -348,42 +306,10 @@ def test_sums_do_not_depend_on_the_order_of_rows_in_files(
     sums = []
     for found in (listed, [listed[i] for i in order]):
         timeline = lay_out(assembled(found, kinds=kinds), Failures.none())
-        added = timeline.grid.sums("value")
+        added = sums_of(timeline.grid, "value")
+        assert added.squares is not None
         sums.append((added.total.tobytes(), added.squares.tobytes()))
     assert sums[0] == sums[1]
-
-
-LINES = st.lists(
-    st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.1, 7.0, 1e9]), min_size=12, max_size=12),
-    min_size=3,
-    max_size=3,
-)
-
-
-@given(
-    LINES,
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 12)), max_size=9),
-    st.sets(st.integers(1, 11), max_size=4),
-)
-def test_few_hours_and_hours_that_pass_add_up_to_the_same_bits(
-    lines: list[list[float]], instances: list[tuple[int, int, int]], cuts: set[int]
-) -> None:
-    hourly, line = np.array(lines), np.array([i[0] for i in instances], dtype=np.int64)
-    start = np.array([min(i[1:]) for i in instances], dtype=np.int64)
-    stop = np.array([max(i[1:]) for i in instances], dtype=np.int64)
-    longer = np.stack([start, np.zeros_like(start)])
-    edges = np.stack([longer, (longer + stop) // 2, np.broadcast_to(stop, longer.shape)])
-    known = np.ones((2, len(line)), dtype=bool)
-    spans = Spans(line, np.argsort(line, kind="stable"), edges, known)
-    run = SpanRun(spans)
-    for first, end in pairwise([0, *sorted(cuts), 12]):
-        some = np.ascontiguousarray(hourly[:, first:end])
-        if some.any():  # hours of which nothing is known hold 0
-            run.take(first, some, some**2)
-    total, squares = run.halves()
-    assert total.tobytes() == spans.halves(hourly).tobytes()
-    assert squares.tobytes() == spans.halves(hourly**2).tobytes()
-    assert spans.halves(FewHours.of(hourly)).tobytes() == total.tobytes()
 
 
 @given(st.lists(st.floats(1, 1e3, width=32), min_size=30, max_size=60), st.integers(0, 20))

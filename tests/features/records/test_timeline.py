@@ -138,7 +138,8 @@ def test_hours_count_what_is_alive_and_not_filled(
         + rows("B", [0, 10, 20], value=0.0),
         kinds=FeatureKinds(float=("value",)),
     )
-    sums = lay_out(records, failures(records, ("A", 50))).grid.sums("value")
+    timeline = lay_out(records, failures(records, ("A", 50)))
+    sums = timeline.grid.sums(records.values("value"))
     assert sums.total[0, 0] == 15.0
     assert sums.count[0, 0] == 4
 

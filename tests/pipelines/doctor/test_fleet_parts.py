@@ -7,24 +7,18 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from forewarn.features.records.slices import slice_of
-from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.doctor import examination, file_survey, fleet_parts
-from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows, read_runs
+from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
 from forewarn.pipelines.doctor.fleet_parts import FleetParts
-from forewarn.pipelines.doctor.keys_by_part import KeyRows
-from forewarn.pipelines.storage import date_merge, spill_space
-from forewarn.pipelines.storage.compacted_form import COMPACTED
+from forewarn.pipelines.storage import date_merge
 from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.parquet_files import ParquetSource
@@ -70,13 +64,13 @@ def records() -> pd.DataFrame:
 
 
 def uneven(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return records whose times no runs of even steps hold."""
+    """Return records whose times are not an hour apart."""
     seconds = (frame.index.to_numpy() * 7919) % 97
     return frame.assign(timestamp=frame["timestamp"] + pd.to_timedelta(seconds, unit="s"))
 
 
 def often_moved(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return records whose machine changes at each row but of the last day: runs leave it out."""
+    """Return records whose machine changes at each row but of the last day."""
     names = np.array([f"m{row % 5}" for row in frame.index])
     last = frame["timestamp"] >= pd.Timestamp(DATES[-1], tz="UTC")
     return frame.assign(machine_id=np.where(last, "m0", names))
@@ -114,13 +108,6 @@ def compacted(folder: Path, dates: list[dt.date] = DATES) -> Path:
     return folder
 
 
-def removed_runs(folder: Path) -> int:
-    runs = list(folder.glob("date=*/*.runs"))
-    for path in runs:
-        path.unlink()
-    return len(runs)
-
-
 @pytest.fixture
 def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Path, int], bytes]:
     """Return `reported(folder, rows)`: what doctor writes of it, so many rows at once."""
@@ -131,8 +118,6 @@ def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Pa
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "ROWS_AT_ONCE", rows)
             patch.setattr(file_survey, "_ROWS_AT_ONCE", rows)
-            patch.setattr(fleet_parts, "_KEYS_TOGETHER", rows // 20)
-            patch.setattr(spill_space, "_SMALL", rows // 20)
             assert main([*arguments, "--json", "--out", str(tmp_path / "out")]) == 0
         capsys.readouterr()
         return b"".join((tmp_path / "out" / f"doctor.{kind}").read_bytes() for kind in KINDS)
@@ -149,7 +134,7 @@ ROWS = (10**6, 1500, 300, 30)  # one part, a few, as many as slices, some of eac
     [pd.DataFrame.copy, uneven, often_moved, without_machine, odd],
     ids=lambda c: c.__name__,
 )
-def test_the_report_is_the_same_with_runs_and_without_in_any_number_of_parts(
+def test_the_report_is_the_same_in_any_number_of_parts(
     tmp_path: Path,
     reported: Callable[[Path, int], bytes],
     change: Callable[[pd.DataFrame], pd.DataFrame],
@@ -161,10 +146,8 @@ def test_the_report_is_the_same_with_runs_and_without_in_any_number_of_parts(
     compacted(folder, DATES[:-1])
     doubled = records().iloc[100:400:3].assign(machine_id="m0", failure=1)
     write(change(doubled), folder, "late.parquet")
-    with_runs = [reported(folder, rows) for rows in ROWS]
-    assert removed_runs(folder) == 3
-    without = [reported(folder, rows) for rows in ROWS]
-    assert with_runs + without == with_runs[:1] * (2 * len(ROWS))
+    late = [reported(folder, rows) for rows in ROWS]
+    assert late == late[:1] * len(ROWS)
 
 
 def test_compacting_changes_nothing_that_is_said(
@@ -200,73 +183,16 @@ def parts_of(folder: Path, rows_at_once: int) -> FleetParts:
     return FleetParts(files, gpus, {f"m{n}": n for n in range(5)}, rows_at_once)
 
 
-def test_compacted_rows_are_read_once_whatever_the_number_of_parts(
-    tmp_path: Path, rows_read: list[int]
-) -> None:
-    frame = records()
-    folder = compacted(write(frame, tmp_path))
-    assert sum(len(part.rows.time) for part in parts_of(folder, 300)) == len(frame)
-    assert rows_read == []  # but runs
-    removed_runs(folder)
-    assert sum(len(part.rows.time) for part in parts_of(folder, 500)) == len(frame)
-    assert sum(rows_read) == len(frame)
-
-
-def test_files_that_are_not_compacted_are_read_once_where_gpus_are_steady(
-    tmp_path: Path, rows_read: list[int]
+@pytest.mark.parametrize("n_compacted", [0, 2, 4])
+def test_rows_are_read_once_whatever_the_number_of_parts(
+    tmp_path: Path, rows_read: list[int], n_compacted: int
 ) -> None:
     """Each was read for each part: the time of doctor grew with the square of the fleet."""
     frame = records()
-    parts = list(parts_of(write(frame, tmp_path), 300))
-    assert len(parts) > 8
+    folder = compacted(write(frame, tmp_path), DATES[:n_compacted])
+    parts = list(parts_of(folder, 500))
+    assert len(parts) > 7
     assert sum(len(part.rows.time) for part in parts) == len(frame) == sum(rows_read)
-
-
-def test_others_are_kept_as_far_as_a_part_may_hold_them(
-    tmp_path: Path, rows_read: list[int]
-) -> None:
-    frame = records()
-    late = frame["timestamp"] >= pd.Timestamp(DATES[2], tz="UTC")
-    frame = pd.concat([frame[~late], uneven(frame[late])])
-    folder = compacted(write(frame, tmp_path), DATES[:2])
-    third, fourth = (ParquetSource(*folder.glob(f"date={d}/*.parquet")).n_rows for d in DATES[2:])
-    parts = list(parts_of(folder, third))
-    assert sum(len(part.rows.time) for part in parts) == len(frame)
-    # Runs are looked for in each of them first.
-    assert sorted(rows_read) == sorted([third, fourth, *[fourth] * len(parts)])
-
-
-SMALL = st.integers(0, 2)
-
-
-@given(
-    st.lists(st.tuples(SMALL, SMALL, st.sampled_from([0, 0, 1]), st.booleans()), max_size=4),
-    st.integers(1, 40),
-)
-def test_runs_of_rows_are_these_rows_by_gpu_and_time(
-    steps: list[tuple[int, int, int, bool]], n_times: int
-) -> None:
-    """Steps of every length, rows twice, GPUs that move, and failed ones."""
-    gpu, step, machine, failed = np.array(steps * n_times, dtype=np.int64).reshape(-1, 4).T
-    rows = KeyRows(gpu.astype(np.int32), step.cumsum(), machine.astype(np.int32), failed > 0)
-    runs = rows.in_runs()
-    ordered = rows.at(np.lexsort((rows.time, rows.gpu)))
-    if runs is not None:
-        first, steps_of_runs = runs
-        assert 8 * len(first.gpu) <= len(gpu)
-        columns: list[tuple[Any, Any]] = [*zip(steps_of_runs.rows(first), ordered, strict=True)]
-        assert all(column.tolist() == expected.tolist() for column, expected in columns)
-
-
-def test_rows_that_are_steady_are_one_run() -> None:
-    still, zeros = np.full(16, False), np.zeros(16, dtype=np.int32)
-    runs = KeyRows(zeros, np.arange(16) * HOUR, zeros, still).in_runs()
-    assert runs is not None
-    assert (runs[1].n_rows.tolist(), runs[1].step.tolist()) == ([16], [HOUR])
-    moved = np.where(np.arange(16) < 8, 0, 1).astype(np.int32)
-    runs = KeyRows(zeros, np.arange(16) * HOUR, moved, still).in_runs()
-    assert runs is not None
-    assert runs[1].n_rows.tolist() == [8, 8]
 
 
 def test_a_file_that_takes_the_name_of_another_between_two_parts_is_read(tmp_path: Path) -> None:
@@ -291,12 +217,3 @@ def test_parts_are_ranges_of_slices_and_shares_of_one() -> None:
             first, last = partition.slices(part)
             assert ((slices[gpus] >= first) & (slices[gpus] < last)).all()
             assert partition.position[gpus].tolist() == list(range(len(gpus)))
-
-
-def test_runs_that_do_not_say_the_machine_are_not_taken(tmp_path: Path) -> None:
-    fleet = FleetNumbers({serial: n for n, serial in enumerate(SERIALS)}, {})
-    for name, change in (("often", often_moved), ("uneven", uneven)):
-        compacted(write(change(records()), tmp_path / name))
-        source = ParquetSource(tmp_path / name / f"date={DATES[0]}" / COMPACTED)
-        assert source.runs() is not None
-        assert read_runs(source, fleet) is None

@@ -24,7 +24,7 @@ from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage import date_merge
-from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm, is_runs_name
+from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm
 from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
 from forewarn.pipelines.storage.divided_rows import DividedRows
 from forewarn.pipelines.storage.files.lock import landing_locked
@@ -87,7 +87,7 @@ def cells(records: Records) -> list[Any]:
 def names_in(folder: Path, date: dt.date = DAY) -> list[str]:
     """Return the names of the files of records, and of what is left unfinished."""
     names = sorted(path.name for path in (folder / f"date={date}").iterdir())
-    return [name for name in names if not is_runs_name(name)]
+    return list(names)
 
 
 def form_of(folder: Path) -> CompactedForm:

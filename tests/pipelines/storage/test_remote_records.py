@@ -23,7 +23,7 @@ from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage import record_listing
-from forewarn.pipelines.storage.compacted_form import is_compacted_name, is_runs_name
+from forewarn.pipelines.storage.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.files.location import LocationError, RemotePath, parse_location
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -122,7 +122,7 @@ def cells(known: tuple[Records, Failures]) -> list[Any]:
 
 def names_in(uri: str) -> list[str]:
     """Return the names of the files of records, and of what is left unfinished."""
-    return [name for name in all_names_in(uri) if not is_runs_name(name)]
+    return all_names_in(uri)
 
 
 def all_names_in(uri: str) -> list[str]:
@@ -211,7 +211,6 @@ def test_killed_at_any_step_a_bucket_keeps_every_record(
             assert cells(store_of(uri).read_known()) == before
     # Before it is sent, after that, and from then on with one file less at each call.
     assert sizes == [3, 4, 2]
-    assert sum(is_runs_name(name) for name in all_names_in(uri)) == 1
     assert [is_compacted_name(name) for name in names_in(uri)] == [True]
     assert cells(store_of(uri).read_known()) == before
 

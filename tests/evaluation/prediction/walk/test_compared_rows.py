@@ -15,7 +15,6 @@ from forewarn.evaluation.prediction.walk.window_scores import WindowScores
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.line import Line
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
@@ -51,7 +50,7 @@ def records_of(hours: list[int]) -> Records:
     time = np.concatenate([START + np.arange(last) * HOUR for last in hours])
     n, serials = len(gpu), tuple(f"G{number}" for number in range(N_GPUS))
     no, order = np.zeros(n, dtype=bool), np.arange(n)
-    return Records(HOUR, serials, Line.of_rows(gpu, time, order, no, no))
+    return Records(HOUR, serials, gpu, time, no, no, order)
 
 
 tickets = st.tuples(

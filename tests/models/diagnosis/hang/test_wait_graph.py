@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse.csgraph import connected_components
 
 from forewarn.models.diagnosis.hang.stalls import Stall
-from forewarn.models.diagnosis.hang.wait_graph import strong_parts, wait_finding
+from forewarn.models.diagnosis.hang.wait_graph import wait_finding
 from forewarn.models.diagnosis.verdict.absence import Absence
 
 
@@ -136,13 +134,3 @@ def test_a_device_that_has_not_begun_cannot_be_waited_out_and_who_has_not_come_i
     silent = wait_finding([replace(first, absent=(), silent=(2,))])
     assert silent is not None
     assert silent.absence is None
-
-
-@given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=9, max_size=9))
-def test_the_strong_parts_of_a_graph_are_those_of_scipy(arrows: list[list[bool]]) -> None:
-    after = {node: [index for index in range(9) if row[index]] for node, row in enumerate(arrows)}
-    _, part = connected_components(np.array(arrows), directed=True, connection="strong")
-    expected = {frozenset(np.flatnonzero(part == number).tolist()) for number in set(part.tolist())}
-    parts = strong_parts(after)
-    assert {frozenset(nodes) for nodes in parts} == expected
-    assert sum(map(len, parts)) == 9
