@@ -16,6 +16,7 @@ from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.slices import FINEST
 from forewarn.features.records.table import (
     FAILURE,
+    MACHINE,
     FeatureKinds,
     NoRecordsError,
     Records,
@@ -354,7 +355,7 @@ class RecordStore:
         def read() -> StoredFleet[_Selection]:
             sources, _, query = self._sources(span[0] - margin, span[1], with_older=False)
             number = n_slices or number_of_slices(sources)
-            return StoredFleet.of(sources, query, (), known, look, number, span[0])
+            return StoredFleet.of(sources, query, (), known, look, number, span[0], (MACHINE,))
 
         return read_until_still(read)
 
@@ -364,7 +365,8 @@ class RecordStore:
         sources, older, query = files
         self._check_memory(sources, n_slices)
         known = partial(self._known, end=end)
-        return StoredFleet.of(sources, query, older, known, look, n_slices)
+        texts = (MACHINE,) if read_absences(self.folder / OUT_OF_SERVICE) else ()
+        return StoredFleet.of(sources, query, older, known, look, n_slices, texts=texts)
 
     def _check_memory(self, sources: Sequence[ParquetSource], n_slices: int = 1) -> None:
         n_rows = sum(source.n_rows for source in sources) // n_slices

@@ -24,7 +24,7 @@ from forewarn.features.records.hourly_sums import Hours
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.slices import slice_ranges
-from forewarn.features.records.table import MACHINE, FeatureKinds, NoRecordsError, Records
+from forewarn.features.records.table import FeatureKinds, NoRecordsError, Records
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline, lay_out
 from forewarn.features.threads import in_threads, in_turn, prefetched
 from forewarn.pipelines.storage.file_slice import FileSlice
@@ -136,6 +136,7 @@ class StoredFleet(Generic[_Selection]):
         look: Callable[[Timeline], _Selection],
         n_slices: int,
         since: int | None = None,
+        texts: tuple[str, ...] = (),
     ) -> StoredFleet[_Selection]:
         """Read the keys and the texts of all slices.
 
@@ -153,13 +154,15 @@ class StoredFleet(Generic[_Selection]):
             1 to 64; a slice without a record is left out.
         since : int, optional
             See the attribute.
+        texts : tuple of str
+            The text columns that `known` and `look` need.
 
         Raises
         ------
         RecordsError
             If a file breaks the contract, or no record is left.
         """
-        keys = replace(query, kinds=FeatureKinds(), texts=(MACHINE,))
+        keys = replace(query, kinds=FeatureKinds(), texts=texts)
         spacings, scratch = Spacings(), ScratchArrays() if n_slices > 1 else None
 
         def read(slices: tuple[int, int]) -> tuple[_Slice, _Selection] | NoRecordsError:
