@@ -51,6 +51,7 @@ class Selection(Protocol):
 
 _Selection = TypeVar("_Selection", bound=Selection)
 _SLICES_AT_ONCE = 2  # whose keys are in memory: much of the work on a slice is done by one thread
+_LARGE_SLICE = 1 << 23  # rows of a slice that is read alone
 
 
 class _Slice(NamedTuple):
@@ -179,7 +180,8 @@ class StoredFleet(Generic[_Selection]):
 
         with ThreadPoolExecutor(1) as beside:
             past = beside.submit(read_past, older, query.start).result
-            read_or_empty = list(in_turn(read, slice_ranges(n_slices), _SLICES_AT_ONCE))
+            at_once = _slices_at_once(sources, n_slices)
+            read_or_empty = list(in_turn(read, slice_ranges(n_slices), at_once))
         with_records = [each for each in read_or_empty if not isinstance(each, NoRecordsError)]
         if not with_records and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
@@ -249,6 +251,12 @@ def _on_disk(keys: RecordKeys, scratch: ScratchArrays | None) -> Callable[[], Re
         return keys._replace(files=list(map(FileRows, sources, each)), clean=in_order)
 
     return again
+
+
+def _slices_at_once(sources: Sequence[ParquetSource], n_slices: int) -> int:
+    """Return of how many slices keys may be in memory: of large ones, one at a time."""
+    n_rows = sum(source.n_rows for source in sources) // n_slices
+    return 1 if n_rows > _LARGE_SLICE else _SLICES_AT_ONCE
 
 
 def _files(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSlice]:
