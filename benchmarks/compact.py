@@ -32,7 +32,7 @@ from forewarn.features.records.table import SERIAL, TIMESTAMP
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
+from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
 SIDES = ("pyarrow", "compact")
 ORDER = [(SERIAL, "ascending"), (TIMESTAMP, "ascending")]

@@ -30,7 +30,7 @@ from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.records.compaction import compact_date
 
 RULES = "builtin:rules"
 _COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"

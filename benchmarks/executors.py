@@ -29,7 +29,7 @@ from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-from forewarn.pipelines.storage.compaction_run import compact_plainly
+from forewarn.pipelines.storage.records.compaction_run import compact_plainly
 
 KINDS: tuple[ExecutorKind, ...] = ("threads", "dask")
 N_WORKERS = 2

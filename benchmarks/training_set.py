@@ -39,7 +39,7 @@ from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
+from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
 SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)

@@ -15,7 +15,7 @@ from forewarn.models.prediction.training_set import Recipe
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["Job", "open_job", "open_store"]
 

@@ -323,7 +323,7 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
 
 def compact_site(config: str, day: str) -> list[str]:
     """Compact the dates before a day as `forewarn compact` does; return those that were not yet."""
-    from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
+    from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
     site, today = Site.of(config), dt.date.fromisoformat(day)
     executor = site.settings.executor.executor
@@ -339,7 +339,7 @@ def backtest_site(config: str, day: str) -> str:
     """
     from forewarn.pipelines.backtest.run import run_backtest
     from forewarn.pipelines.prediction_job import open_job
-    from forewarn.pipelines.storage.records_snapshot import keep_snapshot
+    from forewarn.pipelines.storage.records.records_snapshot import keep_snapshot
 
     site = Site.of(config)
     out = site.folder / site.settings.site.backtests / f"date={day}"

@@ -20,7 +20,7 @@ from forewarn.features.records.few_rows import few_rows, joined_slices
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.threads import prefetched
 from forewarn.pipelines.at_risk.code_events import CodeEvents
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["Day", "DayRecords"]
 

@@ -17,8 +17,8 @@ from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["past_promise", "watched_since"]
 

@@ -16,11 +16,11 @@ from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
-from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES, unknown_until
-from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE, read_absences
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, serials_of
-from forewarn.pipelines.storage.text_tables import read_texts
+from forewarn.pipelines.storage.records.failures_table import INCIDENT_FAILURES, unknown_until
+from forewarn.pipelines.storage.records.out_of_service_table import OUT_OF_SERVICE, read_absences
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of, serials_of
+from forewarn.pipelines.storage.records.text_tables import read_texts
 
 __all__ = ["review_lists", "review_text"]
 

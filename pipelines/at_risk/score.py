@@ -31,7 +31,7 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.files.regular_files import refuse_irregular
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 if TYPE_CHECKING:
     from forewarn.models.prediction.linear.linear import LinearModel

@@ -14,7 +14,7 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.files.regular_files import paths_like
-from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
 __all__ = ["FlaggedMachines", "newest_flagged", "read_lists"]
 

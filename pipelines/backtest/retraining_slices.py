@@ -16,7 +16,7 @@ from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.candidates import Candidates
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["RetrainingSlices"]
 

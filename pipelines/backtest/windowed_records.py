@@ -27,10 +27,10 @@ from forewarn.pipelines.backtest.retraining_slices import RetrainingSlices
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
-from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE
-from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.replaced_files import FileStamp
+from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
+from forewarn.pipelines.storage.records.out_of_service_table import OUT_OF_SERVICE
+from forewarn.pipelines.storage.records.record_store import RecordStore
+from forewarn.pipelines.storage.records.replaced_files import FileStamp
 
 __all__ = ["WindowedRecords", "fingerprint"]
 

@@ -57,7 +57,7 @@ def add_compact(commands: Commands) -> None:
 def _compact(args: argparse.Namespace) -> int:
     import datetime as dt
 
-    from forewarn.pipelines.storage.compaction_run import (
+    from forewarn.pipelines.storage.records.compaction_run import (
         DateSpan,
         compact_records,
         outcome_json,

@@ -33,12 +33,12 @@ from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, read_causes
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.location import Location, RemotePath
-from forewarn.pipelines.storage.labelled_files import check_labels
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, read_causes
+from forewarn.pipelines.storage.records.labelled_files import check_labels
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["examine", "write_report"]
 

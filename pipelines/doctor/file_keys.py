@@ -11,8 +11,8 @@ import numpy.typing as npt
 from forewarn.features.records.file_check import States, check_keys, check_values
 from forewarn.features.records.table import MACHINE, Column, FeatureKinds
 from forewarn.features.records.text_columns import numbers_of
-from forewarn.pipelines.storage.file_slice import FileSlice
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.file_slice import FileSlice
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
 __all__ = ["FleetNumbers", "KeyRows", "read_rows"]
 

@@ -24,7 +24,7 @@ from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
 from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.parquet_files import work_on_parts
+from forewarn.pipelines.storage.records.parquet_files import work_on_parts
 
 __all__ = ["survey_file"]
 

@@ -20,11 +20,11 @@ from forewarn.features.records.slices import FINEST
 from forewarn.features.threads import in_turn
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, KeyRows, read_rows
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
-from forewarn.pipelines.storage.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
-from forewarn.pipelines.storage.scratch_arrays import ScratchArrays
+from forewarn.pipelines.storage.records.compacted_form import is_compacted_name
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError, read_until_still
+from forewarn.pipelines.storage.records.scratch_arrays import ScratchArrays
 
 __all__ = ["ROWS_AT_ONCE", "FleetPart", "FleetParts"]
 

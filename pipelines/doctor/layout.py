@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from forewarn.pipelines.storage.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.records.compacted_form import is_compacted_name
+from forewarn.pipelines.storage.records.parquet_files import open_parquet
 
 __all__ = ["layout_of"]
 

@@ -18,7 +18,7 @@ from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import RecordCount
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.doctor.fleet_parts import FleetPart
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["UsableInstances"]
 

@@ -23,8 +23,8 @@ from forewarn.features.telemetry.record_join import reading_ticks
 from forewarn.features.telemetry.tables import READINGS
 from forewarn.pipelines.ingest.known_tables import KnownTables
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
-from forewarn.pipelines.storage.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.records.compacted_form import is_compacted_name
 
 __all__ = ["LearnedBoards", "learn_boards", "remove_outdated"]
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from forewarn.features.records.table import RecordsError
 from forewarn.features.telemetry.gpu_boards import with_board_keys
 from forewarn.features.telemetry.tables import newest
-from forewarn.pipelines.storage.text_tables import TextRows, read_checked_rows
+from forewarn.pipelines.storage.records.text_tables import TextRows, read_checked_rows
 
 __all__ = ["Cmdb", "read_cmdb"]
 

@@ -10,8 +10,8 @@ from forewarn.features.records.table import SERIAL, TIMESTAMP
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.runtime.clock import MOST_AHEAD
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.parquet_files import open_parquet
-from forewarn.pipelines.storage.table_columns import moments_of
+from forewarn.pipelines.storage.records.parquet_files import open_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of
 
 __all__ = ["complete_days"]
 

@@ -15,7 +15,7 @@ from forewarn.features.records.table import RecordsError
 from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.text_tables import NUMBER, read_text_rows
+from forewarn.pipelines.storage.records.text_tables import NUMBER, read_text_rows
 
 __all__ = ["Tickets", "read_tickets"]
 

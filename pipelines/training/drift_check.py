@@ -20,7 +20,7 @@ from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.config.prediction_tables import GateTable
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.drift_report import write_drift
 
 __all__ = [

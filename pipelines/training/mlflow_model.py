@@ -17,7 +17,7 @@ from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.score import score_with
 from forewarn.pipelines.storage.files.leftovers import scratch_folder
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["Served", "input_example"]
 

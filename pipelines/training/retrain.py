@@ -24,7 +24,7 @@ from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.progress import Stages, note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.files.leftovers import sweep_scratch
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.model_registry import CHALLENGER, Registry, RegistryError
 from forewarn.pipelines.storage.registry.registered_version import Version
 from forewarn.pipelines.training.drift_check import (

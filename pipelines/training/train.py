@@ -35,7 +35,7 @@ from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
 
 __all__ = ["TrainedWalk", "train_predictor", "trained_walk"]

@@ -18,7 +18,7 @@ from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedReci
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.files.leftovers import scratch_folder, sweep_scratch
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.experiment import digest_of
 from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_recipe

@@ -16,7 +16,7 @@ from forewarn.features.diagnosis.ranks import MOST_RANKS
 from forewarn.features.records.text_columns import is_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolderError
-from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
 __all__ = ["SampledPart", "read_samples"]
 

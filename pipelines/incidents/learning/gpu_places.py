@@ -17,8 +17,8 @@ from forewarn.features.telemetry.gpu_identity import sitting_gpu
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.regular_files import UnreadableFolderError, paths_like
-from forewarn.pipelines.storage.parquet_files import open_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, names_of
+from forewarn.pipelines.storage.records.parquet_files import open_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of, names_of
 
 __all__ = ["GpuPlaces"]
 

@@ -18,12 +18,12 @@ from forewarn.pipelines.incidents.learning.gpu_places import GpuPlaces
 from forewarn.pipelines.incidents.learning.lessons import Lessons, Resolver, lessons_of_ledger
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.file_names import arrow_path
 from forewarn.pipelines.storage.files.lock import locked
-from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE
-from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.failures_table import INCIDENT_FAILURES
+from forewarn.pipelines.storage.records.out_of_service_table import OUT_OF_SERVICE
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
 __all__ = ["LEDGER", "SLURM", "add_lessons", "learn_from_ledger"]
 

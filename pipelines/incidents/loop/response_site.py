@@ -21,7 +21,7 @@ from forewarn.pipelines.incidents.schedulers.driver import Driver
 from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import Slurm
 from forewarn.pipelines.serving.listener import Listener
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE
+from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.pool import Mode, Pool
 from forewarn.response.state.settings import ResponseSettings

@@ -25,8 +25,8 @@ from forewarn.pipelines.incidents.sources.past_failures import (
 )
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE
+from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.past import Past, PastFailure, PastFinding
 from forewarn.response.state.machine import Machine, ServiceState

@@ -14,7 +14,7 @@ from forewarn.features.records.table import RecordsError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.files.regular_files import paths_like
-from forewarn.pipelines.storage.parquet_files import read_columns
+from forewarn.pipelines.storage.records.parquet_files import read_columns
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.past import PastFinding
 from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher

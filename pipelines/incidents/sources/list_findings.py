@@ -14,8 +14,8 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.files.regular_files import paths_like
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, serials_of
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of, serials_of
 from forewarn.response.replay.past import PastFinding
 from forewarn.response.state.finding import Finding, FindingKind
 

@@ -12,9 +12,9 @@ from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.telemetry.failure_evidence import PRESUMED
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
-from forewarn.pipelines.storage.text_tables import read_texts
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of, names_of, serials_of
+from forewarn.pipelines.storage.records.text_tables import read_texts
 from forewarn.response.replay.past import PastFailure
 
 __all__ = ["failures_of_records", "joined_failures", "read_failures"]

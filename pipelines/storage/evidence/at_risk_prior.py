@@ -14,7 +14,7 @@ import pyarrow as pa
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.regular_files import paths_like
-from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.records.parquet_files import open_parquet
 
 __all__ = ["Prior", "PriorError", "list_weights"]
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from forewarn.features.errors import InputError
 from forewarn.features.records.table import HOUR, RecordsError
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.parquet_files import read_columns
+from forewarn.pipelines.storage.records.parquet_files import read_columns
 
 __all__ = ["HostEvents", "HostEventsError"]
 

@@ -28,7 +28,7 @@ from forewarn.pipelines.at_risk.peer_comparison import (
     tail_share,
 )
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 Change = Callable[[pd.DataFrame], None]
 N, HOURS = 80, 240

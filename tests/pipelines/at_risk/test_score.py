@@ -23,8 +23,8 @@ from forewarn.pipelines.at_risk.score import contributions_of, score_with_rules
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage import record_store
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records import record_store
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 Write = Callable[[pd.DataFrame, Path], Path]
 AT = "2025-01-19"

@@ -23,8 +23,8 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.stored_fleet import StoredFleet
+from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 
 SCORES = ("scores.parquet", "scores_fixed.parquet", "scores_expanding.parquet")
 CHOICES = ("--models", "gbdt", "--strategies", "fixed,variable,expanding")
@@ -159,8 +159,8 @@ def test_compacted_records_are_read_in_slices_to_the_same_bytes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
-    monkeypatch.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 1000)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._FEWEST_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.file_slice._ROWS_PER_SLICE", 1000)
     monkeypatch.setattr(windowed_records, "_ROWS_AT_ONCE", 3000)
     monkeypatch.setattr("forewarn.evaluation.prediction.walk.window_scores._MEASURED_AT_ONCE", 500)
     shutil.copytree(short, tmp_path / "records")

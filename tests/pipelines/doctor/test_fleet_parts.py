@@ -18,10 +18,10 @@ from forewarn.pipelines.doctor import examination, file_survey, fleet_parts
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
 from forewarn.pipelines.doctor.fleet_parts import FleetParts
-from forewarn.pipelines.storage import date_merge
-from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.file_slice import FileSlice
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records import date_merge
+from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.file_slice import FileSlice
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
 CONFIG = """
 [records]

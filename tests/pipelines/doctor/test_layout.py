@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.records.compaction import compact_date
 
 DAYS = [dt.date(2025, 1, day) for day in (1, 2, 3)]
 

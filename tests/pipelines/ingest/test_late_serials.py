@@ -20,7 +20,7 @@ from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.records.compaction import compact_date
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9

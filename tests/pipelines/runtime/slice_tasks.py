@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from forewarn.pipelines.storage import compaction
-from forewarn.pipelines.storage.compaction_run import compact_plainly
-from forewarn.pipelines.storage.date_merge import MergeCounts, merge_date
+from forewarn.pipelines.storage.records import compaction
+from forewarn.pipelines.storage.records.compaction_run import compact_plainly
+from forewarn.pipelines.storage.records.date_merge import MergeCounts, merge_date
 
 
 def squares(part: tuple[str, int]) -> tuple[str, npt.NDArray[np.float64]]:

@@ -29,7 +29,7 @@ from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.runtime import executor as executor_module
 from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.storage.compaction_run import compact_plainly
+from forewarn.pipelines.storage.records.compaction_run import compact_plainly
 
 # A cluster that closes leaves a socket to be collected now and then.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -21,9 +21,9 @@ from forewarn.pipelines.backtest import windowed_records
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
-from forewarn.pipelines.storage.stored_fleet import StoredFleet
 from forewarn.pipelines.training.train import TrainedWalk, trained_walk
 
 AT = parse_moment("2025-01-22")
@@ -61,8 +61,8 @@ def job_of(records: Path, config_text: str, folder: Path, strategy: str) -> Job:
 
 def in_small_slices(patched: pytest.MonkeyPatch) -> list[int]:
     """Read few rows at once; return a list that numbers of slices are added to."""
-    patched.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 256)
-    patched.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 6000)
+    patched.setattr("forewarn.pipelines.storage.records.date_merge._FEWEST_PER_GROUP", 256)
+    patched.setattr("forewarn.pipelines.storage.records.file_slice._ROWS_PER_SLICE", 6000)
     patched.setattr(windowed_records, "_ROWS_AT_ONCE", 9000)
     patched.setattr("forewarn.evaluation.prediction.walk.window_scores._MEASURED_AT_ONCE", 500)
     slices, numbers = StoredFleet.slices, []

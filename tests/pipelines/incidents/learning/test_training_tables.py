@@ -24,7 +24,7 @@ from forewarn.pipelines.incidents.api.person_acts import Person
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.response.state.finding import Finding, FindingKind
 from forewarn.response.state.machine import Machine, ServiceState
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forewarn.features.threads import in_threads
-from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
+from forewarn.pipelines.storage.records.ordered_column import ordered_column, with_fewest_texts
 
 __all__ = ["DividedRows"]
 

@@ -35,13 +35,13 @@ from forewarn.models.prediction.training_set import (
 )
 from forewarn.pipelines.at_risk.score import score_with_rules
 from forewarn.pipelines.config.settings import parse_settings
-from forewarn.pipelines.storage import record_store
-from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.replaced_files import ReplacedFileError
-from forewarn.pipelines.storage.stored_fleet import StoredFleet
+from forewarn.pipelines.storage.records import record_store
+from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.file_slice import FileSlice, number_of_slices
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.record_store import RecordStore
+from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError
+from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 
 START = pd.Timestamp("2025-01-01", tz="UTC")
 N_GPUS, N_HOURS = 30, 96
@@ -247,7 +247,7 @@ def test_rows_without_a_serial_are_refused_in_slices_too(tmp_path: Path) -> None
 def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._FEWEST_PER_GROUP", 16)
     shutil.copytree(folders["landed"] / "date=2025-01-02", tmp_path / "date=2025-01-02")
     loose = ParquetSource(tmp_path / "date=2025-01-02" / "part-0.parquet")
     n_rows = loose.n_rows
@@ -262,9 +262,9 @@ def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
 def test_compacted_files_are_read_in_more_slices_than_others(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
-    monkeypatch.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 500)
-    n_most = "forewarn.pipelines.storage.file_slice._MOST_ROWS_PER_SLICE"
+    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._FEWEST_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.file_slice._ROWS_PER_SLICE", 500)
+    n_most = "forewarn.pipelines.storage.records.file_slice._MOST_ROWS_PER_SLICE"
     monkeypatch.setattr(n_most, 5000)
     shutil.copytree(folders["landed"], tmp_path / "records")
     files = store_of(tmp_path / "records").files()

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.records_snapshot import keep_snapshot
+from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.records_snapshot import keep_snapshot
 
 LAST = dt.date(2025, 1, 2)
 

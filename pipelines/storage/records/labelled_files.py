@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forewarn.features.records.table import FAILURE, RecordsError
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
 __all__ = ["check_labels"]
 

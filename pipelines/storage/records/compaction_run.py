@@ -12,11 +12,11 @@ from typing import Any
 from forewarn.features.records.table import RecordsError
 from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
-from forewarn.pipelines.storage.date_merge import MergeCounts
 from forewarn.pipelines.storage.files.location import Location, RemotePath
 from forewarn.pipelines.storage.files.lock import locked
-from forewarn.pipelines.storage.record_listing import list_records
+from forewarn.pipelines.storage.records.compaction import CompactedDate, compact_date
+from forewarn.pipelines.storage.records.date_merge import MergeCounts
+from forewarn.pipelines.storage.records.record_listing import list_records
 
 __all__ = ["DateSpan", "compact_plainly", "compact_records", "outcome_json", "outcome_text"]
 

@@ -27,9 +27,9 @@ from forewarn.features.records.slices import slice_ranges
 from forewarn.features.records.table import FeatureKinds, NoRecordsError, Records
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline, lay_out
 from forewarn.features.threads import in_threads, in_turn, prefetched
-from forewarn.pipelines.storage.file_slice import FileSlice
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.scratch_arrays import ScratchArrays
+from forewarn.pipelines.storage.records.file_slice import FileSlice
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.scratch_arrays import ScratchArrays
 
 __all__ = ["Selection", "StoredFleet"]
 

@@ -25,24 +25,24 @@ from forewarn.features.records.table import (
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds, date_of
-from forewarn.pipelines.storage.failures_table import (
+from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.records.failures_table import (
     FAILURES_TABLE,
     INCIDENT_FAILURES,
     read_causes,
     read_failures_table,
 )
-from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
-from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.labelled_files import check_labels
-from forewarn.pipelines.storage.out_of_service_table import (
+from forewarn.pipelines.storage.records.file_slice import FileSlice, number_of_slices
+from forewarn.pipelines.storage.records.labelled_files import check_labels
+from forewarn.pipelines.storage.records.out_of_service_table import (
     OUT_OF_SERVICE,
     of_records,
     read_absences,
 )
-from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory
-from forewarn.pipelines.storage.record_listing import list_records
-from forewarn.pipelines.storage.replaced_files import read_until_still
-from forewarn.pipelines.storage.stored_fleet import Selection, StoredFleet
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource, check_memory
+from forewarn.pipelines.storage.records.record_listing import list_records
+from forewarn.pipelines.storage.records.replaced_files import read_until_still
+from forewarn.pipelines.storage.records.stored_fleet import Selection, StoredFleet
 
 __all__ = ["RecordStore"]
 

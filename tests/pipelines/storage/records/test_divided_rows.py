@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.pipelines.storage.divided_rows import DividedRows
+from forewarn.pipelines.storage.records.divided_rows import DividedRows
 
 SCHEMA = pa.schema(
     {

@@ -17,9 +17,9 @@ from forewarn.features.records.table import FeatureKinds, RecordsError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import read_cmdb
-from forewarn.pipelines.storage import parquet_files
-from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records import parquet_files
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource, read_parquet
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 HOUR = 3_600_000_000_000
 AT = "2025-01-03"
@@ -191,9 +191,9 @@ def test_a_float_of_few_digits_cannot_name_a_gpu(tmp_path: Path, config: Path, s
 def test_more_rows_than_memory_holds_are_refused(
     records: Path, config: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.parquet_files._memory", lambda: 5_000)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.parquet_files._memory", lambda: 5_000)
     assert "records: claims 144 rows, which need" in said(score(records, config))
-    monkeypatch.setattr("forewarn.pipelines.storage.parquet_files._memory", lambda: 2_000)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.parquet_files._memory", lambda: 2_000)
     assert "part-0.parquet: claims 72 rows" in said(score(records, config))
 
 

@@ -22,11 +22,11 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.storage import record_listing
-from forewarn.pipelines.storage.compacted_form import is_compacted_name
-from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.files.location import LocationError, RemotePath, parse_location
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records import record_listing, record_store
+from forewarn.pipelines.storage.records.compacted_form import is_compacted_name
+from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 DAY = dt.date(2025, 1, 1)
 MIDNIGHT = dt.datetime(2025, 1, 1)
@@ -246,7 +246,7 @@ def test_what_is_listed_and_not_there_is_one_line(
     uri = sent(folder, address, "missing")
     listed = record_listing.list_records(parse_location(uri))
     (listed[1][1]).unlink()
-    monkeypatch.setattr("forewarn.pipelines.storage.record_store.list_records", lambda _: listed)
+    monkeypatch.setattr(record_store, "list_records", lambda _: listed)
     line = refused(capsys, "backtest", "--records", uri, "--out", str(folder.parent / "out"))
     assert "collected-01.parquet: is listed and not there" in line
 

@@ -12,8 +12,8 @@ from forewarn.features.records.out_of_service import Absence, OutOfService
 from forewarn.features.records.table import MACHINE, SERIAL, Records, RecordsError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, names_of
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of, names_of
 
 __all__ = ["OUT_OF_SERVICE", "of_records", "read_absences"]
 

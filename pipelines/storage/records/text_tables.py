@@ -15,7 +15,7 @@ import pyarrow.csv as csv
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.pipelines.storage.files.regular_files import require_regular
-from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
 __all__ = ["NUMBER", "TextRows", "read_checked_rows", "read_text_rows", "read_texts"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from forewarn.features.errors import InputError
 from forewarn.features.records.text_columns import is_text
 from forewarn.features.telemetry.rows import OPTIONAL_NUMBERS
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
 __all__ = ["MergedSchema", "UnlikeFilesError"]
 

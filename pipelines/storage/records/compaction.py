@@ -14,13 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.pipelines.storage.compacted_form import (
-    COMPACTED,
-    CompactedForm,
-    compacted_name,
-    is_compacted_name,
-)
-from forewarn.pipelines.storage.date_merge import MergeCounts, merge_date, stamp_of_source
 from forewarn.pipelines.storage.files.atomic_files import flush
 from forewarn.pipelines.storage.files.leftovers import (
     remove_leftovers,
@@ -29,10 +22,17 @@ from forewarn.pipelines.storage.files.leftovers import (
 )
 from forewarn.pipelines.storage.files.location import Location, RemotePath
 from forewarn.pipelines.storage.files.lock import has_landed, landing_locked
-from forewarn.pipelines.storage.merged_schema import UnlikeFilesError
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.record_listing import files_of_date
-from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
+from forewarn.pipelines.storage.records.compacted_form import (
+    COMPACTED,
+    CompactedForm,
+    compacted_name,
+    is_compacted_name,
+)
+from forewarn.pipelines.storage.records.date_merge import MergeCounts, merge_date, stamp_of_source
+from forewarn.pipelines.storage.records.merged_schema import UnlikeFilesError
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.record_listing import files_of_date
+from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError, read_until_still
 
 __all__ = ["CompactedDate", "compact_date"]
 

@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
-from forewarn.pipelines.storage.compacted_form import CompactedForm, is_compacted_name
-from forewarn.pipelines.storage.file_columns import (
+from forewarn.pipelines.storage.files.file_names import arrow_path
+from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.files.regular_files import require_regular
+from forewarn.pipelines.storage.records.compacted_form import CompactedForm, is_compacted_name
+from forewarn.pipelines.storage.records.file_columns import (
     BROKEN,
     FileColumns,
     no_parquet,
     rows_of_each_group,
 )
-from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.files.regular_files import require_regular
-from forewarn.pipelines.storage.replaced_files import (
+from forewarn.pipelines.storage.records.replaced_files import (
     FileStamp,
     ReplacedFileError,
     read_until_still,

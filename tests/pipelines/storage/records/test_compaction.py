@@ -23,13 +23,13 @@ from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.storage import date_merge
-from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm
-from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
-from forewarn.pipelines.storage.divided_rows import DividedRows
 from forewarn.pipelines.storage.files.lock import landing_locked
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.records import date_merge
+from forewarn.pipelines.storage.records.compacted_form import COMPACTED, CompactedForm
+from forewarn.pipelines.storage.records.compaction import CompactedDate, compact_date
+from forewarn.pipelines.storage.records.divided_rows import DividedRows
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.record_store import RecordStore
 
 DAY = dt.date(2025, 1, 1)
 MIDNIGHT = dt.datetime(2025, 1, 1)
@@ -199,8 +199,8 @@ def test_late_files_are_divided_and_what_is_compacted_is_read_where_it_lies(
 KILLED_HALF_WAY = """
 import datetime as dt, os, signal, sys
 from pathlib import Path
-from forewarn.pipelines.storage import date_merge
-from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.records import date_merge
+from forewarn.pipelines.storage.records.compaction import compact_date
 
 class Killing(date_merge.DividedRows):
     def rows(self, which):
@@ -362,7 +362,7 @@ import datetime as dt, os, shutil, signal, sys
 import pandas  # pyarrow would load it in each child
 from pathlib import Path
 import pyarrow.parquet as pq
-from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.records.compaction import compact_date
 
 records, work = map(Path, sys.argv[1:])
 n_done, n_kill = 0, 0
@@ -434,7 +434,7 @@ def test_a_file_that_is_replaced_meanwhile_is_merged_as_it_is_now(
             write(tmp_path, "collected-02.parquet", rows_of([2, 3]))
         return counts
 
-    monkeypatch.setattr("forewarn.pipelines.storage.compaction.merge_date", slow)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.compaction.merge_date", slow)
     compact_date(tmp_path, DAY)
     assert [counts.rows for counts in tries] == [120, 160]
     assert len(read(tmp_path)) == 160
@@ -606,6 +606,6 @@ def test_a_disk_that_takes_nothing_more_is_said_with_the_file(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")  # as pyarrow says it, without a file
 
-    monkeypatch.setattr("forewarn.pipelines.storage.compaction.merge_date", full)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.compaction.merge_date", full)
     assert main(["compact", "--records", str(tmp_path), "--date", str(DAY)]) == 2
     assert f"{tmp_path}/date={DAY}/{COMPACTED}: No space left" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 
 from forewarn.features.records.failures import NEVER
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage.failures_table import read_causes, read_failures_table
+from forewarn.pipelines.storage.records.failures_table import read_causes, read_failures_table
 
 DAY = 24 * 3600 * 10**9
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from forewarn.features.records.table import FeatureKinds, NoRecordsError, Records, RecordsError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.row_group_times import groups_within
+from forewarn.pipelines.storage.records.record_store import RecordStore
+from forewarn.pipelines.storage.records.row_group_times import groups_within
 
 MINUTE = 60 * 10**9
 START = 1_735_689_600 * 10**9  # 2025-01-01

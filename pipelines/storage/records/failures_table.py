@@ -14,8 +14,8 @@ from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.features.telemetry.failure_evidence import PRESUMED, PRESUMED_AFTER
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
+from forewarn.pipelines.storage.records.parquet_files import read_parquet
+from forewarn.pipelines.storage.records.table_columns import moments_of, names_of, serials_of
 
 __all__ = [
     "FAILURES_TABLE",

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.slices import FINEST, slice_ranges
-from forewarn.pipelines.storage.parquet_files import ParquetSource
-from forewarn.pipelines.storage.row_group_times import groups_within
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.row_group_times import groups_within
 
 __all__ = ["FileSlice", "number_of_slices"]
 

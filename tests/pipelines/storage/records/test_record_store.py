@@ -16,9 +16,9 @@ from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.storage.files.atomic_files import replacing
-from forewarn.pipelines.storage.parquet_files import open_parquet
-from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.table_columns import moments_of
+from forewarn.pipelines.storage.records.parquet_files import open_parquet
+from forewarn.pipelines.storage.records.record_store import RecordStore
+from forewarn.pipelines.storage.records.table_columns import moments_of
 
 HOUR = 3_600_000_000_000
 START = pd.Timestamp("2025-01-01", tz="UTC")
@@ -668,7 +668,7 @@ def test_a_column_is_that_of_the_keys_whatever_becomes_of_the_name(
 def test_a_file_that_is_not_held_open_and_replaced_is_named(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.record_store._MOST_OPEN", 0)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MOST_OPEN", 0)
     records = temp_store(tmp_path).read()
     assert numbers(records, "temp").tolist() == [0.5, 1.5]
     collected(hourly, 5)
@@ -695,7 +695,7 @@ def test_held_files_are_read_as_they_were_and_no_new_ones(hourly: Path, tmp_path
 def test_of_too_many_files_to_hold_one_that_is_replaced_is_refused(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.record_store._MOST_OPEN", 0)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MOST_OPEN", 0)
     held = temp_store(tmp_path).held(None, at(24))
     assert len(held.read(None, at(24))) == 2
     collected(hourly, 5)

@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
-from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE
-from forewarn.pipelines.storage.record_listing import list_records
-from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
+from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
+from forewarn.pipelines.storage.records.out_of_service_table import OUT_OF_SERVICE
+from forewarn.pipelines.storage.records.record_listing import list_records
+from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError, read_until_still
 
 __all__ = ["keep_snapshot"]
 

@@ -22,13 +22,13 @@ from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
 from forewarn.features.records.table import FAILURE
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads, prefetched
-from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
-from forewarn.pipelines.storage.divided_rows import DividedRows
-from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.storage.merged_schema import MergedSchema
-from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.compacted_form import CompactedForm, SourceStamp
+from forewarn.pipelines.storage.records.divided_rows import DividedRows
+from forewarn.pipelines.storage.records.file_slice import FileSlice
+from forewarn.pipelines.storage.records.merged_schema import MergedSchema
+from forewarn.pipelines.storage.records.ordered_column import ordered_column, with_fewest_texts
+from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
 __all__ = ["MergeCounts", "merge_date", "stamp_of_source"]
 
