@@ -142,20 +142,25 @@ def verdicts(results: Sequence[Result[FleetFigures]], lead: str) -> list[str]:
     return _comparisons(ranked(results, lead), _share)
 
 
-def protocol_verdicts(results: Sequence[Result[PaperFigures]], lead: str) -> list[str]:
-    """Compare the methods on the 1:8 test set, where an ensemble may flag fewer instances."""
+def protocol_verdicts(results: Sequence[Result[Figures]], lead: str) -> list[str]:
+    """Compare the methods on one protocol; on the 1:8 test set an ensemble may flag fewer."""
     of_lead = ranked(results, lead)
     return _comparisons(of_lead, _decimal) + _shorter_lists(of_lead)
 
 
-def _shorter_lists(results: Sequence[Result[PaperFigures]]) -> list[str]:
+def _shorter_lists(results: Sequence[Result[Figures]]) -> list[str]:
     """Name the ensembles whose precision is of fewer instances than that of a single model."""
-    single = best(results, "model")
-    most = 0 if single is None else single.figures.flagged
-    fewer = [
-        f"{result.method.label} ({count(result.figures.flagged)})"
+    flagged = {
+        result.method: figures.flagged
         for result in results
-        if result.method.kind == "ensemble" and result.figures.flagged < most
+        if isinstance(figures := result.figures, PaperFigures)
+    }
+    single = best(results, "model")
+    most = 0 if single is None else flagged.get(single.method, 0)
+    fewer = [
+        f"{method.label} ({count(number)})"
+        for method, number in flagged.items()
+        if method.kind == "ensemble" and number < most
     ]
     if not fewer:
         return []
