@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
 from forewarn.evaluation.prediction.figures.calibration_figures import CalibrationFigures
@@ -148,7 +149,7 @@ def protocol_verdicts(results: Sequence[Result[Figures]], lead: str) -> list[str
     return _comparisons(of_lead, _decimal) + _shorter_lists(of_lead)
 
 
-def _shorter_lists(results: Sequence[Result[Figures]]) -> list[str]:
+def _shorter_lists(results: Sequence[Result[Any]]) -> list[str]:
     """Name the ensembles whose precision is of fewer instances than that of a single model."""
     flagged = {
         result.method: figures.flagged
