@@ -18,6 +18,7 @@ FOREIGN = (
 ALLOWED = (
     "forewarn.evaluation",
     "forewarn.evaluation.prediction",
+    "forewarn.evaluation.prediction.figures",
     "forewarn.evaluation.prediction.figures.action_costs",
     "forewarn.evaluation.prediction.figures.daily_list",
     "forewarn.evaluation.prediction.figures.kept_promise",

@@ -28,7 +28,7 @@ from forewarn.response.state.machine import Machine, ServiceState
 
 MINUTE = 60 * 10**9
 START = Nanoseconds(20_148 * DAY)
-EXAMPLES = int(os.environ.get("FOREWARN_REPLAYS", "15"))
+EXAMPLES = int(os.environ.get("FOREWARN_REPLAYS", "8"))
 CONFIG = """
 [respond]
 driver = "slurm"
