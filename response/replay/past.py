@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.response.follow_up.outcome import Proof, ProofKind
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.machine import Machine
 
-__all__ = ["Past", "PastFailure", "PastFinding"]
+__all__ = ["Past", "PastFailure", "PastFinding", "failure_proofs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,13 @@ class Past:
     start: Nanoseconds
     end: Nanoseconds
     failures_known: bool = True
+
+
+def failure_proofs(failures: Iterable[PastFailure]) -> defaultdict[str, list[Proof]]:
+    """Return by machine what failures prove about its incidents; empty for any other machine."""
+    proofs = defaultdict[str, list[Proof]](list)
+    for failure in failures:
+        times = (failure.failed_at, failure.known_at)
+        proof = Proof(ProofKind.FAILURE, failure.machine, *times, failure.gpu_serial)
+        proofs[failure.machine].append(proof)
+    return proofs

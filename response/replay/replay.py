@@ -16,11 +16,11 @@ from forewarn.response.decision.decide import action_of, decide, rests_on_certai
 from forewarn.response.decision.evidence import answer, usable_until
 from forewarn.response.decision.settling import settled_at
 from forewarn.response.decision.situation import Situation
-from forewarn.response.follow_up.outcome import Proof, ProofKind, is_over, judge
+from forewarn.response.follow_up.outcome import is_over, judge
 from forewarn.response.follow_up.release import over_at
 from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
-from forewarn.response.replay.past import Past, PastFailure, PastFinding
+from forewarn.response.replay.past import Past, PastFailure, PastFinding, failure_proofs
 from forewarn.response.replay.past_fleet import PastFleet
 from forewarn.response.replay.past_incidents import PastIncidents
 from forewarn.response.replay.replayed import Replayed, Taken
@@ -91,7 +91,7 @@ class Walk:
         for failure in sorted(past.failures, key=_failed):
             self._push(failure.known_at + rules.others_after, _Order.FAILURE, failure)
             self._look(failure.known_at, failure.machine)
-        self._proofs = _proofs(past.failures)
+        self._proofs = failure_proofs(past.failures)
         self._waiting: dict[int, Decision] = {}
         self.rows: list[Replayed] = []
         self._until: dict[int, Nanoseconds] = {}
@@ -291,15 +291,6 @@ class Walk:
 def _content(decision: Decision) -> tuple[object, ...]:
     """Return what a replay shows of a decision; findings that change nothing are no news."""
     return (decision.ruling, decision.step, decision.mode, decision.severity, decision.reason)
-
-
-def _proofs(failures: Iterable[PastFailure]) -> defaultdict[str, list[Proof]]:
-    proofs = defaultdict[str, list[Proof]](list)
-    for failure in failures:
-        times = (failure.failed_at, failure.known_at)
-        proof = Proof(ProofKind.FAILURE, failure.machine, *times, failure.gpu_serial)
-        proofs[failure.machine].append(proof)
-    return proofs
 
 
 def heard_at(known: PastFinding) -> tuple[int, str, str, str, str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.incidents.sources.past_failures import read_failures
 from forewarn.pipelines.runtime.progress import note
-from forewarn.response.follow_up.outcome import Proof, ProofKind
+from forewarn.response.follow_up.outcome import Proof
+from forewarn.response.replay.past import failure_proofs
 from forewarn.response.state.incident import Incident
 
 __all__ = ["read_proofs"]
@@ -33,15 +33,4 @@ def read_proofs(table: Path, incidents: Iterable[Incident]) -> dict[str, list[Pr
     except (InputError, OSError) as error:
         note(f"a source is left out: {error}")
         return {}
-    proofs: dict[str, list[Proof]] = defaultdict(list)
-    for failure in failures:
-        proofs[failure.machine].append(
-            Proof(
-                kind=ProofKind.FAILURE,
-                machine=failure.machine,
-                at=failure.failed_at,
-                known_at=failure.known_at,
-                gpu_serial=failure.gpu_serial,
-            )
-        )
-    return dict(proofs)
+    return dict(failure_proofs(failures))
