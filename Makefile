@@ -3,7 +3,7 @@
 # Tests run side by side, and no core is idle while one waits: make test ARGS=-n0 runs them in turn.
 # Another Python goes into PYTHON: make test PYTHON=python3.12
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test lint bench lock clean
+.PHONY: help setup run up test lint docs bench lock clean
 export PYTHON
 # Tests start some hundred interpreters, and without bytecode each compiles all of forewarn anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,6 +30,9 @@ lint: setup ## check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: setup ## build the documentation site into site/ (strict: a dead link is an error)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict $(ARGS)
+
 bench: setup ## measure speed and memory (ARGS=--short: small; else appended to benchmarks/history.jsonl)
 	@$(BIN)/python benchmarks/history.py $(ARGS)
 
@@ -39,6 +42,6 @@ lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade 
 		--quiet --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches, builds and the output of `make run`
-	rm -rf .venv .venv-torch demo up build dist *.egg-info
+	rm -rf .venv .venv-torch demo up site build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

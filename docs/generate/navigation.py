@@ -1,0 +1,102 @@
+"""The navigation of the site: sections in order, and every page that is in a section's folder.
+
+A page that a section does not name is added at its end, so a new page needs no change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+__all__ = ["site_navigation"]
+
+# Section -> its folder, and the groups of its pages in order.
+SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
+    "Tutorial": ("tutorial", {"": ("first_list", "first_drain")}),
+    "How-to guides": (
+        "how-to",
+        {
+            "Collect data": (
+                *("collect_records", "prometheus", "agents", "failures_and_tickets"),
+                *("check_records",),
+            ),
+            "Find GPUs at risk": (
+                *("backtest", "daily_list", "retrain_with_airflow", "large_fleets"),
+            ),
+            "Watch and diagnose jobs": (
+                *("watch_jobs", "diagnose_job", "collect_from_hung_job", "check_nodes"),
+            ),
+            "Respond": (
+                *("write_policy", "connect_slurm", "respond_dry_run"),
+                *("find_out_why_a_step_was_blocked", "undo_by_hand"),
+            ),
+            "Operate": ("secure_the_servers", "backup_the_ledger"),
+            "Extend": ("add_a_telemetry_field", "add_a_model", "add_a_finding"),
+        },
+    ),
+    "Explanation": ("explanation", {"": ()}),
+    "Reference": (
+        "reference",
+        {
+            "": ("formats", "cli", "configuration"),
+            "HTTP APIs": ("http/collector", "http/response"),
+            "Knowledge base": ("log_patterns", "xids"),
+            "Python API": (),
+        },
+    ),
+}
+OTHER_PAGES = {"reference/python": "Python API", "reference/notebooks": "Notebooks"}
+
+
+def site_navigation(pages: Iterable[str]) -> list[Any]:
+    """Return what `nav` of mkdocs.yml would hold for these pages.
+
+    >>> site_navigation(["index.md", "how-to/agents.md", "how-to/new.md", "results.md"])
+    [{'Home': 'index.md'}, {'How-to guides': [{'Collect data': ['how-to/agents.md']}, \
+'how-to/new.md']}, {'Results': 'results.md'}]
+    """
+    left = dict.fromkeys(sorted(page for page in pages if page.endswith(".md")))
+    nav: list[Any] = _single("Home", "index.md", left)
+    for title, (folder, groups) in SECTIONS.items():
+        if entries := _section(folder, groups, left):
+            nav.append({title: entries})
+    nav += _single("Results", "results.md", left)
+    nav += _single("Glossary", "glossary.md", left)
+    return nav + list(left)
+
+
+def _single(title: str, page: str, left: dict[str, None]) -> list[Any]:
+    return [{title: page}] if _taken(page, left) else []
+
+
+def _section(
+    folder: str, groups: Mapping[str, tuple[str, ...]], left: dict[str, None]
+) -> list[Any]:
+    entries: list[Any] = []
+    for title, names in groups.items():
+        paths = [f"{folder}/{name}.md" for name in names]
+        named = [path for path in paths if _taken(path, left)]
+        if title and named:
+            entries.append({title: named})
+        else:
+            entries += named
+    entries += _inner_folders(folder, left)
+    return entries + [
+        path for path in list(left) if path.startswith(f"{folder}/") and _taken(path, left)
+    ]
+
+
+def _inner_folders(folder: str, left: dict[str, None]) -> list[Any]:
+    entries = []
+    for inner, title in OTHER_PAGES.items():
+        if inner.startswith(f"{folder}/"):
+            paths = [path for path in list(left) if str(PurePosixPath(path).parent) == inner]
+            named = [path for path in paths if _taken(path, left)]
+            entries += [{title: named}] if named else []
+    return entries
+
+
+def _taken(page: str, left: dict[str, None]) -> bool:
+    """Remove a page from those that are left, and say whether it was among them."""
+    return left.pop(page, 0) is None
