@@ -139,7 +139,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")]), ids=lambda p: p.name
+    "page", sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")]), ids=lambda p: p.name
 )
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
@@ -153,11 +153,13 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_what_code_cites_of_the_formats_has_a_section() -> None:
-    sections = set(re.findall(r"^## (\d+)\.", (DOCS / "formats.md").read_text(), re.MULTILINE))
+    sections = set(
+        re.findall(r"^## (\d+)\.", (DOCS / "reference" / "formats.md").read_text(), re.MULTILINE)
+    )
     cited = {
         number
         for path in PATHS
-        for number in re.findall(r"docs/formats\.md, section (\d+)", (ROOT / path).read_text())
+        for number in re.findall(r"formats\.md, section (\d+)", (ROOT / path).read_text())
     }
     assert cited
     assert cited <= sections

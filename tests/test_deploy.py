@@ -33,7 +33,7 @@ def test_the_policy_explains_every_key_and_holds_the_defaults() -> None:
     text = (DEPLOY / "agent.toml").read_text()
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
     keys = {*AgentPolicy.model_fields, *Collection.model_fields, *JobsTable.model_fields}
-    assert named == keys - {"collection", "jobs", "report_xids"}
+    assert named == keys - {"collection", "jobs"}
 
 
 def test_the_unit_runs_the_agent_and_keeps_its_state() -> None:

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 
+from docs.generate.commands import commands_page  # noqa: E402
+from docs.generate.http_api import response_api_page  # noqa: E402
+from docs.generate.knowledge import patterns_page, xids_page  # noqa: E402
 from docs.generate.navigation import site_navigation  # noqa: E402
-
-# Pages of the former documentation, until the new ones replace them.
-FORMER = (
-    *("architecture", "collection", "daily_list", "detection", "diagnosis", "formats"),
-    *("operations", "quality", "response", "scale"),
-)
+from docs.generate.python_api import python_api_pages  # noqa: E402
+from docs.generate.settings import configuration_page  # noqa: E402
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add generated pages, then set the navigation to all pages there are."""
-    for name in FORMER:
-        if former := files.get_file_from_path(f"{name}.md"):
-            files.remove(former)
-    config.nav = site_navigation(file.src_uri for file in files.documentation_pages())
+    for path, text in generated_pages():
+        files.append(File.generated(config, path, content=text))
+    config.nav = site_navigation(
+        file.src_uri for file in files.documentation_pages(inclusion=InclusionLevel.is_included)
+    )
     return files
+
+
+def generated_pages() -> Iterator[tuple[str, str]]:
+    """Yield (path in the site, Markdown) of each page that is made from the code."""
+    yield "reference/cli.md", commands_page()
+    yield "reference/configuration.md", configuration_page()
+    yield "reference/http/response.md", response_api_page()
+    yield "reference/log_patterns.md", patterns_page()
+    yield "reference/xids.md", xids_page()
+    yield from python_api_pages().items()

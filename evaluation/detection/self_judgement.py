@@ -131,7 +131,7 @@ class SelfJudgement:
         return float(f"{_rate_bound(0) / self.false_alarms:.3g}")
 
     def figures(self) -> dict[str, Any]:
-        """Return it as `detect fit --json` prints it (docs/formats.md, section 6)."""
+        """Return it as `detect fit --json` prints it (formats.md, section 6)."""
         return {
             "tasks": self.tasks,
             "machines": self.machines,

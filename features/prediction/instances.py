@@ -151,7 +151,7 @@ def label(
     end: npt.NDArray[np.int64],
     horizon: Nanoseconds,
 ) -> npt.NDArray[np.int8]:
-    """Label instances from what the timeline knows (docs/formats.md, section 1).
+    """Label instances from what the timeline knows (formats.md, section 1).
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ CodeArray = npt.NDArray[np.int32]
 Readings = npt.NDArray[np.floating]
 Extremes = tuple[Readings, Readings, IntArray]
 
-# Limits of the columns that docs/formats.md, section 1, defines: outside no GPU works or is built.
+# Limits of the columns that formats.md, section 1, defines: outside no GPU works or is built.
 _LIMITS = {
     "temperature_gpu": (-20.0, 130.0),
     "power_draw": (0.0, 3_000.0),

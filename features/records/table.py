@@ -52,7 +52,7 @@ class NoRecordsError(RecordsError):
 
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
-    """The columns that are features, by kind (docs/formats.md, section 2)."""
+    """The columns that are features, by kind (formats.md, section 2)."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from forewarn.features.xid_severity import severity
 
 __all__ = ["RECORDS", "event_ticks", "reading_ticks", "records_of"]
 
-# What docs/formats.md, section 1, names, in its order; whatever else the CMDB has comes after it.
+# What formats.md, section 1, names, in its order; whatever else the CMDB has comes after it.
 RECORDS = pa.schema(
     [
         ("gpu_serial", pa.string()),

@@ -33,7 +33,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def top_k_count(share: float, n: int) -> int:
-    """Return max(1, round(`share` x `n`)) (docs/formats.md, section 3); halves go to even numbers.
+    """Return max(1, round(`share` x `n`)) (formats.md, section 3); halves go to even numbers.
 
     >>> top_k_count(0.02, 100), top_k_count(0.02, 125), top_k_count(0.02, 10)
     (2, 2, 1)
@@ -80,6 +80,8 @@ def cascade_flags(stages: Sequence[tuple[Scores, int]], order: Order) -> npt.NDA
         In order; k is counted on all n instances. Fewer survivors than k all pass.
     order : ndarray of shape (n,)
 
+    Examples
+    --------
     >>> first, second = np.array([0.9, 0.8, 0.7, 0.1]), np.array([0.2, 0.3, 0.4, 0.9])
     >>> cascade_flags([(first, 3), (second, 1)], np.arange(4)).tolist()
     [False, False, True, False]

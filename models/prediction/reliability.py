@@ -161,6 +161,8 @@ def reliability(judged: Judged, n_bins: int = 10) -> tuple[ReliabilityBin, ...]:
     judged : iterable of JudgedRows
     n_bins : int
 
+    Examples
+    --------
     >>> labels = np.array([0, 0, 0, 0, 0, 1, 1, 1], np.int8)
     >>> bins = reliability([JudgedRows(np.arange(8) / 10, labels, np.arange(8))], 3)
     >>> [(b.low, b.high, b.count, b.positives) for b in bins]

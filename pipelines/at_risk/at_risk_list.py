@@ -56,7 +56,7 @@ class AtRiskList:
     at : int
         Moment of the list, nanoseconds since 1970 UTC.
     table : DataFrame
-        One row per GPU, the most at risk first (docs/formats.md, section 4).
+        One row per GPU, the most at risk first (formats.md, section 4).
     unscored : DataFrame
         GPUs left out, and why; `replaced`, which is not written, where another one has taken the
         place of a silent one.

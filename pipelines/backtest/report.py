@@ -34,7 +34,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `report.json` holds (docs/formats.md, section 3).
+    """What `report.json` holds (formats.md, section 3).
 
     Figures are by method and strategy (`methods`, `fleet`), or by strategy.
     """

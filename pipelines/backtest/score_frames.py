@@ -1,4 +1,4 @@
-"""The rows of one test window, as the files of scores hold them (docs/formats.md, section 3)."""
+"""The rows of one test window, as the files of scores hold them (formats.md, section 3)."""
 
 from __future__ import annotations
 

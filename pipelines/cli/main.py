@@ -21,7 +21,7 @@ from forewarn.pipelines.cli.options import Commands, Parser
 from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.terminal import complain
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _LONGEST = 500  # characters of what is wrong
 # Command -> the module beside this one and its function that adds the command.
@@ -56,8 +56,8 @@ _ADDED_BY = {
 }
 
 
-def _parser(command: str | None) -> Parser:
-    """Return a parser of one command, or of all where what is called is none of the table."""
+def build_parser(command: str | None) -> Parser:
+    """Return the parser of one command; of all commands if `command` is not one of them."""
     parser = Parser(
         prog="forewarn",
         description="Tells which GPUs of a fleet will fail within a day, and why.",
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     """Run one command; a module that is missing belongs to an extra, or it is a bug."""
     try:
-        args = _parser(words[0] if words else None).parse_args(words)
+        args = build_parser(words[0] if words else None).parse_args(words)
         require_extra(args.command, args.extra)
         run: Callable[[argparse.Namespace], int] = args.run
         return run(args)

@@ -144,7 +144,7 @@ class WatchTable(StrictTable):
 
 
 class Settings(StrictTable):
-    """The whole configuration; every key has a default (docs/formats.md, section 2)."""
+    """The whole configuration; every key has a default (formats.md, section 2)."""
 
     records: RecordsTable = RecordsTable()
     windows: WindowsTable = WindowsTable()

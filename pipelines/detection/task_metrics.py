@@ -1,4 +1,4 @@
-"""Machine metrics of tasks, read from Parquet one column at a time (docs/formats.md, section 6)."""
+"""Machine metrics of tasks, read from Parquet one column at a time (formats.md, section 6)."""
 
 from __future__ import annotations
 

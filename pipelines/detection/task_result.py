@@ -41,7 +41,7 @@ class Detected:
     xids: list[dict[str, Any]] | None = None
 
     def line(self) -> dict[str, Any]:
-        """Return it as the command prints it (docs/formats.md, section 6)."""
+        """Return it as the command prints it (formats.md, section 6)."""
         findings = self.verdict.findings
         first = findings[0] if findings else None
         named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)

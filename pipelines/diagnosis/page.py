@@ -41,7 +41,7 @@ def render_diagnosis(line: Mapping[str, Any]) -> str:
     Parameters
     ----------
     line : mapping
-        As `--json` prints it (docs/formats.md, section 10). The wait graph is drawn from the
+        As `--json` prints it (formats.md, section 10). The wait graph is drawn from the
         details of evidence of part `flight`, stacks from those of part `stacks` (`frames`, and
         `usual_frames` of `usual_rank` beside them).
     """

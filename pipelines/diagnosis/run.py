@@ -38,7 +38,7 @@ class Diagnosed:
     seconds: float
 
     def line(self) -> dict[str, Any]:
-        """Return it as the command prints it (docs/formats.md, section 10)."""
+        """Return it as the command prints it (formats.md, section 10)."""
         verdict, ranks = self.diagnosis, self.case.ranks
         return {
             "job": self.job,
@@ -93,7 +93,7 @@ def diagnose(
     Parameters
     ----------
     job : Path
-        Folder with the parts (docs/formats.md, section 10).
+        Folder with the parts (formats.md, section 10).
     site : SiteKnowledge, optional
         Nothing by default.
     at : int, optional

@@ -24,7 +24,7 @@ def diagnosis_words(line: Mapping[str, Any]) -> Iterator[str]:
     Parameters
     ----------
     line : mapping
-        As `--json` prints it (docs/formats.md, section 10).
+        As `--json` prints it (formats.md, section 10).
     """
     since = f" since {line['since']}" if line["since"] else ""
     kind = _STILL if line["kind"] == "none" and since else _KINDS[line["kind"]]

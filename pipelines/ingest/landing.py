@@ -79,7 +79,7 @@ class Landing:
     Attributes
     ----------
     folder : Path
-        RECORDS of docs/formats.md, section 1; `_readings`, `_events` and `_state` lie in it.
+        RECORDS of formats.md, section 1; `_readings`, `_events` and `_state` lie in it.
     interval : int
         Nanoseconds between two records.
     rules : FailureRules

@@ -41,7 +41,7 @@ class Served:
         Parameters
         ----------
         model_input : DataFrame
-            Records (docs/formats.md, section 1), as many days back as the history reaches; times
+            Records (formats.md, section 1), as many days back as the history reaches; times
             without a zone, as MLflow wants them, mean UTC.
         params : dict, optional
             Not used.

@@ -1,4 +1,4 @@
-"""Turns the tables of ../shared/data/azure_pdm into GPU records (docs/formats.md, section 1).
+"""Turns the tables of ../shared/data/azure_pdm into GPU records (formats.md, section 1).
 
 A site with telemetry of its own would write something like this once; the packages know nothing
 of it. It is a script, so that tests, the notebook and people run it in one way, without making the

@@ -53,7 +53,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A table of scores (docs/formats.md, section 3) as arrays, by test window, serial and end.
+    """A table of scores (formats.md, section 3) as arrays, by test window, serial and end.
 
     Serials and machines are numbered in the order of their names; where they are an ordered
     category, by that, whether all of it is in the table or not.

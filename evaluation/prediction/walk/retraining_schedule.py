@@ -36,7 +36,7 @@ def retraining_times(
     start: int | None = None,
     end: int | None = None,
 ) -> list[int]:
-    """Return the retraining times of a backtest (docs/formats.md, section 3), in nanoseconds.
+    """Return the retraining times of a backtest (formats.md, section 3), in nanoseconds.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ import re
 
 __all__ = ["is_absent", "quantity"]
 
-# Unit -> factor to the unit of docs/formats.md, section 1. No row has a unit of another kind.
+# Unit -> factor to the unit of formats.md, section 1. No row has a unit of another kind.
 _UNITS = {
     "power_draw": {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3},
     "memory_used": {"": 1.0, "KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0},
@@ -49,7 +49,7 @@ def quantity(column: str, text: str, unit: str = "") -> float | None:
     Parameters
     ----------
     column : str
-        Of docs/formats.md, section 1.
+        Of formats.md, section 1.
     text : str
         Such as "69.85 W".
     unit : str

@@ -25,7 +25,7 @@ class GpuReading:
     Attributes
     ----------
     numbers : mapping of str to float
-        By the names and in the units of docs/formats.md, section 1 (`temperature_gpu` in degrees
+        By the names and in the units of formats.md, section 1 (`temperature_gpu` in degrees
         Celsius, `memory_used` in MiB, ...). What the source does not know is not in it.
     texts : mapping of str to str
         `gpu_type`, `driver_version`.

@@ -118,7 +118,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdict on a job (docs/formats.md, section 10).
+    """The verdict on a job (formats.md, section 10).
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ def _iso(moment: Nanoseconds | None) -> str | None:
 
 
 def decision_line(incident: Incident, decision: Decision) -> dict[str, Any]:
-    """Return a decision as `forewarn respond --json` prints it (docs/formats.md, section 7)."""
+    """Return a decision as `forewarn respond --json` prints it (formats.md, section 7)."""
     causes = [f.cause for f in incident.findings if f.key in decision.findings]
     held_back = decision.ruling is not Ruling.ACT
     return {

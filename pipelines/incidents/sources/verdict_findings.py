@@ -35,7 +35,7 @@ def verdict_findings(
     Parameters
     ----------
     path : Path
-        Lines as `forewarn detect watch --json` writes them (docs/formats.md, section 6). A file
+        Lines as `forewarn detect watch --json` writes them (formats.md, section 6). A file
         that is not there has no verdicts yet.
     since, until : int
         Nanoseconds since 1970 UTC, both inclusive; what is later has the time of a wrong clock.

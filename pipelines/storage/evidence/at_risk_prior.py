@@ -36,7 +36,7 @@ class Prior:
 
     @classmethod
     def open(cls, folder: Path) -> Prior:
-        """Read all lists of a folder (docs/formats.md, section 4); a note names each that is bad.
+        """Read all lists of a folder (formats.md, section 4); a note names each that is bad.
 
         Raises
         ------

@@ -31,7 +31,7 @@ INCIDENT_FAILURES = "incident_failures.parquet"
 
 
 def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
-    """Read a failures table (docs/formats.md, section 1); rows of other serials are left out."""
+    """Read a failures table (formats.md, section 1); rows of other serials are left out."""
     table = read_parquet(path)
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:

@@ -21,7 +21,7 @@ OUT_OF_SERVICE = "out_of_service.parquet"
 
 
 def read_absences(path: Location) -> list[Absence]:
-    """Read the table (docs/formats.md, section 1); none where there is no file.
+    """Read the table (formats.md, section 1); none where there is no file.
 
     Raises
     ------

@@ -18,7 +18,7 @@ def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
     Parameters
     ----------
     folder : Path or RemotePath
-        RECORDS (docs/formats.md, section 1).
+        RECORDS (formats.md, section 1).
 
     Raises
     ------

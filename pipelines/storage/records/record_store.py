@@ -53,7 +53,7 @@ _MOST_OPEN = 256  # files; a process may mostly have 1,024
 
 @dataclass(frozen=True, slots=True)
 class RecordStore:
-    """A `RECORDS` folder (docs/formats.md, section 1).
+    """A `RECORDS` folder (formats.md, section 1).
 
     Attributes
     ----------

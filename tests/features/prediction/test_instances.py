@@ -340,7 +340,7 @@ def _brute_failures(
 def _brute_instances(
     found: Found, spans: Spans, length: int, step: int, horizon: int
 ) -> list[tuple[float, int]]:
-    """Return end and label of the instances of one GPU, from docs/formats.md, section 1."""
+    """Return end and label of the instances of one GPU, from formats.md, section 1."""
     records = _brute_records(found)
     down = _brute_failures(records, spans)
     series: list[list[tuple[int, bool]]] = [[]]

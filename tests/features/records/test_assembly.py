@@ -317,7 +317,7 @@ found_rows = st.lists(
 
 
 def _brute_kept(found: list[tuple[str, int, int]]) -> list[tuple[str, int, int, bool]]:
-    """Return (serial, minute, value, filled) as docs/formats.md, section 1 says it."""
+    """Return (serial, minute, value, filled) as formats.md, section 1 says it."""
     last_of = {(serial, minute): value for serial, minute, value in found}
     kept: list[tuple[str, int, int, bool]] = []
     for (serial, minute), value in sorted(last_of.items()):

@@ -16,7 +16,7 @@ import pytest
 
 from forewarn.pipelines.cli import collection
 from forewarn.pipelines.cli.extras import extra_modules, require_extra
-from forewarn.pipelines.cli.main import _parser, main
+from forewarn.pipelines.cli.main import build_parser, main
 
 # A Python in which only the modules of one extra, and what an agent needs, can be imported.
 INSTALLED = """
@@ -57,7 +57,7 @@ def run(extra: str, code: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Yield the words of each command, and the parser of its options."""
-    waiting: list[tuple[str, Any]] = [("", _parser(None))]
+    waiting: list[tuple[str, Any]] = [("", build_parser(None))]
     while waiting:
         words, parser = waiting.pop()
         if parser.get_default("run"):
