@@ -16,14 +16,15 @@ from docs.generate.commands import commands_page  # noqa: E402
 from docs.generate.http_api import response_api_page  # noqa: E402
 from docs.generate.knowledge import patterns_page, xids_page  # noqa: E402
 from docs.generate.navigation import site_navigation  # noqa: E402
+from docs.generate.notebooks import notebook_pages  # noqa: E402
 from docs.generate.python_api import python_api_pages  # noqa: E402
 from docs.generate.settings import configuration_page  # noqa: E402
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add generated pages, then set the navigation to all pages there are."""
-    for path, text in generated_pages():
-        files.append(File.generated(config, path, content=text))
+    for path, content in (*generated_pages(), *notebook_pages()):
+        files.append(File.generated(config, path, content=content))
     config.nav = site_navigation(
         file.src_uri for file in files.documentation_pages(inclusion=InclusionLevel.is_included)
     )

@@ -42,11 +42,10 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
             "": ("formats", "cli", "configuration"),
             "HTTP APIs": ("http/collector", "http/response"),
             "Knowledge base": ("log_patterns", "xids"),
-            "Python API": (),
         },
     ),
 }
-OTHER_PAGES = {"reference/python": "Python API", "reference/notebooks": "Notebooks"}
+INNER_FOLDERS = {"reference/python": "Python API"}
 
 
 def site_navigation(pages: Iterable[str]) -> list[Any]:
@@ -62,6 +61,8 @@ def site_navigation(pages: Iterable[str]) -> list[Any]:
         if entries := _section(folder, groups, left):
             nav.append({title: entries})
     nav += _single("Results", "results.md", left)
+    if entries := _section("notebooks", {}, left):
+        nav.append({"Notebooks": entries})
     nav += _single("Glossary", "glossary.md", left)
     return nav + list(left)
 
@@ -89,7 +90,7 @@ def _section(
 
 def _inner_folders(folder: str, left: dict[str, None]) -> list[Any]:
     entries = []
-    for inner, title in OTHER_PAGES.items():
+    for inner, title in INNER_FOLDERS.items():
         if inner.startswith(f"{folder}/"):
             paths = [path for path in list(left) if str(PurePosixPath(path).parent) == inner]
             named = [path for path in paths if _taken(path, left)]
