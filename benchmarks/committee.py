@@ -1,4 +1,4 @@
-"""What ranks a list best, from backtests with networks: the first tables of `docs/quality.md`.
+"""What ranks a list best, from backtests with networks: tables of `docs/results.md`.
 
     for N in 231 232; do
         forewarn simulate fleet --out FLEETS/$N --gpus 1000 --days 60 --seed $N

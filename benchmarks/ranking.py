@@ -1,4 +1,4 @@
-"""How well a list is ranked by what it is trained with: what `docs/quality.md` compares.
+"""How well a list is ranked by what it is trained with: what `docs/results.md` compares.
 
     python -m benchmarks.ranking --seeds 211,212 [--gpus 1000] [--days 60] [--others 11,12]
     python -m benchmarks.ranking --records RECORDS --config tests/real_data/drives.toml \

@@ -22,10 +22,12 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                 *("check_records",),
             ),
             "Find GPUs at risk": (
-                *("backtest", "daily_list", "retrain_with_airflow", "large_fleets"),
+                *("backtest", "daily_list", "retrain_with_airflow"),
+                *("large_fleets", "run_on_dask"),
             ),
             "Watch and diagnose jobs": (
-                *("watch_jobs", "diagnose_job", "collect_from_hung_job", "check_nodes"),
+                *("fit_a_detector", "watch_jobs", "diagnose_job", "collect_from_hung_job"),
+                *("check_nodes", "read_a_verdict", "extend_the_knowledge_base"),
             ),
             "Respond": (
                 *("write_policy", "connect_slurm", "respond_dry_run"),
@@ -35,7 +37,10 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
             "Extend": ("add_a_telemetry_field", "add_a_model", "add_a_finding"),
         },
     ),
-    "Explanation": ("explanation", {"": ()}),
+    "Explanation": (
+        "explanation",
+        {"": ("prediction", "leaks", "detection", "diagnosis", "scaling")},
+    ),
     "Reference": (
         "reference",
         {

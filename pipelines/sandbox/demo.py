@@ -27,7 +27,7 @@ from forewarn.pipelines.training.train import train_predictor
 __all__ = ["run_demo"]
 
 _STRATEGY = Strategy.EXPANDING
-# Trees train in seconds where the networks take minutes, and rank as well (docs/quality.md).
+# Trees train in seconds where the networks take minutes, and rank as well (docs/results.md).
 _LIGHT = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
 _SHOWN = 3
 

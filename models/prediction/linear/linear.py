@@ -31,7 +31,7 @@ class LinearModel(LogisticModel):
 
     The ridge penalty is that of a normal prior beside as many observations as there are failures,
     and not instances: trees and an ordinary regression take the positives of one failure for
-    independent ones, and learn forty failures by heart (docs/quality.md).
+    independent ones, and learn forty failures by heart (docs/results.md).
 
     It is so strong that a coefficient says little more than by how many standard deviations its
     column differs between the failing and the healthy. How much all of them are worth together is
