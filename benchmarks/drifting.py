@@ -1,4 +1,4 @@
-"""How often the promise of the list is broken on fleets that drift: for `docs/daily_list.md`.
+"""How often the promise of the list is broken on fleets that drift: for `docs/results.md`.
 
     python -m benchmarks.drifting --seeds 901,902 --rows rows.jsonl [--drifts "none,false signs"]
 

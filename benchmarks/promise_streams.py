@@ -1,4 +1,4 @@
-"""How often the promise breaks in streams of alerts of known precision: for `docs/daily_list.md`.
+"""How often the promise breaks in streams of alerts of known precision: for `docs/results.md`.
 
     python -m benchmarks.promise_streams [--seed 1]
 

@@ -22,16 +22,17 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                 *("check_records",),
             ),
             "Find GPUs at risk": (
-                *("backtest", "daily_list", "retrain_with_airflow"),
-                *("large_fleets", "run_on_dask"),
+                *("backtest", "daily_list", "retrain_with_airflow", "mlflow_registry"),
+                *("compact_records", "large_fleets", "run_on_dask"),
             ),
             "Watch and diagnose jobs": (
                 *("fit_a_detector", "watch_jobs", "diagnose_job", "collect_from_hung_job"),
                 *("check_nodes", "read_a_verdict", "extend_the_knowledge_base"),
             ),
             "Respond": (
-                *("write_policy", "connect_slurm", "respond_dry_run"),
-                *("find_out_why_a_step_was_blocked", "undo_by_hand"),
+                *("respond_dry_run", "connect_slurm", "write_policy", "replay_a_policy"),
+                *("approve_and_silence", "find_out_why_a_step_was_blocked", "undo_by_hand"),
+                *("report_findings", "measure_the_response"),
             ),
             "Operate": ("secure_the_servers", "backup_the_ledger"),
             "Extend": ("add_a_telemetry_field", "add_a_model", "add_a_finding"),
