@@ -23,7 +23,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
             ),
             "Find GPUs at risk": (
                 *("backtest", "daily_list", "retrain_with_airflow", "mlflow_registry"),
-                *("compact_records", "large_fleets", "run_on_dask"),
+                *("large_fleets", "run_on_dask"),
             ),
             "Watch and diagnose jobs": (
                 *("fit_a_detector", "watch_jobs", "diagnose_job", "collect_from_hung_job"),
