@@ -34,7 +34,7 @@ docs: setup ## build the documentation site into site/ (strict: a dead link is a
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict $(ARGS)
 
 bench: setup ## measure speed and memory (ARGS=--short: small; else appended to benchmarks/history.jsonl)
-	@$(BIN)/python benchmarks/history.py $(ARGS)
+	@$(BIN)/python benchmarks/run_benchmarks.py $(ARGS)
 
 lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade moves the versions)
 	$(BIN)/uv pip compile pyproject.toml --extra all --extra dev --universal --generate-hashes \

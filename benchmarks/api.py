@@ -33,8 +33,8 @@ from sqlalchemy import insert, select
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import incident_states, incidents
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.incidents.ledger.ledger_tables import incident_states, incidents
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.serving.tokens import token_digest
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Decision, Ruling
@@ -48,13 +48,13 @@ SERVE = """
 import os, sys, time
 from functools import partial
 from pathlib import Path
-from forewarn.pipelines.incidents.api.access import parse_access
-from forewarn.pipelines.incidents.loop.alert_book import AlertBook
+from forewarn.pipelines.incidents.api.access_control import parse_access
+from forewarn.pipelines.incidents.loop.alert_cache import AlertBook
 from forewarn.pipelines.incidents.api.app import serve_api
-from forewarn.pipelines.incidents.api.desk import Desk
+from forewarn.pipelines.incidents.api.api_context import Desk
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop.response_score import score_of
+from forewarn.pipelines.incidents.loop.ledger_score import score_of
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.serving.listener import Listener
 Path(sys.argv[2], "my.toml").touch()
@@ -228,8 +228,8 @@ def _posted(number: int, round_number: int) -> dict[str, object]:
         "source": "nhc",
         "kind": "check",
         "machine": f"node-{number:05}",
-        "at": iso(NOW),
-        "valid_until": iso(NOW + DAY),
+        "at": format_iso(NOW),
+        "valid_until": format_iso(NOW + DAY),
         "severity": "error",
         "evidence": {"check": "nvlink", "links": 17},
     }

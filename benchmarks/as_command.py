@@ -10,9 +10,9 @@ from __future__ import annotations
 import runpy
 import sys
 
-from forewarn.pipelines.runtime.heap import keep_memory
+from forewarn.pipelines.runtime.allocator_tuning import tune_process_memory
 
 if __name__ == "__main__":
-    keep_memory()
+    tune_process_memory()
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

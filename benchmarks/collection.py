@@ -27,14 +27,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.telemetry.tables import READINGS, table_of
+from forewarn.features.telemetry.telemetry_tables import READINGS, build_table
+from forewarn.features.time_units import MINUTE
 
-TICK = 600 * 10**9
+TICK = 10 * MINUTE
 START = time.time_ns() // (6 * TICK) * 6 * TICK - 24 * 6 * TICK  # an hour of yesterday
 PER_HOST = 8
 SERVE = (
     "from pathlib import Path; import sys; "
-    "from forewarn.pipelines.collector.service import run_collector; "
+    "from forewarn.pipelines.collector.collector_service import run_collector; "
     "from forewarn.pipelines.config.settings import Settings; "
     "s = Settings.model_validate({'collector': {'publish_every': '200ms'}}); "
     "run_collector(s, Path(sys.argv[1]), cmdb=Path(sys.argv[2]), repairs=None, "
@@ -123,7 +124,7 @@ def _records(out: Path, tick: int) -> int:
 
 def _peer(folder: Path, hosts: int) -> float:
     """Return the seconds of writing the rows of one round, as a table, to one Parquet file."""
-    table = table_of([row for host in range(hosts) for row in _rows(host, 0)], READINGS)
+    table = build_table([row for host in range(hosts) for row in _rows(host, 0)], READINGS)
     started = time.perf_counter()
     with (folder / "peer.parquet").open("wb") as file:
         pq.write_table(table, file, compression="zstd")

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.records.table import SERIAL, TIMESTAMP
+from forewarn.features.records.record_table import SERIAL, TIMESTAMP
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
@@ -89,7 +89,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return array.view(bits[array.type]) if array.type in bits else array
 
 
-def _rows_of(date: Path) -> pa.Table:
+def _sorted_rows(date: Path) -> pa.Table:
     """Return the rows of a date by serial and time."""
     paths = sorted(date.glob("[!._]*"))
     table = pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
@@ -101,7 +101,7 @@ def _rows_of(date: Path) -> pa.Table:
 def _check(before: Path, after: Path) -> None:
     """Refuse records that are not the same after as before."""
     for date in sorted(before.glob("date=*")):
-        if not _rows_of(date).equals(_rows_of(after / date.name), check_metadata=True):
+        if not _sorted_rows(date).equals(_sorted_rows(after / date.name), check_metadata=True):
             raise SystemExit(f"{date.name}: the records are others after compacting")
     if len(_compacted(after)) != len(list(after.glob("date=*"))) - 1:
         raise SystemExit("a date has more than one file after compacting")

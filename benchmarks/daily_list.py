@@ -24,11 +24,11 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from forewarn.features.records.table import MACHINE, SERIAL
+from forewarn.features.records.record_table import MACHINE, SERIAL
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import open_store
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.storage.records.compaction import compact_date
 
@@ -36,7 +36,7 @@ RULES = "builtin:rules"
 _COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-class Taken(NamedTuple):
+class ProcessCost(NamedTuple):
     """What one process took."""
 
     seconds: float
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
     peak_bytes: int
 
 
-def _score(records: Path, model: str, at: str, out: Path) -> Taken:
+def _score(records: Path, model: str, at: str, out: Path) -> ProcessCost:
     """Make one list in a fresh process."""
     arguments = ["score", "--records", str(records), "--model", model, "--at", at]
     arguments += ["--out", str(out), *(["--hindsight"] if model != RULES else [])]
@@ -59,13 +59,13 @@ def _score(records: Path, model: str, at: str, out: Path) -> Taken:
     if os.waitstatus_to_exitcode(status):
         raise SystemExit(f"forewarn {' '.join(arguments)} failed")
     cpu = usage.ru_utime + usage.ru_stime
-    return Taken(time.perf_counter() - start, cpu, usage.ru_maxrss * 1024)
+    return ProcessCost(time.perf_counter() - start, cpu, usage.ru_maxrss * 1024)
 
 
 def _measure(records: Path, model: str, runs: int, out: Path) -> None:
     """Make the list as of the midnight after the newest date, and print what it took."""
     newest = open_store(records, Settings()).files()[-1][0]
-    at = iso((newest.toordinal() + 1 - 719_163) * DAY)
+    at = format_iso((newest.toordinal() + 1 - 719_163) * DAY)
     taken = [_score(records, model, at, out) for _ in range(runs)]
     seconds, cpu, peak = (statistics.median(values) for values in zip(*taken, strict=True))
     print(f"{model}: {seconds:.2f} s, {cpu:.2f} CPU s, peak memory {peak / 2**30:.2f} GiB")

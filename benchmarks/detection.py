@@ -27,20 +27,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
-from forewarn.models.detection.continuity import levels
+from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask, healthy_task
+from forewarn.features.array_types import BoolArray, Float32Array, Float64Array
+from forewarn.models.detection.baseline_scoring import score_against_baseline
+from forewarn.models.detection.continuity import continuity_levels
 from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
+from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector, load_detector, save_detector
 from forewarn.models.detection.healthy_spread import HealthySpread
-from forewarn.models.detection.own_past import Past
+from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.pairwise_distances import distance_sums
-from forewarn.models.detection.past_scoring import past_scores
-from forewarn.models.detection.peer_deviation import deviations
-from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.peer_deviation import peer_deviations
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.windows import Windows
 from forewarn.pipelines.config.settings import Settings
@@ -48,12 +48,11 @@ from forewarn.pipelines.detection.task_metrics import open_pull
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 SECONDS, INTERVAL, WINDOW = 900, 1_000_000_000, 8
-MOST_PULLS = 20
+MAX_PULLS = 20
 BEGIN = np.datetime64("2025-01-01", "ns")
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 NEVER = Threshold(base=20.0, slope=0.0, margin=0.0, tail=0.1)
 EASY = Threshold(base=float(np.log(3.0)), slope=0.0, margin=0.0, tail=0.1)
-Floats = npt.NDArray[np.float32]
 
 
 def _detector(folder: Path, names: list[str] | None = None) -> None:
@@ -64,7 +63,7 @@ def _detector(folder: Path, names: list[str] | None = None) -> None:
         threshold = EASY if names and metric.name in names else NEVER
         models.append(MetricModel((metric.limits,), None, usual, threshold))
     folder.mkdir(parents=True, exist_ok=True)
-    detector = Detector(Rules(), models, "gpu_duty_cycle")
+    detector = Detector(DetectionRules(), models, "gpu_duty_cycle")
     save_detector(StoredDetector(detector, INTERVAL), folder)
 
 
@@ -90,7 +89,7 @@ def _pull(n: int, folder: Path, seed: int, *, faulty: bool = False) -> None:
     pq.write_table(metrics_table(task, BEGIN), folder / "part-0.parquet", compression="zstd")
 
 
-def _timed(metrics: Path, model: Path, *, faulty: bool) -> npt.NDArray[np.float64]:
+def _timed(metrics: Path, model: Path, *, faulty: bool) -> Float64Array:
     """Run the command on a folder of pulls in a process of its own; return wall and CPU seconds.
 
     What is said to be timed is what was done: the fault of the first metric ends the search.
@@ -119,7 +118,7 @@ def _peak_mib() -> float:
 def _from_outside(folder: Path, model: Path, n: int, pairs: int, *, faulty: bool) -> float:
     """Print and return seconds of one pull: those of several over those of a first."""
     name = f"{'faulty' if faulty else 'healthy'}-{n}"
-    more = min(max(3000 // n, 2), MOST_PULLS)  # a short pull drowns in how a start varies
+    more = min(max(3000 // n, 2), MAX_PULLS)  # a short pull drowns in how a start varies
     for number in range(more + 1):
         _pull(n, folder / f"{name}-more" / f"task=t{number}", number, faulty=faulty)
     _pull(n, folder / f"{name}-1" / "task=t0", 0, faulty=faulty)
@@ -163,22 +162,22 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     assert raw is not None
     series, denoiser = first.limits[0].scale(raw)[None], _denoiser()
     positions = np.arange(series.shape[2] - WINDOW + 1)
-    windows = Windows.of_series(series, WINDOW, positions)
+    windows = Windows.from_series(series, WINDOW, positions)
     there = np.ones((len(windows), series.shape[1]), dtype=bool)
-    found = deviations(windows, there, pull.groups)
-    past, number = Past.none(pull.grid.machines), np.arange(len(windows))
+    found = peer_deviations(windows, there, pull.groups)
+    past, number = MachineBaseline.empty(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
-    scores, _ = past_scores(found, number, pull.groups, rules.past, first.usual, past)
+    scores, _ = score_against_baseline(found, number, pull.groups, rules.past, first.usual, past)
     turned = np.ascontiguousarray(scores.T)
     parts: dict[str, Callable[[], Any]] = {
         "who and when (once)": lambda: open_pull(folder, INTERVAL),
         "read and lay a metric": lambda: pull.series(first.name),
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
-        "compare with the others": lambda: deviations(windows, there, pull.groups),
-        "compare with the past": lambda: past_scores(
+        "compare with the others": lambda: peer_deviations(windows, there, pull.groups),
+        "compare with the past": lambda: score_against_baseline(
             found, number, pull.groups, rules.past, first.usual, past
         ),
-        "continuity": lambda: levels(turned, rules.continuity, rules.share, 3.0),
+        "continuity": lambda: continuity_levels(turned, rules.continuity, rules.share, 3.0),
     }
     for name, work in parts.items():
         print(f"  {name:<26} {_median(work, runs) * 1000:8.1f} ms")
@@ -201,7 +200,7 @@ def _stream(folder: Path, model: Path, runs: int) -> None:
 
 
 def _peers(
-    series: Floats, denoiser: LstmVae, windows: Floats, there: npt.NDArray[np.bool_], runs: int
+    series: Float32Array, denoiser: LstmVae, windows: Float32Array, there: BoolArray, runs: int
 ) -> None:
     """Print what numpy and Keras need for the same."""
     few = slice(0, 8)
@@ -220,14 +219,14 @@ def _peers(
     print(f"  denoising: {rate / 1e6:.2f} million windows/s, Keras {_keras(series) / 1e6:.3f}")
 
 
-def _keras(series: Floats) -> float:
+def _keras(series: Float32Array) -> float:
     """Return the windows per second that Keras predicts."""
     from forewarn.models.detection.fitting.denoiser_training import build_vae
     from forewarn.models.tensorflow_runtime import fresh_keras
 
     encoder, decoder = build_vae(fresh_keras(0), WINDOW, 1)
     positions = np.arange(series.shape[2] - WINDOW + 1)
-    windows = Windows.of_series(series[:, :50], WINDOW, positions).apart()
+    windows = Windows.from_series(series[:, :50], WINDOW, positions).apart()
     some = windows.transpose(0, 2, 1).reshape(-1, WINDOW, 1)
     some = np.nan_to_num(some)
     decoder.predict(encoder.predict(some[:4096], verbose=0, batch_size=4096)[0], verbose=0)

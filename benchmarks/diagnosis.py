@@ -25,8 +25,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.time_units import SECOND
+
 ENTRIES, WIDTH = 2000, 8  # of a dump; ranks of a tensor group
-BEGIN = 1_795_296_000 * 10**9
+BEGIN = 1_795_296_000 * SECOND
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 STOPPED = 5
 

@@ -29,7 +29,7 @@ from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-from forewarn.pipelines.storage.records.compaction_run import compact_plainly
+from forewarn.pipelines.storage.records.compaction_run import compact_to_dict
 
 KINDS: tuple[ExecutorKind, ...] = ("threads", "dask")
 N_WORKERS = 2
@@ -37,7 +37,7 @@ N_WORKERS = 2
 
 def _compact(slices: SliceMap, records: Path) -> Any:
     dates = sorted({date for date, _ in open_store(records, Settings()).files()})
-    outcomes = list(slices.map(compact_plainly, [(records, date) for date in dates]))
+    outcomes = list(slices.map(compact_to_dict, [(records, date) for date in dates]))
     return outcomes, [path.read_bytes() for path in sorted(records.glob("date=*/*"))]
 
 
@@ -50,7 +50,7 @@ def _doctor(slices: SliceMap, records: Path) -> Any:
 COMMANDS: dict[str, Callable[[SliceMap, Path], Any]] = {"compact": _compact, "doctor": _doctor}
 
 
-class Taken(NamedTuple):
+class CommandCost(NamedTuple):
     """What a command took."""
 
     seconds: float
@@ -66,18 +66,18 @@ def _cpu_seconds() -> float:
 
 def _run(
     command: Callable[[SliceMap, Path], Any], slices: SliceMap, records: Path, copy: Path
-) -> tuple[Taken, Any]:
+) -> tuple[CommandCost, Any]:
     """Return what a command took on a copy of the records, and its result."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(records, copy)
     start, cpu = time.perf_counter(), _cpu_seconds()
     result = command(slices, copy)
-    return Taken(time.perf_counter() - start, _cpu_seconds() - cpu), result
+    return CommandCost(time.perf_counter() - start, _cpu_seconds() - cpu), result
 
 
 def _measure(records: Path, copy: Path, runs: int, workers: dict[ExecutorKind, SliceMap]) -> None:
     for name, command in COMMANDS.items():
-        runs_of: dict[ExecutorKind, list[Taken]] = {kind: [] for kind in KINDS}
+        runs_of: dict[ExecutorKind, list[CommandCost]] = {kind: [] for kind in KINDS}
         expected = None
         for number in range(runs + 1):
             for kind, slices in workers.items():
@@ -90,7 +90,7 @@ def _measure(records: Path, copy: Path, runs: int, workers: dict[ExecutorKind, S
         _print(name, runs_of)
 
 
-def _print(name: str, runs_of: dict[ExecutorKind, list[Taken]]) -> None:
+def _print(name: str, runs_of: dict[ExecutorKind, list[CommandCost]]) -> None:
     for kind, runs in runs_of.items():
         seconds, cpu = (statistics.median(values) for values in zip(*runs, strict=True))
         print(f"{name:8} {kind:8} {seconds:6.2f} s ({cpu:.2f} of CPU)")

@@ -23,8 +23,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, text
 
-from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.incidents.ledger import action_rows, decision_rows, incident_rows, tables
+from forewarn.features.time_units import DAY, MINUTE, Nanoseconds
+from forewarn.pipelines.incidents.ledger import (
+    action_rows,
+    decision_rows,
+    incident_rows,
+    ledger_tables,
+)
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
@@ -106,7 +111,9 @@ def live(ledger: Ledger, days: int) -> None:
         with ledger.database.writing() as connection:
             for incident in before:
                 closed, why = IncidentState.CLOSED, "its horizon has passed"
-                incident_rows.settle(connection, incident, closed, now=now, who="ann", why=why)
+                incident_rows.end_incident(
+                    connection, incident, closed, now=now, who="ann", why=why
+                )
             before = _day(connection, now)
 
 
@@ -119,10 +126,10 @@ def _day(connection: Connection, now: Nanoseconds) -> list[int]:
             decision_rows.add(connection, _decision(incident, now, Ruling.HOLD))
         if place < DRAINS:
             _drain(connection, incident, machine, now)
-    beats = [{"name": name, "at": now + m * 60 * 10**9} for m in range(1440) for name in "ab"]
-    connection.execute(insert(tables.beats), beats)
+    beats = [{"name": name, "at": now + m * MINUTE} for m in range(1440) for name in "ab"]
+    connection.execute(insert(ledger_tables.beats), beats)
     note = {"at": now, "who": "ann", "act": "acknowledge", "target": "incident 1", "detail": ""}
-    connection.execute(insert(tables.notes), [note] * 100)
+    connection.execute(insert(ledger_tables.notes), [note] * 100)
     return [incident for incident, _ in opened]
 
 

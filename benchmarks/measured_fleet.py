@@ -6,32 +6,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.evaluation.prediction.walk.walk import scorable
+from forewarn.evaluation.prediction.walk_forward.walk_forward import find_scorable_instances
+from forewarn.features.array_types import Float64Array, Int8Array, Int64Array, UInt64Array
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.instances import Instances, find_instances, label, untouched
-from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.instances import (
+    Instances,
+    find_instances,
+    label,
+    window_without_failures,
+)
+from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.records.failures import Failures
+from forewarn.features.records.fleet_timeline import build_timeline
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.table import MACHINE, Records
-from forewarn.features.records.timeline import lay_out
+from forewarn.features.records.record_table import MACHINE, Records
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
-from forewarn.models.prediction.candidates import known
-from forewarn.models.prediction.training_set import Recipe, Thinned, build_training_sets
+from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_set import (
+    Recipe,
+    UndersampledInstances,
+    build_training_sets,
+)
 from forewarn.pipelines.prediction_job import Job
 
-__all__ = ["ARRAYS", "Floats", "Ints", "Labels", "Study", "Window"]
+__all__ = ["ARRAYS", "Study", "Window"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Labels = npt.NDArray[np.int8]
 ARRAYS = ("sequence", "context")
-_AT_ONCE, _SEED = 60_000, 17
+_BATCH_SIZE, _SEED = 60_000, 17
 _EPOCH = 719_163  # ordinal of 1970-01-01
 
 
@@ -40,9 +46,9 @@ class Window:
     """A retraining: the rows that it knew the labels of, and its test rows."""
 
     moment: int
-    known: Ints
-    labels: Labels
-    tested: Ints
+    known: Int64Array
+    labels: Int8Array
+    tested: Int64Array
 
 
 @dataclass(frozen=True)
@@ -59,16 +65,16 @@ class Study:
     longest: int
     serials: Sequence[str]  # by the number of a GPU
     instances: Instances
-    measures: Measures
+    measures: FeatureExtractor
     values: InstanceValues
-    rules: Floats
-    machine: Ints
-    hashes: npt.NDArray[np.uint64]
+    rules: Float64Array
+    machine: Int64Array
+    hashes: UInt64Array
     windows: list[Window]
 
     @classmethod
-    def of(
-        cls, job: Job, keep: int, first: int, every: int, measures: Measures | None = None
+    def measure(
+        cls, job: Job, keep: int, first: int, every: int, measures: FeatureExtractor | None = None
     ) -> Study:
         """Measure what is kept of a job's records.
 
@@ -77,7 +83,7 @@ class Study:
         recipe = job.walk_settings.recipe
         days = [date.toordinal() - _EPOCH for date, *_ in job.store.files()]
         records, failures = job.store.read_known(min(days) * DAY, (max(days) + 2) * DAY)
-        instances = scorable(records, failures, job.walk_settings)
+        instances = find_scorable_instances(records, failures, job.walk_settings)
         hashes = sampling_hash(_SEED, records.serials, instances.gpu, instances.end)
         kept = hashes % np.uint64(keep) == 0
         instances, hashes = instances.take(kept), hashes[kept]
@@ -97,14 +103,16 @@ class Study:
         serials, half_life, longest = records.serials, settings.half_life, settings.longest
         return cls(recipe, share, keep, half_life, longest, serials, *arrays, windows)
 
-    def encoder(self, rows: Ints) -> Encoder:
+    def encoder(self, rows: Int64Array) -> Encoder:
         """Return buckets fitted to some rows, as each training fits its own."""
         values = self.values.take(rows)
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return Encoder(self.measures, *buckets, values.columns)
 
 
-def _measures(recipe: Recipe, records: Records, failures: Failures, moment: int) -> Measures:
+def _measures(
+    recipe: Recipe, records: Records, failures: Failures, moment: int
+) -> FeatureExtractor:
     timeline = as_of(records, failures, moment, Nanoseconds(moment - records.first))
     every = find_instances(
         timeline,
@@ -113,17 +121,25 @@ def _measures(recipe: Recipe, records: Records, failures: Failures, moment: int)
         horizon=recipe.horizon,
     )
     past = known(every, moment, Nanoseconds(moment - records.first), recipe.horizon)
-    encoder, _ = next(build_training_sets(recipe, timeline, [Thinned.of(recipe, timeline, past)]))
+    encoder, _ = next(
+        build_training_sets(
+            recipe, timeline, [UndersampledInstances.from_instances(recipe, timeline, past)]
+        )
+    )
     return encoder.measures
 
 
 def _measured(
-    recipe: Recipe, measures: Measures, records: Records, failures: Failures, instances: Instances
-) -> tuple[InstanceValues, Floats]:
+    recipe: Recipe,
+    measures: FeatureExtractor,
+    records: Records,
+    failures: Failures,
+    instances: Instances,
+) -> tuple[InstanceValues, Float64Array]:
     """Return windows as three records (first, mean and last), and the scores of the rules."""
-    timeline, parts, rules = lay_out(records, failures.as_seen()), [], []
-    for begin in range(0, len(instances), _AT_ONCE):
-        rows = np.arange(begin, min(begin + _AT_ONCE, len(instances)))
+    timeline, parts, rules = build_timeline(records, failures.as_seen()), [], []
+    for begin in range(0, len(instances), _BATCH_SIZE):
+        rows = np.arange(begin, min(begin + _BATCH_SIZE, len(instances)))
         values = measures.values(timeline, instances.take(rows))
         rules.append(rule_scores(values, recipe.plan))
         first, last = values.sequence[:, 0], values.sequence[:, -1]
@@ -149,7 +165,7 @@ def _window(
     # instances wait until it is.
     past = np.flatnonzero(end < moment - horizon)
     labels = label(timeline, gpu[past], end[past], horizon)
-    tested = untouched(failures.episodes(), gpu, end, recipe.window_span)
+    tested = window_without_failures(failures.episodes(), gpu, end, recipe.window_span)
     tested &= (end >= span[0]) & (end < span[1]) & (end <= records.last - horizon)
     tested &= instances.label >= 0
     return Window(moment, past[labels >= 0], labels[labels >= 0], np.flatnonzero(tested))

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from forewarn.models.diagnosis.nodes.node_check import GroupTest, check_of
-from forewarn.models.diagnosis.nodes.node_pairing import pairs
-from forewarn.models.diagnosis.nodes.pair_evidence import within
+from forewarn.models.diagnosis.nodes.group_testing import links_within
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, evaluate_tests
+from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
 
 Pairing = Callable[[Sequence[str], Sequence[GroupTest]], Sequence[Sequence[str]]]
 _FAILED = 3600.0  # seconds that a failure counts, where times decide who meets whom
@@ -30,7 +30,7 @@ class Fleet:
     shows: float
 
 
-def fleet_of(count: int, bad: int, links: int, shows: float, rng: random.Random) -> Fleet:
+def draw_fleet(count: int, bad: int, links: int, shows: float, rng: random.Random) -> Fleet:
     """Draw who is bad; each good node is at the end of one bad link at most."""
     nodes = tuple(f"n{number}" for number in range(count))
     order = rng.sample(nodes, count)
@@ -45,7 +45,7 @@ def tested(fleet: Fleet, pairing: Pairing, most: int, rng: random.Random) -> lis
     tests: list[GroupTest] = []
     for number in range(1, most + 1):
         for group in map(frozenset, pairing(fleet.nodes, tests)):
-            is_hit = bool(group & fleet.bad) or bool(fleet.links & set(within(group)))
+            is_hit = bool(group & fleet.bad) or bool(fleet.links & set(links_within(group)))
             fails = is_hit and rng.random() < fleet.shows
             seconds = None if fails else max(times[node] for node in group)
             tests.append(GroupTest(number, group, not fails, seconds))
@@ -55,7 +55,7 @@ def tested(fleet: Fleet, pairing: Pairing, most: int, rng: random.Random) -> lis
 def two_rounds(nodes: Sequence[str], tests: Sequence[GroupTest]) -> list[tuple[str, ...]]:
     """Pair neighbours, then the fastest with the slowest, where a failure counts as 3,600 s."""
     if not tests:
-        return list(pairs(nodes, ()))
+        return list(plan_next_round(nodes, ()))
     if tests[-1].round > 1:
         return []
     times = {node: test.seconds or _FAILED for test in tests for node in test.nodes}
@@ -98,12 +98,12 @@ def figures(case: tuple[int, int, int, float], runs: int) -> str:
     wrong = exact = ours_wrong = wrong_links = ours_exact = 0
     rounds: list[int] = []
     for _ in range(runs):
-        fleet = fleet_of(*case, rng)
+        fleet = draw_fleet(*case, rng)
         named = failed_twice(tested(fleet, two_rounds, 2, rng))
         wrong += bool(named - fleet.bad)
         exact += named == fleet.bad
-        tests = tested(fleet, pairs, 20, rng)
-        check = check_of(fleet.nodes, tests)
+        tests = tested(fleet, plan_next_round, 20, rng)
+        check = evaluate_tests(fleet.nodes, tests)
         rounds.append(max(test.round for test in tests))
         ours_wrong += bool(check.works.bad - fleet.bad)
         wrong_links += bool(check.links - fleet.links)

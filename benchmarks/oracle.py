@@ -31,16 +31,17 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from benchmarks.measured_fleet import Floats, Ints, Study
-from benchmarks.ranking_figures import Figures, mean_tables, print_table
+from benchmarks.measured_fleet import Study
+from benchmarks.ranking_figures import RankingFigures, mean_tables, print_table
 from benchmarks.studied_fleets import StudiedFleets
 
 from forewarn.evaluation.simulation.fleet.defects import VISIBLE, Symptoms
-from forewarn.evaluation.simulation.fleet.faults import FaultProcess
-from forewarn.evaluation.simulation.fleet.hardware import Devices, make_layout
+from forewarn.evaluation.simulation.fleet.fault_process import FaultProcess
+from forewarn.evaluation.simulation.fleet.fleet_hardware import Devices, make_layout
+from forewarn.evaluation.simulation.fleet.fleet_simulator import FIRST_DAY
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
-from forewarn.evaluation.simulation.fleet.record_table import INTERVAL
-from forewarn.evaluation.simulation.fleet.simulator import FIRST_DAY
+from forewarn.evaluation.simulation.fleet.simulated_records import INTERVAL
+from forewarn.features.array_types import Float32Array, Float64Array, Int64Array
 
 __all__ = ["Defect", "DefectChances", "oracle_figures", "shown_defects"]
 
@@ -78,7 +79,7 @@ class Defect(NamedTuple):
     first: int
     end: int
     kills: bool
-    levels: npt.NDArray[np.float32]
+    levels: Float32Array
 
 
 def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
@@ -126,10 +127,10 @@ class _Span:
     board: int
     first: int
     end: int
-    levels: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    levels: list[Float32Array] = field(default_factory=list)
 
 
-def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, Float32Array]]:
     """Yield position, first record and levels of each defect that has any level on a day."""
     for position, level in zip(symptoms.positions.tolist(), symptoms.level, strict=True):
         records = np.flatnonzero(level > 0)
@@ -150,8 +151,8 @@ class DefectChances:
         Records.
     """
 
-    of_all: Floats
-    of_fatal: Floats
+    of_all: Float64Array
+    of_fatal: Float64Array
     horizon: int
 
     @classmethod
@@ -170,7 +171,7 @@ class DefectChances:
             due += np.bincount(soon, minlength=N_GROUPS) * defect.kills
         return cls(due / np.maximum(seen, 1), due / np.maximum(fatal, 1), horizon)
 
-    def of(self, defect: Defect, record: Ints) -> dict[str, Floats]:
+    def of(self, defect: Defect, record: Int64Array) -> dict[str, Float64Array]:
         """Return what each ranking takes for the chance of death, at some records of a defect."""
         group = _group(defect, record)
         due = defect.kills & (defect.end - record <= self.horizon)
@@ -182,7 +183,7 @@ class DefectChances:
         return dict(zip(_ROWS, chances, strict=True))
 
 
-def _group(defect: Defect, record: Ints) -> npt.NDArray[np.intp]:
+def _group(defect: Defect, record: Int64Array) -> npt.NDArray[np.intp]:
     """Return the number of the group of mechanism, age and level at some records."""
     age = record - defect.first
     level = np.searchsorted(_LEVELS, defect.levels[age], side="right")
@@ -192,7 +193,7 @@ def _group(defect: Defect, record: Ints) -> npt.NDArray[np.intp]:
 
 def oracle_figures(
     study: Study, defects: Sequence[Defect], chances: DefectChances
-) -> dict[str, Figures]:
+) -> dict[str, RankingFigures]:
     """Judge the three rankings on a simulated fleet, from its first day on."""
     instances = study.instances
     record = (instances.end - FIRST_DAY.astype(np.int64)) // int(INTERVAL / np.timedelta64(1, "ns"))
@@ -204,7 +205,9 @@ def oracle_figures(
         for name, chance in chances.of(defect, record[rows]).items():
             healthy[name][rows] *= 1.0 - chance
     return {
-        name: Figures.of(study, [1.0 - alive[w.tested] for w in study.windows], chances=False)
+        name: RankingFigures.from_scores(
+            study, [1.0 - alive[w.tested] for w in study.windows], chances=False
+        )
         for name, alive in healthy.items()
     }
 

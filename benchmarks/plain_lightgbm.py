@@ -1,4 +1,4 @@
-"""A plain LightGBM beside a backtest, for `benchmarks.committee`: what anybody would try first.
+"""A plain LightGBM beside a backtest, for `benchmarks.ensemble_ranking`: what anybody would try first.
 
     python -m benchmarks.plain_lightgbm --config tests/real_data/drives.toml FOLDER...
 
@@ -18,26 +18,25 @@ from pathlib import Path
 
 import lightgbm
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from tqdm import tqdm
 
-from forewarn.evaluation.prediction.walk.walk import scorable
+from forewarn.evaluation.prediction.walk_forward.walk_forward import find_scorable_instances
+from forewarn.features.array_types import Float32Array, Float64Array, Int8Array, Int64Array
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, label
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.table import Records
+from forewarn.features.records.record_table import Records
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.training_set import Recipe
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.prediction_job import open_job
 
-Table = npt.NDArray[np.float32]
 PLAIN = "plain_lightgbm"
-_AT_ONCE = 20_000
+_BATCH_SIZE = 20_000
 
 
-def _statistics(values: Table, span: int) -> Iterator[Table]:
+def _statistics(values: Float32Array, span: int) -> Iterator[Float32Array]:
     """Yield mean, greatest and slope of the last `span` of values, shape (n, longest)."""
     values = values[:, -span:]
     known = np.isfinite(values)
@@ -50,8 +49,8 @@ def _statistics(values: Table, span: int) -> Iterator[Table]:
 
 
 def _columns(
-    records: Records, names: Sequence[str], rows: npt.NDArray[np.int64], spans: list[int]
-) -> Table:
+    records: Records, names: Sequence[str], rows: Int64Array, spans: list[int]
+) -> Float32Array:
     """Return the statistics of windows that end at `rows`."""
     first = records.gpu_bounds()[records.gpu[rows]]
     window = rows[:, None] + np.arange(1 - max(spans), 1)
@@ -74,9 +73,9 @@ class _Past:
     records: Records
     failures: Failures
     instances: Instances
-    table: Table
+    table: Float32Array
 
-    def known(self, moment: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]:
+    def known(self, moment: int) -> tuple[Int64Array, Int8Array]:
         """Return the instances whose label was known at a moment, and these labels."""
         gpu, end, horizon = self.instances.gpu, self.instances.end, self.recipe.horizon
         rows = np.flatnonzero(end < moment - horizon)
@@ -85,7 +84,7 @@ class _Past:
         labels = label(timeline, gpu[rows], end[rows], horizon)
         return rows[labels >= 0], labels[labels >= 0]
 
-    def scores(self, moment: int, tested: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def scores(self, moment: int, tested: Int64Array) -> Float64Array:
         """Train before a moment, and score some instances."""
         rows, labels = self.known(moment)
         model = lightgbm.LGBMClassifier(n_estimators=500, random_state=0, n_jobs=1, verbosity=-1)
@@ -96,11 +95,11 @@ class _Past:
 def _past(folder: Path, settings: Settings, spans: list[int]) -> _Past:
     job = open_job(folder / "records", settings, ["gbdt"])
     records, failures = job.store.read_known()
-    instances = scorable(records, failures, job.walk_settings)
+    instances = find_scorable_instances(records, failures, job.walk_settings)
     kinds = job.walk_settings.recipe.plan.kinds
     names = (*kinds.float, *kinds.counter, *kinds.binary)
-    parts = range(0, len(instances), _AT_ONCE)
-    rows = [instances.row[start : start + _AT_ONCE] for start in parts]
+    parts = range(0, len(instances), _BATCH_SIZE)
+    rows = [instances.row[start : start + _BATCH_SIZE] for start in parts]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # nothing but missing values
         table = [_columns(records, names, some, spans) for some in tqdm(rows, "measure")]
@@ -111,7 +110,7 @@ def _score(folder: Path, settings: Settings, spans: list[int]) -> None:
     past, out = _past(folder, settings, spans), folder / "backtest"
     columns = ["test_window", "gpu_serial", "window_end"]
     tested = pd.read_parquet(out / "scores_expanding.parquet", columns=columns)
-    rows = _rows_of(tested, past)
+    rows = _instance_rows(tested, past)
     scores = np.empty(len(tested))
     windows = tested["test_window"].astype("datetime64[ns, UTC]").astype(np.int64).to_numpy()
     for moment in tqdm(np.unique(windows), folder.name):
@@ -120,7 +119,7 @@ def _score(folder: Path, settings: Settings, spans: list[int]) -> None:
     pd.DataFrame({"score": scores}).to_parquet(out / f"{PLAIN}.parquet")
 
 
-def _rows_of(tested: pd.DataFrame, past: _Past) -> npt.NDArray[np.int64]:
+def _instance_rows(tested: pd.DataFrame, past: _Past) -> Int64Array:
     """Return the instance of each row of a table of scores."""
     instances = pd.DataFrame(
         {

@@ -24,18 +24,19 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from benchmarks.measured_fleet import ARRAYS, Floats, Study, Window
+from benchmarks.measured_fleet import ARRAYS, Study, Window
 from benchmarks.oracle import DefectChances, oracle_figures, shown_defects
-from benchmarks.ranking_figures import Figures, bracketed, mean_tables, print_table
-from benchmarks.studied_fleets import StudiedFleets, seeds_of
+from benchmarks.ranking_figures import RankingFigures, bracketed, mean_tables, print_table
+from benchmarks.studied_fleets import StudiedFleets, parse_seeds
 from benchmarks.training_rows import TrainingRows
 
+from forewarn.features.array_types import Float64Array
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.failure_model import FailureModel
 from forewarn.models.prediction.linear.log_odds import logit
-from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.prediction.model_catalogue import make_model
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class OtherFleets:
     model: FailureModel
 
     @classmethod
-    def of(cls, studies: Sequence[Study]) -> OtherFleets:
+    def fit(cls, studies: Sequence[Study]) -> OtherFleets:
         """Train on all failing instances, and on 50 healthy ones for each."""
         values, labels = [], []
         for study in studies:
@@ -97,13 +98,13 @@ class OtherFleets:
         model.fit(encoder.encode(whole), label, weights.astype(np.float32), ends)
         return cls(encoder, model)
 
-    def figures(self, study: Study) -> Figures:
+    def figures(self, study: Study) -> RankingFigures:
         """Judge them on a fleet that was measured as theirs were."""
         scores = [
             logit(self.model.score(self.encoder.encode(study.values.take(window.tested))))
             for window in study.windows
         ]
-        return Figures.of(study, scores, chances=False)
+        return RankingFigures.from_scores(study, scores, chances=False)
 
 
 @dataclass
@@ -112,9 +113,9 @@ class Retraining:
 
     study: Study
     window: Window
-    _scores: dict[tuple[str, int, bool], Floats] = field(default_factory=dict)
+    _scores: dict[tuple[str, int, bool], Float64Array] = field(default_factory=dict)
 
-    def log_odds(self, variant: Variant) -> Floats:
+    def log_odds(self, variant: Variant) -> Float64Array:
         """Return the log odds of the test rows (of rules their scores)."""
         rules = self.study.rules[self.window.tested]
         if variant.name == "rules":
@@ -126,26 +127,26 @@ class Retraining:
         committee = Committee((variant.name,), (), points, linear=variant.linear)
         return logit(committee.blend(scores))
 
-    def _scored(self, name: str, variant: Variant) -> Floats:
+    def _scored(self, name: str, variant: Variant) -> Float64Array:
         key = name, variant.negatives, variant.sliding
         if key not in self._scores:
             self._scores[key] = self._trained(name, variant)
         return self._scores[key]
 
-    def _trained(self, name: str, variant: Variant) -> Floats:
+    def _trained(self, name: str, variant: Variant) -> Float64Array:
         study, rows, labels = self.study, self.window.known, self.window.labels
         half_life: float | None = study.half_life
         if variant.sliding:
             oldest = self.window.moment - study.longest - study.recipe.horizon
             recent = study.instances.end[rows] >= oldest
             rows, labels, half_life = rows[recent], labels[recent], None
-        chosen = TrainingRows.of(
+        chosen = TrainingRows.select(
             study, rows, labels, half_life=half_life, negatives=variant.negatives
         )
         return chosen.scores(study, name, self.window.tested)
 
 
-def _print_gap(table: Mapping[str, Figures]) -> None:
+def _print_gap(table: Mapping[str, RankingFigures]) -> None:
     """Print the part of the gap to trees of other fleets that each row closes."""
     before, others = table[_BEFORE].average, table[_OTHERS].average
     for name, row in table.items():
@@ -153,10 +154,10 @@ def _print_gap(table: Mapping[str, Figures]) -> None:
         print(f"{name}: {closed} % of the gap")
 
 
-def _figures(study: Study) -> dict[str, Figures]:
+def _figures(study: Study) -> dict[str, RankingFigures]:
     retrainings = [Retraining(study, window) for window in study.windows]
     return {
-        name: Figures.of(
+        name: RankingFigures.from_scores(
             study,
             [retraining.log_odds(variant) for retraining in retrainings],
             chances=variant.name != "rules",
@@ -166,7 +167,7 @@ def _figures(study: Study) -> dict[str, Figures]:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class UpperBounds:
     """What stands below the table of a simulated fleet: what more knowledge could reach."""
 
     fleets: StudiedFleets
@@ -174,15 +175,15 @@ class Bounds:
     chances: DefectChances
 
     @classmethod
-    def of(cls, fleets: StudiedFleets, seeds: Sequence[int]) -> Self:
+    def measure(cls, fleets: StudiedFleets, seeds: Sequence[int]) -> Self:
         """Train on some other fleets."""
         studies = [fleets.simulated(seeds[0])]
         studies += [fleets.simulated(seed, studies[0].measures) for seed in seeds[1:]]
         recipe = studies[0].recipe
         chances = DefectChances.counted(recipe.horizon // recipe.plan.interval)
-        return cls(fleets, OtherFleets.of(studies), chances)
+        return cls(fleets, OtherFleets.fit(studies), chances)
 
-    def figures(self, study: Study, seed: int) -> dict[str, Figures]:
+    def figures(self, study: Study, seed: int) -> dict[str, RankingFigures]:
         """Judge them on the fleet of a seed, measured before."""
         theirs = self.fleets.simulated(seed, self.others.encoder.measures)
         asked = self.fleets.asked
@@ -200,7 +201,7 @@ def main() -> None:
     if asked.others and asked.records:
         parser.error("--others needs --seeds: only a simulated fleet has others like it")
     fleets, tables = StudiedFleets(asked), []
-    bounds = Bounds.of(fleets, seeds_of(asked.others)) if asked.others else None
+    bounds = UpperBounds.measure(fleets, parse_seeds(asked.others)) if asked.others else None
     for name, study in fleets:
         tables.append(_figures(study))
         if bounds:

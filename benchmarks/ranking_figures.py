@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.fitted_chances import fitted_chances
-from benchmarks.measured_fleet import Floats, Ints, Study, Window
+from benchmarks.calibrated_probabilities import fitted_chances
+from benchmarks.measured_fleet import Study, Window
 
-from forewarn.evaluation.bootstrap import interval, machine_draws
-from forewarn.evaluation.prediction.figures.ranking import average_precision_draws
+from forewarn.evaluation.bootstrap import bootstrap_weights, percentile_interval
+from forewarn.evaluation.prediction.metrics.ranking_metrics import average_precision_draws
+from forewarn.features.array_types import Float64Array, Int64Array
 from forewarn.features.time_units import DAY
 from forewarn.models.prediction.reliability import calibration_slope, slope_draws
 
-__all__ = ["Figures", "bracketed", "mean_tables", "print_table"]
+__all__ = ["RankingFigures", "bracketed", "mean_tables", "print_table"]
 
 _ARRAYS = ("average", "precision", "slope")
 
 
-def _listed(study: Study, window: Window, scores: Floats) -> Ints:
+def _listed(study: Study, window: Window, scores: Float64Array) -> Int64Array:
     """Return the rows that are on the lists of a window, the newest of each GPU ranked.
 
     Equal scores are listed in an order drawn by hash, or one machine would be on all lists.
@@ -39,17 +40,19 @@ def _listed(study: Study, window: Window, scores: Floats) -> Ints:
         rows = rows[np.append(np.diff(gpu[rows]) != 0, True)]
         best = np.lexsort((study.hashes[window.tested[rows]], -scores[rows]))
         listed.append(rows[best[: max(1, round(study.share * len(rows)))]])
-    rows_listed: Ints = window.tested[np.concatenate(listed)]
+    rows_listed: Int64Array = window.tested[np.concatenate(listed)]
     return rows_listed
 
 
-def _machine_draws(study: Study) -> Floats:
+def _machine_draws(study: Study) -> Float64Array:
     """Return how often each machine is drawn; the first draw holds each of them once."""
     n_machines = int(study.machine.max()) + 1
-    return np.vstack([np.ones(n_machines), machine_draws(n_machines, seed=5)])
+    return np.vstack([np.ones(n_machines), bootstrap_weights(n_machines, seed=5)])
 
 
-def _average_draws(study: Study, scores: Sequence[Floats], draws: Floats) -> Floats:
+def _average_draws(
+    study: Study, scores: Sequence[Float64Array], draws: Float64Array
+) -> Float64Array:
     """Return the average precision of the test windows, weighed by failing instances."""
     labels, machine = study.instances.label, study.machine
     averages, failing = [], []
@@ -59,25 +62,29 @@ def _average_draws(study: Study, scores: Sequence[Floats], draws: Floats) -> Flo
         failing.append(draws[:, machine[rows[labels[rows] == 1]]].sum(axis=1))
     weights = np.array(failing)
     with np.errstate(invalid="ignore"):  # a draw without a failing machine
-        averaged: Floats = np.nansum(np.array(averages) * weights, axis=0) / weights.sum(axis=0)
+        averaged: Float64Array = np.nansum(np.array(averages) * weights, axis=0) / weights.sum(
+            axis=0
+        )
     return averaged
 
 
-def _slope(study: Study, scores: Sequence[Floats], draws: Floats) -> Floats:
+def _slope(study: Study, scores: Sequence[Float64Array], draws: Float64Array) -> Float64Array:
     judged = fitted_chances(study, scores)
     return slope_draws(judged, calibration_slope(judged), draws)
 
 
 @dataclass(frozen=True)
-class Figures:
+class RankingFigures:
     """Average precision, list precision and slope of every draw of machines, the whole first."""
 
-    average: Floats
-    precision: Floats
-    slope: Floats
+    average: Float64Array
+    precision: Float64Array
+    slope: Float64Array
 
     @classmethod
-    def of(cls, study: Study, scores: Sequence[Floats], *, chances: bool) -> Figures:
+    def from_scores(
+        cls, study: Study, scores: Sequence[Float64Array], *, chances: bool
+    ) -> RankingFigures:
         """Judge the scores of every window; with `chances` they are log odds."""
         draws, machine = _machine_draws(study), study.machine
         pairs = zip(study.windows, scores, strict=True)
@@ -89,25 +96,25 @@ class Figures:
         return cls(_average_draws(study, scores, draws), precision, slope)
 
 
-def mean_tables(tables: Sequence[Mapping[str, Figures]]) -> dict[str, Figures]:
+def mean_tables(tables: Sequence[Mapping[str, RankingFigures]]) -> dict[str, RankingFigures]:
     """Return the mean of some fleets, row by row and draw by draw."""
     return {
-        name: Figures(
+        name: RankingFigures(
             *(np.mean([getattr(table[name], a) for table in tables], axis=0) for a in _ARRAYS)
         )
         for name in tables[0]
     }
 
 
-def bracketed(draws: Floats, factor: float = 1.0, digits: int = 3) -> str:
+def bracketed(draws: Float64Array, factor: float = 1.0, digits: int = 3) -> str:
     """Return the value of the first draw, and the interval of the others; empty for NaN."""
     if not np.isfinite(draws[0]):
         return ""
-    low, high = interval(draws[1:] * factor) or (np.nan, np.nan)
+    low, high = percentile_interval(draws[1:] * factor) or (np.nan, np.nan)
     return f"{draws[0] * factor:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def print_table(title: str, table: Mapping[str, Figures]) -> None:
+def print_table(title: str, table: Mapping[str, RankingFigures]) -> None:
     """Print a row for each name; differences are to the first."""
     print(f"\n{title}\n| | average precision | list precision, % | against the first | | slope |")
     print("|---|---|---|---|---|---|")

@@ -82,7 +82,7 @@ def run_case(version: Path, name: str, folder: Path) -> None:
     (folder / "inputs").mkdir(parents=True)
     steps = CASES[name](folder / "inputs")
     given = json.dumps([(s.name, s.command, pd.Timestamp(s.now).value) for s in steps])
-    command = [str(_python_of(version)), "-c", _RUNNER, given]
+    command = [str(_find_python(version)), "-c", _RUNNER, given]
     with (
         (folder / "stderr.log").open("w") as log,
         tqdm(total=len(steps), desc=f"{version}: {name}", leave=False) as bar,
@@ -98,7 +98,7 @@ def run_case(version: Path, name: str, folder: Path) -> None:
         raise SystemExit(f"{version}: {name} crashed, see {folder / 'stderr.log'}")
 
 
-def _python_of(version: Path) -> Path:
+def _find_python(version: Path) -> Path:
     python = version / ".venv" / "bin" / "python" if version.is_dir() else version.parent / "python"
     if not python.exists():
         raise SystemExit(f"{python} is missing, expected a checkout with .venv, or an executable")

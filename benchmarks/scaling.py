@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from forewarn.pipelines.rendering.drawing import COLOURS, own_style
+from forewarn.pipelines.rendering.svg_figures import COLOURS, figure_style
 
 HERE = Path(__file__).resolve().parent
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
@@ -166,7 +166,7 @@ def _sentence(line: dict[str, Any]) -> str:
     )
 
 
-@own_style()
+@figure_style()
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw CPU seconds and peak memory of each stage against records, as last measured."""
     lines = [line for line in lines if line["stage"] in STAGES]

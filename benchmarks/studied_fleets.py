@@ -10,15 +10,15 @@ from pathlib import Path
 
 from benchmarks.measured_fleet import Study
 
-from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
-__all__ = ["StudiedFleets", "seeds_of"]
+__all__ = ["StudiedFleets", "parse_seeds"]
 
 
-def seeds_of(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
     """Return the seeds that are named, separated by commas."""
     return [int(seed) for seed in text.split(",") if seed]
 
@@ -47,7 +47,7 @@ class StudiedFleets:
     @property
     def seeds(self) -> list[int]:
         """Seeds of those that are simulated."""
-        return seeds_of(self.asked.seeds)
+        return parse_seeds(self.asked.seeds)
 
     def __iter__(self) -> Iterator[tuple[str, Study]]:
         """Yield the seed or the folder of each fleet, and what was measured of it."""
@@ -56,14 +56,14 @@ class StudiedFleets:
         for seed in self.seeds:
             yield str(seed), self.simulated(seed)
 
-    def simulated(self, seed: int, measures: Measures | None = None) -> Study:
+    def simulated(self, seed: int, measures: FeatureExtractor | None = None) -> Study:
         """Simulate a fleet and measure it, by other ones' measures if there are any."""
         size = {"n_gpus": self.asked.gpus, "n_days": self.asked.days}
         with tempfile.TemporaryDirectory() as folder:
             simulate_fleet_to(Path(folder), **size, seed=seed)
             return self._measured(Path(folder) / "records", measures)
 
-    def _measured(self, records: Path, measures: Measures | None = None) -> Study:
+    def _measured(self, records: Path, measures: FeatureExtractor | None = None) -> Study:
         job = open_job(records, load_settings(self.asked.config), ["gbdt"])
         schedule = self.asked.keep, self.asked.first, self.asked.every
-        return Study.of(job, *schedule, measures)
+        return Study.measure(job, *schedule, measures)

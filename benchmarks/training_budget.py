@@ -18,23 +18,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.evaluation.bootstrap import interval, machine_draws
-from forewarn.evaluation.prediction.figures.ranking import average_precision_draws
-from forewarn.evaluation.prediction.walk.walk import Walk, scorable
+from forewarn.evaluation.bootstrap import bootstrap_weights, percentile_interval
+from forewarn.evaluation.prediction.metrics.ranking_metrics import average_precision_draws
+from forewarn.evaluation.prediction.walk_forward.walk_forward import (
+    WalkForward,
+    find_scorable_instances,
+)
+from forewarn.features.array_types import Float64Array
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, find_instances
+from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.models.prediction.candidates import known
-from forewarn.models.prediction.fits import fit_model
+from forewarn.models.prediction.model_fitting import fit_model
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
+from forewarn.models.prediction.training_candidates import known
 from forewarn.models.prediction.training_set import (
     Recipe,
-    Thinned,
     TrainingSet,
+    UndersampledInstances,
     build_training_sets,
 )
 from forewarn.pipelines.config.settings import Settings
@@ -42,7 +45,6 @@ from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 DAYS, FIRST, EVERY, MODEL = 40, 24, 8, "gbdt"
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,10 @@ class Outcome:
     positives: int
     instances: int
     seconds: float
-    draws: Floats
+    draws: Float64Array
 
 
-def _training(recipe: Recipe, timeline: Timeline, walk: Walk, moment: int) -> Instances:
+def _training(recipe: Recipe, timeline: Timeline, walk: WalkForward, moment: int) -> Instances:
     every = find_instances(
         timeline,
         window_records=recipe.plan.window_records,
@@ -65,7 +67,7 @@ def _training(recipe: Recipe, timeline: Timeline, walk: Walk, moment: int) -> In
     return known(every, moment, walk.settings.longest, recipe.horizon)
 
 
-def _tested(walk: Walk, moment: int) -> Instances:
+def _tested(walk: WalkForward, moment: int) -> Instances:
     """Return all failing instances that follow, and one healthy one in four."""
     instances = walk.instances.between(moment, moment + EVERY * DAY)
     instances = instances.take((instances.label >= 0) & (instances.end <= walk.last_tested))
@@ -77,17 +79,19 @@ def _outcomes(job: Job, moment: int, budgets: Sequence[int]) -> Iterator[Outcome
     settings = replace(job.walk_settings, every=Nanoseconds(EVERY * DAY))
     records, failures = job.store.read_known(moment - settings.reach, moment + (EVERY + 1) * DAY)
     trainer = RecipeTrainer(settings.recipe)
-    walk = Walk(settings, trainer, records, failures, scorable(records, failures, settings))
+    walk = WalkForward(
+        settings, trainer, records, failures, find_scorable_instances(records, failures, settings)
+    )
     timeline = as_of(records, failures, moment, settings.reach)
     training, tested = _training(settings.recipe, timeline, walk, moment), _tested(walk, moment)
     future = walk.measured_in(moment, tested)
     machine = records.codes("machine_id", tested.row).astype(np.int64)
-    draws = machine_draws(int(machine.max()) + 1, seed=0)
+    draws = bootstrap_weights(int(machine.max()) + 1, seed=0)
     draws = np.vstack([np.ones(draws.shape[1]), draws])  # the first is the value itself
     for budget in budgets:
         started = time.process_time()
         recipe = replace(settings.recipe, max_instances=budget)
-        thinned = Thinned.of(recipe, timeline, training)
+        thinned = UndersampledInstances.from_instances(recipe, timeline, training)
         encoder, built = next(build_training_sets(recipe, timeline, [thinned]))
         model = fit_model(recipe, MODEL, built)
         seconds = time.process_time() - started
@@ -118,7 +122,7 @@ def _line(name: str, outcomes: Sequence[Outcome], whole: Sequence[Outcome]) -> s
     )
     figures = [f"{seconds:.1f}"]
     for values in (draws, difference):
-        low, high = interval(values[1:]) or (np.nan, np.nan)
+        low, high = percentile_interval(values[1:]) or (np.nan, np.nan)
         figures.append(f"{values[0]:+.3f} [{low:.3f}, {high:.3f}]")
     return f"| {name} | {positives:.0f} | {instances:,.0f} | {' | '.join(figures)} |"
 

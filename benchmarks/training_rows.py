@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from benchmarks.measured_fleet import Floats, Ints, Labels, Study
+from benchmarks.measured_fleet import Study
 
-from forewarn.models.prediction.catalogue import make_model
+from forewarn.features.array_types import Float64Array, Int8Array, Int64Array
+from forewarn.models.prediction.model_catalogue import make_model
 
 __all__ = ["TrainingRows"]
 
@@ -24,13 +25,19 @@ class TrainingRows:
         Failing ones weigh as much as healthy ones do, all together.
     """
 
-    rows: Ints
-    labels: Labels
-    weights: Floats
+    rows: Int64Array
+    labels: Int8Array
+    weights: Float64Array
 
     @classmethod
-    def of(
-        cls, study: Study, rows: Ints, labels: Labels, *, half_life: float | None, negatives: int
+    def select(
+        cls,
+        study: Study,
+        rows: Int64Array,
+        labels: Int8Array,
+        *,
+        half_life: float | None,
+        negatives: int,
     ) -> Self:
         """Choose all failing rows, and so many healthy ones for each.
 
@@ -47,7 +54,7 @@ class TrainingRows:
         weights[labels == 1] *= weights[labels == 0].sum() / weights[labels == 1].sum()
         return cls(rows, labels, weights)
 
-    def scores(self, study: Study, name: str, tested: Ints) -> Floats:
+    def scores(self, study: Study, name: str, tested: Int64Array) -> Float64Array:
         """Train a model of the catalogue, and return its scores of the tested rows."""
         encoder = study.encoder(self.rows)
         model = make_model(name, seed=study.recipe.seed, purge=study.recipe.horizon)

@@ -33,8 +33,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
-from forewarn.models.prediction.training_set import Thinned, build_training_sets
+from forewarn.features.records.record_table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
+from forewarn.models.prediction.training_set import UndersampledInstances, build_training_sets
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.progress import Stages
@@ -56,7 +56,7 @@ def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
         fleet = job.store.read_fleet(first, moment, look, n_slices)
     with stages(f"measure and encode, {fleet.n_slices} slices"):
         past, counts = fleet.selection.known(span), fleet.selection.counts[span]
-        thinned = Thinned.of(recipe, fleet, past, counts)
+        thinned = UndersampledInstances.from_instances(recipe, fleet, past, counts)
         _, built = next(build_training_sets(recipe, fleet, [thinned]))
     if not 0 < (built.labels == 1).sum() < len(built.labels):
         raise SystemExit("the training set lacks failing or healthy instances")

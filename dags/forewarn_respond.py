@@ -11,7 +11,7 @@ from airflow.sdk import Asset, Variable, dag, task
 from airflow.timetables.assets import AssetOrTimeSchedule
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from forewarn.pipelines.scheduled_tasks import alert_of_failure, dag_options, respond_site
+from forewarn.pipelines.scheduled_tasks import alert_on_failure, dag_options, respond_site
 
 LISTS = Asset("forewarn_lists")
 
@@ -26,7 +26,7 @@ LISTS = Asset("forewarn_lists")
         retries=2,
         retry_delay=timedelta(seconds=30),
         execution_timeout=timedelta(minutes=20),
-        on_failure_callback=alert_of_failure("no response"),
+        on_failure_callback=alert_on_failure("no response"),
     ),
 )
 def forewarn_respond() -> None:

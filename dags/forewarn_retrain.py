@@ -12,7 +12,12 @@ from airflow.sdk import Variable, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.timetables.trigger import DeltaTriggerTimetable
 
-from forewarn.pipelines.scheduled_tasks import dag_options, lengths_of, retrain_site, train_length
+from forewarn.pipelines.scheduled_tasks import (
+    dag_options,
+    retrain_site,
+    train_length,
+    training_lengths,
+)
 
 
 @dag(
@@ -35,7 +40,7 @@ def forewarn_retrain() -> None:
 
     @task
     def lengths() -> list[int]:
-        return lengths_of(Variable.get("forewarn_config"))
+        return training_lengths(Variable.get("forewarn_config"))
 
     @task
     def train(length: int, at: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.sdk import Asset, Variable, dag, task
 
-from forewarn.pipelines.scheduled_tasks import alert_of_failure, dag_options, score_missing
+from forewarn.pipelines.scheduled_tasks import alert_on_failure, dag_options, score_missing
 
 RECORDS, LISTS = Asset("forewarn_records"), Asset("forewarn_lists")
 
@@ -25,7 +25,7 @@ RECORDS, LISTS = Asset("forewarn_records"), Asset("forewarn_lists")
         retry_exponential_backoff=True,
         pool="forewarn_tensorflow",
         execution_timeout=timedelta(minutes=30),
-        on_failure_callback=alert_of_failure("no list"),
+        on_failure_callback=alert_on_failure("no list"),
     ),
 )
 def forewarn_score() -> None:

@@ -12,8 +12,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from forewarn.pipelines.rendering.boxes import Box, draw_boxes
-from forewarn.pipelines.rendering.drawing import COLOURS, inline_svg
+from forewarn.pipelines.rendering.box_diagram import Box, draw_boxes
+from forewarn.pipelines.rendering.svg_figures import COLOURS, inline_svg
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("dags", "pipelines", "response", "evaluation", "models", "features")

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["INTERVAL_LEVEL", "Interval", "interval", "machine_draws"]
+__all__ = ["INTERVAL_LEVEL", "Interval", "bootstrap_weights", "percentile_interval"]
 
 Interval = tuple[float, float]
 N_DRAWS = 200
 INTERVAL_LEVEL = 0.95
 
 
-def machine_draws(n_machines: int, *, seed: int, n_draws: int = N_DRAWS) -> npt.NDArray[np.float64]:
+def bootstrap_weights(
+    n_machines: int, *, seed: int, n_draws: int = N_DRAWS
+) -> npt.NDArray[np.float64]:
     """Return how often each machine is drawn, shape (n_draws, n_machines); rows sum to n_machines.
 
     One failure makes about fourteen positive instances, and failures come in bad machines, so
@@ -25,7 +27,7 @@ def machine_draws(n_machines: int, *, seed: int, n_draws: int = N_DRAWS) -> npt.
     return generator.multinomial(n_machines, chances, size=n_draws).astype(np.float64)
 
 
-def interval(draws: npt.NDArray[np.float64] | Sequence[float]) -> Interval | None:
+def percentile_interval(draws: npt.NDArray[np.float64] | Sequence[float]) -> Interval | None:
     """Return the central 95 % of the draws; None if fewer than half of them have a value.
 
     Examples

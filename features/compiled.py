@@ -17,10 +17,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Sums in any order, so that a loop can take many places at once; NaN and infinity stay themselves.
-_ANY_ORDER = {"reassoc", "contract", "arcp", "afn", "nsz"}
+_FASTMATH_FLAGS = {"reassoc", "contract", "arcp", "afn", "nsz"}
 
 
-class _KeptCode(FunctionCache):
+class _CodeCache(FunctionCache):
     """Machine code on disk, loaded without what only compiling needs.
 
     Numba would first load all that it makes of Python and numpy, and scipy with it, to see whether
@@ -30,14 +30,14 @@ class _KeptCode(FunctionCache):
     def load_overload(self, sig: Any, context: Any) -> Any:
         """Return what is kept for a signature, None if there is nothing; numba holds its lock."""
         rtsys.initialize(context)
-        context.refresh = _nothing  # of this object alone, for as long as it takes
+        context.refresh = _skip_refresh  # of this object alone, for as long as it takes
         try:
             return super().load_overload(sig, context)  # type: ignore[no-untyped-call]  # numba's
         finally:
             vars(context).pop("refresh", None)
 
 
-def _nothing() -> None:
+def _skip_refresh() -> None:
     """Take the place of what loads all that numba knows."""
 
 
@@ -55,7 +55,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     changes; not if what it calls in another file does, so touch that source, too. Where neither can
     be written, as in a container with a read-only installation, it is made in each process anew.
     """
-    return _made(function)
+    return _compile(function)
 
 
 def vectorised(function: Callable[P, R]) -> Callable[P, R]:
@@ -64,10 +64,10 @@ def vectorised(function: Callable[P, R]) -> Callable[P, R]:
     Dividing by zero gives infinity here, as in numpy: a check for it would keep the loop from
     being widened. What calls such a loop, and what it calls, is inlined into it.
     """
-    return _made(function, fastmath=_ANY_ORDER, error_model="numpy")
+    return _compile(function, fastmath=_FASTMATH_FLAGS, error_model="numpy")
 
 
-def _forget_if_older(cache: Any, source: Path) -> None:
+def _remove_stale_index(cache: Any, source: Path) -> None:
     """Remove the list of kept machine code that is older than its source.
 
     Numba would not use it, but reads it first, and that fails where it names a class that is gone:
@@ -79,9 +79,9 @@ def _forget_if_older(cache: Any, source: Path) -> None:
             index.unlink()
 
 
-def _made(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     made = numba.njit(nogil=True, **options)(function)
     with suppress(RuntimeError):  # no folder can be written to
-        made._cache = cache = _KeptCode(function)  # type: ignore[no-untyped-call]  # numba's
-        _forget_if_older(cache, Path(function.__code__.co_filename))
+        made._cache = cache = _CodeCache(function)  # type: ignore[no-untyped-call]  # numba's
+        _remove_stale_index(cache, Path(function.__code__.co_filename))
     return cast(Callable[P, R], made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["duration_in_words"]
+__all__ = ["format_duration"]
 
 # Name, seconds, and the length from which on nobody counts in it.
 _UNITS = (
@@ -14,7 +14,7 @@ _UNITS = (
 )
 
 
-def duration_in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a span in the largest unit that needs at most one decimal, a long one rounded.
 
     Parameters

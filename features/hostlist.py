@@ -8,8 +8,8 @@ from itertools import groupby
 
 __all__ = ["HostlistError", "compress", "expand"]
 
-_MOST = 100_000  # names in one list; the largest clusters have a tenth of it
-_LONGEST = 1_000_000  # characters
+_MAX_NAMES = 100_000  # names in one list; the largest clusters have a tenth of it
+_MAX_LENGTH = 1_000_000  # characters
 _PARTS = re.compile(r"\[[^][]*\]|[^][,]+|,")
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 _NUMBERED = re.compile(r"(.*?)(\d{1,12})", re.ASCII | re.DOTALL)
@@ -32,15 +32,17 @@ def expand(text: str) -> list[str]:
     >>> expand("login,node-[08-10,12],r[1-2]n[1-2]")
     ['login', 'node-08', 'node-09', 'node-10', 'node-12', 'r1n1', 'r1n2', 'r2n1', 'r2n2']
     """
-    if len(text) > _LONGEST:
-        raise HostlistError(f"a host list has {len(text)} characters, expected at most {_LONGEST}")
+    if len(text) > _MAX_LENGTH:
+        raise HostlistError(
+            f"a host list has {len(text)} characters, expected at most {_MAX_LENGTH}"
+        )
     parts = _PARTS.findall(text)
     if "".join(parts) != text:
         raise HostlistError(f"{text[:100]!r} is no host list: its brackets do not fit")
     names: list[str] = []
     for is_comma, item in groupby(parts, lambda part: part == ","):
         if not is_comma:
-            names += _product(list(item), _MOST - len(names))
+            names += _product(list(item), _MAX_NAMES - len(names))
     return names
 
 
@@ -50,7 +52,7 @@ def _product(item: list[str], most: int) -> list[str]:
     for part in item:
         ends = _numbers(part[1:-1], most) if part.startswith("[") else [part]
         if len(names) * len(ends) > most:
-            raise HostlistError(f"a host list has more than {_MOST} names")
+            raise HostlistError(f"a host list has more than {_MAX_NAMES} names")
         names = [name + end for name in names for end in ends]
     return names
 
@@ -67,7 +69,7 @@ def _numbers(text: str, most: int) -> list[str]:
         if count < 1:
             raise HostlistError(f"[{text[:100]}] in a host list: {part} runs backwards")
         if len(numbers) + count > most:
-            raise HostlistError(f"a host list has more than {_MOST} names")
+            raise HostlistError(f"a host list has more than {_MAX_NAMES} names")
         numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
     return numbers
 

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import repeat
 from typing import TypeVar
 
-__all__ = ["in_parallel", "in_threads", "in_turn", "n_threads", "prefetched", "submit_ahead"]
+__all__ = ["imap_threads", "map_threads", "n_threads", "parallel_for", "prefetch", "submit_ahead"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -23,7 +23,7 @@ def n_threads() -> int:
     return os.cpu_count() or 1
 
 
-def in_threads(
+def map_threads(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
 ) -> list[_Result]:
     """Return what `work` makes of each item, in their order; `threads` work, or one a core.
@@ -62,7 +62,7 @@ def submit_ahead(
             future.cancel()
 
 
-def in_turn(
+def imap_threads(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
 ) -> Iterator[_Result]:
     """Yield what `work` makes of each item, in their order; threads work a little ahead.
@@ -81,7 +81,7 @@ def in_turn(
             yield future.result()
 
 
-def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
+def prefetch(items: Iterator[_Item]) -> Iterator[_Item]:
     """Yield the items of an iterator; a thread makes each while the one before is in use.
 
     Examples
@@ -90,14 +90,14 @@ def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
     [1, 2, 3]
     """
     end = object()
-    for item in in_turn(lambda _: next(items, end), repeat(None), threads=1):
+    for item in imap_threads(lambda _: next(items, end), repeat(None), threads=1):
         if item is end:
             return
         yield item  # type: ignore[misc]  # `end` aside, they are items
 
 
-def in_parallel(work: Callable[[int, int], None], n: int) -> None:
+def parallel_for(work: Callable[[int, int], None], n: int) -> None:
     """Call `work(first, last)` on parts of range(n), one for each thread."""
     n_parts = min(n_threads(), max(n, 1))
     edges = [n * i // n_parts for i in range(n_parts + 1)]
-    in_threads(lambda part: work(edges[part], edges[part + 1]), range(n_parts))
+    map_threads(lambda part: work(edges[part], edges[part + 1]), range(n_parts))

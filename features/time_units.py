@@ -5,13 +5,31 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final, NewType
 
-__all__ = ["DAY", "HOUR", "Nanoseconds", "RecordCount", "date_of", "midnight_of"]
+__all__ = [
+    "DAY",
+    "HOUR",
+    "MINUTE",
+    "SECOND",
+    "SECONDS_PER_DAY",
+    "SECONDS_PER_HOUR",
+    "SECONDS_PER_MINUTE",
+    "Nanoseconds",
+    "RecordCount",
+    "date_of",
+    "midnight_of",
+]
 
 Nanoseconds = NewType("Nanoseconds", int)
 RecordCount = NewType("RecordCount", int)
 
-HOUR: Final = Nanoseconds(3_600_000_000_000)
+SECOND: Final = Nanoseconds(1_000_000_000)
+MINUTE: Final = Nanoseconds(60 * SECOND)
+HOUR: Final = Nanoseconds(60 * MINUTE)
 DAY: Final = Nanoseconds(24 * HOUR)
+
+SECONDS_PER_MINUTE: Final = 60
+SECONDS_PER_HOUR: Final = 3_600
+SECONDS_PER_DAY: Final = 86_400
 
 _EPOCH = dt.date(1970, 1, 1)
 

@@ -9,11 +9,11 @@ from forewarn.features.xid_catalogue import APPLICATION, DEGRADED, DEGRADED_XIDS
 
 __all__ = ["severity"]
 
-_HIGHEST = 1023
+_MAX_CODE = 1023
 
 
 def _table() -> npt.NDArray[np.float32]:
-    table = np.full(_HIGHEST + 1, APPLICATION, dtype=np.float32)
+    table = np.full(_MAX_CODE + 1, APPLICATION, dtype=np.float32)
     table[list(DEGRADED_XIDS)] = DEGRADED
     table[list(FATAL_XIDS)] = FATAL
     table[0] = 0
@@ -36,5 +36,5 @@ def severity(codes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     >>> severity(np.array([0, 13, 63, 79, 9999], np.float32)).tolist()
     [0.0, 1.0, 2.0, 3.0, 1.0]
     """
-    known = np.where((codes >= 0) & (codes <= _HIGHEST), codes, 13)
+    known = np.where((codes >= 0) & (codes <= _MAX_CODE), codes, 13)
     return _SEVERITY[known.astype(np.int64)]

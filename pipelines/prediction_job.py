@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forewarn.evaluation.prediction.figures.score_table import Protocol
-from forewarn.evaluation.prediction.walk.strategies import Strategy
-from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
-from forewarn.features.prediction.plan import Plan
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.training_set import Recipe
@@ -42,13 +42,13 @@ class Job:
 
     settings: Settings
     store: RecordStore
-    walk_settings: WalkSettings
+    walk_settings: WalkForwardSettings
     notes: tuple[str, ...]
 
     @property
-    def protocol(self) -> Protocol:
+    def protocol(self) -> EvaluationProtocol:
         """The rules by which scores are judged."""
-        return Protocol(
+        return EvaluationProtocol(
             committee=self.walk_settings.committee,
             k=self.settings.evaluation.k,
             threshold=self.settings.evaluation.threshold,
@@ -94,7 +94,7 @@ def open_job(records: Location, settings: Settings, models: Sequence[str] | None
     chosen = tuple(dict.fromkeys(models or ensemble_models))
     select_by, selection_notes = _select_by(settings, chosen, ensemble_models)
     half_life = settings.training.half_life * max(settings.training.lengths)
-    walk_settings = WalkSettings(
+    walk_settings = WalkForwardSettings(
         recipe=_recipe(settings, plan, chosen),
         committee=_committee(settings, plan, chosen),
         models=chosen,
@@ -123,7 +123,7 @@ def _select_by(
     return select_by, notes
 
 
-def _committee(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Committee:
+def _committee(settings: Settings, plan: FeaturePlan, chosen: Sequence[str]) -> Committee:
     """Return the configured ensembles; the rules count where there are Xids.
 
     Of what is no GPU they know nothing, and would add noise to what the models learned.
@@ -131,10 +131,10 @@ def _committee(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Committ
     ensembles = settings.ensembles
     rules = ensembles.rules if "xid" in plan.kinds.code else 0.0
     votes = rules, ensembles.linear
-    return Committee.of_models(chosen, ensembles.parallel, ensembles.cascade, *votes)
+    return Committee.from_models(chosen, ensembles.parallel, ensembles.cascade, *votes)
 
 
-def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:
+def _recipe(settings: Settings, plan: FeaturePlan, chosen: Sequence[str]) -> Recipe:
     training, cascade = settings.training, settings.ensembles.cascade
     return Recipe(
         plan=plan,

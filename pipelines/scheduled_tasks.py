@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.runtime.heap import keep_memory
-from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.runtime.allocator_tuning import tune_process_memory
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Site",
-    "alert_of_failure",
+    "alert_on_failure",
     "backtest_site",
     "compact_site",
     "dag_options",
     "ingest_site",
-    "lengths_of",
     "missing_days",
     "respond_site",
     "retrain_site",
@@ -41,9 +40,10 @@ __all__ = [
     "score_missing",
     "score_site",
     "train_length",
+    "training_lengths",
 ]
 
-_REVIEWED_AFTER = 7  # days: every alert of a list has expired by then
+_REVIEW_DELAY_DAYS = 7  # days: every alert of a list has expired by then
 
 
 def dag_options(doc: str | None, *, start_hour: int = 0, **each_task: object) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def dag_options(doc: str | None, *, start_hour: int = 0, **each_task: object) ->
     }
 
 
-def alert_of_failure(what: str) -> Callable[[Any], None]:
+def alert_on_failure(what: str) -> Callable[[Any], None]:
     """Return a callback for tasks whose failure somebody has to be alerted of."""
 
     def send(context: Any) -> None:
@@ -94,7 +94,7 @@ class Site:
     folder: Path
 
     @classmethod
-    def of(cls, config: str) -> Site:
+    def from_config(cls, config: str) -> Site:
         """Read a configuration.
 
         Raises
@@ -104,7 +104,7 @@ class Site:
         """
         from forewarn.pipelines.config.settings import load_settings
 
-        keep_memory()  # a task is a process of its own
+        tune_process_memory()  # a task is a process of its own
         path = Path(config).resolve()
         settings = load_settings(path)
         store = settings.registry.store
@@ -140,7 +140,7 @@ def ingest_site(config: str, now: str) -> list[str]:
     """
     from forewarn.pipelines.ingest.complete_days import complete_days
 
-    site, end = Site.of(config), parse_moment(now)
+    site, end = Site.from_config(config), parse_moment(now)
     table = site.settings.site
     if table.raw or table.prometheus or table.repairs:
         _ingest(site, end)
@@ -166,26 +166,26 @@ def missing_days(days: Sequence[str], published: str | None, today: str) -> list
 
 
 def _ingest(site: Site, end: int) -> None:
-    from forewarn.pipelines.ingest.host_files import ingest_raw, open_landing
-    from forewarn.pipelines.ingest.prometheus import pull
-    from forewarn.pipelines.ingest.prometheus_server import Server
+    from forewarn.pipelines.ingest.host_file_ingest import ingest_host_files, open_landing
+    from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+    from forewarn.pipelines.ingest.prometheus_ingest import pull
 
     landing = open_landing(site.settings, site.records, site.file("cmdb"))
     raw, repairs = site.file("raw"), site.file("repairs")
     tickets = None if repairs is None else _tickets(repairs)
     if raw is not None:
-        ingest_raw(raw, landing, tickets)
+        ingest_host_files(raw, landing, tickets)
     elif tickets is not None:
         landing.land_tickets(tickets)
     address = site.settings.site.prometheus
     if address:
-        with closing(Server.from_environment(address)) as server:
+        with closing(PrometheusClient.from_environment(address)) as server:
             pull(server, landing, start=None, end=end)
 
 
 def _tickets(repairs: Path) -> pa.Table | None:
     """Return repair tickets; a file that cannot be used is an alert and stops no telemetry."""
-    from forewarn.pipelines.ingest.tickets import read_tickets
+    from forewarn.pipelines.ingest.repair_tickets import read_tickets
     from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.runtime.progress import note
 
@@ -212,7 +212,7 @@ def train_length(config: str, at: str, length: int) -> str:
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.training_cache import train_recipe
 
-    site = Site.of(config)
+    site = Site.from_config(config)
     job = open_job(site.records, site.settings)
     registry = Registry(site.settings.registry, create=True)
     return train_recipe(
@@ -226,7 +226,7 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
 
-    site = Site.of(config)
+    site = Site.from_config(config)
     job = open_job(site.records, site.settings)
     return retrain(job, parse_moment(at), Registry(site.settings.registry, create=True)).as_dict()
 
@@ -265,12 +265,12 @@ def score_site(config: str, day: str) -> str:
     day : str
         The list is made as of the midnight that ends it.
     """
-    site = Site.of(config)
-    return str(_list_as_of(site, parse_moment(day) + DAY).write(site.lists))
+    site = Site.from_config(config)
+    return str(_score_list(site, parse_moment(day) + DAY).write(site.lists))
 
 
-def _list_as_of(site: Site, at: int) -> AtRiskList:
-    from forewarn.pipelines.at_risk.score import score_with, score_with_rules
+def _score_list(site: Site, at: int) -> AtRiskList:
+    from forewarn.pipelines.at_risk.fleet_scoring import score_with, score_with_rules
     from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
@@ -278,7 +278,7 @@ def _list_as_of(site: Site, at: int) -> AtRiskList:
     with registry.in_one_line():
         version = registry.champion_for(at)
     if version is None:
-        why = f"no champion was trained by {iso(at)}"
+        why = f"no champion was trained by {format_iso(at)}"
         alert("built-in rules", f"{why}: the list is made by rules, without probabilities")
         return score_with_rules(site.settings, site.records, at)
     predictor = registry.load_version(version)
@@ -294,16 +294,16 @@ def _list_as_of(site: Site, at: int) -> AtRiskList:
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:
     """Judge the lists up to a week before a day; None while none is that old."""
-    from forewarn.evaluation.prediction.figures.list_review import review_figures
-    from forewarn.pipelines.at_risk.review import review_lists
+    from forewarn.evaluation.prediction.metrics.list_review import review_metrics
+    from forewarn.pipelines.at_risk.review_report import review_lists
 
-    site = Site.of(config)
+    site = Site.from_config(config)
     failures = site.records / "failures.parquet"
-    until = parse_moment(day) - (_REVIEWED_AFTER - 1) * DAY
+    until = parse_moment(day) - (_REVIEW_DELAY_DAYS - 1) * DAY
     old = [p for p in site.lists.glob("date=*") if parse_moment(p.name[5:]) <= until]
     if not old or not failures.exists():
         return None
-    figures = review_figures(review_lists(site.lists, failures, until))
+    figures = review_metrics(review_lists(site.lists, failures, until))
     _log_review(site, day, figures)
     return figures
 
@@ -325,7 +325,7 @@ def compact_site(config: str, day: str) -> list[str]:
     """Compact the dates before a day as `forewarn compact` does; return those that were not yet."""
     from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
-    site, today = Site.of(config), dt.date.fromisoformat(day)
+    site, today = Site.from_config(config), dt.date.fromisoformat(day)
     executor = site.settings.executor.executor
     outcomes = compact_records(site.records, DateSpan(), today, executor)
     return [outcome.date.isoformat() for outcome in outcomes if outcome.state == "compacted"]
@@ -337,11 +337,11 @@ def backtest_site(config: str, day: str) -> str:
     It goes on where one that was killed stopped: the records are those of its beginning, whatever
     has landed since.
     """
-    from forewarn.pipelines.backtest.run import run_backtest
+    from forewarn.pipelines.backtest.backtest_run import run_backtest
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.storage.records.records_snapshot import keep_snapshot
 
-    site = Site.of(config)
+    site = Site.from_config(config)
     out = site.folder / site.settings.site.backtests / f"date={day}"
     snapshot = out / ".records"
     keep_snapshot(site.records, snapshot, dt.date.fromisoformat(day))
@@ -355,9 +355,9 @@ def backtest_site(config: str, day: str) -> str:
     return str(out)
 
 
-def lengths_of(config: str) -> list[int]:
+def training_lengths(config: str) -> list[int]:
     """Return the lengths to train ahead, in nanoseconds; one where none are compared."""
-    training = Site.of(config).settings.training
+    training = Site.from_config(config).settings.training
     lengths = sorted(training.lengths)
     return lengths if training.strategy == "variable" else lengths[-1:]
 
@@ -370,11 +370,11 @@ def respond_site(config: str) -> list[dict[str, Any]]:
     LedgerError, DriverError
         If the ledger or the scheduler does not answer.
     """
-    from forewarn.pipelines.incidents.loop.lines import decision_line
+    from forewarn.pipelines.incidents.loop.decision_output import decision_line
     from forewarn.pipelines.incidents.loop.responder import Responder
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
-    site = ResponseSite.of(Path(config))
+    site = ResponseSite.from_config(Path(config))
     with site.ledger() as ledger:
         decided = Responder(site, ledger, site.policy(), site.driver()).once()
     return [decision_line(item.incident, item.decision) for item in decided if item.new]

@@ -44,21 +44,24 @@ ROOT = Path(__file__).parent
 # is left with one of them at the end. Some of them wait for real time, and then another one works.
 LONGEST = (
     *("dags/test_airflow.py", "pipelines/collector/test_site.py", "test_notebooks.py"),
-    *("pipelines/sandbox/test_local_services.py", "pipelines/training/test_retrain_again.py"),
-    *("pipelines/incidents/ledger/test_killed.py", "pipelines/training/test_retrain.py"),
-    *("pipelines/ingest/test_prometheus_server.py", "pipelines/collector/test_killed.py"),
-    *("pipelines/studies/test_detection_study.py", "pipelines/backtest/test_run.py"),
+    *("pipelines/sandbox/test_local_services.py", "pipelines/training/test_retrain_robustness.py"),
+    *("pipelines/incidents/ledger/test_crash_recovery.py", "pipelines/training/test_retrain.py"),
+    *("pipelines/ingest/test_prometheus_client.py", "pipelines/collector/test_crash_recovery.py"),
+    *("pipelines/studies/test_detection_study.py", "pipelines/backtest/test_backtest_run.py"),
     *("pipelines/studies/test_prediction_study.py", "pipelines/runtime/test_executor.py"),
-    *("pipelines/backtest/test_goes_on.py", "pipelines/studies/test_response_study.py"),
+    *("pipelines/backtest/test_resume.py", "pipelines/studies/test_response_study.py"),
     *(
         "pipelines/incidents/schedulers/slurm/test_slurm_driver.py",
         "models/prediction/test_contract.py",
     ),
-    *("pipelines/at_risk/test_round_trip.py", "pipelines/at_risk/test_score.py"),
+    *("pipelines/at_risk/test_round_trip.py", "pipelines/at_risk/test_fleet_scoring.py"),
     *("models/detection/test_detector.py", "real_data/test_azure.py"),
-    *("evaluation/simulation/fleet/test_simulator.py", "pipelines/detection/test_run.py"),
-    *("models/prediction/networks/test_base.py", "models/detection/test_denoiser.py"),
-    *("pipelines/ingest/test_landing.py", "pipelines/detection/test_fit.py"),
+    *(
+        "evaluation/simulation/fleet/test_fleet_simulator.py",
+        "pipelines/detection/test_detection_run.py",
+    ),
+    *("models/prediction/networks/test_network_model.py", "models/detection/test_denoiser.py"),
+    *("pipelines/ingest/test_landing.py", "pipelines/detection/test_detector_fit.py"),
 )
 
 

@@ -20,17 +20,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array
 from forewarn.models.detection.detector import Detector
-from forewarn.models.detection.task import Task, job_of
+from forewarn.models.detection.monitored_task import Task, job_name
 from forewarn.pipelines.config.settings import DetectionTable, load_settings
-from forewarn.pipelines.detection.fit import fit_detector
+from forewarn.pipelines.detection.detector_fit import fit_detector
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull, task_name
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.runtime.terminal import write_line
 
 SIZES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8)
-Floats = npt.NDArray[np.float32]
 Counts = dict[str, dict[float, list[int]]]  # by metric and size: large enough, right, wrong
 
 
@@ -38,7 +37,7 @@ def _weakened(task: Task, machine: int, metrics: Sequence[str], size: float) -> 
     """Take a share of what a machine shows from a third of the pull on."""
     begin = task.n_ticks // 3
 
-    def series(name: str) -> Floats | None:
+    def series(name: str) -> Float32Array | None:
         values = task.series(name)
         if values is None or name not in metrics:
             return values
@@ -80,13 +79,13 @@ def _judge(detector: Detector, task: Task, counts: Counts) -> None:
 def _held_out(folder: Path, settings: DetectionTable) -> Iterator[tuple[Detector, list[Path]]]:
     """Fit to all jobs but one, each in turn; return the pulls of that one beside the detector."""
     pulls = find_pulls(folder)
-    for job in sorted({job_of(task_name(pull)) for pull in pulls}):
+    for job in sorted({job_name(task_name(pull)) for pull in pulls}):
         with tempfile.TemporaryDirectory() as name:
             for pull in pulls:
-                if job_of(task_name(pull)) != job:
+                if job_name(task_name(pull)) != job:
                     shutil.copytree(pull, Path(name) / pull.name)
             stored, _ = fit_detector(Path(name), settings)
-        yield stored.detector, [pull for pull in pulls if job_of(task_name(pull)) == job]
+        yield stored.detector, [pull for pull in pulls if job_name(task_name(pull)) == job]
 
 
 def main() -> None:
@@ -102,13 +101,13 @@ def main() -> None:
         for pull in pulls:
             _judge(detector, open_pull(pull, settings.interval).task(), counts)
     if args.json:
-        say(json.dumps(counts))
+        write_line(json.dumps(counts))
         return
-    say(f"{'metric':20}" + "".join(f"{f'less {size:.0%}':>12}" for size in SIZES))
+    write_line(f"{'metric':20}" + "".join(f"{f'less {size:.0%}':>12}" for size in SIZES))
     for metric, by_size in counts.items():
         cells = (f"{right}/{n} ({wrong})" for n, right, wrong in by_size.values())
-        say(f"{metric:20}" + "".join(f"{cell:>12}" for cell in cells))
-    say("right/injected and at least as large as the floor (somebody else named)")
+        write_line(f"{metric:20}" + "".join(f"{cell:>12}" for cell in cells))
+    write_line("right/injected and at least as large as the floor (somebody else named)")
 
 
 if __name__ == "__main__":

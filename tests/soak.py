@@ -38,14 +38,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.at_risk.score import score_with_rules
+from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND
+from forewarn.pipelines.at_risk.fleet_scoring import score_with_rules
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.ingest.complete_days import complete_days
 from forewarn.pipelines.scheduled_tasks import missing_days
 
 SCALED = Path(__file__).parent / "pipelines" / "collector" / "scaled.py"
-SECOND = 10**9
-MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 TICK = 10 * MINUTE
 MIDNIGHT = pd.Timestamp("2025-03-02", tz="UTC").value  # the first, after the half of a short run
 HOSTS, GPUS = 10, 4
@@ -178,11 +177,11 @@ class Soak:
 
     def passed(self, share: float) -> bool:
         """Tell whether so much of the run is over."""
-        return time.time_ns() - self.real >= share * self.minutes * 60 * SECOND
+        return time.time_ns() - self.real >= share * self.minutes * MINUTE
 
     def at(self, share: float) -> int:
         """Return a moment of the run on the simulated clock."""
-        return self.start + round(share * self.minutes * 60 * SECOND) * self.speed
+        return self.start + round(share * self.minutes * MINUTE) * self.speed
 
     def launch(self, name: str) -> None:
         arguments, environment = self.command(name)
@@ -291,7 +290,7 @@ def publish(soak: Soak, settings: Settings, over: threading.Event) -> None:
             for day in missing_days(days, published, today):
                 soak.lists.append((day, now))
                 published = day
-                at = pd.Timestamp(day, tz="UTC").value + 24 * HOUR
+                at = pd.Timestamp(day, tz="UTC").value + DAY
                 score_with_rules(settings, soak.records, at).write(soak.folder / "lists")
         except InputError as error:
             soak.failed_lists.append(str(error))
@@ -385,8 +384,8 @@ def from_the_future(soak: Soak) -> str:
 
 def lists(soak: Soak) -> str:
     """Return what is wrong with the lists: one for each midnight, after it, over all GPUs."""
-    midnights = range(MIDNIGHT, soak.at(1.0) - LATE // 2, 24 * HOUR)
-    days = [pd.Timestamp(m - 24 * HOUR, tz="UTC").date().isoformat() for m in midnights]
+    midnights = range(MIDNIGHT, soak.at(1.0) - LATE // 2, DAY)
+    days = [pd.Timestamp(m - DAY, tz="UTC").date().isoformat() for m in midnights]
     if [day for day, _ in soak.lists] != days:
         return f"made {soak.lists}, expected {days}; {soak.failed_lists[:1]}"
     for midnight, (day, made) in zip(midnights, soak.lists, strict=True):
@@ -441,7 +440,7 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="forewarn-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
-    span = round(min(arguments.minutes, 320 / arguments.speed) * 60 * SECOND) * arguments.speed
+    span = round(min(arguments.minutes, 320 / arguments.speed) * MINUTE) * arguments.speed
     soak = Soak(
         folder.resolve(),
         arguments.minutes,

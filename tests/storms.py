@@ -31,11 +31,11 @@ from typing import Any, Final
 from tests.pipelines.incidents.schedulers.slurm.conftest import NODES
 
 from forewarn.features.errors import InputError
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.cli.main import main as forewarn
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.response_site import STOP_FILE
-from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 from forewarn.response.state.machine import Machine
 
 CONFIG = """
@@ -64,7 +64,7 @@ KINDS = {
     "check by nhc": FindingKind.CHECK,
     "blind": FindingKind.BLIND,
 }
-JUMPS = (25 * HOUR, -25 * HOUR, 6 * HOUR, -20 * HOUR // 60, 8 * 24 * HOUR, 400 * 24 * HOUR)
+JUMPS = (25 * HOUR, -25 * HOUR, 6 * HOUR, -20 * HOUR // 60, 8 * DAY, 400 * DAY)
 WRONG: Final = ("wrong drains", "wrong releases", "requeues", "tracebacks")
 
 
@@ -117,7 +117,7 @@ class Storm:
     def say(self, machine: str, cause: str, *, minutes: float = 20, **more: Any) -> None:
         """Let something be noticed some minutes ago."""
         self.number += 1
-        at = Nanoseconds(time.time_ns() - int(minutes * 60e9))
+        at = Nanoseconds(time.time_ns() - int(minutes * MINUTE))
         values: dict[str, Any] = {
             "source": "storm",
             "id": f"{self.number}",
@@ -146,7 +146,7 @@ class Storm:
     def a_forged_fault(self, node: str) -> None:
         """Somebody who has a shared token speaks for another host."""
         for _ in range(self.chance.choice((1, 6))):
-            self.say(node, self.chance.choice(CERTAIN + REVERSIBLE), vouched=Voucher.SHARED)
+            self.say(node, self.chance.choice(CERTAIN + REVERSIBLE), vouched=Provenance.SHARED)
 
     def a_forged_repetition(self, node: str) -> None:
         """The same name as a real finding, with a count at the end of 64 bits."""
@@ -154,7 +154,7 @@ class Storm:
         for _ in range(2):
             more: dict[str, Any] = {
                 "count": count,
-                "vouched": Voucher.SHARED,
+                "vouched": Provenance.SHARED,
                 "gpu_serial": f"{node} gpu 0",
             }
             self.say(node, "xid 79", id="same", **more)

@@ -11,7 +11,7 @@ import pytest
 
 
 def load_history() -> Any:
-    path = Path(__file__).parents[1] / "benchmarks" / "history.py"
+    path = Path(__file__).parents[1] / "benchmarks" / "run_benchmarks.py"
     spec = importlib.util.spec_from_file_location("benchmark_history", path)
     assert spec is not None
     assert spec.loader is not None
@@ -21,7 +21,7 @@ def load_history() -> Any:
 
 
 history_module = load_history()
-run_all, ratios_of = history_module.run_all, history_module.ratios_of
+run_all, parse_ratios = history_module.run_all, history_module.parse_ratios
 PRINTS = 'print("fresh process read 1.0 s, ratio 1.46")\nprint("peak memory 9 MiB")\n'
 WRONG = 'raise SystemExit("rank 5 stopped, the verdict names 3")\n'
 
@@ -75,7 +75,7 @@ def test_the_short_form_fails_on_a_wrong_result_only_and_keeps_nothing(
 
 def test_ratios_are_named_by_the_start_of_their_lines() -> None:
     lines = ["peer, one Parquet file  0.031 s, ratio 12", "  read    0.4 s", "ratio x"]
-    assert ratios_of(lines) == {"peer": 12.0}
+    assert parse_ratios(lines) == {"peer": 12.0}
 
 
 def test_what_a_benchmark_shares_with_another_is_not_run_as_one() -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from forewarn.pipelines.config.agent_policy import (
     AgentPolicy,
-    Collection,
+    CollectionPolicy,
     JobsTable,
     load_policy,
 )
@@ -28,11 +28,11 @@ def daemon_set() -> dict[str, Any]:
 def test_the_policy_explains_every_key_and_holds_the_defaults() -> None:
     policy = load_policy(DEPLOY / "agent.toml")
     assert policy.collector == "https://collector.example:8470"
-    assert policy.collection == Collection()
+    assert policy.collection == CollectionPolicy()
     assert policy.model_copy(update={"collector": None}) == AgentPolicy()
     text = (DEPLOY / "agent.toml").read_text()
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
-    keys = {*AgentPolicy.model_fields, *Collection.model_fields, *JobsTable.model_fields}
+    keys = {*AgentPolicy.model_fields, *CollectionPolicy.model_fields, *JobsTable.model_fields}
     assert named == keys - {"collection", "jobs"}
 
 

@@ -27,8 +27,8 @@ sys.addaudithook(_only_loopback)
 """
 # How good the models become is no question here.
 SHORT_TRAINING = """
-from forewarn.models.prediction.networks import training
-from forewarn.models.prediction.trees import base
+from forewarn.models.prediction.networks import network_training as training
+from forewarn.models.prediction.trees import tree_model as base
 
 base._TREES = 60
 training._MOST_EPOCHS, training._LEAST_EPOCHS, training._FIXED_EPOCHS = 3, 2, 2

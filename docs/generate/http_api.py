@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from docs.generate.markdown import escaped, table
 
+from forewarn.pipelines.incidents.api.api_context import ApiContext
 from forewarn.pipelines.incidents.api.app import make_app
-from forewarn.pipelines.incidents.api.desk import Desk
 
 __all__ = ["response_api_page"]
 
@@ -24,7 +24,7 @@ Schema = Mapping[str, Any]
 
 def response_api_page() -> str:
     """Return the page of all routes and of what they take and return, as Markdown."""
-    schema = make_app(cast(Desk, None)).openapi()  # describing the routes needs no ledger
+    schema = make_app(cast(ApiContext, None)).openapi()  # describing the routes needs no ledger
     routes = [
         (method, path, route)
         for path, methods in schema["paths"].items()

@@ -18,6 +18,7 @@ from docs.generate.markdown import escaped, table
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from forewarn.features.time_units import DAY, HOUR, MINUTE
 from forewarn.pipelines.config.agent_policy import AgentPolicy
 from forewarn.pipelines.config.settings import Settings, parse_duration
 
@@ -42,7 +43,7 @@ that names the key. Durations are written as `"10min"`, `"4h"` or `"3d"`. Secret
 file; they come from the environment ([formats](formats.md#2-configuration)).
 
 """
-DURATIONS = (("d", 86_400 * 10**9), ("h", 3600 * 10**9), ("min", 60 * 10**9), ("s", 10**9))
+DURATIONS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", 10**9))
 Comments = dict[tuple[str, str], str]
 
 

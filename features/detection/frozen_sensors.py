@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import BoolArray, Float32Array
 from forewarn.features.compiled import compiled
 
-__all__ = ["frozen", "longest_runs"]
-
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
+__all__ = ["find_frozen", "longest_runs"]
 
 
 @compiled
-def _still(series: Floats, longest: int, out: Flags) -> None:
+def _mark_constant_runs(series: Float32Array, longest: int, out: BoolArray) -> None:
     """Mark runs of one value, longer than usual, or of all there is."""
     for machine in range(series.shape[0]):
         row = series[machine]
@@ -35,7 +32,7 @@ def _still(series: Floats, longest: int, out: Flags) -> None:
                 out[machine, tick] = not np.isnan(row[tick])
 
 
-def frozen(series: Floats, longest: int) -> Flags:
+def find_frozen(series: Float32Array, longest: int) -> BoolArray:
     """Tell where a sensor hangs: one value, to the bit, while most machines show several.
 
     A value at a limit of its metric is none that a sensor hangs at but what a machine shows that
@@ -53,14 +50,14 @@ def frozen(series: Floats, longest: int) -> Flags:
     ndarray of shape (n_machines, n_ticks), bool
     """
     still = np.zeros(series.shape, dtype=bool)
-    _still(np.ascontiguousarray(series), longest, still)
+    _mark_constant_runs(np.ascontiguousarray(series), longest, still)
     usual = still.mean(axis=0, keepdims=True) > 0.5  # then it is the metric that does not move
-    hangs: Flags = np.logical_and(still, ~usual)
+    hangs: BoolArray = np.logical_and(still, ~usual)
     return hangs
 
 
 @compiled
-def _longest(flags: Flags, out: Floats) -> None:
+def _write_longest_runs(flags: BoolArray, out: Float32Array) -> None:
     for machine in range(flags.shape[0]):
         length = 0
         for tick in range(flags.shape[1]):
@@ -68,7 +65,7 @@ def _longest(flags: Flags, out: Floats) -> None:
             out[machine] = max(out[machine], np.float32(length))
 
 
-def longest_runs(flags: Flags) -> Floats:
+def longest_runs(flags: BoolArray) -> Float32Array:
     """Return the length of each machine's longest run, shape (n_machines,).
 
     Examples
@@ -77,5 +74,5 @@ def longest_runs(flags: Flags) -> Floats:
     [2.0, 0.0]
     """
     out = np.zeros(len(flags), dtype=np.float32)
-    _longest(flags, out)
+    _write_longest_runs(flags, out)
     return out

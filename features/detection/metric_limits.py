@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import Float32Array
 
 __all__ = ["MetricLimits"]
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class MetricLimits:
     floor: float = 0.02
     counter: bool = False
 
-    def scale(self, values: Floats) -> Floats:
+    def scale(self, values: Float32Array) -> Float32Array:
         """Return values on the scale of the limits; what is no finite number becomes NaN.
 
         Examples

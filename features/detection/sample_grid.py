@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Float64Array, Int32Array, Int64Array
 from forewarn.features.compiled import compiled
-from forewarn.features.detection.sampling import cadence_of, increases
-from forewarn.features.duration import duration_in_words
+from forewarn.features.detection.sampling import increases, median_cadence
+from forewarn.features.duration import format_duration
 from forewarn.features.errors import InputError
+from forewarn.features.time_units import SECOND
 
-__all__ = ["LONGEST_GAP", "TaskGrid", "TaskGridError", "lay_task"]
+__all__ = ["MAX_FILLED_GAP", "TaskGrid", "TaskGridError", "build_task_grid"]
 
-LONGEST_GAP = 3  # missing samples in a row that take the nearest one
-_MOST_CELLS = 2_000_000_000
-_OFF_CLOCK = 0.2  # share of a machine's samples outside the task's time
-
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.int64]
+MAX_FILLED_GAP = 3  # missing samples in a row that take the nearest one
+_MAX_CELLS = 2_000_000_000
+_MAX_OFF_CLOCK_SHARE = 0.2  # share of a machine's samples outside the task's time
 
 
 class TaskGridError(InputError):
@@ -51,24 +50,24 @@ class TaskGrid:
     first_tick: int
     interval: int
     n_ticks: int
-    cell: Numbers
+    cell: Int64Array
     off_clock: tuple[str, ...]
 
-    def on_ticks(self, values: Floats, slowest: int = 1) -> Floats:
+    def on_ticks(self, values: Float32Array, slowest: int = 1) -> Float32Array:
         """Return one metric on the grid, shape (n_machines, n_ticks), short gaps filled.
 
         A tick without a sample takes the nearest one, the earlier of two, where at most
-        `LONGEST_GAP` are missing in a row; longer gaps, and what is before the first and after
+        `MAX_FILLED_GAP` are missing in a row; longer gaps, and what is before the first and after
         the last sample of a machine, stay NaN. A metric that comes less often than each tick, but
         not less often than each `slowest`, is filled over one lost sample of its own.
         """
         grid = np.full((len(self.machines), self.n_ticks), np.nan, dtype=np.float32)
         _scatter(grid.reshape(-1), self.cell, values)
-        return _filled(grid, slowest)
+        return _fill_gaps(grid, slowest)
 
     def increases_on_ticks(
-        self, values: npt.NDArray[np.float64], time: Numbers, slowest: int = 1
-    ) -> Floats:
+        self, values: Float64Array, time: Int64Array, slowest: int = 1
+    ) -> Float32Array:
         """Return the increase per interval of a counter on the grid, filled as `on_ticks`.
 
         Parameters
@@ -83,15 +82,15 @@ class TaskGrid:
         sent = np.flatnonzero((self.cell >= 0) & np.isfinite(values))
         times[self.cell[sent]] = time[sent]
         counted = self.as_sent(values)
-        return _filled(increases(counted, times.reshape(counted.shape), self.interval), slowest)
+        return _fill_gaps(increases(counted, times.reshape(counted.shape), self.interval), slowest)
 
-    def as_sent(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def as_sent(self, values: Float64Array) -> Float64Array:
         """Return one metric on the grid as it came, NaN in all gaps."""
         grid = np.full((len(self.machines), self.n_ticks), np.nan)
         _scatter(grid.reshape(-1), self.cell, values)
         return grid
 
-    def with_samples(self, machine: Numbers, time: Numbers) -> TaskGrid:
+    def with_samples(self, machine: Int64Array, time: Int64Array) -> TaskGrid:
         """Return the same grid for other samples: the number of the machine and the time of each.
 
         A sample that is outside of the grid's time is left out.
@@ -108,22 +107,22 @@ class TaskGrid:
 
 @compiled
 def _scatter(
-    grid: npt.NDArray[np.floating[Any]], cell: Numbers, values: npt.NDArray[np.floating[Any]]
+    grid: npt.NDArray[np.floating[Any]], cell: Int64Array, values: npt.NDArray[np.floating[Any]]
 ) -> None:
     for row in range(len(cell)):
         if cell[row] >= 0 and np.isfinite(values[row]):
             grid[cell[row]] = values[row]
 
 
-def _filled(grid: Floats, slowest: int) -> Floats:
+def _fill_gaps(grid: Float32Array, slowest: int) -> Float32Array:
     """Fill the gaps of a grid, in place."""
-    cadence = cadence_of(grid) if slowest > 1 else 1
-    _fill(grid, max(LONGEST_GAP, 2 * cadence - 1) if cadence <= slowest else LONGEST_GAP)
+    cadence = median_cadence(grid) if slowest > 1 else 1
+    _fill(grid, max(MAX_FILLED_GAP, 2 * cadence - 1) if cadence <= slowest else MAX_FILLED_GAP)
     return grid
 
 
 @compiled
-def _fill(grid: Floats, longest: int) -> None:
+def _fill(grid: Float32Array, longest: int) -> None:
     for machine in range(grid.shape[0]):
         row, last = grid[machine], -1
         for tick in range(grid.shape[1]):
@@ -136,8 +135,8 @@ def _fill(grid: Floats, longest: int) -> None:
             last = tick
 
 
-def lay_task(
-    codes: npt.NDArray[np.int32], names: Sequence[str], time: Numbers, interval: int
+def build_task_grid(
+    codes: Int32Array, names: Sequence[str], time: Int64Array, interval: int
 ) -> TaskGrid:
     """Lay samples on the task's clock: each goes to the nearest tick, the last one stays.
 
@@ -171,9 +170,9 @@ def lay_task(
     if begin > end:
         begin, end = int(first.min()), int(last.max())
     n_ticks = end - begin + 1
-    if n_ticks * len(names) > _MOST_CELLS:
+    if n_ticks * len(names) > _MAX_CELLS:
         raise TaskGridError(
-            f"spans {n_ticks:,} intervals of {duration_in_words(interval / 1e9)} with "
+            f"spans {n_ticks:,} intervals of {format_duration(interval / SECOND)} with "
             f"{len(names)} machines, expected a shorter time or a longer `detection.interval`."
         )
     inside = (tick >= begin) & (tick <= end)
@@ -181,11 +180,13 @@ def lay_task(
     outside = np.bincount(machine[~inside], minlength=len(names))
     share = outside / np.maximum(np.bincount(machine, minlength=len(names)), 1)
     machines = tuple(names[i] for i in order)
-    off = tuple(name for name, part in zip(machines, share, strict=True) if part > _OFF_CLOCK)
+    off = tuple(
+        name for name, part in zip(machines, share, strict=True) if part > _MAX_OFF_CLOCK_SHARE
+    )
     return TaskGrid(machines, begin, interval, n_ticks, cell, off)
 
 
-def _lifetimes(machine: Numbers, tick: Numbers, n: int) -> tuple[Numbers, Numbers]:
+def _lifetimes(machine: Int64Array, tick: Int64Array, n: int) -> tuple[Int64Array, Int64Array]:
     """Return the first and the last tick of every machine."""
     first = np.full(n, np.iinfo(np.int64).max)
     last = np.full(n, np.iinfo(np.int64).min)

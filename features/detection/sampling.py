@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Float64Array, Int64Array
 from forewarn.features.compiled import compiled
 
-__all__ = ["Sampling", "Steps", "cadence_of", "increases", "steps_of"]
+__all__ = ["Sampling", "Steps", "count_steps", "increases", "median_cadence"]
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 
-_FEWEST_RISES = 100
-_RESETS = 0.001  # of the rises of a counter, at most: a heap that is swept falls more often
-_RESET_TO = 0.1  # of what it had counted, at most: a counter begins anew, a gauge falls by some
-_RISING = 0.25  # of the steps, at least: memory in use may never fall, but seldom grows so often
-_REGULAR = 0.2  # of a cadence: that much earlier or later, or a tick, is still on time
+_MIN_RISES = 100
+_MAX_RESET_SHARE = (
+    0.001  # of the rises of a counter, at most: a heap that is swept falls more often
+)
+_MAX_RESET_VALUE = (
+    0.1  # of what it had counted, at most: a counter begins anew, a gauge falls by some
+)
+_MIN_RISING_SHARE = (
+    0.25  # of the steps, at least: memory in use may never fall, but seldom grows so often
+)
+_CADENCE_TOLERANCE = 0.2  # of a cadence: that much earlier or later, or a tick, is still on time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,9 @@ class Sampling:
 
 
 @compiled
-def _increase(counted: Doubles, time: Numbers, interval: int, out: Floats) -> None:
+def _write_increases(
+    counted: Float64Array, time: Int64Array, interval: int, out: Float32Array
+) -> None:
     for machine in range(counted.shape[0]):
         last = first = -1
         for tick in range(counted.shape[1]):
@@ -57,7 +62,7 @@ def _increase(counted: Doubles, time: Numbers, interval: int, out: Floats) -> No
             last = tick
 
 
-def increases(counted: Doubles, time: Numbers, interval: int) -> Floats:
+def increases(counted: Float64Array, time: Int64Array, interval: int) -> Float32Array:
     """Return by how much counters grew per interval since the sample before.
 
     A fall is a reset: what was counted meanwhile, nobody knows. Before the first sample nobody
@@ -80,7 +85,7 @@ def increases(counted: Doubles, time: Numbers, interval: int) -> Floats:
     [[2.0, 2.0, 3.0, nan]]
     """
     out = np.full(counted.shape, np.nan, dtype=np.float32)
-    _increase(counted, time, interval, out)
+    _write_increases(counted, time, interval, out)
     return out
 
 
@@ -110,17 +115,17 @@ class Steps:
     @property
     def may_count(self) -> bool:
         """Tell whether nothing speaks against a counter so far."""
-        return self.falls == 0 and self.resets <= max(1.0, _RESETS * self.rises)
+        return self.falls == 0 and self.resets <= max(1.0, _MAX_RESET_SHARE * self.rises)
 
     @property
     def counts_up(self) -> bool:
         """Tell whether it is a counter: it never falls but for rare resets, and rises often."""
-        often = self.rises >= max(_FEWEST_RISES, _RISING * (self.rises + self.steady))
-        return often and self.falls == 0 and self.resets <= _RESETS * self.rises
+        often = self.rises >= max(_MIN_RISES, _MIN_RISING_SHARE * (self.rises + self.steady))
+        return often and self.falls == 0 and self.resets <= _MAX_RESET_SHARE * self.rises
 
 
 @compiled
-def _count_steps(samples: Doubles, out: Numbers) -> None:
+def _add_steps(samples: Float64Array, out: Int64Array) -> None:
     for machine in range(samples.shape[0]):
         last = np.nan
         for tick in range(samples.shape[1]):
@@ -132,11 +137,11 @@ def _count_steps(samples: Doubles, out: Numbers) -> None:
             elif value == last:
                 out[1] += 1
             elif value < last:
-                out[3 if 0.0 <= value <= _RESET_TO * last else 2] += 1
+                out[3 if 0.0 <= value <= _MAX_RESET_VALUE * last else 2] += 1
             last = value
 
 
-def steps_of(samples: Doubles) -> Steps:
+def count_steps(samples: Float64Array) -> Steps:
     """Count the steps of all machines, shape (n_machines, n_ticks); NaN is no sample.
 
     Examples
@@ -145,12 +150,12 @@ def steps_of(samples: Doubles) -> Steps:
     Steps(rises=2, steady=1, falls=1, resets=1)
     """
     out = np.zeros(4, dtype=np.int64)
-    _count_steps(samples, out)
+    _add_steps(samples, out)
     return Steps(*out.tolist())
 
 
 @compiled
-def _machine_cadences(grid: Floats, regular: float, out: Doubles) -> None:
+def _machine_cadences(grid: Float32Array, regular: float, out: Float64Array) -> None:
     """Write the median of each machine's gaps where most are like it, else 1; NaN without any."""
     gaps = np.empty(grid.shape[1], np.int64)
     for machine in range(grid.shape[0]):
@@ -175,7 +180,7 @@ def _machine_cadences(grid: Floats, regular: float, out: Doubles) -> None:
                 out[machine] = middle
 
 
-def cadence_of(grid: Floats) -> int:
+def median_cadence(grid: Float32Array) -> int:
     """Return the ticks between two samples of a metric: of the machine in the middle.
 
     A machine that sends less often than most is one that loses samples. So is a metric whose gaps
@@ -194,6 +199,6 @@ def cadence_of(grid: Floats) -> int:
     4
     """
     machines = np.full(len(grid), np.nan)
-    _machine_cadences(grid, _REGULAR, machines)
+    _machine_cadences(grid, _CADENCE_TOLERANCE, machines)
     sent = machines[~np.isnan(machines)]
     return int(np.median(sent)) if len(sent) else 1

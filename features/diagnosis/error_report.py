@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["ErrorReport", "dlrover_errors", "parse_error"]
+from forewarn.features.time_units import SECOND
 
-_LONGEST = 2_000  # characters of a message
-_SECOND = 1_000_000_000
-_LATEST = 2**33  # seconds
-_MASTER = re.compile(rb"worker-\d{1,7} restart (?P<restart>\d{1,7}) fails: (?P<json>\{.*\})")
+__all__ = ["ErrorReport", "parse_dlrover_errors", "parse_error"]
+
+_MAX_MESSAGE_CHARS = 2_000  # characters of a message
+_MAX_EPOCH_SECONDS = 2**33  # seconds
+_MASTER_LINE = re.compile(rb"worker-\d{1,7} restart (?P<restart>\d{1,7}) fails: (?P<json>\{.*\})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +52,33 @@ def parse_error(text: str) -> ErrorReport | None:
         values = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return _report(values.get("message")) if isinstance(values, dict) else None
+    return _parse_message(values.get("message")) if isinstance(values, dict) else None
 
 
-def _report(message: object) -> ErrorReport | None:
+def _parse_message(message: object) -> ErrorReport | None:
     if isinstance(message, str) and message:
-        return ErrorReport(message[:_LONGEST])
+        return ErrorReport(message[:_MAX_MESSAGE_CHARS])
     if not isinstance(message, Mapping) or not isinstance(message.get("message"), str):
         return None
     extra = message.get("extraInfo")
     extra = extra if isinstance(extra, Mapping) else {}
     stack = extra.get("py_callstack")
     return ErrorReport(
-        message["message"][:_LONGEST],
-        _moment(extra.get("timestamp")),
-        stack[-_LONGEST:] if isinstance(stack, str) else "",
+        message["message"][:_MAX_MESSAGE_CHARS],
+        _parse_timestamp(extra.get("timestamp")),
+        stack[-_MAX_MESSAGE_CHARS:] if isinstance(stack, str) else "",
     )
 
 
-def _moment(value: object) -> int | None:
+def _parse_timestamp(value: object) -> int | None:
     try:
         seconds = float(value) if isinstance(value, str | int | float) else -1.0
     except (ValueError, OverflowError):
         return None
-    return int(seconds) * _SECOND if 0 <= seconds < _LATEST else None
+    return int(seconds) * SECOND if 0 <= seconds < _MAX_EPOCH_SECONDS else None
 
 
-def dlrover_errors(line: bytes) -> Iterator[tuple[int, ErrorReport]]:
+def parse_dlrover_errors(line: bytes) -> Iterator[tuple[int, ErrorReport]]:
     """Yield rank and error of the workers that a line of DLRover's master tells of.
 
     Examples
@@ -86,7 +87,7 @@ def dlrover_errors(line: bytes) -> Iterator[tuple[int, ErrorReport]]:
     >>> [(rank, error.exit_code, error.restart) for rank, error in dlrover_errors(line)]
     [(7, -6, 2)]
     """
-    match = _MASTER.search(line)
+    match = _MASTER_LINE.search(line)
     if match is None:
         return
     try:
@@ -95,7 +96,7 @@ def dlrover_errors(line: bytes) -> Iterator[tuple[int, ErrorReport]]:
         return
     for key, worker in workers.items():
         if key.isascii() and key.isdigit() and len(key) < 8 and isinstance(worker, Mapping):
-            report = _report(worker.get("message")) or ErrorReport("")
+            report = _parse_message(worker.get("message")) or ErrorReport("")
             code = worker.get("exitcode")
             exit_code = code if type(code) is int else None
             restart = int(match["restart"])

@@ -7,10 +7,10 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from forewarn.features.diagnosis.ranks import MOST_RANKS
+from forewarn.features.diagnosis.ranks import MAX_RANKS
 from forewarn.features.errors import InputError
 
-__all__ = ["Exit", "ExitsError", "parse_exits"]
+__all__ = ["ExitsError", "RankExitCode", "parse_exits"]
 
 
 class ExitsError(InputError):
@@ -18,7 +18,7 @@ class ExitsError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class RankExitCode:
     """The end of a process.
 
     Attributes
@@ -35,7 +35,7 @@ class Exit:
 
 def parse_exits(
     text: str, name: str, moment: Callable[[str], int]
-) -> Mapping[int, tuple[Exit, ...]]:
+) -> Mapping[int, tuple[RankExitCode, ...]]:
     """Read the exits of each rank in their order; a rank of several attempts has several.
 
     Parameters
@@ -55,24 +55,26 @@ def parse_exits(
     for column in ("rank", "exit_code"):
         if column not in (reader.fieldnames or []):
             raise ExitsError(f"{name}: column `{column}` is missing.")
-    exits: dict[int, list[Exit]] = {}
+    exits: dict[int, list[RankExitCode]] = {}
     try:
         for row in reader:
             where = f"{name}: line {reader.line_num}"
-            rank = _integer(row["rank"], 0, MOST_RANKS - 1, f"{where}: `rank`")
-            code = _integer(row["exit_code"], -255, 255, f"{where}: `exit_code`")
-            time = _time(row.get("timestamp") or "", moment, where)
-            exits.setdefault(rank, []).append(Exit(128 - code if code > 128 else code, time))
+            rank = _parse_integer(row["rank"], 0, MAX_RANKS - 1, f"{where}: `rank`")
+            code = _parse_integer(row["exit_code"], -255, 255, f"{where}: `exit_code`")
+            time = _parse_time(row.get("timestamp") or "", moment, where)
+            exits.setdefault(rank, []).append(
+                RankExitCode(128 - code if code > 128 else code, time)
+            )
     except csv.Error as error:
         raise ExitsError(f"{name}: is no table ({error}).") from None
-    return {rank: tuple(sorted(ends, key=_order)) for rank, ends in sorted(exits.items())}
+    return {rank: tuple(sorted(ends, key=_sort_key)) for rank, ends in sorted(exits.items())}
 
 
-def _order(end: Exit) -> tuple[bool, int]:
+def _sort_key(end: RankExitCode) -> tuple[bool, int]:
     return end.time is not None, end.time or 0
 
 
-def _integer(cell: str, least: int, most: int, where: str) -> int:
+def _parse_integer(cell: str, least: int, most: int, where: str) -> int:
     text = cell.strip()
     if text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 9:
         number = int(text)
@@ -81,7 +83,7 @@ def _integer(cell: str, least: int, most: int, where: str) -> int:
     raise ExitsError(f"{where} is {cell[:40]!r}, expected a whole number from {least} to {most}.")
 
 
-def _time(cell: str, moment: Callable[[str], int], where: str) -> int | None:
+def _parse_time(cell: str, moment: Callable[[str], int], where: str) -> int | None:
     if not cell.strip():
         return None
     try:

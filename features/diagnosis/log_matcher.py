@@ -8,15 +8,15 @@ from typing import NamedTuple
 import re2
 
 from forewarn.features.diagnosis.log_pattern import (
-    MOST_MEMORY,
+    MAX_MATCHER_BYTES,
     LogPattern,
     PatternError,
-    compiled,
+    compile_pattern,
     expression_bytes,
-    options,
+    re2_options,
 )
 
-__all__ = ["LogMatcher", "MatchedLine", "lines_with"]
+__all__ = ["LogMatcher", "MatchedLine", "find_matching_lines"]
 
 _SENTINEL = "the automaton of all patterns works"
 
@@ -58,8 +58,8 @@ class LogMatcher:
 
     def __init__(self, patterns: Sequence[LogPattern]) -> None:
         self.patterns = tuple(patterns)
-        self._single = [compiled(pattern.expression) for pattern in self.patterns]
-        self._all = re2.Set.SearchSet(options(MOST_MEMORY))
+        self._single = [compile_pattern(pattern.expression) for pattern in self.patterns]
+        self._all = re2.Set.SearchSet(re2_options(MAX_MATCHER_BYTES))
         for expression in (*(pattern.expression for pattern in self.patterns), _SENTINEL):
             self._all.Add(expression_bytes(expression))
         self._all.Compile()
@@ -85,7 +85,7 @@ class LogMatcher:
         for number in sorted(self._numbers(text)):
             pattern = self.patterns[number]
             if pattern.id not in without:
-                for start, end in lines_with(self._single[number], text):
+                for start, end in find_matching_lines(self._single[number], text):
                     spans.setdefault(start, MatchedLine(start, end, pattern))
         yield from (spans[start] for start in sorted(spans))
 
@@ -94,7 +94,7 @@ class LogMatcher:
         return [number for number in self._all.Match(text) or [] if number != last]
 
 
-def lines_with(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:
+def find_matching_lines(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:
     """Yield start and end of each line in which an expression is found."""
     position = 0
     while match := regular.search(text, position):

@@ -10,16 +10,16 @@ import re2
 from forewarn.features.errors import InputError
 
 __all__ = [
-    "MOST_MEMORY",
+    "MAX_MATCHER_BYTES",
     "Level",
     "LogPattern",
     "PatternError",
     "PhaseMark",
     "Role",
     "Scope",
-    "compiled",
+    "compile_pattern",
     "expression_bytes",
-    "options",
+    "re2_options",
 ]
 
 Role = Literal["root", "cascade", "confirmation", "advice"]
@@ -27,9 +27,11 @@ Scope = Literal["gpu", "node", "fabric", "storage", "application", "platform"]
 Level = Literal["notice", "warning", "error", "critical"]
 PhaseMark = Literal["checkpoint begins", "checkpoint ends", "evaluation begins", "evaluation ends"]
 
-MOST_MEMORY: Final = 256 << 20  # bytes, of all patterns together; RE2 forgets states beyond it
-_MOST_OF_ONE = 4 << 20
-_LARGEST = 4_000  # instructions of one expression
+MAX_MATCHER_BYTES: Final = (
+    256 << 20
+)  # bytes, of all patterns together; RE2 forgets states beyond it
+_MAX_PATTERN_BYTES = 4 << 20
+_MAX_PROGRAM_SIZE = 4_000  # instructions of one expression
 
 
 class PatternError(InputError):
@@ -75,7 +77,7 @@ class LogPattern:
     phase: PhaseMark | None = None
 
 
-def options(most_memory: int) -> re2.Options:
+def re2_options(most_memory: int) -> re2.Options:
     """Return how patterns are read: line by line, and any byte is a character."""
     chosen = re2.Options()
     chosen.log_errors = False
@@ -90,7 +92,7 @@ def expression_bytes(expression: str) -> bytes:
     return b"(?m)" + expression.encode("ascii")
 
 
-def compiled(expression: str) -> re2._Regexp:
+def compile_pattern(expression: str) -> re2._Regexp:
     """Compile an expression by itself.
 
     Raises
@@ -104,15 +106,17 @@ def compiled(expression: str) -> re2._Regexp:
     True
     """
     try:
-        regular = re2.compile(expression_bytes(expression), options(_MOST_OF_ONE))
+        regular = re2.compile(expression_bytes(expression), re2_options(_MAX_PATTERN_BYTES))
     except UnicodeEncodeError:
         raise PatternError("has characters beyond ASCII") from None
     except re2.error as error:
         detail = error.args[0]
         text = detail.decode("latin-1") if isinstance(detail, bytes) else str(detail)
         raise PatternError(f"cannot be searched for in linear time ({text[:200]})") from None
-    if regular.programsize > _LARGEST:
-        raise PatternError(f"is too large ({regular.programsize} steps, at most {_LARGEST})")
+    if regular.programsize > _MAX_PROGRAM_SIZE:
+        raise PatternError(
+            f"is too large ({regular.programsize} steps, at most {_MAX_PROGRAM_SIZE})"
+        )
     if regular.search(b"") is not None:
         raise PatternError("fits a line that is empty")
     return regular

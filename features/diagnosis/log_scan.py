@@ -7,29 +7,32 @@ from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from forewarn.features.diagnosis.line_time import last_time, line_time
-from forewarn.features.diagnosis.log_matcher import LogMatcher, lines_with
-from forewarn.features.diagnosis.log_pattern import LogPattern, compiled
-from forewarn.features.diagnosis.masked_text import masked_text
+from forewarn.features.diagnosis.log_matcher import LogMatcher, find_matching_lines
+from forewarn.features.diagnosis.log_pattern import LogPattern, compile_pattern
+from forewarn.features.diagnosis.log_template import log_template
+from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.telemetry.parsers.log_line import read_line
-from forewarn.features.telemetry.parsers.log_time import Clocks
+from forewarn.features.telemetry.parsers.log_time import HostClock
+from forewarn.features.time_units import MINUTE, SECOND
 
 __all__ = ["LogHit", "LogScan"]
 
-_LONGEST = 500  # characters of a line
-_OF_ONE = 20  # lines of one pattern in one attempt; more cost time and say nothing new
-_MOST_HITS = 5_000
-_MOST_UNKNOWN = 200  # kinds of errors that no pattern knows
-_MOST_NEW_LINES = 2_000  # of them in one log
-_MOST_EXAMINED = 50_000
-_STEPS = 100
-_PHASES = 400  # lines that begin or end a phase; the last ones are kept
-_ERROR = compiled(
+_MAX_LINE_CHARS = 500  # characters of a line
+_MAX_HITS_PER_PATTERN = (
+    20  # lines of one pattern in one attempt; more cost time and say nothing new
+)
+_MAX_HITS = 5_000
+_MAX_UNKNOWN_TEMPLATES = 200  # kinds of errors that no pattern knows
+_MAX_UNKNOWN_LINES = 2_000  # of them in one log
+_MAX_EXAMINED_LINES = 50_000
+_MAX_STEPS = 100
+_MAX_PHASE_LINES = 400  # lines that begin or end a phase; the last ones are kept
+_ERROR = compile_pattern(
     "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
 )
-_APART = 10 * 10**9  # nanoseconds between two marks
-_SPARSE = 60 * 10**9  # where times lie farther apart, every line is looked at
-_STRIDE = 4096  # bytes; otherwise one line of so many
+_MARK_INTERVAL = 10 * SECOND  # nanoseconds between two marks
+_SPARSE_INTERVAL = MINUTE  # where times lie farther apart, every line is looked at
+_STRIDE_BYTES = 4096  # bytes; otherwise one line of so many
 _STEP = re.compile(rb"(?i)\b(?:global_step|iteration|iter|step)\b[^\w\n]{0,4}(\d{1,12})\b")
 
 
@@ -65,7 +68,7 @@ class LogScan:
     ----------
     matcher : LogMatcher
     before : int or None
-        Tells the year of lines that have none, as in `line_time`.
+        Tells the year of lines that have none, as in `parse_line_timestamp`.
 
     Attributes
     ----------
@@ -98,9 +101,9 @@ class LogScan:
     last: int | None = None
     starts: list[int | None] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
-    phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_PHASES))
+    phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_MAX_PHASE_LINES))
     first_steps: list[tuple[int, int]] = field(default_factory=list)
-    steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_STEPS))
+    steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_STEPS))
     size: int = 0
     tail: bytes = b""
     _counts: Counter[str] = field(default_factory=Counter)
@@ -112,7 +115,7 @@ class LogScan:
         """Read the next part of the log: whole lines."""
         known = set[int]()
         self._segments = [(len(self.starts), 0)]
-        tired = {name for name, count in self._counts.items() if count >= _OF_ONE}
+        tired = {name for name, count in self._counts.items() if count >= _MAX_HITS_PER_PATTERN}
         for start, end, pattern in self.matcher.lines(text, without=tired):
             known.add(start)
             self._note(text, start, end, pattern)
@@ -134,32 +137,32 @@ class LogScan:
         """Look at one line of 4 KiB, and at all lines where these are far apart in time."""
         end, before = 0, self.last
         while end < len(text):
-            start, end = end, text.find(b"\n", min(end + _STRIDE, len(text)))
+            start, end = end, text.find(b"\n", min(end + _STRIDE_BYTES, len(text)))
             end = len(text) if end < 0 else end + 1
             block = text[start:end]
-            time = last_time(block, self.before)
+            time = last_timestamp(block, self.before)
             if time is None:
                 continue
-            if before is None or time - before > _SPARSE:
+            if before is None or time - before > _SPARSE_INTERVAL:
                 for line in block.split(b"\n"):
-                    self._mark(line_time(line, self.before))
+                    self._mark(parse_line_timestamp(line, self.before))
             self._mark(time)
             before = time
 
     def _mark(self, time: int | None) -> None:
         if time is None:
             return
-        if not self.marks or time >= self.marks[-1] + _APART:
+        if not self.marks or time >= self.marks[-1] + _MARK_INTERVAL:
             self.marks.append(time)
         self.last = time if self.last is None else max(self.last, time)
 
     def _note(self, text: bytes, start: int, end: int, pattern: LogPattern) -> None:
-        if self._counts[pattern.id] >= _OF_ONE or len(self.hits) >= _MOST_HITS:
+        if self._counts[pattern.id] >= _MAX_HITS_PER_PATTERN or len(self.hits) >= _MAX_HITS:
             return
-        line = text[start : min(end, start + _LONGEST)].decode("utf-8", "replace").strip()
-        if pattern.by_kernel and read_line(line, Clocks()).writer == "program":
+        line = text[start : min(end, start + _MAX_LINE_CHARS)].decode("utf-8", "replace").strip()
+        if pattern.by_kernel and read_line(line, HostClock()).writer == "program":
             return
-        time = last_time(text[max(0, end - 16 * _STRIDE) : end], self.before)
+        time = last_timestamp(text[max(0, end - 16 * _STRIDE_BYTES) : end], self.before)
         time = self.last if time is None else time
         if pattern.attempt:
             self.starts.append(time)
@@ -173,17 +176,17 @@ class LogScan:
         self._counts[pattern.id] += 1
 
     def _note_unknown(self, text: bytes, known: set[int]) -> None:
-        if self._new_lines >= _MOST_NEW_LINES or self._examined >= _MOST_EXAMINED:
+        if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
             return
-        for start, end in lines_with(_ERROR, text):
+        for start, end in find_matching_lines(_ERROR, text):
             self._examined += 1
-            if self._new_lines >= _MOST_NEW_LINES or self._examined >= _MOST_EXAMINED:
+            if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
                 return
             line = text[start:end]
             if start not in known and self.matcher.first(line) is None:
                 self._new_lines += 1
-                masked = masked_text(line[:_LONGEST].decode("utf-8", "replace"))
-                if masked in self.unknown or len(self.unknown) < _MOST_UNKNOWN:
+                masked = log_template(line[:_MAX_LINE_CHARS].decode("utf-8", "replace"))
+                if masked in self.unknown or len(self.unknown) < _MAX_UNKNOWN_TEMPLATES:
                     self.unknown[masked] += 1
 
     def _note_first_steps(self, text: bytes) -> None:
@@ -194,7 +197,9 @@ class LogScan:
                 continue
             match = _STEP.search(text, start, end)
             if match is not None:
-                time = last_time(text[max(start, match.end() - _STRIDE) : match.end()], self.before)
+                time = last_timestamp(
+                    text[max(start, match.end() - _STRIDE_BYTES) : match.end()], self.before
+                )
                 time = self.last if time is None else time
                 if time is not None:
                     self.first_steps.append((attempt, time))
@@ -205,7 +210,7 @@ class LogScan:
         for _ in range(50):
             start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
             line = text[start:end]
-            match, time = _STEP.search(line), line_time(line, self.before)
+            match, time = _STEP.search(line), parse_line_timestamp(line, self.before)
             if match and time is not None:
                 self.steps.append((int(match[1]), time))
             if start == 0:

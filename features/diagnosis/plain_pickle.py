@@ -15,8 +15,8 @@ from forewarn.features.errors import InputError
 
 __all__ = ["BrokenPickleError", "ForbiddenOpcodeError", "read_plain_pickle"]
 
-_MOST_DEPTH = 64  # containers that are open inside each other; a dump has 5
-_NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+_MAX_DEPTH = 64  # containers that are open inside each other; a dump has 5
+_OPCODE_NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 
 
 class ForbiddenOpcodeError(InputError):
@@ -74,8 +74,8 @@ def _read(data: bytes) -> Any:
             at += 1
         elif code == 0x28:  # MARK
             marks.append(len(stack))
-            if len(marks) > _MOST_DEPTH:
-                raise BrokenPickleError(f"values nested over {_MOST_DEPTH} deep, expected a dump")
+            if len(marks) > _MAX_DEPTH:
+                raise BrokenPickleError(f"values nested over {_MAX_DEPTH} deep, expected a dump")
         elif code == 0x5D:  # EMPTY_LIST
             stack.append([])
         elif code == 0x65:  # APPENDS
@@ -90,7 +90,7 @@ def _read(data: bytes) -> Any:
             (value,) = stack
             return value
         else:
-            at = _rarer(code, data, at, stack, marks, memo)
+            at = _run_rare_opcode(code, data, at, stack, marks, memo)
 
 
 def _close_list(stack: list[Any], marks: list[int]) -> None:
@@ -100,7 +100,7 @@ def _close_list(stack: list[Any], marks: list[int]) -> None:
     stack[-1].extend(values)
 
 
-def _rarer(
+def _run_rare_opcode(
     code: int, data: bytes, at: int, stack: list[Any], marks: list[int], memo: dict[int, Any]
 ) -> int:
     """Run one of the opcodes that are not so frequent; return where the next one stands."""
@@ -126,10 +126,10 @@ def _rarer(
         stack.append((first, second))
     elif code in (0x71, 0x72):  # BINPUT, LONG_BINPUT
         width = 1 if code == 0x71 else 4
-        memo[int.from_bytes(_bytes(data, at, width), "little")] = stack[-1]
+        memo[int.from_bytes(_read_bytes(data, at, width), "little")] = stack[-1]
         return at + width
     else:
-        return _scalar(code, data, at, stack)
+        return _read_scalar(code, data, at, stack)
     return at
 
 
@@ -143,31 +143,31 @@ def _close_dict(stack: list[Any], marks: list[int]) -> None:
     stack[-1].update(zip(pairs, pairs, strict=True))
 
 
-def _scalar(code: int, data: bytes, at: int, stack: list[Any]) -> int:
+def _read_scalar(code: int, data: bytes, at: int, stack: list[Any]) -> int:
     """Read a number or a text."""
     if code == 0x4A:  # BININT
-        stack.append(int.from_bytes(_bytes(data, at, 4), "little", signed=True))
+        stack.append(int.from_bytes(_read_bytes(data, at, 4), "little", signed=True))
         return at + 4
     if code == 0x8A:  # LONG1
         width = data[at]
-        stack.append(int.from_bytes(_bytes(data, at + 1, width), "little", signed=True))
+        stack.append(int.from_bytes(_read_bytes(data, at + 1, width), "little", signed=True))
         return at + 1 + width
     if code == 0x58:  # BINUNICODE
-        width = int.from_bytes(_bytes(data, at, 4), "little")
-        stack.append(_bytes(data, at + 4, width).decode("utf-8", "surrogatepass"))
+        width = int.from_bytes(_read_bytes(data, at, 4), "little")
+        stack.append(_read_bytes(data, at + 4, width).decode("utf-8", "surrogatepass"))
         return at + 4 + width
     if code == 0x47:  # BINFLOAT
-        stack.append(struct.unpack(">d", _bytes(data, at, 8))[0])
+        stack.append(struct.unpack(">d", _read_bytes(data, at, 8))[0])
         return at + 8
     if code == 0x80 and at == 1:  # PROTO
         return at + 1
-    name = _NAMES.get(code)
+    name = _OPCODE_NAMES.get(code)
     if name is None or at == 1:
         raise BrokenPickleError("no pickle")
     raise ForbiddenOpcodeError(f"opcode {name} at byte {at - 1}")
 
 
-def _bytes(data: bytes, at: int, width: int) -> bytes:
+def _read_bytes(data: bytes, at: int, width: int) -> bytes:
     part = data[at : at + width]
     if len(part) < width:
         raise BrokenPickleError("the data end inside a value")

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+from forewarn.features.time_units import SECOND
 
 __all__ = ["RankSamples"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +26,14 @@ class RankSamples:
         By channel; NaN where nothing was measured.
     """
 
-    rank: IntArray
-    time: IntArray
-    values: Mapping[str, FloatArray]
+    rank: Int64Array
+    time: Int64Array
+    values: Mapping[str, Float64Array]
 
     @classmethod
-    def of(cls, rank: IntArray, time: IntArray, values: Mapping[str, FloatArray]) -> RankSamples:
+    def from_columns(
+        cls, rank: Int64Array, time: Int64Array, values: Mapping[str, Float64Array]
+    ) -> RankSamples:
         """Sort samples; of two of a rank at one time the later row counts."""
         order = np.lexsort((np.arange(len(rank)), time, rank))
         rank, time = rank[order], time[order]
@@ -45,7 +46,7 @@ class RankSamples:
         """Return the samples at or after `first` and not after `last`."""
         return self._where((self.time >= first) & (self.time <= last))
 
-    def _where(self, chosen: npt.NDArray[np.bool_]) -> RankSamples:
+    def _where(self, chosen: BoolArray) -> RankSamples:
         columns = {name: column[chosen] for name, column in self.values.items()}
         return RankSamples(self.rank[chosen], self.time[chosen], columns)
 
@@ -92,6 +93,6 @@ class RankSamples:
         for name in present:
             increase = np.diff(rows.values[name])[same]
             total += np.where(increase < 0, rows.values[name][1:][same], increase)
-        seconds = np.diff(rows.time)[same] / 1e9
+        seconds = np.diff(rows.time)[same] / SECOND
         rate = total / np.maximum(seconds, 1e-9)
         return RankSamples(rows.rank[1:][same], rows.time[1:][same], {"rate": rate})

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from forewarn.features.errors import InputError
 
-__all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks", "rank_list"]
+__all__ = ["MAX_RANKS", "Rank", "Ranks", "RanksError", "format_ranks", "parse_ranks"]
 
-MOST_RANKS = 1_000_000
-_FEWEST_PEERS = 4  # the rank itself with them
-_MOST_LISTED = 8
-_AXES = ("tp", "pp", "dp")
-_NUMBERS = ("local_rank", "pid", *_AXES)
+MAX_RANKS = 1_000_000
+_MIN_GROUP_SIZE = 4  # the rank itself with them
+_MAX_LISTED_RANKS = 8
+_PARALLEL_AXES = ("tp", "pp", "dp")
+_INTEGER_COLUMNS = ("local_rank", "pid", *_PARALLEL_AXES)
 
 
 class RanksError(InputError):
@@ -101,7 +101,7 @@ class Ranks:
         """
         row = self.table[rank]
         alike = self._alike[row.tp, row.pp]
-        if len(alike) < _FEWEST_PEERS:
+        if len(alike) < _MIN_GROUP_SIZE:
             alike = self._alike[(row.pp,)]
         return tuple(number for number in alike if number != rank)
 
@@ -157,9 +157,9 @@ class Ranks:
         [5]
         """
         row, rows = self.table[rank], [self.table[n] for n in members if n in self.table]
-        if len(rows) < 2 and use not in _AXES:
+        if len(rows) < 2 and use not in _PARALLEL_AXES:
             return True
-        for axis in set(_AXES) - {use}:
+        for axis in set(_PARALLEL_AXES) - {use}:
             values = {getattr(other, axis) for other in rows}
             if len(values) == 1 and getattr(row, axis) not in values:
                 return False
@@ -190,18 +190,18 @@ def parse_ranks(text: str, name: str) -> Ranks:
         if column not in columns:
             raise RanksError(f"{name}: column `{column}` is missing.")
     try:
-        rows = [_rank(cells, f"{name}: line {reader.line_num}") for cells in reader]
+        rows = [_parse_rank(cells, f"{name}: line {reader.line_num}") for cells in reader]
     except csv.Error as error:
         raise RanksError(f"{name}: is no table ({error}).") from None
     if not rows:
         raise RanksError(f"{name}: holds no rank, expected one or more.")
-    _check_once([str(row.number) for row in rows], f"{name}: rank")
+    _check_unique([str(row.number) for row in rows], f"{name}: rank")
     addresses = [f"{row.machine}/{row.local_rank}" for row in rows if row.local_rank is not None]
-    _check_once(addresses, f"{name}: machine and local_rank")
+    _check_unique(addresses, f"{name}: machine and local_rank")
     return Ranks({row.number: row for row in sorted(rows, key=lambda row: row.number)})
 
 
-def _check_once(values: list[str], what: str) -> None:
+def _check_unique(values: list[str], what: str) -> None:
     seen = set[str]()
     for value in values:
         if value in seen:
@@ -209,23 +209,23 @@ def _check_once(values: list[str], what: str) -> None:
         seen.add(value)
 
 
-def _rank(cells: Mapping[str, str], where: str) -> Rank:
-    number = _number(cells, "rank", where)
+def _parse_rank(cells: Mapping[str, str], where: str) -> Rank:
+    number = _parse_number(cells, "rank", where)
     machine = cells["machine"].strip()
     if number is None or not machine:
         empty = "rank" if number is None else "machine"
         raise RanksError(f"{where}: column `{empty}` is empty, expected a value.")
     serial = (cells.get("gpu_serial") or "").strip() or None
-    numbers = {column: _number(cells, column, where) for column in _NUMBERS}
+    numbers = {column: _parse_number(cells, column, where) for column in _INTEGER_COLUMNS}
     return Rank(number, machine, gpu_serial=serial, **numbers)
 
 
-def _number(cells: Mapping[str, str], column: str, where: str) -> int | None:
+def _parse_number(cells: Mapping[str, str], column: str, where: str) -> int | None:
     """Read a cell as a whole number of 0 or more; None where it is empty or absent."""
     cell = (cells.get(column) or "").strip()
     if not cell:
         return None
-    most = MOST_RANKS - 1 if column == "rank" else 2**31 - 1
+    most = MAX_RANKS - 1 if column == "rank" else 2**31 - 1
     if not (cell.isascii() and cell.isdecimal() and len(cell) < 11 and int(cell) <= most):
         raise RanksError(
             f"{where}: column `{column}` is {cell[:40]!r}, expected a whole number, 0 to {most}."
@@ -233,7 +233,7 @@ def _number(cells: Mapping[str, str], column: str, where: str) -> int | None:
     return int(cell)
 
 
-def rank_list(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """Write ranks for a sentence, the first eight of them.
 
     Examples
@@ -241,6 +241,6 @@ def rank_list(ranks: Sequence[int]) -> str:
     >>> rank_list([3]), rank_list([1, 2]), rank_list(range(10))
     ('rank 3', 'ranks 1, 2', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
     """
-    shown = ", ".join(map(str, ranks[:_MOST_LISTED]))
-    more = f" and {len(ranks) - _MOST_LISTED} more" if len(ranks) > _MOST_LISTED else ""
+    shown = ", ".join(map(str, ranks[:_MAX_LISTED_RANKS]))
+    more = f" and {len(ranks) - _MAX_LISTED_RANKS} more" if len(ranks) > _MAX_LISTED_RANKS else ""
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"

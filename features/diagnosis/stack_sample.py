@@ -9,10 +9,10 @@ import msgspec
 
 from forewarn.features.errors import InputError
 
-__all__ = ["BrokenStackError", "Frame", "Stack", "main_stack", "wait_of"]
+__all__ = ["BrokenStackError", "Frame", "Stack", "classify_wait", "main_stack"]
 
-_MOST_FRAMES = 512
-_INNERMOST = 12  # frames in which the name of a wait is looked for
+_MAX_FRAMES = 512
+_MAX_INNERMOST_FRAMES = 12  # frames in which the name of a wait is looked for
 
 # Functions that wait for other ranks, if their file is one of a library of collectives.
 _LIBRARIES = re.compile(
@@ -93,7 +93,7 @@ def main_stack(data: bytes) -> Stack:
     if not threads:
         raise BrokenStackError("holds no frame")
     main = max(threads, key=_is_main)
-    calls = main.frames[:_MOST_FRAMES]
+    calls = main.frames[:_MAX_FRAMES]
     return tuple(Frame(call.name, call.filename, call.line) for call in calls)
 
 
@@ -101,7 +101,7 @@ def _is_main(thread: _Thread) -> tuple[bool, bool]:
     return thread.thread_name == "MainThread", thread.os_thread_id == thread.pid > 0
 
 
-def wait_of(stack: Stack) -> str | None:
+def classify_wait(stack: Stack) -> str | None:
     """Say what a stack waits for other ranks in: `recv`, `barrier`, `collective` or `device`.
 
     None where it is in none of these: in the program itself, the loader, a file.
@@ -113,7 +113,7 @@ def wait_of(stack: Stack) -> str | None:
     >>> wait_of((Frame("barrier", "torch/distributed/distributed_c10d.py", 4000),))
     'barrier'
     """
-    calls = [call for call in stack[:_INNERMOST] if _LIBRARIES.search(call.file)]
+    calls = [call for call in stack[:_MAX_INNERMOST_FRAMES] if _LIBRARIES.search(call.file)]
     for pattern, word in ((_RECEIVES, "recv"), (_BARRIERS, "barrier"), (_COLLECTIVES, "")):
         if any(pattern.fullmatch(call.name) for call in calls):
             return word or "collective"

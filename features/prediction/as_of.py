@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.table import Records
-from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.record_table import Records
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["as_of"]
@@ -23,4 +23,4 @@ def as_of(records: Records, failures: Failures, moment: int, reach: Nanoseconds)
         How far the records go back before `moment`.
     """
     recent = records.between(moment - reach, moment)
-    return lay_out(recent, failures.known_before(moment))
+    return build_timeline(recent, failures.known_before(moment))

@@ -11,23 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.threads import in_parallel
+from forewarn.features.threads import parallel_for
 
 __all__ = ["Buckets"]
 
-_MOST = 62
+_MAX_EDGES = 62
 _TAILS = (0.001, 0.005, 0.995, 0.999)
-_LEVELS = np.sort([*np.linspace(0, 1, _MOST - len(_TAILS) + 1)[1:-1], *_TAILS])
-_SAMPLE = 200_000
-_MOST_NUMBERED = 253  # edges that a byte can number, beside what is below them and "missing"
+_QUANTILE_LEVELS = np.sort([*np.linspace(0, 1, _MAX_EDGES - len(_TAILS) + 1)[1:-1], *_TAILS])
+_SAMPLE_SIZE = 200_000
+_MAX_BYTE_EDGES = 253  # edges that a byte can number, beside what is below them and "missing"
 
 
 def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return at most `_MOST` edges: between few distinct values, else at quantiles."""
+    """Return at most `_MAX_EDGES` edges: between few distinct values, else at quantiles."""
     finite = values[np.isfinite(values)]
-    finite = np.sort(finite[:: max(1, len(finite) // _SAMPLE)])
+    finite = np.sort(finite[:: max(1, len(finite) // _SAMPLE_SIZE)])
     distinct = finite[np.append(True, finite[1:] != finite[:-1])[: len(finite)]]
-    if len(distinct) <= _MOST + 1:
+    if len(distinct) <= _MAX_EDGES + 1:
         below, above = distinct[:-1], distinct[1:]
         edges = np.asarray(above / 2 + below / 2, dtype=np.float32)
         # Large numbers have neighbours with nothing between them: a date in year 9999, bytes.
@@ -36,7 +36,7 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     middle = _quantiles(finite, np.array([0.5]))[0]
     moving = finite[finite != middle]
     source = moving if 2 * len(moving) < len(finite) else finite
-    edges = _quantiles(source, _LEVELS).astype(np.float32)
+    edges = _quantiles(source, _QUANTILE_LEVELS).astype(np.float32)
     if source is moving:
         edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
     edges = edges[np.isfinite(edges)]  # nothing follows the largest number there is
@@ -80,11 +80,11 @@ class Buckets:
         def fit(first: int, last: int) -> None:
             edges[first:last] = [_edges(column) for column in columns[first:last]]
 
-        in_parallel(fit, len(columns))
+        parallel_for(fit, len(columns))
         return cls(tuple(edges))
 
     @classmethod
-    def of_lists(cls, saved: Sequence[Sequence[float]]) -> Self:
+    def from_lists(cls, saved: Sequence[Sequence[float]]) -> Self:
         """Return saved edges.
 
         Raises
@@ -94,7 +94,7 @@ class Buckets:
         """
         edges = tuple(np.array(column, dtype=np.float32) for column in saved)
         for column in edges:
-            if column.ndim != 1 or len(column) > _MOST_NUMBERED or not (np.diff(column) > 0).all():
+            if column.ndim != 1 or len(column) > _MAX_BYTE_EDGES or not (np.diff(column) > 0).all():
                 raise ValueError(f"edges {column[:5]} ..., expected at most 253 that rise")
         return cls(edges)
 
@@ -114,7 +114,7 @@ class Buckets:
         for line, edges in zip(padded, self.edges, strict=True):
             line[: len(edges)] = edges
         columns = _columns(values)
-        in_parallel(lambda a, b: _bucket(columns, padded, count, a, b, rows), len(count))
+        parallel_for(lambda a, b: _bucket(columns, padded, count, a, b, rows), len(count))
         return numbers
 
 

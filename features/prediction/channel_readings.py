@@ -6,27 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.prediction.frequent_codes import codes_shown, most_shown
-from forewarn.features.prediction.history import Channel, ChannelHistory, InstanceHistory
+from forewarn.features.array_types import Float32Array, Int64Array
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.frequent_codes import codes_by_gpu, most_frequent_codes
 from forewarn.features.prediction.hourly_residuals import (
     HourlyResiduals,
     SliceMeans,
     hourly_means,
 )
+from forewarn.features.prediction.instance_history import Channel, ChannelHistory, InstanceHistory
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.peer_distances import PeerDistances
-from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
+from forewarn.features.records.fleet_timeline import FleetSlice
 from forewarn.features.records.hourly_sums import HourlySums
-from forewarn.features.records.timeline import FleetSlice
-from forewarn.features.threads import in_threads
+from forewarn.features.threads import map_threads
 
-__all__ = ["ChannelReadings", "ReadingsOfFleet", "SliceReader"]
-
-FloatArray = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
+__all__ = ["ChannelReadings", "FleetChannelReader", "SliceChannelReader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +47,27 @@ class ChannelReadings:
     """
 
     names: tuple[str, ...]
-    sequence: FloatArray
-    columns: list[tuple[str, FloatArray]]
+    sequence: Float32Array
+    columns: list[tuple[str, Float32Array]]
     means: list[SliceMeans]
     codes: dict[str, tuple[int, ...]]
     peers: PeerDistances
 
-    def residual_columns(self, residuals: HourlyResiduals) -> Iterator[tuple[str, FloatArray]]:
+    def residual_columns(self, residuals: HourlyResiduals) -> Iterator[tuple[str, Float32Array]]:
         """Yield the columns of what sensors do not explain of each other."""
         gathered, peers = _GatheredColumns(len(self.sequence)), self.peers
 
-        def of_pair(number: int) -> list[tuple[str, FloatArray]]:
+        def of_pair(number: int) -> list[tuple[str, Float32Array]]:
             name = "|".join(residuals.pairs[number])
             for part in self.means:
                 history = part.history
-                hours = HourlySums.of_means(residuals.of_hours(history.grid, number, part.means))
+                hours = HourlySums.from_means(residuals.of_hours(history.grid, number, part.means))
                 channel = history.of_residual(name, hours)
                 gathered.put(name, part.rows, channel)
                 peers.add(name, part.rows, history, channel)
             return [*gathered.pop(name), *peers.columns(name)]
 
-        for columns in in_threads(of_pair, range(len(residuals.pairs))):
+        for columns in map_threads(of_pair, range(len(residuals.pairs))):
             yield from columns
 
 
@@ -79,9 +76,9 @@ class _GatheredColumns:
 
     def __init__(self, n: int) -> None:
         self._n = n
-        self._of_channel: dict[str, dict[str, FloatArray]] = {}
+        self._of_channel: dict[str, dict[str, Float32Array]] = {}
 
-    def put(self, channel: str, rows: Rows, part: ChannelHistory) -> None:
+    def put(self, channel: str, rows: Int64Array, part: ChannelHistory) -> None:
         """Fill in the columns of some instances."""
         columns = self._of_channel.setdefault(channel, {})
         for name, values in part.columns:
@@ -89,12 +86,12 @@ class _GatheredColumns:
                 columns[name] = np.empty(self._n, dtype=np.float32)
             columns[name][rows] = values
 
-    def pop(self, channel: str) -> list[tuple[str, FloatArray]]:
+    def pop(self, channel: str) -> list[tuple[str, Float32Array]]:
         """Return the columns of a channel."""
         return list(self._of_channel.pop(channel, {}).items())
 
 
-class ReadingsOfFleet:
+class FleetChannelReader:
     """Reads every column of numbers of a fleet, slice by slice (`ChannelReadings`).
 
     Parameters
@@ -111,7 +108,7 @@ class ReadingsOfFleet:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: FeaturePlan,
         n: int,
         *,
         with_codes: bool = False,
@@ -123,12 +120,12 @@ class ReadingsOfFleet:
         self.with_codes = kinds.code if with_codes else ()
         self.windows = np.empty((len(self.names), n, plan.window_records), dtype=np.float32)
         self.gathered, self.peers = _GatheredColumns(n), PeerDistances(n)
-        self.columns: dict[str, list[tuple[str, FloatArray]]] = {}
-        self.codes: dict[str, list[npt.NDArray[np.int64]]] = {n: [] for n in self.with_codes}
+        self.columns: dict[str, list[tuple[str, Float32Array]]] = {}
+        self.codes: dict[str, list[Int64Array]] = {n: [] for n in self.with_codes}
         self._means: list[SliceMeans] = []
         self._channels: list[Channel] = []
 
-    def begun(self, part: FleetSlice, instances: Instances, rows: Rows) -> SliceReader:
+    def begun(self, part: FleetSlice, instances: Instances, rows: Int64Array) -> SliceChannelReader:
         """Find whatever is needed before the columns of one slice can be read.
 
         Parameters
@@ -139,9 +136,9 @@ class ReadingsOfFleet:
         rows : ndarray, int64
             Which of all instances those are.
         """
-        return SliceReader(self, part, instances, rows)
+        return SliceChannelReader(self, part, instances, rows)
 
-    def read(self, reader: SliceReader, *, last: bool) -> None:
+    def read(self, reader: SliceChannelReader, *, last: bool) -> None:
         """Read the columns of a slice that was begun, one slice after another.
 
         Parameters
@@ -156,7 +153,7 @@ class ReadingsOfFleet:
             self.peers.enter(reader.rows, history)
         # Codes are looked at more than once: what takes longest is not to be begun last.
         numbers = sorted(range(len(self.names)), key=lambda n: self.names[n] not in kinds.code)
-        in_threads(reader.read, numbers, reader.at_once)
+        map_threads(reader.read, numbers, reader.at_once)
         if history is not None and self.plan.residuals:
             means = SliceMeans(reader.rows, reader.gpu, history.without_rows(), reader.means)
             self._means.append(means)
@@ -164,12 +161,12 @@ class ReadingsOfFleet:
     def readings(self) -> ChannelReadings:
         """Return what was read, after the last slice."""
         columns = [column for c in self._channels for column in self.columns.get(c.name, [])]
-        codes = {name: most_shown(shown) for name, shown in self.codes.items()}
+        codes = {name: most_frequent_codes(shown) for name, shown in self.codes.items()}
         sequence = np.moveaxis(self.windows, 0, -1)
         return ChannelReadings(self.names, sequence, columns, self._means, codes, self.peers)
 
 
-class SliceReader:
+class SliceChannelReader:
     """Reads columns of one slice, and puts what they gave where it belongs.
 
     Parameters
@@ -179,15 +176,15 @@ class SliceReader:
     """
 
     def __init__(
-        self, fleet: ReadingsOfFleet, part: FleetSlice, instances: Instances, rows: Rows
+        self, fleet: FleetChannelReader, part: FleetSlice, instances: Instances, rows: Int64Array
     ) -> None:
         plan, timeline = fleet.plan, part.timeline
         self._fleet, self._timeline, self.rows, self.gpu = fleet, timeline, rows, part.gpu
         self.last = False
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
-            self.history = InstanceHistory.of(plan, timeline, instances)
-        self.means: dict[str, FloatArray] = {}
+            self.history = InstanceHistory.from_timeline(plan, timeline, instances)
+        self.means: dict[str, Float32Array] = {}
         self._with_means = {name for pair in plan.residuals for name in pair}
         self._windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
 
@@ -205,9 +202,11 @@ class SliceReader:
             for channel in (c for c in self.history.channels() if c.column == name):
                 self._read_channel(self.history, channel, values)
         if name in fleet.with_codes:
-            fleet.codes[name].append(codes_shown(self._timeline.grid, values))
+            fleet.codes[name].append(codes_by_gpu(self._timeline.grid, values))
 
-    def _read_channel(self, history: InstanceHistory, channel: Channel, values: FloatArray) -> None:
+    def _read_channel(
+        self, history: InstanceHistory, channel: Channel, values: Float32Array
+    ) -> None:
         """Add up a channel, and take from its hours whatever anything needs of them."""
         fleet, name = self._fleet, channel.name
         hours = history.grid.sums(values, channel.work)

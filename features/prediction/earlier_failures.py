@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Int64Array
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.table import MACHINE, SLOT
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.fleet_timeline import Timeline
+from forewarn.features.records.record_table import MACHINE, SLOT
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["Slots", "earlier_failures", "slots_of_failures", "slots_of_rows"]
-
-FloatArray = npt.NDArray[np.float32]
+__all__ = ["Slots", "earlier_failures", "failure_slots", "row_slots"]
 
 
 class Slots(NamedTuple):
@@ -31,9 +29,9 @@ class Slots(NamedTuple):
         When that was.
     """
 
-    of_instances: npt.NDArray[np.int64]
-    of_failures: npt.NDArray[np.int64]
-    seen: npt.NDArray[np.int64]
+    of_instances: Int64Array
+    of_failures: Int64Array
+    seen: Int64Array
 
     @classmethod
     def unknown(cls, n_instances: int, n_failures: int) -> Slots:
@@ -46,7 +44,7 @@ class Slots(NamedTuple):
 
 def earlier_failures(
     failures: Failures, instances: Instances, slots: Slots | None, reach: Nanoseconds
-) -> Iterator[tuple[str, FloatArray]]:
+) -> Iterator[tuple[str, Float32Array]]:
     """Count the failures known before the end of each instance, of its serial and of its slot."""
     serial, failed = (rows.gpu.astype(np.int64) for rows in (instances, failures))
     known, always = failures.known_at, np.full(len(failed), NEVER)
@@ -60,7 +58,7 @@ def earlier_failures(
     yield "failures:slot", count
 
 
-def slots_of_rows(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def row_slots(timeline: Timeline, rows: Int64Array) -> Int64Array:
     """Return a number for the (machine, slot) of each row, -1 where either is unknown."""
     machine, slot = (timeline.records.codes(name, rows) for name in (MACHINE, SLOT))
     n_slots = len(timeline.records.texts[SLOT].texts)
@@ -68,9 +66,9 @@ def slots_of_rows(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArra
     return np.where((machine < 0) | (slot < 0), -1, numbers)
 
 
-def slots_of_failures(
+def failure_slots(
     timeline: Timeline,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array]:
     """Return where each failed GPU sat at its last record before the failure, and when that was.
 
     The slot is -1 where there is no such record.
@@ -78,18 +76,18 @@ def slots_of_failures(
     rows = timeline.rows_before_failures()
     known = rows >= 0
     slots, seen = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-    slots[known] = slots_of_rows(timeline, rows[known])
+    slots[known] = row_slots(timeline, rows[known])
     seen[known] = timeline.records.time[rows[known]]
     return slots, seen
 
 
 def _count_known(
-    known_at: npt.NDArray[np.int64],
-    end: npt.NDArray[np.int64],
-    key: npt.NDArray[np.int64],
-    failure_key: npt.NDArray[np.int64],
-    until: npt.NDArray[np.int64],
-) -> FloatArray:
+    known_at: Int64Array,
+    end: Int64Array,
+    key: Int64Array,
+    failure_key: Int64Array,
+    until: Int64Array,
+) -> Float32Array:
     """Count, per instance, the failures of its key that were known before its end.
 
     A failure counts for instances that end at its `until` at the latest.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from forewarn.features.prediction.buckets import Buckets
-from forewarn.features.prediction.inputs import Columns, Inputs, InstanceValues
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.timeline import Fleet
+from forewarn.features.prediction.model_inputs import InputColumns, InstanceValues, ModelInputs
+from forewarn.features.records.fleet_timeline import Fleet
 
 __all__ = ["Encoder"]
 
@@ -28,24 +28,26 @@ class Encoder:
         What the buckets are of.
     """
 
-    measures: Measures
+    measures: FeatureExtractor
     sequence: Buckets
     context: Buckets
-    columns: Columns
+    columns: InputColumns
 
     @classmethod
-    def fit(cls, plan: Plan, fleet: Fleet, instances: Instances) -> tuple[Self, InstanceValues]:
+    def fit(
+        cls, plan: FeaturePlan, fleet: Fleet, instances: Instances
+    ) -> tuple[Self, InstanceValues]:
         """Fit to the training instances; return their measured values too."""
-        measures, values = Measures.fit_values(plan, fleet, instances)
-        return cls.of_values(measures, values), values
+        measures, values = FeatureExtractor.fit_values(plan, fleet, instances)
+        return cls.from_values(measures, values), values
 
     @classmethod
-    def of_values(cls, measures: Measures, values: InstanceValues) -> Self:
+    def from_values(cls, measures: FeatureExtractor, values: InstanceValues) -> Self:
         """Fit to what some measures gave of the training instances."""
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return cls(measures, *buckets, values.columns)
 
-    def encode(self, values: InstanceValues) -> Inputs:
+    def encode(self, values: InstanceValues) -> ModelInputs:
         """Put measured values into buckets.
 
         Raises
@@ -54,7 +56,7 @@ class Encoder:
             If they are of other columns, or in another order.
         """
         self.columns.refuse_others(values.columns)
-        return Inputs(
+        return ModelInputs(
             self.sequence.encode(values.sequence),
             self.context.encode(values.context),
             values.sequence_names,
@@ -76,10 +78,10 @@ class Encoder:
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Read what `to_dict` gave."""
         sequence, context = (
-            Buckets.of_lists(saved[name]) for name in ("sequence_edges", "context_edges")
+            Buckets.from_lists(saved[name]) for name in ("sequence_edges", "context_edges")
         )
-        columns = Columns.from_dict(saved["columns"])
+        columns = InputColumns.from_dict(saved["columns"])
         for names, buckets in ((columns.sequence, sequence), (columns.context, context)):
             if len(names) != len(buckets.edges):
                 raise ValueError(f"{len(buckets.edges)} columns have edges, {len(names)} a name")
-        return cls(Measures.from_dict(saved["measures"]), sequence, context, columns)
+        return cls(FeatureExtractor.from_dict(saved["measures"]), sequence, context, columns)

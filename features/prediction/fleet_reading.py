@@ -6,16 +6,16 @@ from typing import NamedTuple, Self
 
 from forewarn.features.prediction.channel_readings import (
     ChannelReadings,
-    ReadingsOfFleet,
-    SliceReader,
+    FleetChannelReader,
+    SliceChannelReader,
 )
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instance_facts import InstanceFacts
-from forewarn.features.prediction.instances import Instances, instances_of_slice
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.instances import Instances, slice_instances
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.timeline import Fleet, FleetSlice
-from forewarn.features.threads import in_turn
+from forewarn.features.records.fleet_timeline import Fleet, FleetSlice
+from forewarn.features.threads import imap_threads
 
 __all__ = ["FleetReading"]
 
@@ -36,16 +36,16 @@ class FleetReading(NamedTuple):
     facts : InstanceFacts
     """
 
-    plan: Plan
+    plan: FeaturePlan
     instances: Instances
     failures: Failures
     readings: ChannelReadings
     facts: InstanceFacts
 
     @classmethod
-    def of(
+    def from_fleet(
         cls,
-        plan: Plan,
+        plan: FeaturePlan,
         fleet: Fleet,
         instances: Instances,
         *,
@@ -67,16 +67,16 @@ class FleetReading(NamedTuple):
             Filled in, for whoever looks at the same spans again.
         """
         n, n_gpus = len(instances), len(fleet.serials)
-        readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
+        readings = FleetChannelReader(plan, n, with_codes=with_codes, span_sums=span_sums)
         facts = InstanceFacts(plan, fleet, n)
 
-        def begun(part: FleetSlice) -> SliceReader:
-            rows, inside = instances_of_slice(part, n_gpus, instances)
+        def begun(part: FleetSlice) -> SliceChannelReader:
+            rows, inside = slice_instances(part, n_gpus, instances)
             facts.read(part, inside, rows)
             return readings.begun(part, inside, rows)
 
         parts = fleet.slices()  # one is begun while columns of the one before are read
-        readers = in_turn(begun, parts, 1) if fleet.n_slices > 1 else map(begun, parts)
+        readers = imap_threads(begun, parts, 1) if fleet.n_slices > 1 else map(begun, parts)
         for number, reader in enumerate(readers, 1):
             readings.read(reader, last=number == fleet.n_slices)
             del reader  # or two slices would be in memory at a time

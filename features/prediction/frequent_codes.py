@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from forewarn.features.records.hourly_sums import HourlyGrid
 
-__all__ = ["codes_shown", "most_shown"]
+__all__ = ["codes_by_gpu", "most_frequent_codes"]
 
-_MOST_CODES = 8
+_MAX_CODES = 8
 
 
-def codes_shown(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+def codes_by_gpu(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """Return each code once for every GPU that has shown it.
 
     Parameters
@@ -30,7 +30,7 @@ def codes_shown(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray
     return np.asarray(pairs // grid.shape[0])
 
 
-def most_shown(shown: Sequence[npt.NDArray[np.int64]]) -> tuple[int, ...]:
+def most_frequent_codes(shown: Sequence[npt.NDArray[np.int64]]) -> tuple[int, ...]:
     """Return the codes that most GPUs of all slices have shown, sorted.
 
     Examples
@@ -40,5 +40,5 @@ def most_shown(shown: Sequence[npt.NDArray[np.int64]]) -> tuple[int, ...]:
     """
     none = np.zeros(0, dtype=np.int64)
     frequent, counts = np.unique(np.concatenate([none, *shown]), return_counts=True)
-    most = np.argsort(-counts, kind="stable")[:_MOST_CODES]
+    most = np.argsort(-counts, kind="stable")[:_MAX_CODES]
     return tuple(int(code) for code in np.sort(frequent[most]))

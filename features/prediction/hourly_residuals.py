@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import (
+    Float32Array,
+    Float64Array,
+    FloatingArray,
+    Int32Array,
+    Int64Array,
+)
 from forewarn.features.compiled import compiled
-from forewarn.features.prediction.history import InstanceHistory
+from forewarn.features.prediction.instance_history import InstanceHistory
 from forewarn.features.prediction.residuals import RESIDUAL_SAMPLE, ResidualFit
 from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums
-from forewarn.features.records.text_columns import numbers_of
-from forewarn.features.threads import in_threads
+from forewarn.features.records.text_columns import map_texts
+from forewarn.features.threads import map_threads
 
 __all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans", "hourly_means"]
 
-Hourly = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int32]
-Means = Mapping[str, npt.NDArray[np.float32]]
+Means = Mapping[str, Float32Array]
 
 
 class SliceMeans(NamedTuple):
@@ -38,13 +42,13 @@ class SliceMeans(NamedTuple):
         Of each column that residuals are made of.
     """
 
-    rows: npt.NDArray[np.int64]
-    gpu: npt.NDArray[np.int64]
+    rows: Int64Array
+    gpu: Int64Array
     history: InstanceHistory
     means: Means
 
 
-def hourly_means(hours: HourlySums) -> npt.NDArray[np.float32]:
+def hourly_means(hours: HourlySums) -> Float32Array:
     """Return the means of a level, shape (n_gpus, n_hours); NaN where nothing was read."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return (hours.total / hours.count).astype(np.float32)
@@ -65,13 +69,13 @@ class GpuTypes:
     name: str | None
     texts: tuple[str, ...] = ()
 
-    def of_cells(self, grid: HourlyGrid, cell: npt.NDArray[np.int64]) -> Numbers:
+    def of_cells(self, grid: HourlyGrid, cell: Int64Array) -> Int32Array:
         """Return the number of the type of some cells that have rows; -1 is unknown."""
         if self.name is None:
             return np.full(len(cell), -1, dtype=np.int32)
         return self._numbers(grid)[grid.groups(self.name).at(cell)]
 
-    def of_gpus(self, grid: HourlyGrid) -> tuple[Numbers, npt.NDArray[np.int64], Numbers]:
+    def of_gpus(self, grid: HourlyGrid) -> tuple[Int32Array, Int64Array, Int32Array]:
         """Return the number of the type of each GPU; -1 is unknown.
 
         Returns
@@ -91,10 +95,10 @@ class GpuTypes:
         of_cells = number[np.maximum(groups.group, -1)]
         return number[groups.home], np.flatnonzero(groups.line >= 0), of_cells
 
-    def _numbers(self, grid: HourlyGrid) -> Numbers:
+    def _numbers(self, grid: HourlyGrid) -> Int32Array:
         """Return the number of each text of the column, and last the -1 of none."""
         number_of_type = {text: i for i, text in enumerate(self.texts)}
-        return numbers_of(grid.records.texts[str(self.name)].texts, number_of_type)
+        return map_texts(grid.records.texts[str(self.name)].texts, number_of_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +124,11 @@ class HourlyResiduals:
         """Fit every pair to the hours of all slices, a sample of which is taken by GPU and hour."""
 
         def fit(pair: tuple[str, str]) -> ResidualFit:
-            return ResidualFit.fit(*_sampled(pair, slices, types), len(types.texts))
+            return ResidualFit.fit(*_sample_pairs(pair, slices, types), len(types.texts))
 
-        return cls(pairs, types, tuple(in_threads(fit, pairs)))
+        return cls(pairs, types, tuple(map_threads(fit, pairs)))
 
-    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Hourly:
+    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Float64Array:
         """Return the hourly residuals of one pair, shape (n_gpus, n_hours).
 
         Parameters
@@ -147,9 +151,9 @@ class HourlyResiduals:
         return np.asarray(left)
 
 
-def _sampled(
+def _sample_pairs(
     pair: tuple[str, str], slices: Sequence[SliceMeans], types: GpuTypes
-) -> tuple[Hourly, Hourly, Numbers]:
+) -> tuple[Float64Array, Float64Array, Int32Array]:
     """Return x, y and type of every so-manieth hour in which both sensors of a pair are known.
 
     Hours are counted by GPU of the fleet: the sample is the same for any number of slices.
@@ -157,7 +161,7 @@ def _sampled(
     n_known = np.zeros(sum(len(part.gpu) for part in slices), dtype=np.int64)
     for part in slices:
         n_here = np.empty(len(part.gpu), dtype=np.int64)
-        _count_known(*_both(pair, part), n_here)
+        _count_known(*_pair_means(pair, part), n_here)
         n_known[part.gpu] = n_here
     before = np.cumsum(n_known) - n_known
     step = max(1, int(n_known.sum()) // RESIDUAL_SAMPLE)
@@ -166,26 +170,22 @@ def _sampled(
     taken = []
     for part in slices:
         rank, cells = np.empty((2, n_taken[part.gpu].sum()), dtype=np.int64)
-        _take_some(*_both(pair, part), before[part.gpu], step, rank, cells)
-        y, x = (means.ravel()[cells] for means in _both(pair, part))
+        _fill_sample(*_pair_means(pair, part), before[part.gpu], step, rank, cells)
+        y, x = (means.ravel()[cells] for means in _pair_means(pair, part))
         taken.append((rank, x, y, types.of_cells(part.history.grid, cells)))
     rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
     order = np.argsort(rank)
     return x[order], y[order], group[order]
 
 
-def _both(
-    pair: tuple[str, str], part: SliceMeans
-) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
+def _pair_means(pair: tuple[str, str], part: SliceMeans) -> tuple[FloatingArray, FloatingArray]:
     """Return the means of both sensors of a pair, shape (n_gpus, n_hours)."""
     y, x = (part.means[name] for name in pair)
     return y, x
 
 
 @compiled
-def _count_known(
-    y: npt.NDArray[np.floating], x: npt.NDArray[np.floating], n_known: npt.NDArray[np.int64]
-) -> None:
+def _count_known(y: FloatingArray, x: FloatingArray, n_known: Int64Array) -> None:
     """Count the hours of each GPU in which both are known."""
     for gpu in range(len(y)):
         n_known[gpu] = 0
@@ -194,13 +194,13 @@ def _count_known(
 
 
 @compiled
-def _take_some(
-    y: npt.NDArray[np.floating],
-    x: npt.NDArray[np.floating],
-    before: npt.NDArray[np.int64],
+def _fill_sample(
+    y: FloatingArray,
+    x: FloatingArray,
+    before: Int64Array,
     step: int,
-    rank: npt.NDArray[np.int64],
-    cell: npt.NDArray[np.int64],
+    rank: Int64Array,
+    cell: Int64Array,
 ) -> None:
     """Put rank and cell of every so-manieth hour in which both are known into two arrays.
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.earlier_failures import Slots, slots_of_failures, slots_of_rows
+from forewarn.features.prediction.earlier_failures import Slots, failure_slots, row_slots
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.table import MACHINE, SLOT
-from forewarn.features.records.timeline import Fleet, FleetSlice
+from forewarn.features.records.fleet_timeline import Fleet, FleetSlice
+from forewarn.features.records.record_table import MACHINE, SLOT
 from forewarn.features.time_units import DAY
 
 __all__ = ["InstanceFacts"]
 
-_MOST_CATEGORIES = 32
+_MAX_CATEGORIES = 32
 
 
 class InstanceFacts:
@@ -38,7 +38,7 @@ class InstanceFacts:
         None where the records do not say.
     """
 
-    def __init__(self, plan: Plan, fleet: Fleet, n: int) -> None:
+    def __init__(self, plan: FeaturePlan, fleet: Fleet, n: int) -> None:
         self._gpu_of_failure, self._with_slots = fleet.failures.gpu, bool(plan.history)
         self._n = n
         self.texts: dict[str, tuple[str, ...]] = {}
@@ -63,9 +63,9 @@ class InstanceFacts:
     ) -> None:
         if self.slots is None:
             self.slots = Slots.unknown(self._n, len(self._gpu_of_failure))
-        self.slots.of_instances[rows] = slots_of_rows(part.timeline, instances.row)
+        self.slots.of_instances[rows] = row_slots(part.timeline, instances.row)
         failed = np.flatnonzero(np.isin(self._gpu_of_failure, part.gpu))
-        slots, seen = slots_of_failures(part.timeline)
+        slots, seen = failure_slots(part.timeline)
         self.slots.of_failures[failed], self.slots.seen[failed] = slots, seen
 
     def frequent_texts(
@@ -75,5 +75,5 @@ class InstanceFacts:
         texts, codes = self.texts[name], self.codes[name]
         codes = codes if rows is None else codes[rows]
         counts = np.bincount(codes[codes >= 0], minlength=len(texts))
-        most = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
+        most = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
         return tuple(texts[i] for i in most if counts[i])

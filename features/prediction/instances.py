@@ -11,22 +11,22 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
+from forewarn.features.records.fleet_timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.records.out_of_service import in_spans
-from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
-from forewarn.features.threads import in_threads
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.threads import map_threads
+from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 
 __all__ = [
     "UNKNOWN",
     "Instances",
+    "end_of_failure_unknown",
     "find_instances",
-    "health_unknown",
+    "horizon_observed",
     "hours_to_failure",
-    "instances_of_slice",
     "label",
     "latest_instances",
-    "seen_whole",
-    "untouched",
+    "slice_instances",
+    "window_without_failures",
 ]
 
 UNKNOWN = -1
@@ -80,7 +80,7 @@ class Instances:
         kinds = np.int64, np.int32, np.int64, np.int8
         columns: list[Any] = [np.empty(n, dtype=kind) for kind in kinds]
         whole = cls(*columns)
-        in_threads(lambda part: _put_by_gpu(part.columns, free, whole.columns), slices)
+        map_threads(lambda part: _put_by_gpu(part.columns, free, whole.columns), slices)
         return whole
 
     @classmethod
@@ -175,11 +175,11 @@ def label(
     labels[end <= (last - horizon)[gpu]] = 0
     labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
-    labels[health_unknown(timeline.failures, gpu, end)] = UNKNOWN
+    labels[end_of_failure_unknown(timeline.failures, gpu, end)] = UNKNOWN
     return labels
 
 
-def health_unknown(
+def end_of_failure_unknown(
     failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
     """Tell which instances end after a failure whose end is presumed and does not count yet.
@@ -194,7 +194,7 @@ def health_unknown(
     return in_spans(gpu, end, presumed.gpu, presumed.failed_at, presumed.unknown_until)
 
 
-def seen_whole(
+def horizon_observed(
     timeline: Timeline, end: npt.NDArray[np.int64], horizon: Nanoseconds
 ) -> npt.NDArray[np.bool_]:
     """Tell whose horizon ends before the records do.
@@ -237,11 +237,11 @@ def hours_to_failure(
         low, high = first[number], first[number + 1]
         span = low + np.searchsorted(end[low:high], [failed - horizon, failed])
         before = slice(span[0], span[1])
-        hours[before] = (failed - end[before]) / 3.6e12
+        hours[before] = (failed - end[before]) / HOUR
     return hours
 
 
-def untouched(
+def window_without_failures(
     failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], window: Nanoseconds
 ) -> npt.NDArray[np.bool_]:
     """Tell which instances have no failure and no repair in their window.
@@ -304,7 +304,7 @@ def find_instances(
     return Instances.joined(parts)
 
 
-def instances_of_slice(
+def slice_instances(
     part: FleetSlice, n_gpus: int, instances: Instances
 ) -> tuple[npt.NDArray[np.int64], Instances]:
     """Return which instances of a fleet of `n_gpus` are those of a slice, numbered as it does."""

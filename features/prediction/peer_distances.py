@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.prediction.history import ChannelHistory, InstanceHistory, mean_of
-from forewarn.features.records.spans import Spans
+from forewarn.features.array_types import Float32Array, Float64Array, Int32Array, Int64Array
+from forewarn.features.prediction.instance_history import (
+    ChannelHistory,
+    InstanceHistory,
+    mean_or_nan,
+)
+from forewarn.features.records.lookback_windows import LookbackWindows
 
 __all__ = ["PeerDistances"]
-
-FloatArray = npt.NDArray[np.float32]
-Hourly = npt.NDArray[np.float64]
-CountArray = npt.NDArray[np.int32]
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -34,9 +33,9 @@ class _Sums:
         Column, span and instance whose own part of a group is not all that is its own.
     """
 
-    own: Hourly
-    total: dict[str, Hourly] = field(default_factory=dict)
-    missing: dict[str, CountArray] = field(default_factory=dict)
+    own: Float64Array
+    total: dict[str, Float64Array] = field(default_factory=dict)
+    missing: dict[str, Int32Array] = field(default_factory=dict)
     moved: list[tuple[str, int, int, float, float]] = field(default_factory=list)
 
 
@@ -55,13 +54,13 @@ class PeerDistances:
         self._n = n
         self._names: tuple[str, ...] = ()
         self._of_channel: dict[str, _Sums] = {}
-        self._group: dict[str, Rows] = {}
-        self._rows: dict[str, CountArray] = {}
-        self._rows_of_spans: dict[str, Hourly] = {}
+        self._group: dict[str, Int64Array] = {}
+        self._rows: dict[str, Int32Array] = {}
+        self._rows_of_spans: dict[str, Float64Array] = {}
         self._edges = np.zeros((3, 0, n), dtype=np.int64)
         self._known = np.zeros((0, n), dtype=np.bool_)
 
-    def enter(self, rows: Rows, history: InstanceHistory) -> None:
+    def enter(self, rows: Int64Array, history: InstanceHistory) -> None:
         """Take up a slice: which instances are its own, and how its groups are made up.
 
         Parameters
@@ -82,7 +81,9 @@ class PeerDistances:
                 self._rows[column] = np.zeros(shape, dtype=np.int32)
             groups.add(history.grid.row_count, self._rows[column])
 
-    def add(self, name: str, rows: Rows, history: InstanceHistory, part: ChannelHistory) -> None:
+    def add(
+        self, name: str, rows: Int64Array, history: InstanceHistory, part: ChannelHistory
+    ) -> None:
         """Add what a slice that was entered says of a channel."""
         if not history.groups:
             return
@@ -105,9 +106,9 @@ class PeerDistances:
             for k, i, total, count in history.inside(column, hours):
                 channel.moved.append((column, k, int(rows[i]), total, count))
 
-    def columns(self, name: str) -> list[tuple[str, FloatArray]]:
+    def columns(self, name: str) -> list[tuple[str, Float32Array]]:
         """Return the columns of a channel, and let go of its sums: all slices were added."""
-        columns: list[tuple[str, FloatArray]] = []
+        columns: list[tuple[str, Float32Array]] = []
         if name not in self._of_channel:
             return columns
         channel = self._of_channel.pop(name)
@@ -121,10 +122,10 @@ class PeerDistances:
                 columns.append((f"{label}:{self._names[-1]}", known.astype(np.float32)))
         return columns
 
-    def _distance(self, channel: _Sums, column: str) -> Hourly:
+    def _distance(self, channel: _Sums, column: str) -> Float64Array:
         """Return the means of the spans less those of the others of the group, shape (k, n)."""
         group = self._group[column]
-        spans = Spans(group, np.argsort(group, kind="stable"), self._edges, self._known)
+        spans = LookbackWindows(group, np.argsort(group, kind="stable"), self._edges, self._known)
         total, count = spans.sums(channel.total[column]), self._n_rows(column, spans)
         if column in channel.missing:
             count = count - spans.sums(channel.missing[column])
@@ -133,9 +134,9 @@ class PeerDistances:
             if moved == column:
                 own[:, k, i] = sums
         others = total - own[0], count - own[1]
-        return np.asarray(mean_of(*channel.own) - mean_of(*others))
+        return np.asarray(mean_or_nan(*channel.own) - mean_or_nan(*others))
 
-    def _n_rows(self, column: str, spans: Spans) -> Hourly:
+    def _n_rows(self, column: str, spans: LookbackWindows) -> Float64Array:
         """Return the rows of each group in each span, the same for all channels."""
         if column not in self._rows_of_spans:
             self._rows_of_spans[column] = spans.sums(self._rows[column])

@@ -8,14 +8,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.array_types import Float64Array, FloatingArray
 from forewarn.features.compiled import compiled
 
 __all__ = ["RESIDUAL_SAMPLE", "ResidualFit"]
 
-DoubleArray = npt.NDArray[np.float64]
 
-_KNOTS = 5
-_LIMITS = (0.005, 0.995)
+_N_KNOTS = 5
+_KNOT_QUANTILES = (0.005, 0.995)
 RESIDUAL_SAMPLE = 50_000
 
 
@@ -32,11 +32,11 @@ class ResidualFit:
     offsets : ndarray of shape (n_groups,)
     """
 
-    knots: DoubleArray
-    weights: DoubleArray
-    offsets: DoubleArray
+    knots: Float64Array
+    weights: Float64Array
+    offsets: Float64Array
 
-    def expected(self, x: npt.NDArray[np.floating], group: npt.NDArray[np.integer]) -> DoubleArray:
+    def expected(self, x: FloatingArray, group: npt.NDArray[np.integer]) -> Float64Array:
         """Return the expected y, of the shape of x; NaN where x is missing."""
         expected, line = np.empty(x.shape), np.cumsum(self.weights)
         offsets = np.append(self.offsets, 0.0)
@@ -54,7 +54,7 @@ class ResidualFit:
 
     @classmethod
     def fit(
-        cls, x: DoubleArray, y: DoubleArray, group: npt.NDArray[np.integer], n_groups: int
+        cls, x: Float64Array, y: Float64Array, group: npt.NDArray[np.integer], n_groups: int
     ) -> Self:
         """Fit by least squares on readings where both are known.
 
@@ -76,8 +76,8 @@ class ResidualFit:
             return cls(np.array([0.0, 1.0]), np.zeros(2), np.zeros(n_groups))
         x, y, group = x[both], y[both], group[both]
         # A few wild readings must not bend the line for everybody.
-        y = np.clip(y, *np.quantile(y, _LIMITS))
-        knots = np.unique(np.quantile(x, np.linspace(*_LIMITS, _KNOTS)))
+        y = np.clip(y, *np.quantile(y, _KNOT_QUANTILES))
+        knots = np.unique(np.quantile(x, np.linspace(*_KNOT_QUANTILES, _N_KNOTS)))
         knots = knots if len(knots) > 1 else np.array([knots[0], knots[0] + 1.0])
         offset_columns = (group[:, None] == np.arange(n_groups)).astype(float)
         design = np.hstack([_basis(x, knots), offset_columns])
@@ -88,12 +88,12 @@ class ResidualFit:
 
 @compiled
 def _expect(
-    x: npt.NDArray[np.floating],
+    x: FloatingArray,
     group: npt.NDArray[np.integer],
-    knots: DoubleArray,
-    line: DoubleArray,
-    offsets: DoubleArray,
-    expected: DoubleArray,
+    knots: Float64Array,
+    line: Float64Array,
+    offsets: Float64Array,
+    expected: Float64Array,
 ) -> None:
     """Look up each x on the line between knots, and add the offset of its group."""
     last = len(knots) - 1
@@ -110,7 +110,7 @@ def _expect(
         expected[i] = level + offsets[group[i]]
 
 
-def _basis(x: DoubleArray, knots: DoubleArray) -> DoubleArray:
+def _basis(x: Float64Array, knots: Float64Array) -> Float64Array:
     """Return a constant and, per piece, how far x reaches into it, in widths of the piece."""
     low, width = knots[:-1], np.diff(knots)
     pieces = np.clip((x[:, None] - low) / width, 0.0, 1.0)

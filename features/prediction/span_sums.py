@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import Float64Array, Int64Array
 
 __all__ = ["GatheredSums", "SpanSums"]
-
-Hourly = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +18,18 @@ class SpanSums:
     `squares` is empty for a channel that counts.
     """
 
-    total: Hourly
-    count: Hourly
-    squares: Hourly = field(default_factory=lambda: np.zeros((0, 0)))
+    total: Float64Array
+    count: Float64Array
+    squares: Float64Array = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 class GatheredSums:
     """The sums of instances, gathered slice by slice of a fleet."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[tuple[Rows, SpanSums]]] = {}
+        self._parts: dict[str, list[tuple[Int64Array, SpanSums]]] = {}
 
-    def put(self, channel: str, rows: Rows, sums: SpanSums) -> None:
+    def put(self, channel: str, rows: Int64Array, sums: SpanSums) -> None:
         """Take what a slice says of a channel.
 
         Parameters
@@ -48,10 +46,10 @@ class GatheredSums:
         return {channel: _joined(parts, n) for channel, parts in self._parts.items()}
 
 
-def _joined(parts: list[tuple[Rows, SpanSums]], n: int) -> SpanSums:
+def _joined(parts: list[tuple[Int64Array, SpanSums]], n: int) -> SpanSums:
     """Return the sums of all n instances."""
 
-    def column(name: str) -> Hourly:
+    def column(name: str) -> Float64Array:
         values = np.empty((len(getattr(parts[0][1], name)), n))
         for rows, sums in parts if len(values) else ():
             values[:, rows] = getattr(sums, name)

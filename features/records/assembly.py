@@ -9,17 +9,16 @@ from itertools import compress
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from forewarn.features.compiled import compiled
-from forewarn.features.records.column_files import (
-    ColumnFiles,
-    FileRows,
-    NullCounts,
-    RecordSource,
+from forewarn.features.array_types import (
+    BoolArray,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    SignedIntArray,
 )
-from forewarn.features.records.earlier_states import EarlierStates, PastStates
+from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import (
     Keys,
     Values,
@@ -27,26 +26,29 @@ from forewarn.features.records.file_check import (
     check_values,
     missing_column,
 )
-from forewarn.features.records.row_cleaning import CleanRows, Spacings
-from forewarn.features.records.slices import FINEST
-from forewarn.features.records.table import (
+from forewarn.features.records.fleet_slices import MAX_SLICES
+from forewarn.features.records.lazy_columns import (
+    FileRows,
+    LazyColumns,
+    NullCounts,
+    RecordSource,
+)
+from forewarn.features.records.record_table import (
     FAILURE,
     MACHINE,
     SLOT,
-    BoolArray,
     CheckReport,
-    CodeArray,
     FeatureKinds,
-    FloatArray,
-    IntArray,
     NoRecordsError,
     Records,
     RecordsError,
     TextColumn,
     code_type,
 )
-from forewarn.features.records.text_columns import numbers_of
-from forewarn.features.threads import in_threads, in_turn
+from forewarn.features.records.row_cleaning import CleanRows, SpacingCheck
+from forewarn.features.records.state_changes import PastStates, StateChangeScan
+from forewarn.features.records.text_columns import map_texts
+from forewarn.features.threads import imap_threads, map_threads
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = [
@@ -55,8 +57,8 @@ __all__ = [
     "RecordsQuery",
     "assemble",
     "check_numbers",
-    "read_past",
-    "texts_of",
+    "read_past_states",
+    "texts_by_column",
 ]
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # as texts of Parquet files are read
@@ -89,7 +91,7 @@ class RecordsQuery:
     groups: tuple[str, ...] = ()
     start: int | None = None
     end: int | None = None
-    slices: tuple[int, int] = (0, FINEST)
+    slices: tuple[int, int] = (0, MAX_SLICES)
     texts: tuple[str, ...] | None = None
 
     @property
@@ -107,7 +109,7 @@ class RecordsQuery:
 
     def holds(self, keys: Keys) -> Keys:
         """Return keys without the rows of GPUs that are not asked for."""
-        return keys if self.slices == (0, FINEST) else keys.of_slices(*self.slices)
+        return keys if self.slices == (0, MAX_SLICES) else keys.of_slices(*self.slices)
 
 
 class RecordKeys(NamedTuple):
@@ -131,26 +133,26 @@ class RecordKeys(NamedTuple):
         cls,
         sources: Sequence[RecordSource],
         query: RecordsQuery,
-        spacings: Spacings | None = None,
+        spacings: SpacingCheck | None = None,
     ) -> Self:
         """Check the keys of files, and bring their rows in order (`assemble`)."""
-        parts = list(in_turn(partial(_FileKeys.read, query), sources))
-        serials, gpu = _joined_texts([part.serial for part in parts])
+        parts = list(imap_threads(partial(_FileKeys.read, query), sources))
+        serials, gpu = _merge_texts([part.serial for part in parts])
         try:
             if not len(gpu):
                 raise NoRecordsError("there is no row with a serial and a timestamp.")
             time = np.concatenate([part.time for part in parts])
             failed = np.concatenate([part.failed for part in parts])
-            clean = CleanRows.of(gpu, time, failed, query.interval, spacings)
+            clean = CleanRows.from_rows(gpu, time, failed, query.interval, spacings)
         except RecordsError as error:
             raise type(error)(f"{query.name}: {error}") from None
-        return cls(serials, [part.file for part in parts], clean, _seen(parts, clean))
+        return cls(serials, [part.file for part in parts], clean, _check_report(parts, clean))
 
     def records(self, query: RecordsQuery, *, once: bool = False) -> Records:
         """Read texts and dates, and leave the numbers to be read when they are asked for."""
         clean, kinds, nulls = self.clean, query.kinds.numbers, dict[str, int]()
         names, numbers = query.texts_in([file.source for file in self.files]), query.kinds.numbers
-        columns = ColumnFiles(self.files, numbers, clean, nulls, once=once)
+        columns = LazyColumns(self.files, numbers, clean, nulls, once=once)
         texts = {name: self._text(name, query) for name in names}
         dates = {name: self._date(name) for name in query.kinds.date}
         for name, days in dates.items():
@@ -181,20 +183,20 @@ class RecordKeys(NamedTuple):
             codes = file.of(column.codes).astype(code_type(len(column.texts)))
             return TextColumn(column.texts, codes)
 
-        texts, codes = _joined_texts(list(in_turn(read, self.files)))
+        texts, codes = _merge_texts(list(imap_threads(read, self.files)))
         return TextColumn(texts, codes[self.clean.row])
 
-    def _date(self, name: str) -> FloatArray:
-        def read(file: FileRows) -> FloatArray:
+    def _date(self, name: str) -> Float32Array:
+        def read(file: FileRows) -> Float32Array:
             return file.of(_values(file, FeatureKinds(date=(name,))).numbers[name])
 
-        return np.concatenate(list(in_turn(read, self.files)))[self.clean.row]
+        return np.concatenate(list(imap_threads(read, self.files)))[self.clean.row]
 
 
 def assemble(
     sources: Sequence[RecordSource],
     query: RecordsQuery,
-    spacings: Spacings | None = None,
+    spacings: SpacingCheck | None = None,
 ) -> Records:
     """Check files and make records of them.
 
@@ -212,7 +214,7 @@ def assemble(
         If a file breaks the contract, or no record is left (`NoRecordsError`).
     """
     keys = RecordKeys.read(sources, query, spacings)
-    in_threads(partial(check_numbers, query), sources)
+    map_threads(partial(check_numbers, query), sources)
     return keys.records(query)
 
 
@@ -230,7 +232,7 @@ class _FileKeys(NamedTuple):
 
     file: FileRows
     serial: TextColumn
-    time: IntArray
+    time: Int64Array
     failed: BoolArray
     seen: CheckReport
 
@@ -255,7 +257,7 @@ def _values(file: FileRows, kinds: FeatureKinds, optional: Sequence[str] = ()) -
         return check_values(columns, file=file.source.name, kinds=kinds, optional=optional)
 
 
-def _joined_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], CodeArray]:
+def _merge_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], Int32Array]:
     """Return the texts that occur in any column, sorted, and their numbers, one after another."""
     occurring = [_occurring(column.codes, len(column.texts)) for column in columns]
     pairs = zip(columns, occurring, strict=True)
@@ -264,20 +266,20 @@ def _joined_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], CodeA
     position = {text: number for number, text in enumerate(texts)}
     kind = columns[0].codes.dtype if len(columns) else np.dtype(np.int32)
     kind = np.promote_types(kind, code_type(len(texts)))
-    number = cache(lambda known: numbers_of(known, position).astype(kind))  # most have the same
+    number = cache(lambda known: map_texts(known, position).astype(kind))  # most have the same
     codes = [number(column.texts)[column.codes] for column in columns]
     return texts, np.concatenate([np.zeros(0, dtype=kind), *codes])
 
 
-def _occurring(codes: npt.NDArray[np.signedinteger], n_texts: int) -> BoolArray:
+def _occurring(codes: SignedIntArray, n_texts: int) -> BoolArray:
     """Mark the texts that a row has."""
     occurs = np.zeros(n_texts, dtype=np.bool_)
-    _mark(codes, occurs)
+    _mark_present(codes, occurs)
     return occurs
 
 
 @compiled
-def _mark(codes: npt.NDArray[np.signedinteger], occurs: BoolArray) -> None:
+def _mark_present(codes: SignedIntArray, occurs: BoolArray) -> None:
     """Mark the codes that occur until all do: mostly a few rows have all of them."""
     left = len(occurs)
     for row in range(len(codes)):
@@ -288,7 +290,7 @@ def _mark(codes: npt.NDArray[np.signedinteger], occurs: BoolArray) -> None:
             left -= 1
 
 
-def _seen(parts: Sequence[_FileKeys], clean: CleanRows) -> CheckReport:
+def _check_report(parts: Sequence[_FileKeys], clean: CleanRows) -> CheckReport:
     return CheckReport(
         rows=sum(part.seen.rows for part in parts),
         without_key=sum(part.seen.without_key for part in parts),
@@ -301,7 +303,9 @@ def _seen(parts: Sequence[_FileKeys], clean: CleanRows) -> CheckReport:
     )
 
 
-def texts_of(sources: Sequence[RecordSource], query: RecordsQuery) -> dict[str, tuple[str, ...]]:
+def texts_by_column(
+    sources: Sequence[RecordSource], query: RecordsQuery
+) -> dict[str, tuple[str, ...]]:
     """Return the texts of files by column, sorted; some may occur in no row that is asked for.
 
     Raises
@@ -310,7 +314,7 @@ def texts_of(sources: Sequence[RecordSource], query: RecordsQuery) -> dict[str, 
         If a column cannot be read as text.
     """
     names = query.texts_in(sources)
-    files = in_threads(partial(_texts_of_file, query, names), sources)
+    files = map_threads(partial(_texts_of_file, query, names), sources)
     return {name: tuple(sorted(set().union(*(file[name] for file in files)))) for name in names}
 
 
@@ -331,7 +335,7 @@ def _texts_of_file(
     return occurring
 
 
-def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
+def read_past_states(files: Sequence[RecordSource], moment: int | None) -> PastStates:
     """Return what the rows of files before a moment say of the GPUs that were failed in any.
 
     Parameters
@@ -352,10 +356,10 @@ def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
         with file.columns() as columns:
             return check_keys(columns, file=file.name, end=moment)
 
-    states = EarlierStates()
-    for keys in in_turn(keys_of, files):
+    states = StateChangeScan()
+    for keys in imap_threads(keys_of, files):
         if not states.add(keys):
-            return PastStates.of_all_rows(in_turn(keys_of, files))
+            return PastStates.from_all_rows(imap_threads(keys_of, files))
     pa.default_memory_pool().release_unused()
     return states.past()
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.array_types import FloatingArray, Int32Array, Int64Array
+
 __all__ = [
     "ColumnSurvey",
     "ColumnTotals",
@@ -19,10 +21,7 @@ __all__ = [
     "day_starts",
 ]
 
-IntArray = npt.NDArray[np.int64]
-CodeArray = npt.NDArray[np.int32]
-Readings = npt.NDArray[np.floating]
-Extremes = tuple[Readings, Readings, IntArray]
+Extremes = tuple[FloatingArray, FloatingArray, Int64Array]
 
 # Limits of the columns that formats.md, section 1, defines: outside no GPU works or is built.
 _LIMITS = {
@@ -34,9 +33,9 @@ _LIMITS = {
     "clock_sm": (0.0, 6_000.0),
     "pcie_link_width": (0.0, 32.0),
 }
-_FEWEST_READINGS = 12  # of a GPU and day, before a constant value says anything
+_MIN_READINGS = 12  # of a GPU and day, before a constant value says anything
 _NO_ENDS = np.zeros(0, dtype=np.int32), np.zeros(0), np.zeros(0)
-_RARE = 0.05  # a column that rests on more GPU-days than this does so by nature
+_MAX_FROZEN_SHARE = 0.05  # a column that rests on more GPU-days than this does so by nature
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,12 @@ class ColumnSurvey:
     nulls: int
     impossible: int
     resets: int
-    gpu: CodeArray
-    first: Readings
-    last: Readings
+    gpu: Int32Array
+    first: FloatingArray
+    last: FloatingArray
 
     @classmethod
-    def of(cls, name: str, values: Readings, *, code: bool = False) -> ColumnSurvey:
+    def from_values(cls, name: str, values: FloatingArray, *, code: bool = False) -> ColumnSurvey:
         """Count values, of codes of events where it is said."""
         low, high = (0.0, np.inf) if code else _LIMITS.get(name, (-np.inf, np.inf))
         impossible = (values < low) | (values > high)
@@ -74,7 +73,7 @@ class ColumnSurvey:
         return cls(name, len(values), n_nulls, n_impossible, 0, *_NO_ENDS)
 
     @classmethod
-    def of_counter(cls, name: str, values: Readings, gpu: CodeArray) -> ColumnSurvey:
+    def from_counter(cls, name: str, values: FloatingArray, gpu: Int32Array) -> ColumnSurvey:
         """Count values of a counter, by GPU and time, and its falls."""
         known = ~np.isnan(values)
         n_nulls, n_impossible = int((~known).sum()), int((values < 0.0).sum())
@@ -117,9 +116,9 @@ class ColumnTotals:
     nulls: int = 0
     impossible: int = 0
     resets: int = 0
-    _last: Readings = field(default_factory=lambda: np.zeros(0))  # of each GPU; NaN: none
+    _last: FloatingArray = field(default_factory=lambda: np.zeros(0))  # of each GPU; NaN: none
 
-    def take(self, survey: ColumnSurvey, number: IntArray, n_gpus: int) -> None:
+    def take(self, survey: ColumnSurvey, number: Int64Array, n_gpus: int) -> None:
         """Add the survey of later values, of these GPUs or of others.
 
         Parameters
@@ -159,10 +158,10 @@ class FloatSurvey:
     """
 
     days: dict[str, int]
-    still: dict[str, CodeArray]
+    still: dict[str, Int32Array]
 
     @classmethod
-    def of(cls, extremes: Mapping[str, Extremes], gpu: CodeArray) -> FloatSurvey:
+    def from_extremes(cls, extremes: Mapping[str, Extremes], gpu: Int32Array) -> FloatSurvey:
         """Look at the extremes of columns on some GPU-days; `gpu` says whose each is.
 
         A value of 0 that stays is idleness, and a GPU of which nothing moves may be idle too:
@@ -171,7 +170,7 @@ class FloatSurvey:
         days, still = {}, {}
         moved = sum((high > low).astype(int) for low, high, _ in extremes.values())
         for name, (low, high, n) in extremes.items():
-            enough = n >= _FEWEST_READINGS
+            enough = n >= _MIN_READINGS
             rests = enough & (low == high) & (low != 0.0) & (moved > 0)
             days[name], still[name] = int(enough.sum()), gpu[rests]
         return cls(days, still)
@@ -182,9 +181,9 @@ class FloatTotals:
     """How many days of each GPU of a fleet sensors stood still, added up part by part."""
 
     _days: dict[str, int] = field(default_factory=dict)
-    _still: dict[str, IntArray] = field(default_factory=dict)
+    _still: dict[str, Int64Array] = field(default_factory=dict)
 
-    def take(self, survey: FloatSurvey, number: IntArray, n_gpus: int) -> None:
+    def take(self, survey: FloatSurvey, number: Int64Array, n_gpus: int) -> None:
         """Add the survey of other days, or of other GPUs; parameters as of `ColumnTotals`."""
         for name, gpu in survey.still.items():
             self._days[name] = self._days.get(name, 0) + survey.days[name]
@@ -202,11 +201,11 @@ class FloatTotals:
         return {
             name: {serials[gpu]: int(days[gpu]) for gpu in _by_serial(days, serials)}
             for name, days in still.items()
-            if days.sum() <= _RARE * self._days[name]
+            if days.sum() <= _MAX_FROZEN_SHARE * self._days[name]
         }
 
 
-def _by_serial(days: IntArray, serials: Sequence[str]) -> list[int]:
+def _by_serial(days: Int64Array, serials: Sequence[str]) -> list[int]:
     return sorted(np.flatnonzero(days).tolist(), key=lambda gpu: serials[gpu])
 
 
@@ -216,12 +215,12 @@ def _of_fleet(values: npt.NDArray[Any], n_gpus: int, fill: float) -> npt.NDArray
     return np.append(values, np.full(more, fill, values.dtype)) if more else values
 
 
-def day_starts(gpu: CodeArray) -> IntArray:
+def day_starts(gpu: Int32Array) -> Int64Array:
     """Return the first row of each GPU, of rows by GPU."""
     return np.flatnonzero(np.append(True, np.diff(gpu) != 0)[: len(gpu)])
 
 
-def day_extremes(values: Readings, starts: IntArray) -> Extremes:
+def day_extremes(values: FloatingArray, starts: Int64Array) -> Extremes:
     """Return least and greatest value and the number of values from each start to the next.
 
     Examples

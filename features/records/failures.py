@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.records.file_check import States
-from forewarn.features.records.table import Records
+from forewarn.features.records.record_table import Records
 
 __all__ = ["NEVER", "Failures"]
 
@@ -41,7 +41,7 @@ class Failures:
     unknown_until: npt.NDArray[np.int64]
 
     @classmethod
-    def of_spans(
+    def from_spans(
         cls,
         gpu: npt.NDArray[np.int32],
         failed_at: npt.NDArray[np.int64],
@@ -87,7 +87,7 @@ class Failures:
         """
         failed = np.maximum(self.failed_at, self.known_at)
         repaired = np.maximum(np.maximum(self.repaired_at, self.end_known_at), self.known_at)
-        return Failures.of_spans(self.gpu, failed, repaired, self.known_at)
+        return Failures.from_spans(self.gpu, failed, repaired, self.known_at)
 
     def joined(self, other: Failures) -> Failures:
         """Return the failures of both sources."""
@@ -127,7 +127,7 @@ class Failures:
         return since
 
     @classmethod
-    def of_records(cls, records: Records, older: States | None = None) -> Failures:
+    def from_records(cls, records: Records, older: States | None = None) -> Failures:
         """Return the failures that the records show (`of_rows`).
 
         Parameters
@@ -137,11 +137,11 @@ class Failures:
             Of all rows before them, at least those of GPUs that were failed: a failure at the
             edge of a span would lose its beginning.
         """
-        states = States.of_changes(records.gpu, records.time, records.failed)
-        return cls.of_rows(*(states if older is None else States.joined([older, states])))
+        states = States.from_changes(records.gpu, records.time, records.failed)
+        return cls.from_rows(*(states if older is None else States.joined([older, states])))
 
     @classmethod
-    def of_rows(
+    def from_rows(
         cls,
         gpu: npt.NDArray[np.int32],
         time: npt.NDArray[np.int64],
@@ -164,10 +164,10 @@ class Failures:
         following = np.append(good, len(gpu))[np.searchsorted(good, starts)]
         same_gpu = np.append(gpu, -1)[following] == gpu[starts]
         repaired = np.where(same_gpu, np.append(time, NEVER)[following], NEVER)
-        return cls.of_spans(gpu[starts], time[starts], repaired, time[starts])
+        return cls.from_spans(gpu[starts], time[starts], repaired, time[starts])
 
     @classmethod
-    def none(cls) -> Failures:
+    def empty(cls) -> Failures:
         """Return no failure at all."""
         empty = np.zeros(0, dtype=np.int64)
-        return cls.of_spans(empty.astype(np.int32), empty, empty, empty)
+        return cls.from_spans(empty.astype(np.int32), empty, empty, empty)

@@ -12,27 +12,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.compiled import compiled
-from forewarn.features.records.number_columns import (
-    dates_into,
-    numbers_into,
-    states_of_column,
+from forewarn.features.array_types import (
+    BoolArray,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
 )
-from forewarn.features.records.slices import slice_of
-from forewarn.features.records.table import (
+from forewarn.features.compiled import compiled
+from forewarn.features.records.fleet_slices import assign_slices
+from forewarn.features.records.number_columns import (
+    convert_dates,
+    convert_numbers,
+    parse_failure_states,
+)
+from forewarn.features.records.record_table import (
     FAILURE,
     MACHINE,
     SERIAL,
     TIMESTAMP,
-    BoolArray,
-    CodeArray,
-    Column,
     FeatureKinds,
-    FloatArray,
-    IntArray,
+    RawTextColumn,
     RecordsError,
 )
-from forewarn.features.records.text_columns import name_into, name_of, text_into
+from forewarn.features.records.text_columns import (
+    encode_names,
+    encode_names_into,
+    encode_texts_into,
+)
 from forewarn.features.records.timestamp_columns import nanoseconds_and_naivety
 
 __all__ = [
@@ -43,7 +50,7 @@ __all__ = [
     "check_keys",
     "check_values",
     "missing_column",
-    "put_numbers",
+    "read_numbers",
 ]
 
 
@@ -64,8 +71,8 @@ class Columns(Protocol):
 class States(NamedTuple):
     """Rows that say of a GPU whether it was failed: its number, the time, and what they say."""
 
-    gpu: CodeArray
-    time: IntArray
+    gpu: Int32Array
+    time: Int64Array
     failed: BoolArray
 
     @classmethod
@@ -74,7 +81,7 @@ class States(NamedTuple):
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     @classmethod
-    def of_changes(cls, gpu: CodeArray, time: IntArray, failed: BoolArray) -> States:
+    def from_changes(cls, gpu: Int32Array, time: Int64Array, failed: BoolArray) -> States:
         """Return the rows, by GPU and time, at which a state changes, and the first of each GPU.
 
         Between two changes nothing begins or ends, and most GPUs never fail.
@@ -103,13 +110,13 @@ class Keys:
         Rows whose `failure` is neither 0 nor 1 nor null.
     """
 
-    serial: Column
-    time: IntArray
+    serial: RawTextColumn
+    time: Int64Array
     keep: BoolArray
     failed: BoolArray
     n_rows: int
     naive_time: bool
-    odd: IntArray
+    odd: Int64Array
 
     @property
     def n_odd_states(self) -> int:
@@ -118,7 +125,7 @@ class Keys:
 
     def of_slices(self, first: int, last: int) -> Keys:
         """Return the keys without the rows of GPUs of other slices than [first, last)."""
-        slices = slice_of(self.serial.texts)
+        slices = assign_slices(self.serial.texts)
         inside = (slices >= first) & (slices < last)
         if inside.all():
             return self
@@ -129,7 +136,7 @@ class Keys:
         """Return the serials of the GPUs with a failed record."""
         return {self.serial.texts[i] for i in np.unique(self.serial.codes[self.failed & self.keep])}
 
-    def rows_of(self, number: CodeArray) -> States:
+    def rows_of(self, number: Int32Array) -> States:
         """Return the states of some serials, by the number of each text (`numbers_of`)."""
         codes = self.serial.codes
         rows = np.flatnonzero((number >= 0)[codes])
@@ -152,10 +159,10 @@ class Values:
     texts : dict of Column
     """
 
-    numbers: dict[str, FloatArray]
-    counts: dict[str, npt.NDArray[np.float64]]
+    numbers: dict[str, Float32Array]
+    counts: dict[str, Float64Array]
     nulls: dict[str, int]
-    texts: dict[str, Column]
+    texts: dict[str, RawTextColumn]
 
 
 _Converted = TypeVar("_Converted")
@@ -192,7 +199,7 @@ def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError
     return RecordsError(f"{file}: column `{name}` is missing, found {', '.join(present)}.")
 
 
-def put_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
+def read_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
     """Put a column of numbers into `room`, NaN for null; return how many are null.
 
     Raises
@@ -200,7 +207,7 @@ def put_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) ->
     RecordsError
         If it is missing or cannot be converted.
     """
-    return _convert(table, name, partial(numbers_into, room), "a number", file)
+    return _convert(table, name, partial(convert_numbers, room), "a number", file)
 
 
 def check_keys(
@@ -227,10 +234,10 @@ def check_keys(
         If a column is missing or cannot be converted.
     """
     times, naive = _convert(table, TIMESTAMP, nanoseconds_and_naivety, "a timestamp", file)
-    serial = _convert(table, SERIAL, name_of, "text", file)
+    serial = _convert(table, SERIAL, encode_names, "text", file)
     failed, odd = np.zeros(len(table), dtype=bool), np.zeros(0, dtype=np.int64)
     if FAILURE in table.column_names:
-        failed, odd = _convert(table, FAILURE, states_of_column, "0 or 1", file)
+        failed, odd = _convert(table, FAILURE, parse_failure_states, "0 or 1", file)
     codes = serial.codes
     if times.null_count:
         codes = np.where(times.is_valid().to_numpy(), codes, np.int32(-1))
@@ -243,7 +250,9 @@ def check_keys(
 
 
 @compiled
-def _mark_kept(codes: CodeArray, time: IntArray, limits: tuple[int, int], keep: BoolArray) -> int:
+def _mark_kept(
+    codes: Int32Array, time: Int64Array, limits: tuple[int, int], keep: BoolArray
+) -> int:
     """Mark rows with a code within limits of time; return how many are within, or have no code."""
     first, last = limits
     n_rows = 0
@@ -285,13 +294,13 @@ def check_values(
     counts = {name: np.empty(n, dtype=np.float64) for name in kinds.counter}
     present = [name for name in optional if name in table.column_names]
     for name in dict.fromkeys((*kinds.categorical, *present)):
-        put_text = name_into if name == MACHINE else text_into
+        put_text = encode_names_into if name == MACHINE else encode_texts_into
         into = partial(put_text, np.empty(n, dtype=np.int32))
         texts[name] = _convert(table, name, into, "text", file)
     for name, values in (numbers | counts).items():
         if name in kinds.date:
-            put_dates = partial(dates_into, values)
+            put_dates = partial(convert_dates, values)
             nulls[name] = _convert(table, name, put_dates, "an ISO date", file)
         else:
-            nulls[name] = put_numbers(table, name, file, values)
+            nulls[name] = read_numbers(table, name, file, values)
     return Values(numbers, counts, nulls, texts)

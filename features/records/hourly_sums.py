@@ -8,24 +8,25 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import (
+    BoolArray,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    SignedIntArray,
+)
 from forewarn.features.compiled import compiled
-from forewarn.features.records.peer_groups import Groups
-from forewarn.features.records.slices import slice_of
-from forewarn.features.records.spans import Spans
-from forewarn.features.records.table import Records
+from forewarn.features.records.fleet_slices import assign_slices
+from forewarn.features.records.lookback_windows import LookbackWindows
+from forewarn.features.records.peer_groups import PeerGroups
+from forewarn.features.records.record_table import Records
 from forewarn.features.time_units import HOUR, Nanoseconds
 
-__all__ = ["HourlyGrid", "HourlySums", "Hours", "Work", "bucket_length"]
+__all__ = ["HourRange", "HourlyGrid", "HourlySums", "Transform", "bucket_length"]
 
-DoubleArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-CountArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float32]
-CellArray = npt.NDArray[np.signedinteger]
-Work = Callable[[FloatArray], FloatArray]
+Transform = Callable[[Float32Array], Float32Array]
 
 
 def bucket_length(interval: int) -> Nanoseconds:
@@ -39,14 +40,14 @@ def bucket_length(interval: int) -> Nanoseconds:
     return Nanoseconds(-(-HOUR // interval) * interval)
 
 
-class Hours(NamedTuple):
+class HourRange(NamedTuple):
     """The hours of a grid: the number of the first one since 1970, and how many there are."""
 
     first: int
     number: int
 
     @classmethod
-    def of(cls, time: IntArray, counted: BoolArray, interval: int) -> Hours:
+    def covering(cls, time: Int64Array, counted: BoolArray, interval: int) -> HourRange:
         """Return the hours that hold the rows that count, and one more.
 
         Parameters
@@ -63,7 +64,7 @@ class Hours(NamedTuple):
         return cls(first, int(time.max()) // bucket - first + 2)
 
     @classmethod
-    def joined(cls, parts: Iterable[Hours]) -> Hours:
+    def joined(cls, parts: Iterable[HourRange]) -> HourRange:
         """Return the hours of all slices; those of one without a row that counts are none.
 
         Examples
@@ -89,12 +90,12 @@ class HourlySums:
         Readings; `HourlyGrid.row_count` itself where each row has one.
     """
 
-    total: DoubleArray
-    squares: DoubleArray | None
-    count: CountArray
+    total: Float64Array
+    squares: Float64Array | None
+    count: Int32Array
 
     @classmethod
-    def of_means(cls, means: DoubleArray) -> HourlySums:
+    def from_means(cls, means: Float64Array) -> HourlySums:
         """Return the sums of a channel that has one reading in each hour, or none (NaN)."""
         known = np.isfinite(means)
         total = np.where(known, means, 0.0)
@@ -123,26 +124,28 @@ class HourlyGrid:
     bucket: Nanoseconds
     first: int
     shape: tuple[int, int]
-    cell: CellArray
-    row_count: CountArray
-    _groups: dict[str, Groups] = field(default_factory=dict)
+    cell: SignedIntArray
+    row_count: Int32Array
+    _groups: dict[str, PeerGroups] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Records, counted: BoolArray, hours: Hours | None = None) -> HourlyGrid:
+    def from_records(
+        cls, records: Records, counted: BoolArray, hours: HourRange | None = None
+    ) -> HourlyGrid:
         """Return the grid of the rows that count.
 
         `hours` are those of all slices of a fleet, if the records are those of one.
         """
         bucket = bucket_length(records.interval)
-        first, n_hours = hours or Hours.of(records.time, counted, records.interval)
+        first, n_hours = hours or HourRange.covering(records.time, counted, records.interval)
         shape = len(records.serials), n_hours
         kind = np.int32 if shape[0] * n_hours < 2**31 else np.int64
-        cell: CellArray = np.empty(len(records), dtype=kind)
+        cell: SignedIntArray = np.empty(len(records), dtype=kind)
         row_count = np.zeros(shape, dtype=np.int32)
         _find_cells(records.gpu, records.time, counted, (bucket, first), cell, row_count)
         return cls(records, bucket, first, shape, cell, row_count)
 
-    def sums(self, values: FloatArray, work: Work | None = None) -> HourlySums:
+    def sums(self, values: Float32Array, work: Transform | None = None) -> HourlySums:
         """Add up a level and its squares, or what `work` counts of each value.
 
         Parameters
@@ -163,18 +166,18 @@ class HourlyGrid:
         return HourlySums(total, squares if work is None else None, count)
 
     @cached_property
-    def visit(self) -> IntArray:
+    def visit(self) -> Int64Array:
         """The GPUs by slice and serial, the order in which those of a group are added up."""
-        return np.argsort(slice_of(self.records.serials), kind="stable")
+        return np.argsort(assign_slices(self.records.serials), kind="stable")
 
-    def groups(self, name: str) -> Groups:
+    def groups(self, name: str) -> PeerGroups:
         """Return the groups of GPUs with the same text, hour by hour."""
         if name not in self._groups:
             column = self.records.texts[name]
             cells = np.full(self.shape, -2, dtype=column.codes.dtype)
             _note_first(column.codes, self.cell, cells.reshape(-1))
             number = max(1, len(column.texts))
-            self._groups[name] = Groups.of(number, cells, self.visit)
+            self._groups[name] = PeerGroups.from_cells(number, cells, self.visit)
         return self._groups[name]
 
     def without_rows(self, texts: Iterable[str]) -> HourlyGrid:
@@ -186,11 +189,11 @@ class HourlyGrid:
 
     def spans(
         self,
-        gpu: npt.NDArray[np.int32],
-        end: IntArray,
-        life_start: IntArray,
+        gpu: Int32Array,
+        end: Int64Array,
+        life_start: Int64Array,
         lengths: Sequence[Nanoseconds],
-    ) -> Spans:
+    ) -> LookbackWindows:
         """Return the complete hours in some lengths of time before `end`."""
         stop = np.clip(end // self.bucket - self.first, 0, self.shape[1])
         hours = np.array([max(1, round(length / self.bucket)) for length in lengths])
@@ -199,17 +202,19 @@ class HourlyGrid:
         start = np.clip(np.maximum(begin, born), 0, stop)
         edges = np.stack([start, (start + stop) // 2, np.broadcast_to(stop, start.shape)])
         line = gpu.astype(np.int64)
-        return Spans(line, np.argsort(line, kind="stable"), edges, (begin >= born) & (begin >= 0))
+        return LookbackWindows(
+            line, np.argsort(line, kind="stable"), edges, (begin >= born) & (begin >= 0)
+        )
 
 
 @compiled
 def _find_cells(
-    gpu: CountArray,
-    time: IntArray,
+    gpu: Int32Array,
+    time: Int64Array,
     counted: BoolArray,
     bucket_and_first: tuple[int, int],
-    cell: CellArray,
-    row_count: CountArray,
+    cell: SignedIntArray,
+    row_count: Int32Array,
 ) -> None:
     bucket, first = bucket_and_first
     hour, begin = 0, np.int64(first) * bucket
@@ -225,9 +230,7 @@ def _find_cells(
 
 
 @compiled
-def _note_first(
-    codes: npt.NDArray[np.signedinteger], cell: CellArray, cells: npt.NDArray[np.signedinteger]
-) -> None:
+def _note_first(codes: SignedIntArray, cell: SignedIntArray, cells: SignedIntArray) -> None:
     """Put the code of the first row of each cell into `cells`; -2 stands for no row."""
     for row in range(len(cell)):
         if cell[row] >= 0 and cells[cell[row]] == -2:
@@ -236,11 +239,11 @@ def _note_first(
 
 @compiled
 def _add_up(
-    values: FloatArray,
-    cell: CellArray,
-    total: DoubleArray,
-    squares: DoubleArray,
-    missing: CountArray,
+    values: Float32Array,
+    cell: SignedIntArray,
+    total: Float64Array,
+    squares: Float64Array,
+    missing: Int32Array,
 ) -> int:
     """Add values and squares up by cell; return how many are missing. Rows of a cell follow."""
     n_missing, own = 0, -1
@@ -266,7 +269,9 @@ def _add_up(
 
 
 @compiled
-def _count_up(values: FloatArray, cell: CellArray, total: DoubleArray, missing: CountArray) -> int:
+def _count_up(
+    values: Float32Array, cell: SignedIntArray, total: Float64Array, missing: Int32Array
+) -> int:
     """Add up what is counted, nearly always 0; return how many values are missing."""
     n_missing = 0
     for row in range(len(values)):

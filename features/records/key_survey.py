@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import Int32Array, Int64Array
 
 __all__ = ["KeySurvey", "KeyTotals"]
 
-IntArray = npt.NDArray[np.int64]
-CodeArray = npt.NDArray[np.int32]
 
-_FINE = 0.01  # share of the cadence to which the phase of a clock is told
-_OFF = 0.1  # share of the cadence by which a clock is off
-_SAMPLE = 100  # rows, of which the typical one is taken
-_COMMON = 0.5  # share of the records that must agree on a phase before others are off
+_PHASE_RESOLUTION = 0.01  # share of the cadence to which the phase of a clock is told
+_MIN_PHASE_OFFSET = 0.1  # share of the cadence by which a clock is off
+_SAMPLE_SIZE = 100  # rows, of which the typical one is taken
+_MIN_COMMON_SHARE = 0.5  # share of the records that must agree on a phase before others are off
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class KeySurvey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tally:
+class _ValueCounts:
     """How often each of some numbers, or pairs of numbers, occurs.
 
     Attributes
@@ -66,11 +65,11 @@ class _Tally:
     times : ndarray of shape (n,), int64
     """
 
-    columns: tuple[IntArray, ...]
-    times: IntArray
+    columns: tuple[Int64Array, ...]
+    times: Int64Array
 
     @classmethod
-    def of(cls, *columns: IntArray) -> Self:
+    def from_columns(cls, *columns: Int64Array) -> Self:
         """Count rows; those like a typical one, mostly nearly all, are not sorted."""
         usual, row = np.ones(len(columns[0]), dtype=bool), _typical_row(columns[0])
         for column in columns:
@@ -83,11 +82,11 @@ class _Tally:
         times[:1] = np.count_nonzero(usual)
         return cls(tuple(merged), times)._merged()
 
-    def joined(self, other: _Tally) -> _Tally:
+    def joined(self, other: _ValueCounts) -> _ValueCounts:
         """Return the counts of both."""
         pairs = zip(self.columns, other.columns, strict=True)
         columns = tuple(np.concatenate(pair) for pair in pairs)
-        return _Tally(columns, np.concatenate([self.times, other.times]))._merged()
+        return _ValueCounts(columns, np.concatenate([self.times, other.times]))._merged()
 
     def _merged(self) -> Self:
         order = np.lexsort(self.columns[::-1])
@@ -99,15 +98,15 @@ class _Tally:
         return type(self)(tuple(column[starts] for column in columns), times)
 
 
-def _typical_row(column: IntArray) -> slice:
+def _typical_row(column: Int64Array) -> slice:
     """Return a row with the median of a sample; of the rows no one, where there is none."""
-    step = max(1, len(column) // _SAMPLE)
+    step = max(1, len(column) // _SAMPLE_SIZE)
     sample = np.argsort(column[::step], kind="stable")
     row = step * int(sample[len(sample) // 2]) if len(sample) else 0
     return slice(row, row + 1)
 
 
-def _median(values: IntArray, times: IntArray) -> int:
+def _median(values: Int64Array, times: Int64Array) -> int:
     """Return the median of sorted values that occur so many times each; 0 if there is none."""
     ends = np.cumsum(times)
     if not len(ends):
@@ -116,18 +115,20 @@ def _median(values: IntArray, times: IntArray) -> int:
     return int(values[np.searchsorted(ends, middle, side="right")].mean())
 
 
-def _no_rows(n_columns: int) -> _Tally:
-    return _Tally.of(*(np.zeros(0, dtype=np.int64) for _ in range(n_columns)))
+def _no_rows(n_columns: int) -> _ValueCounts:
+    return _ValueCounts.from_columns(*(np.zeros(0, dtype=np.int64) for _ in range(n_columns)))
 
 
-def _phases_of(machine: CodeArray, phase: IntArray) -> _Tally:
+def _phases_of(machine: Int32Array, phase: Int64Array) -> _ValueCounts:
     """Count machines and phases; where all clocks agree nothing is sorted."""
     row = _typical_row(phase)
     usual = phase == phase[row]
     counts = np.bincount(machine[usual] + 1)
     machines = np.flatnonzero(counts)
-    agreed = _Tally((machines - 1, np.full(len(machines), phase[row].sum())), counts[machines])
-    return agreed.joined(_Tally.of(machine[~usual].astype(np.int64), phase[~usual]))
+    agreed = _ValueCounts(
+        (machines - 1, np.full(len(machines), phase[row].sum())), counts[machines]
+    )
+    return agreed.joined(_ValueCounts.from_columns(machine[~usual].astype(np.int64), phase[~usual]))
 
 
 @dataclass(slots=True)
@@ -146,12 +147,12 @@ class KeyTotals:
     cadence: int | None = None
     _rows: int = 0
     _doubled: int = 0
-    _steps: _Tally = field(default_factory=lambda: _no_rows(1))
+    _steps: _ValueCounts = field(default_factory=lambda: _no_rows(1))
     _both: set[int] = field(default_factory=set)
     _elsewhere: set[int] = field(default_factory=set)
-    _phases: _Tally = field(default_factory=lambda: _no_rows(2))
+    _phases: _ValueCounts = field(default_factory=lambda: _no_rows(2))
 
-    def add(self, gpu: CodeArray, time: IntArray, machine: CodeArray) -> None:
+    def add(self, gpu: Int32Array, time: Int64Array, machine: Int32Array) -> None:
         """Count all rows of some GPUs.
 
         Parameters
@@ -167,7 +168,7 @@ class KeyTotals:
         elsewhere = same & known & (machine[1:] != machine[:-1])
         self._rows += len(gpu)
         self._doubled += int(doubled.sum())
-        self._steps = self._steps.joined(_Tally.of(spacing[same & (spacing > 0)]))
+        self._steps = self._steps.joined(_ValueCounts.from_columns(spacing[same & (spacing > 0)]))
         self._both |= set(gpu[1:][doubled & elsewhere].tolist())
         self._elsewhere |= set(gpu[1:][elsewhere].tolist())
         if self.cadence is None:
@@ -198,24 +199,24 @@ class KeyTotals:
         )
 
 
-def _clocks(phases: _Tally, cadence: int) -> dict[int, int]:
+def _clocks(phases: _ValueCounts, cadence: int) -> dict[int, int]:
     """Return the machines that are off the phase that most records share."""
     (machine, phase), times = phases.columns, phases.times
     if not cadence or not len(times):
         return {}
-    fine = max(1, round(cadence * _FINE))
+    fine = max(1, round(cadence * _PHASE_RESOLUTION))
     bins = np.bincount(phase // fine, weights=times)
     common = int(np.argmax(bins)) * fine + fine // 2
     # From -cadence / 2 to cadence / 2, so that a little before the full hour is a little.
     off = (phase - common + cadence // 2) % cadence - cadence // 2
-    far = np.abs(off) > _OFF * cadence
-    if times[~far].sum() / times.sum() < _COMMON:
+    far = np.abs(off) > _MIN_PHASE_OFFSET * cadence
+    if times[~far].sum() / times.sum() < _MIN_COMMON_SHARE:
         return {}
     offsets = {}
     for number in np.unique(machine[far & (machine >= 0)]).tolist():
         rows = np.flatnonzero(machine == number)
         rows = rows[np.argsort(off[rows], kind="stable")]
         middle = _median(off[rows], times[rows])
-        if abs(middle) > _OFF * cadence:
+        if abs(middle) > _MIN_PHASE_OFFSET * cadence:
             offsets[number] = middle
     return offsets

@@ -10,23 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.table import Column
-from forewarn.features.records.text_columns import is_text, text_of, without_dictionary
+from forewarn.features.records.record_table import RawTextColumn
+from forewarn.features.records.text_columns import encode_texts, is_text, without_dictionary
 
 __all__ = [
-    "dates_into",
-    "days_of",
-    "leave_out_no_codes",
-    "numbers_into",
-    "numbers_of_column",
-    "states_of_column",
+    "convert_dates",
+    "convert_numbers",
+    "days_since_epoch",
+    "mask_invalid_codes",
+    "parse_failure_states",
+    "to_float32",
 ]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
 # near them, and one such reading would swallow the digits of all that is added up with it.
 _BLANK = {np.dtype(np.float32): 2.0**40, np.dtype(np.float64): 2.0**47}
 # Types whose values are taken as they lie in memory; the others are cast before.
-_AS_THEY_ARE = {
+_NATIVE_TYPES = {
     pa.float32(): np.float32,
     pa.float64(): np.float64,
     pa.int16(): np.int16,
@@ -40,24 +40,24 @@ _SMALL_WHOLE = (pa.int8(), pa.int16(), pa.int32())
 Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 
-def numbers_of_column(column: pa.ChunkedArray) -> Number:
+def to_float32(column: pa.ChunkedArray) -> Number:
     """Return a column of numbers, float32."""
     values = np.empty(len(column), dtype=np.float32)
-    numbers_into(values, column)
+    convert_numbers(values, column)
     return values
 
 
-def numbers_into(room: Number, column: pa.ChunkedArray) -> int:
+def convert_numbers(room: Number, column: pa.ChunkedArray) -> int:
     """Put a column of numbers into `room`; return how many are null."""
     column = without_dictionary(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not a number")
-    if column.type not in _AS_THEY_ARE:
+    if column.type not in _NATIVE_TYPES:
         column = column.cast(pa.float64(), safe=False)
     start = nulls = 0
     for chunk in column.chunks:
         valid, content = chunk.buffers()
-        values = np.frombuffer(content or b"", dtype=_AS_THEY_ARE[column.type])[chunk.offset :]
+        values = np.frombuffer(content or b"", dtype=_NATIVE_TYPES[column.type])[chunk.offset :]
         bits = np.frombuffer((chunk.null_count and valid) or b"", dtype=np.uint8)
         part = room[start : start + len(chunk)]
         nulls += _put(values, bits, chunk.offset, _BLANK[room.dtype], part)
@@ -94,7 +94,7 @@ def _put(
     return nulls
 
 
-def states_of_column(
+def parse_failure_states(
     column: pa.ChunkedArray,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     """Return whether each row says that its GPU is failed, and which say neither 0 nor 1 nor null.
@@ -111,12 +111,12 @@ def states_of_column(
     if column.type in _SMALL_WHOLE and not column.null_count:  # nothing can be null or blank
         whole = column.to_numpy()
         return whole > 0, np.flatnonzero(whole & ~whole.dtype.type(1))
-    states = numbers_of_column(column)
+    states = to_float32(column)
     return states > 0, np.flatnonzero(~((states == 0) | (states == 1) | np.isnan(states)))
 
 
 @compiled
-def leave_out_no_codes(codes: Number) -> int:
+def mask_invalid_codes(codes: Number) -> int:
     """Put NaN in place of what is no code of an event, no whole number from 0 on; count them."""
     odd = 0
     for row in range(len(codes)):
@@ -143,16 +143,16 @@ def _days_of_texts(texts: tuple[str, ...]) -> npt.NDArray[np.float32]:
     return np.append(days, np.float32(np.nan))
 
 
-def days_of(column: Column) -> npt.NDArray[np.float32]:
+def days_since_epoch(column: RawTextColumn) -> npt.NDArray[np.float32]:
     """Return texts of dates as days since 1970; NaN is null."""
     return _days_of_texts(column.texts)[column.codes]
 
 
-def dates_into(room: Number, column: pa.ChunkedArray) -> int:
+def convert_dates(room: Number, column: pa.ChunkedArray) -> int:
     """Put a column of dates into `room`; return how many are null."""
     if is_text(column.type):
         # A text of a date stands for thousands of rows: read each text once.
-        room[:] = days_of(text_of(column))
+        room[:] = days_since_epoch(encode_texts(column))
     else:
         room[:] = _days(column)
     return int(np.count_nonzero(np.isnan(room)))

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["Absence", "OutOfService", "in_spans", "joined_absences"]
+__all__ = ["OutOfService", "OutOfServiceSpan", "in_spans", "merge_spans"]
 
 
-class Absence(NamedTuple):
+class OutOfServiceSpan(NamedTuple):
     """A span [start, end) in which a machine, or one GPU, was out of service.
 
     Attributes
@@ -32,7 +32,7 @@ class Absence(NamedTuple):
     end: Nanoseconds
 
 
-def joined_absences(absences: Iterable[Absence]) -> list[Absence]:
+def merge_spans(absences: Iterable[OutOfServiceSpan]) -> list[OutOfServiceSpan]:
     """Return the absences by machine, GPU and time, those that overlap or touch made one.
 
     Examples
@@ -41,7 +41,7 @@ def joined_absences(absences: Iterable[Absence]) -> list[Absence]:
     >>> [(a.gpu_serial, a.start, a.end) for a in joined_absences(spans)]
     [(None, 1, 9), ('A', 1, 2)]
     """
-    joined: list[Absence] = []
+    joined: list[OutOfServiceSpan] = []
     for absence in sorted(absences, key=lambda a: (a.machine, a.gpu_serial or "", a.start)):
         last = joined[-1] if joined else None
         if last is None or last[:2] != absence[:2] or absence.start > last.end:
@@ -71,7 +71,7 @@ class OutOfService:
         return len(self.gpu)
 
     @classmethod
-    def none(cls) -> OutOfService:
+    def empty(cls) -> OutOfService:
         """Return no span at all."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty.astype(np.int32), empty, empty)

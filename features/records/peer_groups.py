@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import (
+    BoolArray,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    SignedIntArray,
+)
 from forewarn.features.compiled import compiled
 
-__all__ = ["Groups"]
+__all__ = ["PeerGroups"]
 
-DoubleArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-CountArray = npt.NDArray[np.int32]
 _NO_ROW = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class PeerGroups:
     """Groups of peers on a grid: of each GPU one, but for those that have moved.
 
     Attributes
@@ -36,13 +39,13 @@ class Groups:
     """
 
     number: int
-    home: CountArray
-    line: CountArray
-    group: CountArray
-    visit: IntArray
+    home: Int32Array
+    line: Int32Array
+    group: Int32Array
+    visit: Int64Array
 
     @classmethod
-    def of(cls, number: int, cells: npt.NDArray[np.signedinteger], visit: IntArray) -> Self:
+    def from_cells(cls, number: int, cells: SignedIntArray, visit: Int64Array) -> Self:
         """Find the groups of GPUs from those of cells.
 
         Parameters
@@ -59,21 +62,21 @@ class Groups:
         line[moved] = np.arange(np.count_nonzero(moved))
         return cls(number, home, line, cells[moved].astype(np.int32), visit)
 
-    def at(self, cell: IntArray) -> CountArray:
+    def at(self, cell: Int64Array) -> Int32Array:
         """Return the group of some cells that have rows, numbered GPU after GPU."""
         gpu, hour = np.divmod(cell, self.group.shape[1])
         group, moved = self.home[gpu], np.flatnonzero(self.line[gpu] >= 0)
         group[moved] = self.group[self.line[gpu[moved]], hour[moved]]
         return group
 
-    def within(self, gpu: int, hours: slice, group: int) -> npt.NDArray[np.bool_] | None:
+    def within(self, gpu: int, hours: slice, group: int) -> BoolArray | None:
         """Tell which hours of a GPU it was in a group that is not its home; None if in all."""
         if self.line[gpu] < 0:
             return np.zeros(hours.stop - hours.start, dtype=bool)
         cells = self.group[self.line[gpu], hours]
         return None if ((cells == group) | (cells == _NO_ROW)).all() else cells == group
 
-    def add(self, hourly: DoubleArray | CountArray, added: DoubleArray | CountArray) -> None:
+    def add(self, hourly: Float64Array | Int32Array, added: Float64Array | Int32Array) -> None:
         """Add the cells of each group up by hour.
 
         Parameters
@@ -87,11 +90,11 @@ class Groups:
 
 @compiled
 def _add_by_group(
-    hourly: DoubleArray | CountArray,
-    home: CountArray,
-    moved: tuple[CountArray, CountArray],
-    visit: IntArray,
-    added: DoubleArray | CountArray,
+    hourly: Float64Array | Int32Array,
+    home: Int32Array,
+    moved: tuple[Int32Array, Int32Array],
+    visit: Int64Array,
+    added: Float64Array | Int32Array,
 ) -> None:
     """Add cells to those of the group that they belong to, hour by hour.
 

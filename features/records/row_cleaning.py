@@ -6,19 +6,24 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import (
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    SignedIntArray,
+    UInt8Array,
+)
 from forewarn.features.compiled import compiled
-from forewarn.features.duration import duration_in_words
+from forewarn.features.duration import format_duration
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import BoolArray, CodeArray, IntArray, RecordsError
+from forewarn.features.records.record_table import RecordsError
+from forewarn.features.time_units import SECOND
 
-__all__ = ["CleanRows", "Spacing", "Spacings"]
-
-RowArray = npt.NDArray[np.signedinteger]
+__all__ = ["CleanRows", "SpacingCheck", "SpacingCounts"]
 
 
-class Spacing(NamedTuple):
+class SpacingCounts(NamedTuple):
     """Counts of spacings, of those that are too short or too long, and of doubled rows."""
 
     number: int
@@ -32,7 +37,7 @@ class Spacing(NamedTuple):
         return 2 * max(self.short, self.long) > self.number
 
 
-class Spacings:
+class SpacingCheck:
     """Whether the spacing of records fits the interval, asked of all parts of a fleet together.
 
     A part is a slice of GPUs or a span of time.
@@ -43,7 +48,7 @@ class Spacings:
         self._odd: RecordsError | None = None
         self._lock = Lock()
 
-    def add(self, spacing: Spacing, odd: RecordsError | None) -> None:
+    def add(self, spacing: SpacingCounts, odd: RecordsError | None) -> None:
         """Count the spacings of a part; `odd` says what is wrong if most of them are odd."""
         with self._lock:
             self._counts += spacing[:3]
@@ -63,7 +68,7 @@ class Spacings:
         RecordsError
             If the median spacing is off by more than half an interval.
         """
-        if self._odd is not None and Spacing._make([*self._counts.tolist(), 0]).is_odd:
+        if self._odd is not None and SpacingCounts._make([*self._counts.tolist(), 0]).is_odd:
             raise RecordsError(f"{name}: {self._odd}")
 
 
@@ -81,23 +86,23 @@ class CleanRows(NamedTuple):
         Rows left out, and gaps of more than one record.
     """
 
-    gpu: CodeArray
-    time: IntArray
+    gpu: Int32Array
+    time: Int64Array
     failed: BoolArray
     filled: BoolArray
-    row: RowArray
+    row: SignedIntArray
     doubled: int
     too_close: int
     gaps: int
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
-        gpu: CodeArray,
-        time: IntArray,
+        gpu: Int32Array,
+        time: Int64Array,
         failed: BoolArray,
         interval: int,
-        spacings: Spacings | None = None,
+        spacings: SpacingCheck | None = None,
     ) -> CleanRows:
         """Bring rows in order.
 
@@ -118,8 +123,8 @@ class CleanRows(NamedTuple):
         order = stable_order(gpu, time)
         rows = gpu, time, failed, order
         room = np.empty(len(gpu), dtype=np.uint8)
-        spacing, n, gaps, too_close = _count_rooms(*rows, interval, room)
-        odd = _odd_spacing(gpu[order], time[order], interval) if spacing.is_odd else None
+        spacing, n, gaps, too_close = _count_output_rows(*rows, interval, room)
+        odd = _spacing_error(gpu[order], time[order], interval) if spacing.is_odd else None
         if spacings is not None:
             spacings.add(spacing, odd)
         elif odd is not None:
@@ -134,7 +139,7 @@ class CleanRows(NamedTuple):
             too_close=too_close,
             gaps=gaps,
         )
-        _lay(*rows, interval, room, clean)
+        _write_records(*rows, interval, room, clean)
         return clean
 
     def without_rows(self) -> CleanRows:
@@ -148,24 +153,24 @@ class CleanRows(NamedTuple):
         )
 
 
-def _odd_spacing(gpu: CodeArray, time: IntArray, interval: int) -> RecordsError:
+def _spacing_error(gpu: Int32Array, time: Int64Array, interval: int) -> RecordsError:
     apart = np.diff(time)[np.diff(gpu) == 0]
-    median = duration_in_words(np.median(apart[apart > 0]) / 1e9)
+    median = format_duration(np.median(apart[apart > 0]) / SECOND)
     return RecordsError(
         f"records are {median} apart (median), expected "
-        f"`records.interval` = {duration_in_words(interval / 1e9)} within one half."
+        f"`records.interval` = {format_duration(interval / SECOND)} within one half."
     )
 
 
 @compiled
-def _count_rooms(
-    gpu: CodeArray,
-    time: IntArray,
+def _count_output_rows(
+    gpu: Int32Array,
+    time: Int64Array,
     failed: BoolArray,
-    order: RowArray,
+    order: SignedIntArray,
     interval: int,
-    room: npt.NDArray[np.uint8],
-) -> tuple[Spacing, int, int, int]:
+    room: UInt8Array,
+) -> tuple[SpacingCounts, int, int, int]:
     """Put into `room` how many records each row in order makes, and look at the spacings.
 
     A doubled row makes none, nor one too close; one after a lone missing record makes two. The
@@ -200,17 +205,17 @@ def _count_rooms(
                 room[i] = 2
         before, seen, last = gpu[row], moment, moment
         n += room[i]
-    return Spacing(number, short, long, doubled), n, gaps, too_close
+    return SpacingCounts(number, short, long, doubled), n, gaps, too_close
 
 
 @compiled
-def _lay(
-    gpu: CodeArray,
-    time: IntArray,
+def _write_records(
+    gpu: Int32Array,
+    time: Int64Array,
     failed: BoolArray,
-    order: RowArray,
+    order: SignedIntArray,
     interval: int,
-    room: npt.NDArray[np.uint8],
+    room: UInt8Array,
     clean: CleanRows,
 ) -> None:
     """Put every record where it belongs."""

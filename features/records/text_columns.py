@@ -6,34 +6,33 @@ from collections.abc import Mapping, Sequence
 from itertools import compress, count
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.array_types import BoolArray, Int32Array, SignedIntArray
 from forewarn.features.compiled import compiled
-from forewarn.features.records.table import BoolArray, CodeArray, Column
+from forewarn.features.records.record_table import RawTextColumn
 
 __all__ = [
+    "encode_names",
+    "encode_names_into",
+    "encode_texts",
+    "encode_texts_into",
     "is_text",
-    "name_into",
-    "name_of",
-    "numbers_of",
+    "map_texts",
     "plain_text",
-    "text_into",
-    "text_of",
     "without_dictionary",
 ]
 
-WholeArray = npt.NDArray[np.signedinteger]
 
 # Binary digits that a float of so many bits holds.
-_DIGITS = {16: 11, 32: 24, 64: 53}
+_MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
 
 # Types of whole numbers that are taken as they are.
-_NARROW = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_SUPPORTED_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 # Numbers below it that serve as text, such as slots, are counted rather than looked up.
-_SMALL = 1024
+_MAX_SMALL_VALUE = 1024
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -76,7 +75,7 @@ def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
     if not pa.types.is_floating(column.type):
         return column
     numbers = pc.if_else(pc.is_nan(column), None, column)
-    exact = 2.0 ** _DIGITS[column.type.bit_width]
+    exact = 2.0 ** _MANTISSA_BITS[column.type.bit_width]
     values = numbers.drop_null().cast(pa.float64()).to_numpy()
     odd = values[(values != np.floor(values)) | ~(np.abs(values) <= exact)]
     if not len(odd):
@@ -86,40 +85,40 @@ def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
     return numbers
 
 
-def text_of(column: pa.ChunkedArray) -> Column:
+def encode_texts(column: pa.ChunkedArray) -> RawTextColumn:
     """Return a text column."""
-    return text_into(np.empty(len(column), dtype=np.int32), column)
+    return encode_texts_into(np.empty(len(column), dtype=np.int32), column)
 
 
-def name_of(column: pa.ChunkedArray) -> Column:
+def encode_names(column: pa.ChunkedArray) -> RawTextColumn:
     """Return a text column that names things."""
-    return name_into(np.empty(len(column), dtype=np.int32), column)
+    return encode_names_into(np.empty(len(column), dtype=np.int32), column)
 
 
-def name_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
+def encode_names_into(codes: Int32Array, column: pa.ChunkedArray) -> RawTextColumn:
     """Return a text column that names things; its codes lie in `codes`."""
-    return text_into(codes, _digits(column, name=True))
+    return encode_texts_into(codes, _digits(column, name=True))
 
 
-def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
+def encode_texts_into(codes: Int32Array, column: pa.ChunkedArray) -> RawTextColumn:
     """Return a text column whose codes lie in `codes`."""
     if pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not text")
     column = _digits(column)
     if pa.types.is_integer(column.type) and column.null_count == 0 < len(column):
-        occurs = np.full(_SMALL, False)
-        whole = [_narrow(chunk).to_numpy() for chunk in column.chunks]
+        occurs = np.full(_MAX_SMALL_VALUE, False)
+        whole = [_cast_to_supported(chunk).to_numpy() for chunk in column.chunks]
         if all(_mark_small(values, occurs) for values in whole):
             number = (np.cumsum(occurs) - 1).astype(np.int32)
             _put_parts(whole, [number] * len(whole), codes)
-            return Column(codes, tuple(str(number) for number in np.flatnonzero(occurs)))
+            return RawTextColumn(codes, tuple(str(number) for number in np.flatnonzero(occurs)))
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if column.type.value_type != pa.string():
         column = column.cast(pa.dictionary(pa.int32(), pa.string()))
     position: dict[str, int] = {}
     indices, numbers, before = [], [], None
-    for chunk in _in_common(column).chunks:
+    for chunk in _unify_dictionaries(column).chunks:
         if before is not None and chunk.dictionary.equals(before):
             numbers.append(numbers[-1])
             indices.append(_without_nulls(chunk.indices))
@@ -132,27 +131,27 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
         else:
             new = [text for text in distinct if text not in position and text is not None]
             position.update(zip(new, count(len(position)), strict=False))
-            numbers.append(numbers_of(texts, position))
+            numbers.append(map_texts(texts, position))
         indices.append(_without_nulls(chunk.indices))
     _put_parts(indices, numbers, codes)
     return _without_unused(codes, tuple(position))
 
 
-def _without_unused(codes: CodeArray, texts: tuple[str, ...]) -> Column:
+def _without_unused(codes: Int32Array, texts: tuple[str, ...]) -> RawTextColumn:
     """Return a column of the texts that occur; its codes are renumbered where they lie.
 
     A dictionary can hold others: those of a table that rows were filtered from stay in it.
     """
     occurs = np.full(len(texts) + 1, False)
     if _mark_all(codes, occurs[:-1]):
-        return Column(codes, texts)
+        return RawTextColumn(codes, texts)
     number = (np.cumsum(occurs) - 1).astype(np.int32)
     number[-1] = -1  # that of null
     _put_codes(codes, number, codes)
-    return Column(codes, tuple(compress(texts, occurs.tolist())))
+    return RawTextColumn(codes, tuple(compress(texts, occurs.tolist())))
 
 
-def _in_common(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _unify_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Give all parts the same texts, where that is possible: those of one are looked up at once."""
     wide = pa.types.is_int32(column.type.index_type)
     if column.num_chunks < 2 or not wide or any(c.dictionary.null_count for c in column.chunks):
@@ -160,25 +159,25 @@ def _in_common(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.unify_dictionaries()
 
 
-def _without_nulls(indices: pa.Array) -> WholeArray:
+def _without_nulls(indices: pa.Array) -> SignedIntArray:
     """Return indices, -1 for null."""
-    whole = _narrow(indices)
-    numbers: WholeArray = (pc.fill_null(whole, -1) if whole.null_count else whole).to_numpy()
+    whole = _cast_to_supported(indices)
+    numbers: SignedIntArray = (pc.fill_null(whole, -1) if whole.null_count else whole).to_numpy()
     return numbers
 
 
-def numbers_of(texts: Sequence[str], number: Mapping[str, int]) -> CodeArray:
+def map_texts(texts: Sequence[str], number: Mapping[str, int]) -> Int32Array:
     """Return the number of each text, -1 for those that have none, and last the -1 of null."""
     return np.array([*[number.get(text, -1) for text in texts], -1], dtype=np.int32)
 
 
-def _narrow(whole: pa.Array) -> pa.Array:
+def _cast_to_supported(whole: pa.Array) -> pa.Array:
     """Return whole numbers in one of few types, for each of which a loop is compiled."""
-    return whole if whole.type in _NARROW else whole.cast(pa.int64(), safe=False)
+    return whole if whole.type in _SUPPORTED_TYPES else whole.cast(pa.int64(), safe=False)
 
 
 def _put_parts(
-    indices: Sequence[WholeArray], numbers: Sequence[CodeArray], codes: CodeArray
+    indices: Sequence[SignedIntArray], numbers: Sequence[Int32Array], codes: Int32Array
 ) -> None:
     """Put the numbers of all parts into `codes`, one part after another."""
     row = 0
@@ -188,14 +187,14 @@ def _put_parts(
 
 
 @compiled
-def _put_codes(indices: WholeArray, number: CodeArray, codes: CodeArray) -> None:
+def _put_codes(indices: SignedIntArray, number: Int32Array, codes: Int32Array) -> None:
     """Put the number of each index into `codes`; that of -1 is the last."""
     for row in range(len(codes)):
         codes[row] = number[indices[row]]
 
 
 @compiled
-def _mark_all(codes: CodeArray, occurs: BoolArray) -> bool:
+def _mark_all(codes: Int32Array, occurs: BoolArray) -> bool:
     """Mark the codes that occur until all do, mostly after a few rows; tell whether all do."""
     left = len(occurs)
     for row in range(len(codes)):
@@ -208,7 +207,7 @@ def _mark_all(codes: CodeArray, occurs: BoolArray) -> bool:
 
 
 @compiled
-def _mark_small(values: WholeArray, occurs: BoolArray) -> bool:
+def _mark_small(values: SignedIntArray, occurs: BoolArray) -> bool:
     """Mark the values that occur; stop and say so if one has no place there."""
     for row in range(len(values)):
         if not 0 <= values[row] < len(occurs):

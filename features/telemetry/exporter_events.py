@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from forewarn.features.telemetry.gauge_events import Change, Sample, changes_of, rises_of
-from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.gauge_events import (
+    Change,
+    Sample,
+    detect_changes,
+    detect_increases,
+)
+from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
 from forewarn.features.telemetry.parsers.recovery_action import EVENT_ACTIONS
-from forewarn.features.telemetry.rows import event_id
+from forewarn.features.telemetry.telemetry_rows import event_id
+from forewarn.features.time_units import MINUTE
 
 __all__ = ["XID_WINDOW", "exporter_events"]
 
-XID_WINDOW = 300 * 10**9  # of the exporter's count of Xids, as it is by default
-_RECENT = 600 * 10**9
-_LARGEST_CODE = 2**31 - 1
+XID_WINDOW = 5 * MINUTE  # of the exporter's count of Xids, as it is by default
+_RECENT_WINDOW = 10 * MINUTE
+_MAX_CODE = 2**31 - 1
 
 
 def exporter_events(
@@ -37,17 +43,19 @@ def exporter_events(
     for code, change, count in _xids(states.get("xid", ()), counted):
         text = f"dcgm-exporter shows Xid {code}"
         more = {"kind": "xid", "code": code, "count": count}
-        yield _row(gpu, host, f"xid {code}", change.time, text, more)
+        yield _event_row(gpu, host, f"xid {code}", change.time, text, more)
     actions = states.get("recovery_action", ())
-    for change in changes_of(actions, recent=_RECENT, at_start=True):
+    for change in detect_changes(actions, recent=_RECENT_WINDOW, at_start=True):
         if 0 < change.value < len(EVENT_ACTIONS):
             action = EVENT_ACTIONS[int(change.value)]
             text = f"dcgm-exporter: the driver asks for {action.replace('_', ' ')}"
             more = {"kind": "needs_reset", "action": action}
-            yield _row(gpu, host, action, change.time, text, more)
-    for change in changes_of(states.get("row_remap_failure", ()), recent=_RECENT, at_start=True):
+            yield _event_row(gpu, host, action, change.time, text, more)
+    for change in detect_changes(
+        states.get("row_remap_failure", ()), recent=_RECENT_WINDOW, at_start=True
+    ):
         text = "dcgm-exporter: a remapping of rows failed"
-        yield _row(gpu, host, "remap", change.time, text, {"kind": "needs_reset"})
+        yield _event_row(gpu, host, "remap", change.time, text, {"kind": "needs_reset"})
 
 
 def _xids(
@@ -58,10 +66,12 @@ def _xids(
     The gauge shows the last Xid only, and hides one that comes again.
     """
     late = {
-        change for change in changes_of(gauge, recent=_RECENT) if 0 < change.value <= _LARGEST_CODE
+        change
+        for change in detect_changes(gauge, recent=_RECENT_WINDOW)
+        if 0 < change.value <= _MAX_CODE
     }
     for code, samples in counted.items():
-        for rise in rises_of(samples, window=XID_WINDOW):
+        for rise in detect_increases(samples, window=XID_WINDOW):
             same = {
                 change
                 for change in late
@@ -74,7 +84,7 @@ def _xids(
         yield int(change.value), change, 1
 
 
-def _row(
+def _event_row(
     gpu: GpuLabels, host: str | None, what: str, time: int, text: str, more: Mapping[str, Any]
 ) -> dict[str, Any]:
     row = {

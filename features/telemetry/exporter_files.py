@@ -6,31 +6,31 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.exporter_events import exporter_events
 from forewarn.features.telemetry.gauge_events import Sample
+from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.parsers.exporter_text import StateSample, parse_metrics
-from forewarn.features.telemetry.parsers.prometheus import GpuLabels
-from forewarn.features.telemetry.parsers.reading import GpuReading
-from forewarn.features.telemetry.rows import HostState, reading_row
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
+from forewarn.features.telemetry.telemetry_rows import HostState, reading_row
 
 __all__ = ["read_exporter_files"]
 
 
 @dataclass(slots=True)
-class _States:
+class _GpuStates:
     """The states of a GPU in all files, and the file of the last one."""
 
     labels: GpuLabels
     host: str | None
-    file: DroppedText
+    file: HostFileText
     samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
 
 
 def read_exporter_files(
-    dropped: Dropped,
+    dropped: HostFileRows,
     host: str | None,
-    files: Sequence[DroppedText],
+    files: Sequence[HostFileText],
     covered: Sequence[tuple[int, int]],
 ) -> None:
     """Add the readings of all files, and the events that they tell together.
@@ -46,7 +46,7 @@ def read_exporter_files(
     covered : sequence of (int, int)
         Spans that a kernel log covers: without an Xid in it there was none.
     """
-    gpus: dict[tuple[str | None, ...], _States] = {}
+    gpus: dict[tuple[str | None, ...], _GpuStates] = {}
     for file in files:
         parsed = parse_metrics(file.text)
         dropped.unread.join(parsed.unread)
@@ -54,7 +54,7 @@ def read_exporter_files(
         federated = len({reading.host for reading in parsed.readings if reading.host}) > 1
         folder_host = None if federated else host
         for reading in parsed.readings:
-            _take_reading(dropped, reading, folder_host or reading.host, file, covered)
+            _add_reading(dropped, reading, folder_host or reading.host, file, covered)
         last = max((sample.scrape for sample in parsed.states), default=0)
         for sample in parsed.states:
             time = sample.time
@@ -69,14 +69,14 @@ def read_exporter_files(
             if state.startswith("xid ")
         }
         for row in exporter_events(gpu.labels, gpu.host, gpu.samples, counted):
-            dropped.take_event(row | {"known_at": row["timestamp"]}, gpu.file)
+            dropped.add_event(row | {"known_at": row["timestamp"]}, gpu.file)
 
 
-def _take_reading(
-    dropped: Dropped,
+def _add_reading(
+    dropped: HostFileRows,
     reading: GpuReading,
     machine: str | None,
-    file: DroppedText,
+    file: HostFileText,
     covered: Sequence[tuple[int, int]],
 ) -> None:
     time = file.time if reading.time is None else reading.time
@@ -85,18 +85,18 @@ def _take_reading(
         dropped.unread.add(why, file.name)
         return
     logged = any(first <= time <= last for first, last in covered)
-    dropped.take_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
+    dropped.add_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
 
 
 def _collect(
-    gpus: dict[tuple[str | None, ...], _States],
+    gpus: dict[tuple[str | None, ...], _GpuStates],
     sample: StateSample,
     time: int,
     host: str | None,
-    file: DroppedText,
+    file: HostFileText,
 ) -> None:
     """Add a sample to its GPU."""
     machine, labels = host or sample.host, sample.labels
     key = (machine, labels.gpu, None if labels.gpu else str(labels.slot))
-    gpu = gpus.setdefault(key, _States(labels, machine, file))
+    gpu = gpus.setdefault(key, _GpuStates(labels, machine, file))
     gpu.samples[sample.state].append((time, sample.exporter, sample.value))

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.tables import EVENTS
+from forewarn.features.telemetry.telemetry_tables import EVENTS
+from forewarn.features.time_units import DAY, MINUTE
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 
 __all__ = [
@@ -20,13 +21,13 @@ __all__ = [
     "TICKETS",
     "FailureEvidence",
     "FailureRules",
-    "boots_of",
-    "evidence_of",
+    "boots_from_readings",
     "failing_events",
-    "joined_boots",
-    "restarts_of",
+    "merge_boots",
     "returning_events",
     "rows_of_gpus",
+    "select_evidence",
+    "select_restarts",
 ]
 
 _TIME = pa.timestamp("ns", "UTC")
@@ -49,7 +50,7 @@ FAILURES = pa.schema(
     ]
 )
 PRESUMED = "presumed"
-PRESUMED_AFTER = 7 * 24 * 3600 * 10**9
+PRESUMED_AFTER = 7 * DAY
 # When a GPU was first and last seen for each start that its host reported, in nanoseconds. A clock
 # that is set moves the start, too.
 BOOTS = pa.schema(
@@ -69,7 +70,7 @@ EVIDENCE = pa.schema(
     ]
 )
 # Clocks of hosts drift by a second or two against the moment that the kernel says it started.
-_BOOT_DRIFT = 60 * 10**9
+_BOOT_DRIFT = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,13 @@ class FailureRules:
     presumed_after: int = PRESUMED_AFTER
 
 
-def evidence_of(events: pa.Table) -> pa.Table:
+def select_evidence(events: pa.Table) -> pa.Table:
     """Return those of some events that can make or end a failure."""
     kinds = pa.array(["xid", "lost", "needs_reset", "back"])
     return events.filter(pc.is_in(events["kind"], kinds)).select(EVIDENCE.names).cast(EVIDENCE)
 
 
-def boots_of(readings: pa.Table) -> pa.Table:
+def boots_from_readings(readings: pa.Table) -> pa.Table:
     """Return BOOTS: when each GPU of these readings was seen for each start of its host."""
     # A host cannot start after it was read; such a start would end failures that still last.
     started = pc.less_equal(readings["boot_time"], readings["timestamp"].cast(pa.int64()))
@@ -109,10 +110,10 @@ def boots_of(readings: pa.Table) -> pa.Table:
     start = pc.multiply(pc.divide(rows["boot_time"], _BOOT_DRIFT), _BOOT_DRIFT)
     seen = rows["timestamp"].cast(pa.int64())
     columns = [rows["gpu_serial"], start, seen, seen]
-    return joined_boots(pa.table(columns, schema=BOOTS))
+    return merge_boots(pa.table(columns, schema=BOOTS))
 
 
-def joined_boots(boots: pa.Table) -> pa.Table:
+def merge_boots(boots: pa.Table) -> pa.Table:
     """Return one row of BOOTS for each GPU and start, in a fixed order."""
     last = pc.coalesce(boots["last_seen"], boots["first_seen"])  # versions that had no last_seen
     by_boot = boots.set_column(3, "last_seen", last).group_by(BOOTS.names[:2], use_threads=False)
@@ -121,8 +122,8 @@ def joined_boots(boots: pa.Table) -> pa.Table:
     return named.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
 
 
-def restarts_of(boots: pa.Table) -> pa.Table:
-    """Return the rows of BOOTS, as `joined_boots` gives them, that a set clock does not explain.
+def select_restarts(boots: pa.Table) -> pa.Table:
+    """Return the rows of BOOTS, as `merge_boots` gives them, that a set clock does not explain.
 
     A host starts again after it was last seen, and its uptime is then less than it was. The first
     start that is known of a GPU counts.

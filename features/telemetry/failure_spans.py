@@ -15,16 +15,19 @@ from forewarn.features.telemetry.failure_evidence import (
     TICKETS,
     FailureRules,
     failing_events,
-    restarts_of,
     returning_events,
     rows_of_gpus,
+    select_restarts,
 )
-from forewarn.features.telemetry.recovery import Recovery
+from forewarn.features.telemetry.recovery_evidence import Recovery
 
-__all__ = ["Unended", "failures_of", "unended"]
+__all__ = ["OpenFailure", "build_failures", "open_failures"]
 
 _TICKET, _BOOT, _RETURNED = "ticket", "boot", "returned"
-_VAGUE = ("lost", "needs_reset")  # causes that say less than the Xid that comes with them
+_UNSPECIFIC_CAUSES = (
+    "lost",
+    "needs_reset",
+)  # causes that say less than the Xid that comes with them
 _NEVER = 2**63 - 1
 
 
@@ -68,7 +71,7 @@ class _Span:
         self.known = min(self.known, other.known)
 
 
-def failures_of(
+def build_failures(
     events: pa.Table,
     tickets: pa.Table,
     boots: pa.Table,
@@ -88,7 +91,7 @@ def failures_of(
         BOOTS, as `joined_boots` gives them.
     rules : FailureRules
     recoveries : iterable of Recovery
-        Of the failures that `unended` names.
+        Of the failures that `open_failures` names.
 
     Returns
     -------
@@ -100,7 +103,7 @@ def failures_of(
     spans: dict[str, list[_Span]] = defaultdict(list)
     for serial, span in _of_tickets(tickets):
         spans[serial].append(span)
-    for serial, of_gpu in _ended_by_others(events, tickets, boots, rules).items():
+    for serial, of_gpu in _spans_ended_by_events(events, tickets, boots, rules).items():
         following: _End | None = None
         for span, cancelled_at in of_gpu:  # the latest first
             recovery = shown.get((serial, span.failed))
@@ -123,7 +126,7 @@ def _row(span: _Span) -> tuple[int | str | None, ...]:
     return span.failed, repaired, span.cause, span.known, known, source, unknown_until
 
 
-class Unended(NamedTuple):
+class OpenFailure(NamedTuple):
     """Evidence of a failure after which only telemetry can show an end, for some time.
 
     Attributes
@@ -140,25 +143,25 @@ class Unended(NamedTuple):
     until: int | None
 
 
-def unended(
+def open_failures(
     events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
-) -> list[Unended]:
+) -> list[OpenFailure]:
     """Return after which evidence of a failure telemetry has to be looked at, and until when.
 
     Parameters
     ----------
     events, tickets, boots, rules
-        As of `failures_of`.
+        As of `build_failures`.
     """
     failures = set()
-    for serial, of_gpu in _ended_by_others(events, tickets, boots, rules).items():
+    for serial, of_gpu in _spans_ended_by_events(events, tickets, boots, rules).items():
         for span, cancelled_at in of_gpu:
             until = min(cancelled_at, span.end.known if span.end else _NEVER)
-            failures.add(Unended(serial, span.failed, None if until == _NEVER else until))
+            failures.add(OpenFailure(serial, span.failed, None if until == _NEVER else until))
     return sorted(failures, key=lambda failure: failure[:2])
 
 
-def _ended_by_others(
+def _spans_ended_by_events(
     events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
 ) -> dict[str, list[tuple[_Span, int]]]:
     """Return the failures that events tell of, the latest first, with ends but of telemetry.
@@ -194,7 +197,7 @@ def _ends(
     """Return for each GPU what can end a failure: it must come after the first moment."""
     ends: dict[str, list[tuple[int, _End]]] = defaultdict(list)
     if rules.restart_repairs:
-        for row in restarts_of(boots).to_pylist():
+        for row in select_restarts(boots).to_pylist():
             seen = row["first_seen"]
             ends[row["gpu_serial"]].append((row["boot_time"], _End(seen, seen, _BOOT)))
     for back in returning_events(events):
@@ -234,7 +237,9 @@ def _episodes(spans: list[_Span]) -> list[_Span]:
     An Xid says more than that the GPU was lost, which the driver prints right after it.
     """
     episodes: list[_Span] = []
-    for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause in _VAGUE, s.cause)):
+    for span in sorted(
+        spans, key=lambda s: (s.failed, s.known, s.cause in _UNSPECIFIC_CAUSES, s.cause)
+    ):
         last = episodes[-1] if episodes else None
         if last is not None and last.continues_in(span):
             last.join(span)

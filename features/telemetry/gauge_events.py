@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Change", "Sample", "changes_of", "rises_of"]
+__all__ = ["Change", "Sample", "detect_changes", "detect_increases"]
 
 # (time in ns, what was scraped, value): two exporters can show one GPU, each in its own rhythm.
 Sample = tuple[int, str, float]
@@ -26,7 +26,7 @@ class Change:
     value: float
 
 
-def changes_of(
+def detect_changes(
     samples: Iterable[Sample], *, recent: int, at_start: bool = False
 ) -> Iterator[Change]:
     """Yield what a gauge of the last event changed to, zeros left out.
@@ -78,7 +78,7 @@ def _shown_before(
     return own[1].union(*others)
 
 
-def rises_of(samples: Iterable[Sample], *, window: int) -> Iterator[Change]:
+def detect_increases(samples: Iterable[Sample], *, window: int) -> Iterator[Change]:
     """Yield by how much a windowed count rose, at the first sample that shows it.
 
     Parameters

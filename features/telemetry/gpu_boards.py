@@ -11,13 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.parsers.reading import ZEROS
+from forewarn.features.telemetry.parsers.gpu_reading import ZEROS_PATTERN
+from forewarn.features.time_units import MINUTE
 
 __all__ = [
     "BOARDS",
-    "boards_of",
+    "detect_boards",
     "gpus_by_serial",
-    "joined_boards",
+    "merge_boards",
     "plain_serials",
     "with_board_keys",
     "without_zeros",
@@ -26,10 +27,10 @@ __all__ = [
 # Serials of boards with several GPUs, and when that was first seen, in nanoseconds.
 BOARDS = pa.schema([("gpu_serial", pa.string()), ("known_at", pa.int64())])
 # One call of nvidia-smi reads all GPUs of a host within seconds.
-_AT_ONE_TIME = 60 * 10**9
+_SAME_TIME_TOLERANCE = MINUTE
 
 
-class _Seen(NamedTuple):
+class _Observation(NamedTuple):
     """One reading: when, and what tells its GPU from others of the same serial."""
 
     time: int
@@ -37,7 +38,7 @@ class _Seen(NamedTuple):
     pci: str | None
     slot: int | None
 
-    def is_other_gpu(self, other: _Seen) -> bool:
+    def is_other_gpu(self, other: _Observation) -> bool:
         """Tell whether two readings of one serial and host at one time are of two GPUs.
 
         A UUID that changes at one address is a board that was flashed or exchanged.
@@ -51,7 +52,7 @@ class _Seen(NamedTuple):
         return None in (self.slot, other.slot) or self.slot != other.slot
 
 
-def boards_of(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> pa.Table:
+def detect_boards(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> pa.Table:
     """Return BOARDS: serials that two GPUs of one host report at one time.
 
     Parameters
@@ -62,7 +63,7 @@ def boards_of(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> pa.Table:
         Ends of their intervals: only readings of one interval are compared.
     """
     readings, ticks = _with_several(readings, ticks)
-    by_round: dict[tuple[str, str, int], list[_Seen]] = defaultdict(list)
+    by_round: dict[tuple[str, str, int], list[_Observation]] = defaultdict(list)
     uuids = without_zeros(readings["gpu_uuid"])
     what = (
         readings["gpu_serial"],
@@ -75,13 +76,13 @@ def boards_of(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> pa.Table:
     times = readings["timestamp"].cast(pa.int64()).to_pylist()
     for serial, host, *gpu, time, tick in zip(*columns, times, ticks.tolist(), strict=True):
         if serial is not None and host is not None:
-            by_round[serial, host, tick].append(_Seen(time, *gpu))
+            by_round[serial, host, tick].append(_Observation(time, *gpu))
     rows = [
         {"gpu_serial": serial, "known_at": known_at}
         for (serial, _, _), seen in by_round.items()
         if (known_at := _first_pair(sorted(seen, key=lambda row: row.time))) is not None
     ]
-    return joined_boards(pa.Table.from_pylist(rows, schema=BOARDS))
+    return merge_boards(pa.Table.from_pylist(rows, schema=BOARDS))
 
 
 def _with_several(
@@ -104,21 +105,21 @@ def _with_several(
 
 def without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return serials or UUIDs; those of zeros, which name nothing, are null."""
-    return pc.if_else(pc.match_substring_regex(names, f"^(?:{ZEROS})$"), None, names)
+    return pc.if_else(pc.match_substring_regex(names, f"^(?:{ZEROS_PATTERN})$"), None, names)
 
 
-def _first_pair(seen: Sequence[_Seen]) -> int | None:
+def _first_pair(seen: Sequence[_Observation]) -> int | None:
     """Return when two GPUs were first seen at one time, of readings sorted by time."""
     for i, later in enumerate(seen):
         for earlier in reversed(seen[:i]):
-            if later.time - earlier.time > _AT_ONE_TIME:
+            if later.time - earlier.time > _SAME_TIME_TOLERANCE:
                 break
             if later.is_other_gpu(earlier):
                 return later.time
     return None
 
 
-def joined_boards(*tables: pa.Table) -> pa.Table:
+def merge_boards(*tables: pa.Table) -> pa.Table:
     """Return BOARDS of all, each serial once with its earliest time, sorted by serial."""
     grouped = pa.concat_tables(tables).group_by("gpu_serial", use_threads=False)
     earliest = grouped.aggregate([("known_at", "min")]).rename_columns(BOARDS.names)

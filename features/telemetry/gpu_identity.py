@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 from forewarn.features.telemetry.gpu_boards import with_board_keys, without_zeros
 
 __all__ = [
+    "HOST_CONFLICTS",
     "PLACES",
-    "RIVALS",
-    "Rival",
-    "joined_places",
-    "outdated_rival_hours",
-    "places_of",
-    "rivals_table",
-    "sitting_gpu",
+    "HostConflict",
+    "gpu_at_time",
+    "host_conflicts_table",
+    "merge_places",
+    "outdated_conflict_hours",
+    "places_from_readings",
     "with_event_serials",
     "with_one_host",
     "with_serials",
-    "without_rival_hours",
-    "without_rivals",
+    "without_conflict_hours",
+    "without_conflicting_events",
 ]
 
 _NEVER = 2**63
@@ -45,7 +45,7 @@ PLACES = pa.schema(
 )
 _KEYS = ["machine_id", "pci", "gpu_serial", "gpu_uuid"]
 # Hours since 1970 in which readings of a host were left out, since another host had the GPU.
-RIVALS = pa.schema(
+HOST_CONFLICTS = pa.schema(
     [
         ("gpu_serial", pa.string()),
         ("machine_id", pa.string()),
@@ -79,7 +79,7 @@ def with_serials(
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class HostConflict:
     """A host whose readings of a GPU were left out, since another host had that GPU.
 
     Attributes
@@ -96,7 +96,7 @@ class Rival:
 
 def with_one_host(
     readings: pa.Table, places: pa.Table, ticks: npt.NDArray[np.int64]
-) -> tuple[pa.Table, Counter[Rival]]:
+) -> tuple[pa.Table, Counter[HostConflict]]:
     """Leave out what other hosts report of a GPU in an interval than the one that had it.
 
     Two hosts can report one UUID: a copied disk or a copied machine brings it along, and the rows
@@ -132,12 +132,12 @@ def with_one_host(
         key: min(hosts, key=lambda host: _claim(since, key[0], host))
         for key, hosts in claims.items()
     }
-    left_out: Counter[Rival] = Counter()
+    left_out: Counter[HostConflict] = Counter()
     keep = np.ones(len(rows), dtype=bool)
     for i, (serial, host, tick) in enumerate(rows):
         if host is not None and holder.get((serial, tick), host) != host:
             keep[i] = False
-            left_out[Rival(serial, host, holder[serial, tick])] += 1
+            left_out[HostConflict(serial, host, holder[serial, tick])] += 1
     return readings.filter(pa.array(keep)), left_out
 
 
@@ -150,7 +150,7 @@ def _first_seen(places: pa.Table, serials: pa.Array) -> dict[tuple[str, str], in
     return since
 
 
-def outdated_rival_hours(rivals: pa.Table, places: pa.Table) -> set[int]:
+def outdated_conflict_hours(rivals: pa.Table, places: pa.Table) -> set[int]:
     """Return hours in which a host was left out that, as is known since, had the GPU first.
 
     Parameters
@@ -174,7 +174,7 @@ def _claim(since: Mapping[tuple[str, str], int], serial: str, host: str) -> tupl
     return since.get((serial, host), _NEVER), host
 
 
-def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
+def without_conflicting_events(events: pa.Table, rivals: Collection[HostConflict]) -> pa.Table:
     """Leave out events that hosts report of a GPU that another host had."""
     if not rivals:
         return events
@@ -183,7 +183,7 @@ def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
     return events.filter(pa.array([key not in pairs for key in keys], pa.bool_()))
 
 
-def rivals_table(rivals_of_hour: Mapping[int, Collection[Rival]]) -> pa.Table:
+def host_conflicts_table(rivals_of_hour: Mapping[int, Collection[HostConflict]]) -> pa.Table:
     """Return RIVALS, sorted by hour, serial and host."""
     rows = sorted(
         (hour, rival.gpu_serial, rival.machine_id, rival.holder)
@@ -191,11 +191,11 @@ def rivals_table(rivals_of_hour: Mapping[int, Collection[Rival]]) -> pa.Table:
         for rival in rivals
     )
     columns = [[row[i] for row in rows] for i in (1, 2, 3, 0)]
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, RIVALS, strict=True)]
-    return pa.table(arrays, schema=RIVALS)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, HOST_CONFLICTS, strict=True)]
+    return pa.table(arrays, schema=HOST_CONFLICTS)
 
 
-def without_rival_hours(
+def without_conflict_hours(
     events: pa.Table, hours: npt.NDArray[np.int64], rivals: pa.Table
 ) -> pa.Table:
     """Leave out events of a GPU that another host had in the same hour, or in the one before.
@@ -233,14 +233,14 @@ def _shared_serials(readings: pa.Table) -> pa.Array:
     return counted.filter(several)["gpu_serial"].combine_chunks()
 
 
-def places_of(readings: pa.Table) -> pa.Table:
+def places_from_readings(readings: pa.Table) -> pa.Table:
     """Return where the GPUs of these readings, which have serials, sat."""
     time = readings["timestamp"].cast(pa.int64())
     spans = readings.select(_KEYS).append_column("first", time).append_column("last", time)
     return _widest(spans.filter(pc.is_valid(spans["gpu_serial"])))
 
 
-def joined_places(*tables: pa.Table) -> pa.Table:
+def merge_places(*tables: pa.Table) -> pa.Table:
     """Return the places of all, in a fixed order; a place that several have is seen longer.
 
     A place of no known GPU is left out.
@@ -280,7 +280,7 @@ def with_event_serials(
     columns = [events[name].to_pylist() for name in ("gpu_serial", "machine_id", "pci")]
     times = events["timestamp"].cast(pa.int64()).to_pylist()
     serials = [
-        serial if serial is not None else sitting_gpu(at.get((host, pci), []), time)
+        serial if serial is not None else gpu_at_time(at.get((host, pci), []), time)
         for serial, host, pci, time in zip(*columns, times, strict=True)
     ]
     index = events.schema.get_field_index("gpu_serial")
@@ -300,7 +300,7 @@ def _stays(places: pa.Table) -> dict[tuple[str, str], list[tuple[int, int, str]]
     }
 
 
-def sitting_gpu(seen: Sequence[tuple[int, int, str]], time: int) -> str | None:
+def gpu_at_time(seen: Sequence[tuple[int, int, str]], time: int) -> str | None:
     """Return the serial of the GPU that was at an address at a time; None if none ever was.
 
     Parameters

@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 
 from forewarn.features.telemetry.gpu_boards import without_zeros
 
-__all__ = ["GPU_NAMES", "names_of_uuids", "with_known_names"]
+__all__ = ["GPU_NAMES", "names_by_uuid", "with_known_names"]
 
 # What a GPU is called whose row has only a UUID: its serial, or `SERIAL/UUID`.
 GPU_NAMES = pa.schema([("gpu_uuid", pa.string()), ("gpu_serial", pa.string())])
 
 
-def names_of_uuids(places: pa.Table) -> pa.Table:
+def names_by_uuid(places: pa.Table) -> pa.Table:
     """Return GPU_NAMES: UUIDs that were seen with exactly one name, sorted.
 
     A UUID with several serials, or a serial with several UUIDs that is not known to be of a board,

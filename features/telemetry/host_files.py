@@ -9,37 +9,47 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.exporter_files import read_exporter_files
-from forewarn.features.telemetry.foreign_files import what_json_is, what_text_is
+from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header, parse_query_gpu
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
+    lost_gpus,
+    measured_gpus,
+    no_gpu_message,
+)
 from forewarn.features.telemetry.parsers.nvidia_smi_text import is_query_text, parse_query_text
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
-from forewarn.features.telemetry.parsers.proc import boot_times
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
-from forewarn.features.telemetry.parsers.smi_words import blindness, lost_gpus, measured_gpus
-from forewarn.features.telemetry.rows import (
+from forewarn.features.telemetry.parsers.proc_files import boot_times
+from forewarn.features.telemetry.telemetry_rows import (
     HostState,
     event_id,
     event_row,
     finding_row,
     is_host_name,
-    numbered,
+    number_repeats,
     reading_row,
     state_row,
 )
-from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, batch_rows, table_of
+from forewarn.features.telemetry.telemetry_tables import (
+    EVENTS,
+    READINGS,
+    TableError,
+    batch_rows,
+    build_table,
+)
+from forewarn.features.telemetry.unsupported_files import describe_json, describe_text
 
-__all__ = ["kind_of_text", "read_host"]
+__all__ = ["detect_kind", "read_host_files"]
 
 Kind = Literal["xml", "csv", "text", "metrics", "kernel_log", "stat", "batch"]
 
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
 
 
-def kind_of_text(text: str) -> Kind | None:
+def detect_kind(text: str) -> Kind | None:
     """Return what a file is by what it holds; None if it is nothing that we know."""
     head = text.lstrip("\ufeff \r\n\0")[:2000].replace("\0", "")
     if is_kernel_log(head):  # first: a log can hold any phrase, and a table no line like a log's
@@ -60,13 +70,13 @@ def kind_of_text(text: str) -> Kind | None:
     )
 
 
-def read_host(
+def read_host_files(
     host: str | None,
-    files: Sequence[DroppedText],
+    files: Sequence[HostFileText],
     *,
     offset: int = 0,
     until: int | None = None,
-) -> Dropped:
+) -> HostFileRows:
     """Read the files of one host, its kernel logs first: they say where silence means no Xid.
 
     Parameters
@@ -84,14 +94,14 @@ def read_host(
     Dropped
         What could not be read, or has no time, is counted in `unread`.
     """
-    dropped, spans = Dropped(until=until), []
-    sorted_files: dict[str, list[DroppedText]] = {}
-    for file in map(dropped.take_file, files):
-        kind = kind_of_text(file.text)
-        if kind is None and blindness(file.text):
-            _read_blindness(dropped, host, file)
+    dropped, spans = HostFileRows(until=until), []
+    sorted_files: dict[str, list[HostFileText]] = {}
+    for file in map(dropped.without_future_time, files):
+        kind = detect_kind(file.text)
+        if kind is None and no_gpu_message(file.text):
+            _read_no_gpu_message(dropped, host, file)
         elif kind is None:
-            dropped.unread.add(what_text_is(file.text), file.name)
+            dropped.unread.add(describe_text(file.text), file.name)
         else:
             sorted_files.setdefault(kind, []).append(file)
     dropped.files = {kind: len(some) for kind, some in sorted(sorted_files.items())}
@@ -113,14 +123,14 @@ def _boot_before(boots: Iterable[int], time: int | None) -> int | None:
 
 
 def _read_log(
-    dropped: Dropped, host: str | None, file: DroppedText, boot: int | None, offset: int
+    dropped: HostFileRows, host: str | None, file: HostFileText, boot: int | None, offset: int
 ) -> list[tuple[int, int]]:
     """Add the events of a log; return the spans that it covers."""
     log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
     dropped.unread.join(log.unread)
     if not log.of_kernel:
         dropped.unread.add("a log in which the kernel wrote no line", file.name)
-    for event, number in numbered(log.events):
+    for event, number in number_repeats(log.events):
         time = event.line.time
         if time is None:
             dropped.unread.add(
@@ -129,8 +139,8 @@ def _read_log(
             continue
         name = event_id(host, time, event.line.message, number)
         known = max(time, file.time or time)
-        dropped.take_event(event_row(event, host, name) | {"known_at": known}, file)
-    if log.first is None or log.last is None or dropped.is_ahead(log.last):
+        dropped.add_event(event_row(event, host, name) | {"known_at": known}, file)
+    if log.first is None or log.last is None or dropped.is_future(log.last):
         return []
     if host is not None:
         for pci, (uuid, serial) in log.boards.items():
@@ -140,9 +150,9 @@ def _read_log(
 
 
 def _read_gpus(
-    dropped: Dropped,
+    dropped: HostFileRows,
     host: str | None,
-    file: DroppedText,
+    file: HostFileText,
     kind: str,
     offset: int,
     covered: Sequence[tuple[int, int]],
@@ -163,18 +173,18 @@ def _read_gpus(
         logged = any(first <= time <= last for first, last in covered)
         state = HostState(machine, time, log_read=logged)
         if event := state_row(reading, state):
-            dropped.take_event(event | {"known_at": max(time, file.time or time)}, file)
+            dropped.add_event(event | {"known_at": max(time, file.time or time)}, file)
         elif reading.lost:
             dropped.unread.add("a lost GPU without an address", file.name)
         if not reading.lost:
-            dropped.take_reading(reading_row(reading, state), file)
-    if lost and blindness(file.text):
-        _read_blindness(dropped, host, file)
+            dropped.add_reading(reading_row(reading, state), file)
+    if lost and no_gpu_message(file.text):
+        _read_no_gpu_message(dropped, host, file)
 
 
-def _read_blindness(dropped: Dropped, host: str | None, file: DroppedText) -> None:
+def _read_no_gpu_message(dropped: HostFileRows, host: str | None, file: HostFileText) -> None:
     """Note that no GPU of a host could be read: that says nothing of any of them."""
-    message = blindness(file.text)
+    message = no_gpu_message(file.text)
     dropped.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {message}")
     if file.time is not None:
         row = finding_row("blind", f"nvidia-smi: {message}", HostState(host, file.time))
@@ -193,7 +203,7 @@ def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
     return [reading for readings, _ in results for reading in readings]
 
 
-def _read_batch(dropped: Dropped, file: DroppedText) -> None:
+def _read_batch(dropped: HostFileRows, file: HostFileText) -> None:
     """Add the rows of what an agent would have sent, one JSON object or one on each line."""
     try:
         batches = [json.loads(file.text)]
@@ -207,15 +217,15 @@ def _read_batch(dropped: Dropped, file: DroppedText) -> None:
     for batch in batches:
         try:
             rows = batch_rows(batch)
-            readings, events = table_of(rows[0], READINGS), table_of(rows[1], EVENTS)
+            readings, events = build_table(rows[0], READINGS), build_table(rows[1], EVENTS)
         except TableError as error:
-            what = what_json_is(batch) or f"JSON that is no batch of an agent ({error})"
+            what = describe_json(batch) or f"JSON that is no batch of an agent ({error})"
             dropped.unread.add(what, file.name)
             continue
         for row in _with_whole_times(readings):
-            dropped.take_reading(row, file)
+            dropped.add_reading(row, file)
         for row in _with_whole_times(events):
-            dropped.take_event(row, file)
+            dropped.add_event(row, file)
 
 
 def _with_whole_times(table: pa.Table) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass, field, replace
 
-from forewarn.features.telemetry.parsers.dcgm import METRICS, Metric
-from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.parsers.dcgm_metrics import METRICS, Metric
+from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
 
 __all__ = ["GpuSeries", "LabelGroup", "Row"]
 

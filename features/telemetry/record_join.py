@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.rows import COUNTERS, GAUGES, HOST_NUMBERS, OPTIONAL_NUMBERS
+from forewarn.features.array_types import Int64Array
+from forewarn.features.telemetry.telemetry_rows import (
+    COUNTERS,
+    GAUGES,
+    HOST_NUMBERS,
+    OPTIONAL_NUMBERS,
+)
 from forewarn.features.xid_catalogue import FATAL
 from forewarn.features.xid_severity import severity
 
-__all__ = ["RECORDS", "event_ticks", "reading_ticks", "records_of"]
+__all__ = ["RECORDS", "build_records", "event_ticks", "reading_ticks"]
 
 # What formats.md, section 1, names, in its order; whatever else the CMDB has comes after it.
 RECORDS = pa.schema(
@@ -31,28 +36,27 @@ RECORDS = pa.schema(
     ]
 )
 # A round that starts on the full minute takes a moment; a reading that late belongs to it still.
-_LATE = 20
-_MAX = ("row_remap_failure", "recovery_action")
-_LAST = (
+_DELAY_DIVISOR = 20
+_MAX_COLUMNS = ("row_remap_failure", "recovery_action")
+_LAST_COLUMNS = (
     *("machine_id", "slot", "pcie_link_width", *COUNTERS, "gpu_type", "driver_version"),
     *("energy_consumption", "nvlink_errors"),
 )
-_MEAN = (
+_MEAN_COLUMNS = (
     *GAUGES,
     *HOST_NUMBERS,
-    *(name for name in OPTIONAL_NUMBERS if name not in (*_MAX, *_LAST)),
+    *(name for name in OPTIONAL_NUMBERS if name not in (*_MAX_COLUMNS, *_LAST_COLUMNS)),
 )
-_MEASURED = (*GAUGES, *COUNTERS, *HOST_NUMBERS, *OPTIONAL_NUMBERS, "pcie_link_width", "xid")
+_MEASURED_COLUMNS = (*GAUGES, *COUNTERS, *HOST_NUMBERS, *OPTIONAL_NUMBERS, "pcie_link_width", "xid")
 _KEYS = ("gpu_serial", "timestamp")
-Times = npt.NDArray[np.int64]
 
 
-def reading_ticks(table: pa.Table, interval: int) -> Times:
+def reading_ticks(table: pa.Table, interval: int) -> Int64Array:
     """Return the ends of the intervals that readings belong to; a twentieth of one is no delay."""
-    return event_ticks(table, interval, late=interval // _LATE)
+    return event_ticks(table, interval, late=interval // _DELAY_DIVISOR)
 
 
-def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Times:
+def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Int64Array:
     """Return the ends of the intervals (end - interval, end] that events fell into.
 
     Parameters
@@ -64,11 +68,11 @@ def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Times:
         So much after the end still counts as before it.
     """
     time = table["timestamp"].cast(pa.int64()).to_numpy()
-    ticks: Times = -((late - time) // interval) * interval
+    ticks: Int64Array = -((late - time) // interval) * interval
     return ticks
 
 
-def records_of(
+def build_records(
     readings: pa.Table, events: pa.Table, attributes: pa.Table, *, interval: int
 ) -> pa.Table:
     """Return one record for each GPU and interval that has a reading.
@@ -114,8 +118,8 @@ def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
     readings = readings.set_column(
         readings.schema.get_field_index("timestamp"), "timestamp", pa.chunked_array([ticks])
     )
-    ways = [(name, "mean") for name in _MEAN] + [(name, "last") for name in _LAST]
-    ways += [(name, "max") for name in _MAX]
+    ways = [(name, "mean") for name in _MEAN_COLUMNS] + [(name, "last") for name in _LAST_COLUMNS]
+    ways += [(name, "max") for name in _MAX_COLUMNS]
     grouped = readings.group_by(list(_KEYS), use_threads=False).aggregate(
         [*ways, ("log_read", "any")]
     )
@@ -145,7 +149,7 @@ def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
 
 def _with_attributes(records: pa.Table, attributes: pa.Table) -> pa.Table:
     """Join what the CMDB knows; of a column that both have one wins where it is known."""
-    names = [n for n in attributes.column_names if n not in (*_KEYS, *_MEASURED)]
+    names = [n for n in attributes.column_names if n not in (*_KEYS, *_MEASURED_COLUMNS)]
     joined = records.join(
         attributes.select(["gpu_serial", *names]),
         "gpu_serial",

@@ -62,7 +62,7 @@ def match_serials(
     written = {serial for serial in serials if serial is not None}
     meant = {serial: serial for serial in written if list(gpus.get(serial, [serial])) != [serial]}
     strange = written - names - gpus.keys()
-    zeros = _without_zeros_alike(strange, gpus)
+    zeros = _match_without_leading_zeros(strange, gpus)
     return SerialMatches(
         {serial: gpus[known] for serial, known in (meant | zeros).items()},
         zeros,
@@ -70,7 +70,9 @@ def match_serials(
     )
 
 
-def _without_zeros_alike(strange: Collection[str], serials: Iterable[str]) -> dict[str, str]:
+def _match_without_leading_zeros(
+    strange: Collection[str], serials: Iterable[str]
+) -> dict[str, str]:
     """Return the only known serial that a strange one equals but for leading zeros."""
     if not strange:
         return {}

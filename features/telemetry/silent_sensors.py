@@ -6,22 +6,24 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["BlindWatch"]
+__all__ = ["SilentSensorMonitor"]
 
 # Both move with the load on every card; clocks and memory can stand still for days.
-_MOVING = ("temperature_gpu", "power_draw")
-_STILL = 12  # readings: two hours at ten minutes
+_MOVING_SENSORS = ("temperature_gpu", "power_draw")
+_MIN_FROZEN_READINGS = 12  # readings: two hours at ten minutes
 
 
 @dataclass(slots=True)
 class _Gpu:
-    last: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=_STILL))
+    last: deque[Mapping[str, float]] = field(
+        default_factory=lambda: deque(maxlen=_MIN_FROZEN_READINGS)
+    )
     blind: set[str] = field(default_factory=set)
     spoke: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
-class BlindWatch:
+class SilentSensorMonitor:
     """Remembers the last readings of each GPU. Silence is not health: it is a finding."""
 
     gpus: dict[str, _Gpu] = field(default_factory=dict)
@@ -44,7 +46,9 @@ class BlindWatch:
         state = self.gpus.setdefault(gpu, _Gpu())
         state.last.append(dict(numbers))
         absent = {f"{name} is absent" for name in state.spoke - set(numbers)}
-        findings = absent | {f"{name} is frozen" for name in _MOVING if _frozen(name, state.last)}
+        findings = absent | {
+            f"{name} is frozen" for name in _MOVING_SENSORS if _frozen(name, state.last)
+        }
         new = sorted(findings - state.blind)
         state.blind, state.spoke = findings, state.spoke | set(numbers)
         return new
@@ -53,6 +57,8 @@ class BlindWatch:
 def _frozen(name: str, last: deque[Mapping[str, float]]) -> bool:
     """Tell whether a sensor stood still over many readings while the other one moved."""
     values = {numbers.get(name) for numbers in last}
-    others = [{numbers.get(other) for numbers in last} for other in _MOVING if other != name]
-    whole = len(last) == _STILL and None not in values
+    others = [
+        {numbers.get(other) for numbers in last} for other in _MOVING_SENSORS if other != name
+    ]
+    whole = len(last) == _MIN_FROZEN_READINGS and None not in values
     return whole and len(values) == 1 and any(len(other - {None}) > 2 for other in others)

@@ -10,9 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.time_units import MINUTE
+
 __all__ = ["SlotConflict", "slot_conflicts"]
 
-_AT_ONE_TIME = 60 * 10**9
+_SAME_TIME_TOLERANCE = MINUTE
 _KEYS = ["machine_id", "slot", "tick"]
 
 
@@ -52,15 +54,15 @@ def slot_conflicts(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> set[Slot
     return {
         SlotConflict(machine, slot, pair)
         for (machine, slot), claims in seen.items()
-        if (pair := _at_one_time(sorted(claims))) is not None
+        if (pair := _first_simultaneous_pair(sorted(claims))) is not None
     }
 
 
-def _at_one_time(claims: list[tuple[int, str]]) -> tuple[str, str] | None:
+def _first_simultaneous_pair(claims: list[tuple[int, str]]) -> tuple[str, str] | None:
     """Return the first two GPUs of claims by time that are a minute apart at most."""
     latest: dict[str, int] = {}
     for time, gpu in claims:
-        others = [other for other, seen in latest.items() if time - seen <= _AT_ONE_TIME]
+        others = [other for other, seen in latest.items() if time - seen <= _SAME_TIME_TOLERANCE]
         others = [other for other in others if other != gpu]
         if others:
             return min(gpu, *others), max(gpu, *others)

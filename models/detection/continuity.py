@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Int64Array
 from forewarn.features.compiled import compiled
-from forewarn.features.threads import in_parallel
+from forewarn.features.threads import parallel_for
 
-__all__ = ["levels", "longest_spells"]
+__all__ = ["continuity_levels", "longest_excursions"]
 
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.int64]
 
 _LOWEST = np.float32(-np.inf)
 
 
 @compiled
-def _ranked(known: Floats, machines: Numbers, rank: int, ordered: Floats, out: Floats) -> None:
+def _ranked(
+    known: Float32Array, machines: Int64Array, rank: int, ordered: Float32Array, out: Float32Array
+) -> None:
     """Fill `out` with the value of that rank, from the lowest, of the span that ends there."""
     span = len(ordered)
     for machine in machines:
@@ -38,7 +38,9 @@ def _ranked(known: Floats, machines: Numbers, rank: int, ordered: Floats, out: F
             out[machine, w] = ordered[rank]
 
 
-def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf) -> Floats:
+def continuity_levels(
+    scores: Float32Array, span: int, share: float = 1.0, floor: float = -np.inf
+) -> Float32Array:
     """Return the highest threshold that was passed in `share` of the last `span` windows.
 
     A machine completes continuity (Minder, section 4.4, step 2) under a threshold exactly when its
@@ -76,7 +78,13 @@ def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf
 
 @compiled
 def _longest(
-    scores: Floats, above: Floats, below: Floats, quiet: int, first: int, last: int, out: Numbers
+    scores: Float32Array,
+    above: Float32Array,
+    below: Float32Array,
+    quiet: int,
+    first: int,
+    last: int,
+    out: Int64Array,
 ) -> None:
     for machine in range(first, last):
         begin = end = calm = 0
@@ -94,7 +102,9 @@ def _longest(
                     out[machine, 0], out[machine, 1] = begin, end
 
 
-def longest_spells(scores: Floats, above: Floats, below: Floats, quiet: int) -> Numbers:
+def longest_excursions(
+    scores: Float32Array, above: Float32Array, below: Float32Array, quiet: int
+) -> Int64Array:
     """Return for each machine the longest run of windows above a threshold that is over.
 
     Parameters
@@ -118,5 +128,5 @@ def longest_spells(scores: Floats, above: Floats, below: Floats, quiet: int) -> 
     [[2, 4]]
     """
     out = np.full((len(scores), 2), 0, dtype=np.int64)
-    in_parallel(lambda a, b: _longest(scores, above, below, quiet, a, b, out), len(scores))
+    parallel_for(lambda a, b: _longest(scores, above, below, quiet, a, b, out), len(scores))
     return out

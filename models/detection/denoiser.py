@@ -6,18 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array
 from forewarn.features.compiled import vectorised
 from forewarn.features.errors import InputError
-from forewarn.features.threads import in_parallel
+from forewarn.features.threads import parallel_for
 
 __all__ = ["HIDDEN", "LATENT", "LstmVae"]
 
 HIDDEN, LATENT = 4, 8
 
-Floats = npt.NDArray[np.float32]
-_Weights = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
+_Weights = tuple[
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+    Float32Array,
+]
 
 # tanh as a ratio of polynomials on [-7.5, 7.5], fitted to the least largest error, 7e-8: what a
 # library computes one value at a time, this does sixteen at a time.
@@ -29,10 +39,10 @@ _Q1, _Q2, _Q3, _Q4 = _Q
 _UNIT, _HALF = np.float32(1.0), np.float32(0.5)
 
 # Windows that are taken together, and where their parts lie in one scratch array: rows of
-# `_TOGETHER` for the 16 gates, the states h and c, the next h, and the latent variables.
-_TOGETHER = 64
-_H, _C, _NEXT, _Z = (part * _TOGETHER for part in (16, 20, 24, 28))
-_SCRATCH = 36 * _TOGETHER
+# `_BATCH_WINDOWS` for the 16 gates, the states h and c, the next h, and the latent variables.
+_BATCH_WINDOWS = 64
+_H, _C, _NEXT, _Z = (part * _BATCH_WINDOWS for part in (16, 20, 24, 28))
+_SCRATCH = 36 * _BATCH_WINDOWS
 
 
 @vectorised
@@ -50,77 +60,85 @@ def _sigmoid_of_double(x: np.float32) -> np.float32:
 
 
 @vectorised
-def _unit(unit: int, s: Floats, w: Floats) -> None:
+def _unit(unit: int, s: Float32Array, w: Float32Array) -> None:
     """Move one of the four hidden units of all windows by a step; gates in Keras's order."""
     i0, i1, i2, i3 = w[0, unit], w[1, unit], w[2, unit], w[3, unit]
     f0, f1, f2, f3 = w[0, 4 + unit], w[1, 4 + unit], w[2, 4 + unit], w[3, 4 + unit]
     g0, g1, g2, g3 = w[0, 8 + unit], w[1, 8 + unit], w[2, 8 + unit], w[3, 8 + unit]
     o0, o1, o2, o3 = w[0, 12 + unit], w[1, 12 + unit], w[2, 12 + unit], w[3, 12 + unit]
-    at = unit * _TOGETHER
-    for j in range(_TOGETHER):
-        h0, h1 = s[_H + j], s[_H + _TOGETHER + j]
-        h2, h3 = s[_H + 2 * _TOGETHER + j], s[_H + 3 * _TOGETHER + j]
+    at = unit * _BATCH_WINDOWS
+    for j in range(_BATCH_WINDOWS):
+        h0, h1 = s[_H + j], s[_H + _BATCH_WINDOWS + j]
+        h2, h3 = s[_H + 2 * _BATCH_WINDOWS + j], s[_H + 3 * _BATCH_WINDOWS + j]
         i = _sigmoid_of_double(s[at + j] + i0 * h0 + i1 * h1 + i2 * h2 + i3 * h3)
-        f = _sigmoid_of_double(s[4 * _TOGETHER + at + j] + f0 * h0 + f1 * h1 + f2 * h2 + f3 * h3)
-        g = _tanh(s[8 * _TOGETHER + at + j] + g0 * h0 + g1 * h1 + g2 * h2 + g3 * h3)
-        o = _sigmoid_of_double(s[12 * _TOGETHER + at + j] + o0 * h0 + o1 * h1 + o2 * h2 + o3 * h3)
+        f = _sigmoid_of_double(
+            s[4 * _BATCH_WINDOWS + at + j] + f0 * h0 + f1 * h1 + f2 * h2 + f3 * h3
+        )
+        g = _tanh(s[8 * _BATCH_WINDOWS + at + j] + g0 * h0 + g1 * h1 + g2 * h2 + g3 * h3)
+        o = _sigmoid_of_double(
+            s[12 * _BATCH_WINDOWS + at + j] + o0 * h0 + o1 * h1 + o2 * h2 + o3 * h3
+        )
         c = f * s[_C + at + j] + i * g
         s[_C + at + j] = c
         s[_NEXT + at + j] = o * _tanh(c)
 
 
 @vectorised
-def _step(s: Floats, w: Floats) -> None:
+def _step(s: Float32Array, w: Float32Array) -> None:
     _unit(0, s, w)
     _unit(1, s, w)
     _unit(2, s, w)
     _unit(3, s, w)
-    for j in range(4 * _TOGETHER):
+    for j in range(4 * _BATCH_WINDOWS):
         s[_H + j] = s[_NEXT + j]
 
 
 @vectorised
-def _gates_of_inputs(s: Floats, rows: Floats, at: int, kernel: Floats, bias: Floats) -> None:
+def _gates_of_inputs(
+    s: Float32Array, rows: Float32Array, at: int, kernel: Float32Array, bias: Float32Array
+) -> None:
     for gate in range(16):
-        offset, first, weight = gate * _TOGETHER, bias[gate], kernel[0, gate]
-        for j in range(_TOGETHER):
+        offset, first, weight = gate * _BATCH_WINDOWS, bias[gate], kernel[0, gate]
+        for j in range(_BATCH_WINDOWS):
             s[offset + j] = first + weight * rows[0, at + j]
         for part in range(1, rows.shape[0]):
             weight = kernel[part, gate]
-            for j in range(_TOGETHER):
+            for j in range(_BATCH_WINDOWS):
                 s[offset + j] += weight * rows[part, at + j]
 
 
 @vectorised
-def _latent(s: Floats, kernel: Floats, bias: Floats) -> None:
+def _latent(s: Float32Array, kernel: Float32Array, bias: Float32Array) -> None:
     for part in range(8):
         a, k0, k1 = bias[part], kernel[0, part], kernel[1, part]
         k2, k3 = kernel[2, part], kernel[3, part]
-        at = _Z + part * _TOGETHER
-        for j in range(_TOGETHER):
-            low = k0 * s[_H + j] + k1 * s[_H + _TOGETHER + j]
-            s[at + j] = a + low + k2 * s[_H + 2 * _TOGETHER + j] + k3 * s[_H + 3 * _TOGETHER + j]
+        at = _Z + part * _BATCH_WINDOWS
+        for j in range(_BATCH_WINDOWS):
+            low = k0 * s[_H + j] + k1 * s[_H + _BATCH_WINDOWS + j]
+            s[at + j] = (
+                a + low + k2 * s[_H + 2 * _BATCH_WINDOWS + j] + k3 * s[_H + 3 * _BATCH_WINDOWS + j]
+            )
 
 
 @vectorised
-def _gates_of_latent(s: Floats, kernel: Floats, bias: Floats) -> None:
+def _gates_of_latent(s: Float32Array, kernel: Float32Array, bias: Float32Array) -> None:
     for gate in range(16):
-        offset, first = gate * _TOGETHER, bias[gate]
-        for j in range(_TOGETHER):
+        offset, first = gate * _BATCH_WINDOWS, bias[gate]
+        for j in range(_BATCH_WINDOWS):
             s[offset + j] = first
         for part in range(8):
-            weight, at = kernel[part, gate], _Z + part * _TOGETHER
-            for j in range(_TOGETHER):
+            weight, at = kernel[part, gate], _Z + part * _BATCH_WINDOWS
+            for j in range(_BATCH_WINDOWS):
                 s[offset + j] += weight * s[at + j]
 
 
 @vectorised
 def _reconstruct(
-    series: Floats,
+    series: Float32Array,
     first: int,
     last: int,
     weights: _Weights,
-    out: Floats,
+    out: Float32Array,
 ) -> None:
     """Write the denoised windows of some machines to out (window, place, machine)."""
     enc_x, enc_h, enc_b, mean_k, mean_b, dec_z, dec_h, dec_b, out_k, out_b = weights
@@ -128,14 +146,14 @@ def _reconstruct(
     n_windows, n_places, _ = out.shape
     length = n_places // n_parts
     s = np.empty(_SCRATCH, np.float32)
-    rows = np.zeros((n_parts, n_ticks + _TOGETHER), np.float32)
+    rows = np.zeros((n_parts, n_ticks + _BATCH_WINDOWS), np.float32)
     for machine in range(first, last):
         for part in range(n_parts):
             for tick in range(n_ticks):
                 value = series[part, machine, tick]
                 rows[part, tick] = np.float32(0.0) if np.isnan(value) else value
-        for start in range(0, n_windows, _TOGETHER):
-            n_here = min(_TOGETHER, n_windows - start)
+        for start in range(0, n_windows, _BATCH_WINDOWS):
+            n_here = min(_BATCH_WINDOWS, n_windows - start)
             s[_H:_NEXT] = 0
             for k in range(length):
                 _gates_of_inputs(s, rows, start + k, enc_x, enc_b)
@@ -149,9 +167,11 @@ def _reconstruct(
                     a, k0, k1 = out_b[part], out_k[0, part], out_k[1, part]
                     k2, k3 = out_k[2, part], out_k[3, part]
                     for j in range(n_here):
-                        low = a + k0 * s[_H + j] + k1 * s[_H + _TOGETHER + j]
+                        low = a + k0 * s[_H + j] + k1 * s[_H + _BATCH_WINDOWS + j]
                         out[start + j, k * n_parts + part, machine] = (
-                            low + k2 * s[_H + 2 * _TOGETHER + j] + k3 * s[_H + 3 * _TOGETHER + j]
+                            low
+                            + k2 * s[_H + 2 * _BATCH_WINDOWS + j]
+                            + k3 * s[_H + 3 * _BATCH_WINDOWS + j]
                         )
 
 
@@ -188,7 +208,7 @@ class LstmVae:
     """
 
     length: int
-    weights: Mapping[str, Floats]
+    weights: Mapping[str, Float32Array]
 
     def __post_init__(self) -> None:
         """Refuse weights of another shape, which compiled loops would read past, and no numbers.
@@ -210,7 +230,7 @@ class LstmVae:
         """Metrics that are denoised together; 1, but for studies."""
         return int(self.weights["encoder_kernel"].shape[0])
 
-    def reconstruct(self, series: Floats) -> Floats:
+    def reconstruct(self, series: Float32Array) -> Float32Array:
         """Denoise all windows of stride 1, with the mean of the latent variables.
 
         Parameters
@@ -226,7 +246,7 @@ class LstmVae:
         n_windows = max(n_ticks - self.length + 1, 0)
         out = np.empty((n_windows, self.length * n_parts, n_machines), dtype=np.float32)
         weights, series = self._arguments(), np.ascontiguousarray(series, dtype=np.float32)
-        in_parallel(lambda a, b: _reconstruct(series, a, b, weights, out), n_machines)
+        parallel_for(lambda a, b: _reconstruct(series, a, b, weights, out), n_machines)
         return out
 
     def _arguments(self) -> _Weights:

@@ -7,35 +7,37 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.detection.frozen_sensors import frozen
+from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
+from forewarn.features.detection.frozen_sensors import find_frozen
 from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.baseline_scoring import score_against_baseline
+from forewarn.models.detection.detection_rules import DetectionRules, paused_windows
+from forewarn.models.detection.detection_verdict import (
+    Jitter,
+    MachineFinding,
+    Verdict,
+    unreported_jitters,
+)
 from forewarn.models.detection.healthy_spread import HealthySpread
-from forewarn.models.detection.metric_examination import Examined
-from forewarn.models.detection.own_past import Judged, Past
+from forewarn.models.detection.machine_baseline import MachineBaseline, ScoredWindows
+from forewarn.models.detection.monitored_task import Task, comparison_groups
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
-from forewarn.models.detection.past_scoring import past_scores
-from forewarn.models.detection.peer_deviation import FEWEST, deviations, peer_scores
-from forewarn.models.detection.rules import Rules, paused_windows
-from forewarn.models.detection.task import Task, comparable
+from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE, peer_deviations, peer_scores
+from forewarn.models.detection.scored_metric import ScoredMetric
 from forewarn.models.detection.threshold import Threshold
-from forewarn.models.detection.verdict import Finding, Jitter, Verdict, not_named
 from forewarn.models.detection.windows import Windows
 
 __all__ = ["Denoiser", "Detector", "MetricModel"]
 
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
-_AT_LIMIT = 0.999  # of a metric's range
+_LIMIT_SHARE = 0.999  # of a metric's range
 
 
 class Denoiser(Protocol):
     """What machines are compared by: windows of stride 1 in, a vector for each of them out."""
 
-    def reconstruct(self, series: Floats) -> Floats:
+    def reconstruct(self, series: Float32Array) -> Float32Array:
         """Return vectors, shape (windows, places, machines), of (parts, machines, ticks)."""
         ...
 
@@ -70,7 +72,7 @@ class MetricModel:
         """The least difference to act on, as a share of the range."""
         return min(limits.floor for limits in self.limits)
 
-    def needed(self, task: Task) -> npt.NDArray[np.float64]:
+    def needed(self, task: Task) -> Float64Array:
         """Return the threshold of each machine of a task."""
         if self.threshold is None:
             raise ValueError(f"{self.name} has no threshold.")
@@ -92,14 +94,14 @@ class Detector:
         Nobody should act on what it says yet.
     """
 
-    rules: Rules
+    rules: DetectionRules
     metrics: Sequence[MetricModel]
     activity: str | None = None
     observe_only: bool = True
 
     def find(
-        self, task: Task, pasts: Mapping[str, Past] | None = None, *, go_on: bool = False
-    ) -> tuple[Verdict, dict[str, Past]]:
+        self, task: Task, pasts: Mapping[str, MachineBaseline] | None = None, *, go_on: bool = False
+    ) -> tuple[Verdict, dict[str, MachineBaseline]]:
         """Name the faulty machine of a task, if there is one.
 
         Parameters
@@ -118,7 +120,7 @@ class Detector:
             The pasts as they are now.
         """
         known, examined, absent = dict(pasts or {}), [], []
-        best: list[Finding] = []
+        best: list[MachineFinding] = []
         jitters: list[Jitter] = []
         blind = np.zeros(len(task.machines), dtype=bool)
         alone = task.in_small_group
@@ -138,14 +140,14 @@ class Detector:
             if best and _strength(best) >= self.rules.sure:
                 break
         nothing = tuple(np.flatnonzero(blind).tolist())
-        short = not_named(jitters, best)
+        short = unreported_jitters(jitters, best)
         small = tuple(np.flatnonzero(alone).tolist())
         verdict = Verdict(
             tuple(best), nothing, tuple(examined), tuple(absent), short, small, self.observe_only
         )
         return verdict, known
 
-    def pauses(self, task: Task) -> Flags:
+    def pauses(self, task: Task) -> BoolArray:
         """Tell in which windows the whole task did next to nothing, shape (n_windows,)."""
         forewarn = self.rules.mode == "forewarn"
         series = task.series(self.activity) if self.activity and forewarn else None
@@ -155,17 +157,17 @@ class Detector:
         self,
         task: Task,
         model: MetricModel,
-        past: Past | None,
-        paused: Flags,
+        past: MachineBaseline | None,
+        paused: BoolArray,
         *,
         go_on: bool = False,
-    ) -> Examined | None:
+    ) -> ScoredMetric | None:
         """Score every machine in every window; None if no machine sends the metric."""
-        before = (past or Past.none(task.machines)).of(task.machines)
+        before = (past or MachineBaseline.empty(task.machines)).of(task.machines)
         series = _scaled(task, model)
         if series is None:
             return None
-        at_limit: Flags = np.asarray((series >= _AT_LIMIT).any(axis=0))
+        at_limit: BoolArray = np.asarray((series >= _LIMIT_SHARE).any(axis=0))
         still = self._without_still(model, series)
         present, blind = self._seen(series, still)
         length, alone = self.rules.window, self._alone(task, model, series)
@@ -175,7 +177,7 @@ class Detector:
         if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
-            return Examined(model.name, self.rules, empty, window, before, *who)
+            return ScoredMetric(model.name, self.rules, empty, window, before, *who)
         keep = np.flatnonzero(~paused)
         number, present = keep + task.first_tick + length - 1, present[keep]
         judged = before.judged if go_on else None
@@ -186,19 +188,19 @@ class Detector:
         if judged and n_good:
             column = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, column], scores], axis=1)
-        now = now.with_judged(Judged(number, scores, present))
-        return Examined(model.name, self.rules, scores, keep, now, *who)
+        now = now.with_judged(ScoredWindows(number, scores, present))
+        return ScoredMetric(model.name, self.rules, scores, keep, now, *who)
 
-    def _without_still(self, model: MetricModel, series: Floats) -> Flags:
+    def _without_still(self, model: MetricModel, series: Float32Array) -> BoolArray:
         """Take off the samples of sensors that hang; tell which they are."""
         still = np.zeros(series.shape[1:], dtype=bool)
         if self.rules.mode == "forewarn":
             for part in series:
-                still |= frozen(part, max(self.rules.still, model.usual.still))
+                still |= find_frozen(part, max(self.rules.still, model.usual.still))
             series[:, still] = np.nan
         return still
 
-    def _alone(self, task: Task, model: MetricModel, series: Floats) -> Flags:
+    def _alone(self, task: Task, model: MetricModel, series: Float32Array) -> BoolArray:
         """Take off what small groups differ by; tell of which machines nobody knows that.
 
         Machines of groups that are too small to compare within are compared with each other once
@@ -213,19 +215,19 @@ class Detector:
                 series[:, machine] -= np.float32(model.usual.groups[group])
         return alone
 
-    def _windows(self, model: MetricModel, series: Floats, positions: Numbers) -> Windows:
+    def _windows(self, model: MetricModel, series: Float32Array, positions: Int64Array) -> Windows:
         """Return the windows at some positions, as machines are compared by."""
         if model.denoiser is None:
-            return Windows.of_series(series, self.rules.window, positions)
+            return Windows.from_series(series, self.rules.window, positions)
         first = int(positions[0]) if len(positions) else series.shape[2] - self.rules.window
         windows = model.denoiser.reconstruct(np.ascontiguousarray(series[:, :, first:]))
         if len(positions) < len(windows):
             windows = windows[positions - first]
-        return Windows.of(windows)
+        return Windows.from_values(windows)
 
-    def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
+    def _seen(self, series: Float32Array, still: BoolArray) -> tuple[BoolArray, BoolArray]:
         """Return which windows are whole, and which machines are blind at the end."""
-        missing: Flags = np.asarray(np.isnan(series).any(axis=0))
+        missing: BoolArray = np.asarray(np.isnan(series).any(axis=0))
         length, last = self.rules.window, min(self.rules.continuity, missing.shape[1])
         blind = missing[:, -last:].mean(axis=1) > 0.5
         blind |= still[:, -last:].mean(axis=1) > 0.5
@@ -241,27 +243,29 @@ class Detector:
         task: Task,
         model: MetricModel,
         windows: Windows,
-        present: Flags,
-        number: Numbers,
-        past: Past,
-    ) -> tuple[Floats, Past]:
+        present: BoolArray,
+        number: Int64Array,
+        past: MachineBaseline,
+    ) -> tuple[Float32Array, MachineBaseline]:
         """Return the scores of windows by the rules of the mode, and the past after them."""
         if self.rules.mode == "minder":
             return self._paper(windows.apart(), present), past
         if self.rules.mode == "peers":
             return peer_scores(windows, present), past
-        groups = comparable(task.groups)
-        deviation = deviations(windows, present, groups)
+        groups = comparison_groups(task.groups)
+        deviation = peer_deviations(windows, present, groups)
         usual = replace(model.usual, deviation=max(model.usual.deviation, model.floor))
         if not self.rules.own_past:
             usual = HealthySpread(usual.deviation, offset=0.0, spread=0.0)
-        scores, now = past_scores(deviation, number, groups, self.rules.past, usual, past)
+        scores, now = score_against_baseline(
+            deviation, number, groups, self.rules.past, usual, past
+        )
         return scores, now.newest()
 
-    def _paper(self, windows: Floats, present: Flags) -> Floats:
+    def _paper(self, windows: Float32Array, present: BoolArray) -> Float32Array:
         """Return the normal score of the machine that is farthest from the others, else -inf."""
         scores = normal_scores(distance_sums(windows, present, self.rules.distance))
-        enough = present.sum(axis=1) >= FEWEST
+        enough = present.sum(axis=1) >= MIN_GROUP_SIZE
         filled = np.where(np.isnan(scores), -np.inf, scores)
         first = filled.argmax(axis=1)
         out = np.full(scores.shape, -np.inf, dtype=np.float32)
@@ -270,7 +274,7 @@ class Detector:
         return out
 
 
-def _scaled(task: Task, model: MetricModel) -> Floats | None:
+def _scaled(task: Task, model: MetricModel) -> Float32Array | None:
     """Return the samples of a metric, (parts, machines, ticks); None if no machine sends them."""
     parts = [(limits, task.series(limits.name)) for limits in model.limits]
     if any(values is None or np.isnan(values).all() for _, values in parts):
@@ -278,6 +282,6 @@ def _scaled(task: Task, model: MetricModel) -> Floats | None:
     return np.stack([limits.scale(values) for limits, values in parts if values is not None])
 
 
-def _strength(findings: Sequence[Finding]) -> tuple[bool, float]:
+def _strength(findings: Sequence[MachineFinding]) -> tuple[bool, float]:
     """Order findings: something before nothing, a change before a straggler, then by score."""
     return (bool(findings) and not findings[0].always, findings[0].score if findings else 0.0)

@@ -14,9 +14,9 @@ from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.detection.sampling import Sampling
 from forewarn.features.errors import InputError
 from forewarn.models.detection.denoiser import LstmVae
+from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.healthy_spread import HealthySpread
-from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.finite_json import finite_json
 
@@ -110,7 +110,7 @@ def save_detector(stored: StoredDetector, folder: Path) -> None:
             "rules": dataclasses.asdict(detector.rules),
             "activity": detector.activity,
             "observe_only": detector.observe_only,
-            "metrics": [_described(model) for model in detector.metrics],
+            "metrics": [_metric_as_json(model) for model in detector.metrics],
             "facts": dataclasses.asdict(stored.facts),
         },
         indent=1,
@@ -119,7 +119,7 @@ def save_detector(stored: StoredDetector, folder: Path) -> None:
     (folder / _JSON).write_text(text + "\n", encoding="utf-8")
 
 
-def _described(model: MetricModel) -> dict[str, Any]:
+def _metric_as_json(model: MetricModel) -> dict[str, Any]:
     (limits,) = model.limits
     threshold = model.threshold
     return {
@@ -156,7 +156,7 @@ def load_detector(folder: Path) -> StoredDetector:
 def _read(described: dict[str, Any], arrays: dict[str, Any]) -> StoredDetector:
     if described["format"] != _FORMAT:
         raise ValueError(f"format {described['format']}, expected {_FORMAT}")
-    rules = Rules(**described["rules"])
+    rules = DetectionRules(**described["rules"])
     models = []
     for metric in described["metrics"]:
         limits = MetricLimits(**metric["limits"])

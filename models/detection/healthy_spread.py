@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["HealthySpread", "Range", "names_tell"]
+from forewarn.features.array_types import Float32Array
 
-Floats = npt.NDArray[np.float32]
+__all__ = ["HealthySpread", "Range", "have_stable_names"]
+
 Range = tuple[float, float]
 
 
@@ -40,7 +40,7 @@ class HealthySpread:
     machines: Mapping[str, Range] = field(default_factory=dict)
     groups: Mapping[str, float] = field(default_factory=dict)
 
-    def bounds(self, machines: Sequence[str]) -> tuple[Floats, Floats]:
+    def bounds(self, machines: Sequence[str]) -> tuple[Float32Array, Float32Array]:
         """Return the least and the greatest offset that is forgiven each machine."""
         most = self.offset
         ranges = [self.machines.get(machine, (-most, most)) for machine in machines]
@@ -48,7 +48,7 @@ class HealthySpread:
         return bounds[:, 0], bounds[:, 1]
 
 
-def names_tell(spreads: Iterable[HealthySpread]) -> bool:
+def have_stable_names(spreads: Iterable[HealthySpread]) -> bool:
     """Tell whether machines have the same names in each task of a site.
 
     Where names are given anew, as ranks are, what a machine differs by follows its name on no

@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import BoolArray, Float32Array
 from forewarn.features.compiled import vectorised
-from forewarn.features.threads import in_parallel
+from forewarn.features.threads import parallel_for
 
 __all__ = ["DISTANCES", "Distance", "distance_sums", "normal_scores"]
 
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
 Distance = Literal["euclidean", "manhattan", "chebyshev"]
 DISTANCES: tuple[Distance, ...] = ("euclidean", "manhattan", "chebyshev")
 
 
 @vectorised
 def _add_pairs(
-    windows: Floats, present: Flags, first: int, last: int, kind: int, out: Floats
+    windows: Float32Array, present: BoolArray, first: int, last: int, kind: int, out: Float32Array
 ) -> None:
     """Each machine against all of them, one place at a time, so that machines lie side by side."""
     _, n_places, n_machines = windows.shape
@@ -52,7 +50,9 @@ def _add_pairs(
             out[w, i] = total
 
 
-def distance_sums(windows: Floats, present: Flags, distance: Distance = "euclidean") -> Floats:
+def distance_sums(
+    windows: Float32Array, present: BoolArray, distance: Distance = "euclidean"
+) -> Float32Array:
     """Return the sum of the distances of every machine to all others, window by window.
 
     Minder, section 4.4, step 1. Takes time with the square of the number of machines.
@@ -71,11 +71,11 @@ def distance_sums(windows: Floats, present: Flags, distance: Distance = "euclide
     """
     out = np.full(present.shape, np.nan, dtype=np.float32)
     kind = DISTANCES.index(distance)
-    in_parallel(lambda a, b: _add_pairs(windows, present, a, b, kind, out), len(present))
+    parallel_for(lambda a, b: _add_pairs(windows, present, a, b, kind, out), len(present))
     return out
 
 
-def normal_scores(sums: Floats) -> Floats:
+def normal_scores(sums: Float32Array) -> Float32Array:
     """Return (sum - mean) / deviation over the machines of every window; 0 where all are equal.
 
     Of n machines no score is above sqrt(n - 1).

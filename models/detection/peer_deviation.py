@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 from forewarn.features.compiled import compiled
-from forewarn.features.threads import in_parallel
+from forewarn.features.threads import parallel_for
 from forewarn.models.detection.windows import Windows
 
-__all__ = ["FEWEST", "Deviations", "deviations", "medians_of_others", "peer_scores", "select"]
+__all__ = [
+    "MIN_GROUP_SIZE",
+    "Deviations",
+    "medians_of_others",
+    "partial_sort",
+    "peer_deviations",
+    "peer_scores",
+]
 
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
-Groups = npt.NDArray[np.int64]
 
-_LEAST_USUAL = 0.01  # of a range
-FEWEST = 3  # machines: of two nobody can tell which is the odd one
+_MIN_DEVIATION = 0.01  # of a range
+MIN_GROUP_SIZE = 3  # machines: of two nobody can tell which is the odd one
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,13 @@ class Deviations:
         Mean of the machine's own window.
     """
 
-    offset: Floats
-    square: Floats
-    level: Floats
+    offset: Float32Array
+    square: Float32Array
+    level: Float32Array
 
 
 @compiled
-def select(values: Floats, n: int, k: int) -> None:
+def partial_sort(values: Float32Array, n: int, k: int) -> None:
     """Move the k-th smallest of the first n values to place k, no greater one before it."""
     low, high = 0, n - 1
     while low < high:
@@ -65,14 +69,14 @@ def select(values: Floats, n: int, k: int) -> None:
 
 
 @compiled
-def _middle(values: Floats, n: int, out: Floats) -> None:
+def _middle(values: Float32Array, n: int, out: Float32Array) -> None:
     """Write the two or three values from which the median without any one of them follows.
 
     Of an even number, the median of the others is the upper middle value for those of the lower
     half and the lower one for the rest; of an odd number, a mean of two of the middle three.
     """
     half = n // 2
-    select(values, n, half)
+    partial_sort(values, n, half)
     below, above = values[0], np.float32(np.inf)
     for i in range(1, half):
         below = max(below, values[i])
@@ -82,7 +86,7 @@ def _middle(values: Floats, n: int, out: Floats) -> None:
 
 
 @compiled
-def _leave_out(n: int, middle: Floats, out: Floats) -> None:
+def _leave_out(n: int, middle: Float32Array, out: Float32Array) -> None:
     """Write a value, and the median of the others of who is below it, at it and above it.
 
     Of three machines without one of them the two that are left would be as far from their mean
@@ -100,7 +104,7 @@ def _leave_out(n: int, middle: Floats, out: Floats) -> None:
 
 
 @compiled
-def _without(value: np.float32, others: Floats) -> np.float32:
+def _without(value: np.float32, others: Float32Array) -> np.float32:
     """Return the median of a group without one of its values."""
     if value < others[0]:
         return np.float32(others[1])
@@ -108,7 +112,9 @@ def _without(value: np.float32, others: Floats) -> np.float32:
 
 
 @compiled
-def _compare(row: Floats, members: Groups, n: int, values: Floats, out: Floats) -> None:
+def _compare(
+    row: Float32Array, members: Int64Array, n: int, values: Float32Array, out: Float32Array
+) -> None:
     """Write what each member adds to its window: difference, its square, and its own value."""
     middle, others = np.empty(3, np.float32), np.empty(4, np.float32)
     for i in range(n):
@@ -123,14 +129,14 @@ def _compare(row: Floats, members: Groups, n: int, values: Floats, out: Floats) 
 
 @compiled
 def _deviate(
-    rows: Floats,
-    starts: Groups,
+    rows: Float32Array,
+    starts: Int64Array,
     n_places: int,
-    present: Flags,
-    other_members: Flags,
-    members: Groups,
+    present: BoolArray,
+    other_members: BoolArray,
+    members: Int64Array,
     fewest: int,
-    out: Floats,
+    out: Float32Array,
     first: int,
     last: int,
 ) -> None:
@@ -162,7 +168,7 @@ def _deviate(
 
 
 @compiled
-def _present_members(present: Flags, members: Groups, out: Groups) -> int:
+def _present_members(present: BoolArray, members: Int64Array, out: Int64Array) -> int:
     n = 0
     for machine in members:
         if present[machine]:
@@ -171,13 +177,13 @@ def _present_members(present: Flags, members: Groups, out: Groups) -> int:
     return n
 
 
-def _middles(values: Floats, n: Groups) -> Floats:
-    """Return `_middle` of each row, shape (n_rows, 3); NaN where fewer than `FEWEST` have a value.
+def _middles(values: Float32Array, n: Int64Array) -> Float32Array:
+    """Return `_middle` of each row, shape (n_rows, 3); NaN where fewer than `MIN_GROUP_SIZE` have a value.
 
     Sorting in numpy takes many values at a time.
     """
     out = np.full((len(values), 3), np.nan, dtype=np.float32)
-    for count in np.unique(n[n >= FEWEST]).tolist():
+    for count in np.unique(n[n >= MIN_GROUP_SIZE]).tolist():
         rows, half = np.flatnonzero(n == count), count // 2
         parts = np.partition(values[rows], half, axis=1)
         parts[:, half + 1 :].partition(0, axis=1)
@@ -188,7 +194,12 @@ def _middles(values: Floats, n: Groups) -> Floats:
 
 @compiled
 def _write_others(
-    values: Floats, middles: Floats, n: Groups, members: Groups, fewest: int, out: Floats
+    values: Float32Array,
+    middles: Float32Array,
+    n: Int64Array,
+    members: Int64Array,
+    fewest: int,
+    out: Float32Array,
 ) -> None:
     others = np.empty(4, np.float32)
     for w in range(len(values)):
@@ -199,13 +210,15 @@ def _write_others(
                     out[w, members[i]] = _without(values[w, i], others)
 
 
-def _others(values: Floats, members: Groups, out: Floats, first: int, last: int) -> None:
+def _others(
+    values: Float32Array, members: Int64Array, out: Float32Array, first: int, last: int
+) -> None:
     sent = values[first:last].take(members, axis=1)
     n = (~np.isnan(sent)).sum(axis=1)
-    _write_others(sent, _middles(sent, n), n, members, FEWEST, out[first:last])
+    _write_others(sent, _middles(sent, n), n, members, MIN_GROUP_SIZE, out[first:last])
 
 
-def deviations(windows: Windows, present: Flags, groups: Groups) -> Deviations:
+def peer_deviations(windows: Windows, present: BoolArray, groups: Int64Array) -> Deviations:
     """Compare every window with the others of its group.
 
     The median leaves the machine itself out: of four machines it would be part of what it is
@@ -228,12 +241,12 @@ def deviations(windows: Windows, present: Flags, groups: Groups) -> Deviations:
         other_members = np.ones(len(windows), dtype=bool)
         other_members[1:] = (of_group[1:] != of_group[:-1]).any(axis=1)
         rows = (windows.rows, windows.first, windows.n_places)
-        work = partial(_deviate, *rows, present, other_members, members, FEWEST, out)
-        in_parallel(work, len(windows))
+        work = partial(_deviate, *rows, present, other_members, members, MIN_GROUP_SIZE, out)
+        parallel_for(work, len(windows))
     return Deviations(*out)
 
 
-def medians_of_others(values: Floats, groups: Groups) -> Floats:
+def medians_of_others(values: Float32Array, groups: Int64Array) -> Float32Array:
     """Return, for every window and machine, the median of the others of its group.
 
     Parameters
@@ -251,11 +264,11 @@ def medians_of_others(values: Floats, groups: Groups) -> Floats:
     out = np.full(values.shape, np.nan, dtype=np.float32)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        in_parallel(partial(_others, values, members, out), len(values))
+        parallel_for(partial(_others, values, members, out), len(values))
     return out
 
 
-def peer_scores(windows: Windows, present: Flags) -> Floats:
+def peer_scores(windows: Windows, present: BoolArray) -> Float32Array:
     """Return how many median deviations each machine is from the median of all, window by window.
 
     The least that one can do, to compare with: no groups, no past, nothing learned.
@@ -268,8 +281,8 @@ def peer_scores(windows: Windows, present: Flags) -> Floats:
     """
     means = np.where(present, windows.apart().mean(axis=1), np.nan)
     out = np.full(present.shape, np.nan, dtype=np.float32)
-    rows = np.flatnonzero(present.sum(axis=1) >= FEWEST)
+    rows = np.flatnonzero(present.sum(axis=1) >= MIN_GROUP_SIZE)
     apart = np.abs(means[rows] - np.nanmedian(means[rows], axis=1, keepdims=True))
     usual = 1.4826 * np.nanmedian(apart, axis=1, keepdims=True)
-    out[rows] = apart / (usual + _LEAST_USUAL)
+    out[rows] = apart / (usual + _MIN_DEVIATION)
     return out

@@ -8,22 +8,33 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAST", "SPREAD", "UPPER", "Threshold", "fit_threshold", "logarithms", "pooled_spread"]
+__all__ = [
+    "MIN_THRESHOLD",
+    "PRIOR_SPREAD",
+    "TAIL_QUANTILE",
+    "Threshold",
+    "fit_threshold",
+    "log_scores",
+    "pooled_spread",
+]
 
-LEAST = 1.0  # a score of 1 is the floor of a metric: less than that is no effect to act on
-_LEAST_TAIL = 0.05
-_SMALLEST = 0.2  # scores below it are alike: nothing happens there
+MIN_THRESHOLD = 1.0  # a score of 1 is the floor of a metric: less than that is no effect to act on
+_MIN_TAIL = 0.05
+_MIN_SCORE = 0.2  # scores below it are alike: nothing happens there
 # What is known before the first pull, over sites: the logarithms of what pulls reach scatter upward
 # by so much. A site shows with its metrics how much it is there, and is believed as far as this is
 # worth four metrics that are known for sure. Its metrics differ by a quarter to a third of it: what
 # is known of the site is worth what 16 pulls of the upper fifth show of one of them.
-SPREAD, _SITE_METRICS, _METRIC_PULLS = 0.25, 4.0, 16.0
+PRIOR_SPREAD, _SITE_METRICS, _METRIC_PULLS = 0.25, 4.0, 16.0
 _PRIOR_PULLS = 8.0  # that make the spread as sure as it is before the first pull
-UPPER = 0.8  # quantile from which on a pull tells of the tail
-_NORMAL_UPPER, _NORMAL_EXCESS = 0.8416, 0.5584  # of a normal variable: that quantile, mean excess
-_MOST_ALARMS = 0.2  # of the pulls: a larger share is no tail
-_BEYOND_REACHED = 1.5  # over the root of the pulls: how far above all of them a next one may be
-_SIZED_PULLS = 20.0  # that make half of a slope over sizes believed
+TAIL_QUANTILE = 0.8  # quantile from which on a pull tells of the tail
+_NORMAL_QUANTILE, _NORMAL_EXCESS = (
+    0.8416,
+    0.5584,
+)  # of a normal variable: that quantile, mean excess
+_MAX_ALARM_SHARE = 0.2  # of the pulls: a larger share is no tail
+_MARGIN_ABOVE_MAX = 1.5  # over the root of the pulls: how far above all of them a next one may be
+_SLOPE_PRIOR_PULLS = 20.0  # that make half of a slope over sizes believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class Threshold:
 
     def at(self, n_machines: int) -> float:
         """Return the threshold of a task of so many machines."""
-        return max(float(np.exp(self._log_at(n_machines))), LEAST)
+        return max(float(np.exp(self._log_at(n_machines))), MIN_THRESHOLD)
 
     def _log_at(self, n_machines: int) -> float:
         size = self.base + self.slope * float(np.log(max(n_machines, 1)))
@@ -60,7 +71,7 @@ class Threshold:
         if not self.machines:
             return np.full(len(machines), self.at(len(machines)))
         above = np.array([self.machines.get(name, 0.0) for name in machines])
-        return np.maximum(np.exp(self._log_at(len(machines)) + above), LEAST)
+        return np.maximum(np.exp(self._log_at(len(machines)) + above), MIN_THRESHOLD)
 
     def each(
         self, machines: Sequence[str], weights: npt.NDArray[np.float64]
@@ -75,10 +86,10 @@ class Threshold:
             roughly: it is taken for the thinnest where a machine needs less, so that a wrong list
             costs nothing, and as it was fitted where it needs more.
         """
-        tails = np.where(weights > 1.0, min(self.tail, _LEAST_TAIL), self.tail)
+        tails = np.where(weights > 1.0, min(self.tail, _MIN_TAIL), self.tail)
         return np.asarray(self.of(machines) * weights**-tails)
 
-    def by_machine(self, levelled: Threshold, levels: Mapping[str, float]) -> Threshold:
+    def with_machine_levels(self, levelled: Threshold, levels: Mapping[str, float]) -> Threshold:
         """Give machines thresholds of their own.
 
         Parameters
@@ -105,7 +116,7 @@ def fit_threshold(
     days: npt.ArrayLike,
     *,
     per_day: float,
-    spread: float = SPREAD,
+    spread: float = PRIOR_SPREAD,
     slope: float | None = None,
 ) -> Threshold:
     """Fit it to the highest threshold at which each healthy pull would still have named somebody.
@@ -140,23 +151,23 @@ def fit_threshold(
 
     if not np.size(highest):
         raise ValueError("no pull to fit a threshold to.")
-    slope, base, rest = _levelled(highest, n_machines, slope)
+    slope, base, rest = _remove_size_trend(highest, n_machines, slope)
     n, excess = len(rest), rest[rest >= base] - base
     spread = (_METRIC_PULLS * spread + excess.sum() / _NORMAL_EXCESS) / (
         _METRIC_PULLS + len(excess)
     )
-    chance = min(per_day * float(np.asarray(days, dtype=np.float64).mean()), _MOST_ALARMS)
+    chance = min(per_day * float(np.asarray(days, dtype=np.float64).mean()), _MAX_ALARM_SHARE)
 
     def beyond(chance: float) -> float:
         quantile = -float(stdtrit(_PRIOR_PULLS + n, chance)) * np.sqrt(1.0 + 1.0 / n)
-        return float(spread * max(quantile - _NORMAL_UPPER, 0.0))
+        return float(spread * max(quantile - _NORMAL_QUANTILE, 0.0))
 
     # Where alarms are wanted so often that some of these pulls should have one, they may.
     allowed = int(chance * n)
     reached = float(np.sort(rest)[-1 - allowed]) - base
     if not allowed:
-        reached += _BEYOND_REACHED / np.sqrt(n)
-    tail = max(beyond(chance / np.e) - beyond(chance), _LEAST_TAIL)
+        reached += _MARGIN_ABOVE_MAX / np.sqrt(n)
+    tail = max(beyond(chance / np.e) - beyond(chance), _MIN_TAIL)
     return Threshold(base, slope, max(beyond(chance), reached), tail)
 
 
@@ -178,34 +189,34 @@ def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> flo
     >>> pooled_spread([])
     0.25
     """
-    total, weight = _SITE_METRICS * SPREAD, _SITE_METRICS
+    total, weight = _SITE_METRICS * PRIOR_SPREAD, _SITE_METRICS
     for highest, n_machines in metrics:
         if not np.size(highest):
             continue
-        _, base, rest = _levelled(highest, n_machines)
+        _, base, rest = _remove_size_trend(highest, n_machines)
         excess = rest[rest >= base] - base
         n = len(excess) - 1  # what the base was taken from tells nothing
-        if n > 0 and base > np.log(_SMALLEST):
+        if n > 0 and base > np.log(_MIN_SCORE):
             known = n / (n + _METRIC_PULLS)
             total += known * excess.sum() / _NORMAL_EXCESS / n
             weight += known
     return float(total / weight)
 
 
-def logarithms(reached: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def log_scores(reached: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return the logarithms of what is reached, where something happens."""
-    return np.log(np.maximum(np.asarray(reached, dtype=np.float64), _SMALLEST))
+    return np.log(np.maximum(np.asarray(reached, dtype=np.float64), _MIN_SCORE))
 
 
-def _levelled(
+def _remove_size_trend(
     highest: npt.ArrayLike, n_machines: npt.ArrayLike, slope: float | None = None
 ) -> tuple[float, float, npt.NDArray[np.float64]]:
     """Return the slope over sizes, and without it the base of the tail and the logarithms."""
-    logs = logarithms(highest)
+    logs = log_scores(highest)
     sizes = np.log(np.asarray(n_machines, dtype=np.float64))
     slope = _slope(sizes, logs) if slope is None else slope
     rest = logs - slope * sizes
-    return slope, float(np.quantile(rest, UPPER)), rest
+    return slope, float(np.quantile(rest, TAIL_QUANTILE)), rest
 
 
 def _slope(sizes: npt.NDArray[np.float64], logs: npt.NDArray[np.float64]) -> float:
@@ -216,4 +227,4 @@ def _slope(sizes: npt.NDArray[np.float64], logs: npt.NDArray[np.float64]) -> flo
     for _ in range(8):
         slope, height = np.polyfit(sizes, logs, 1, w=np.sqrt(weights))
         weights = 1.0 / np.maximum(np.abs(logs - slope * sizes - height), 0.05)
-    return float(slope) * len(sizes) / (len(sizes) + _SIZED_PULLS)
+    return float(slope) * len(sizes) / (len(sizes) + _SLOPE_PRIOR_PULLS)

@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array
 from forewarn.models.detection.denoiser import LstmVae
 
 __all__ = ["Concatenated", "Moments", "WindowMeans", "fit_moments"]
 
-Floats = npt.NDArray[np.float32]
 
 _EXPLAINED = 0.99  # share of the variance that the components hold
 
 
-def _views(series: Floats, length: int) -> Floats:
+def _views(series: Float32Array, length: int) -> Float32Array:
     """Return windows as (parts, windows, length, machines)."""
     views = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(series), length, axis=2)
-    windows: Floats = views.transpose(0, 2, 3, 1)
+    windows: Float32Array = views.transpose(0, 2, 3, 1)
     return windows
 
 
@@ -30,7 +29,7 @@ class Concatenated:
 
     denoisers: Sequence[LstmVae]
 
-    def reconstruct(self, series: Floats) -> Floats:
+    def reconstruct(self, series: Float32Array) -> Float32Array:
         """Return vectors of windows (`Denoiser.reconstruct`)."""
         parts = [
             denoiser.reconstruct(series[i : i + 1]) for i, denoiser in enumerate(self.denoisers)
@@ -44,7 +43,7 @@ class WindowMeans:
 
     length: int
 
-    def reconstruct(self, series: Floats) -> Floats:
+    def reconstruct(self, series: Float32Array) -> Float32Array:
         """Return vectors of windows (`Denoiser.reconstruct`)."""
         means = _views(series, self.length).mean(axis=2, dtype=np.float32)
         return np.ascontiguousarray(means.transpose(1, 0, 2))
@@ -64,15 +63,15 @@ class Moments:
     """
 
     length: int
-    whitening: Floats
+    whitening: Float32Array
 
-    def reconstruct(self, series: Floats) -> Floats:
+    def reconstruct(self, series: Float32Array) -> Float32Array:
         """Return vectors of windows (`Denoiser.reconstruct`)."""
         moments = _moments(series, self.length)
         return np.ascontiguousarray(np.einsum("wfm,fk->wkm", moments, self.whitening))
 
 
-def _moments(series: Floats, length: int) -> Floats:
+def _moments(series: Float32Array, length: int) -> Float32Array:
     """Return four moments of every metric, shape (windows, 4 * parts, machines)."""
     views = _views(series, length)
     mean = views.mean(axis=2, keepdims=True)
@@ -81,11 +80,11 @@ def _moments(series: Floats, length: int) -> Floats:
     skewness = (rest**3).mean(axis=2) / deviation**3
     kurtosis = (rest**4).mean(axis=2) / deviation**4
     stacked = np.concatenate([mean[:, :, 0], deviation, skewness, kurtosis])
-    by_window: Floats = stacked.transpose(1, 0, 2).astype(np.float32)
+    by_window: Float32Array = stacked.transpose(1, 0, 2).astype(np.float32)
     return by_window
 
 
-def fit_moments(tasks: Sequence[Floats], length: int) -> Moments:
+def fit_moments(tasks: Sequence[Float32Array], length: int) -> Moments:
     """Fit principal components to the scaled series of some tasks, (parts, machines, ticks)."""
     rows = []
     for series in tasks:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import Float32Array, Int64Array
 
 __all__ = ["Windows"]
-
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +24,19 @@ class Windows:
         Rows of a window, which follow each other.
     """
 
-    rows: Floats
-    first: Numbers
+    rows: Float32Array
+    first: Int64Array
     n_places: int
 
     @staticmethod
-    def of(values: Floats) -> Windows:
+    def from_values(values: Float32Array) -> Windows:
         """Return windows that share nothing, from shape (n_windows, n_places, n_machines)."""
         n_windows, n_places, n_machines = values.shape
         rows = np.ascontiguousarray(values).reshape(-1, n_machines)
         return Windows(rows, np.arange(n_windows, dtype=np.int64) * n_places, n_places)
 
     @staticmethod
-    def of_series(series: Floats, length: int, positions: Numbers) -> Windows:
+    def from_series(series: Float32Array, length: int, positions: Int64Array) -> Windows:
         """Return the windows of samples that begin at some ticks.
 
         Parameters
@@ -58,7 +56,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self.first)
 
-    def apart(self) -> Floats:
+    def apart(self) -> Float32Array:
         """Return each window by itself, shape (n_windows, n_places, n_machines).
 
         Examples
@@ -67,5 +65,5 @@ class Windows:
         >>> Windows.of_series(series, 2, np.array([0, 2])).apart()[:, :, 0].tolist()
         [[0.0, 1.0], [2.0, 3.0]]
         """
-        windows: Floats = self.rows[self.first[:, None] + np.arange(self.n_places)]
+        windows: Float32Array = self.rows[self.first[:, None] + np.arange(self.n_places)]
         return windows

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.inputs import Columns, Inputs
+from forewarn.features.prediction.model_inputs import InputColumns, ModelInputs
 from forewarn.models.prediction.linear.loss_weights import loss_weights
 from forewarn.models.prediction.linear.parameter_file import read_parameters, write_parameters
 
@@ -36,7 +36,7 @@ class RandomModel:
 
     def fit(
         self,
-        inputs: Inputs,
+        inputs: ModelInputs,
         labels: npt.NDArray[np.int8],
         weights: npt.NDArray[np.float32],
         ends: npt.NDArray[np.int64],
@@ -46,7 +46,7 @@ class RandomModel:
         self.last_end_ = int(ends.max())
         return self
 
-    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+    def score(self, inputs: ModelInputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1) that mean nothing."""
         return np.random.default_rng([self.seed, abs(self.last_end_)]).random(len(inputs))
 
@@ -86,7 +86,7 @@ class LastValueRule:
         Whether high values mean risk.
     """
 
-    columns_: Columns
+    columns_: InputColumns
     channel_: str
     rising_: bool
     _column: int
@@ -98,7 +98,7 @@ class LastValueRule:
 
     def fit(
         self,
-        inputs: Inputs,
+        inputs: ModelInputs,
         labels: npt.NDArray[np.int8],
         weights: npt.NDArray[np.float32],
         ends: npt.NDArray[np.int64],
@@ -122,7 +122,7 @@ class LastValueRule:
         self.channel_ = inputs.sequence_names[self._column]
         return self
 
-    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+    def score(self, inputs: ModelInputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
         self.columns_.refuse_others(inputs.columns)
         return _risks(self._levels, rising=self.rising_)[inputs.sequence[:, -1, self._column]]
@@ -146,7 +146,7 @@ class LastValueRule:
         model = cls(seed=0, positive_weight=saved["positive_weight"])
         model.channel_, model.rising_ = saved["channel"], saved["rising"]
         model._column, model._levels = saved["column"], saved["levels"]
-        model.columns_ = Columns.from_dict(saved["columns"])
+        model.columns_ = InputColumns.from_dict(saved["columns"])
         return model
 
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.prediction.history import span_name
-from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.array_types import Float64Array
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.instance_history import span_name
+from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.xid_catalogue import DEGRADED, FATAL
 from forewarn.models.prediction.linear.log_odds import sigmoid
 
-__all__ = ["NO_EVIDENCE", "evidence", "rule_scores"]
+__all__ = ["BASE_LOG_ODDS", "rule_points", "rule_scores"]
 
-Floats = npt.NDArray[np.float64]
 
 # Points are on the scale of log odds. They are judgement, not a fit: an event for which NVIDIA's
 # catalogue asks for a reset outweighs everything else, and no single count does.
-NO_EVIDENCE = -6.0
+BASE_LOG_ODDS = -6.0
 """Log odds of an instance that no rule gives a point."""
 _FATAL_POINTS, _FATAL_PAST, _DEGRADED_POINTS = 30.0, 2.0, 2.0
 _HARD_COUNTERS = {"ecc_uncorrected": 2.5, "rows_remapped": 2.0}
-_SOFT_SLOPE, _SOFT_MOST = 0.5, 2.0
+_SOFT_SLOPE, _SOFT_MAX_POINTS = 0.5, 2.0
 _PAST_SHARE = 0.5
-_REPEAT_POINTS, _REPEAT_MOST = 1.0, 2.0
+_REPEAT_POINTS, _REPEAT_MAX_POINTS = 1.0, 2.0
 
 
-def rule_scores(values: InstanceValues, plan: Plan) -> Floats:
+def rule_scores(values: InstanceValues, plan: FeaturePlan) -> Float64Array:
     """Return scores of shape (n,) in [0, 1] from fatal Xids, counters against peers and repeats.
 
     Parameters
@@ -35,14 +34,14 @@ def rule_scores(values: InstanceValues, plan: Plan) -> Floats:
     plan : Plan
         By which they were measured.
     """
-    points = evidence(values, plan)
+    points = rule_points(values, plan)
     total = sum(points.values(), np.zeros(len(values)))
-    return sigmoid(NO_EVIDENCE + total)
+    return sigmoid(BASE_LOG_ODDS + total)
 
 
-def evidence(values: InstanceValues, plan: Plan) -> dict[str, Floats]:
+def rule_points(values: InstanceValues, plan: FeaturePlan) -> dict[str, Float64Array]:
     """Return the points that each rule gives every instance, by the name of what it looked at."""
-    points: dict[str, Floats] = {}
+    points: dict[str, Float64Array] = {}
     for name in plan.kinds.code:
         points |= _code_points(values, name)
     for name in plan.kinds.counter:
@@ -50,11 +49,11 @@ def evidence(values: InstanceValues, plan: Plan) -> dict[str, Floats]:
     for name in ("failures:serial", "failures:slot"):
         count = _column(values, name)
         if count is not None:
-            points[name] = np.minimum(_REPEAT_POINTS * count, _REPEAT_MOST)
+            points[name] = np.minimum(_REPEAT_POINTS * count, _REPEAT_MAX_POINTS)
     return points
 
 
-def _column(values: InstanceValues, name: str) -> Floats | None:
+def _column(values: InstanceValues, name: str) -> Float64Array | None:
     """Return a context column, missing as 0; None if it is not measured."""
     if name not in values.context_names:
         return None
@@ -62,41 +61,45 @@ def _column(values: InstanceValues, name: str) -> Floats | None:
     return np.nan_to_num(column.astype(np.float64), nan=0.0)
 
 
-def _longest(values: InstanceValues, prefix: str) -> Floats | None:
+def _longest_span_column(values: InstanceValues, prefix: str) -> Float64Array | None:
     """Return the context column of this prefix with the longest span (they come in order)."""
     names = [name for name in values.context_names if name.startswith(prefix)]
     return _column(values, names[-1]) if names else None
 
 
-def _code_points(values: InstanceValues, name: str) -> dict[str, Floats]:
+def _code_points(values: InstanceValues, name: str) -> dict[str, Float64Array]:
     gravity = _column(values, f"severity:{name}")
     if gravity is None:
         count = _column(values, f"count:{name}")
         assert count is not None
-        return {f"count:{name}": _soft(count)}
+        return {f"count:{name}": _soft_points(count)}
     now = np.where(gravity >= FATAL, _FATAL_POINTS, 0.0)
     now = np.where(gravity == DEGRADED, _DEGRADED_POINTS, now)
-    past = _longest(values, "rate:grave xid:")
+    past = _longest_span_column(values, "rate:grave xid:")
     points = {f"severity:{name}": now}
     if past is not None:
         points["rate:grave xid"] = np.where(past > 0, _FATAL_PAST, 0.0)
     return points
 
 
-def _counter_points(values: InstanceValues, plan: Plan, name: str) -> dict[str, Floats]:
+def _counter_points(
+    values: InstanceValues, plan: FeaturePlan, name: str
+) -> dict[str, Float64Array]:
     window = values.sequence[..., values.sequence_names.index(name)]
-    gained: Floats = np.asarray(np.nansum(window, axis=1, dtype=np.float64))
-    past = _longest(values, f"rate:{name}:")
+    gained: Float64Array = np.asarray(np.nansum(window, axis=1, dtype=np.float64))
+    past = _longest_span_column(values, f"rate:{name}:")
     if name in _HARD_COUNTERS:
         worth = _HARD_COUNTERS[name]
         points = {name: np.where(gained > 0, worth, 0.0)}
         if past is not None:
             points[f"rate:{name}"] = np.where(past > 0, _PAST_SHARE * worth, 0.0)
         return points
-    return {name: _soft(_over_peers(values, plan, name, gained))}
+    return {name: _soft_points(_over_peers(values, plan, name, gained))}
 
 
-def _over_peers(values: InstanceValues, plan: Plan, name: str, gained: Floats) -> Floats:
+def _over_peers(
+    values: InstanceValues, plan: FeaturePlan, name: str, gained: Float64Array
+) -> Float64Array:
     """Return how much more a counter gained in the window than that of the peers, if any."""
     excess = gained.copy()
     for group in plan.peers:
@@ -107,5 +110,5 @@ def _over_peers(values: InstanceValues, plan: Plan, name: str, gained: Floats) -
     return excess
 
 
-def _soft(count: Floats) -> Floats:
-    return np.minimum(_SOFT_SLOPE * np.log1p(np.maximum(count, 0.0)), _SOFT_MOST)
+def _soft_points(count: Float64Array) -> Float64Array:
+    return np.minimum(_SOFT_SLOPE * np.log1p(np.maximum(count, 0.0)), _SOFT_MAX_POINTS)

@@ -10,8 +10,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.array_types import Float64Array, Int8Array
 from forewarn.models.prediction.linear.log_odds import logit, sigmoid
-from forewarn.models.prediction.linear.logistic_fit import Evidence, maximum
+from forewarn.models.prediction.linear.logistic_fit import RegressionData, posterior_mode
 
 __all__ = [
     "Calibration",
@@ -21,12 +22,10 @@ __all__ = [
 
 _SLOPE_SD = 0.5
 _INTERCEPT_SD = 2.0
-_LEAST_SLOPE = 0.05
+_MIN_SLOPE = 0.05
 _CEILING_SD = 1.0  # of its logarithm
 _CEILINGS = np.exp(-np.arange(0.25, 3.75, 0.25))  # down to 3 %
-_BINS = 400
-
-Floats = npt.NDArray[np.float64]
+_N_BINS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Calibration:
         if not 0 < self.ceiling <= 1:
             raise ValueError(f"`ceiling` must be in (0, 1], got {self.ceiling}.")
 
-    def apply(self, scores: npt.ArrayLike) -> Floats:
+    def apply(self, scores: npt.ArrayLike) -> Float64Array:
         """Return the probabilities of scores in [0, 1]."""
         return self.ceiling * sigmoid(self.intercept + self.slope * logit(scores))
 
@@ -101,11 +100,11 @@ def prior_correction(balance_trained: float, balance_true: float) -> Calibration
 
 
 def fit_calibration(
-    scores: npt.NDArray[np.float64],
-    labels: npt.NDArray[np.int8],
+    scores: Float64Array,
+    labels: Int8Array,
     *,
     start: Calibration,
-    weights: npt.NDArray[np.float64] | None = None,
+    weights: Float64Array | None = None,
 ) -> Calibration:
     """Fit a calibration on out-of-time scores at true prevalence: Platt scaling, below a ceiling.
 
@@ -132,38 +131,40 @@ def fit_calibration(
     design = np.stack([log_odds, np.ones_like(log_odds)], axis=1)
     centre = np.array([start.slope, start.intercept])
     spread = np.array([_SLOPE_SD, _INTERCEPT_SD])
-    slope, intercept = maximum([Evidence(design, outcomes, weights)], centre, spread)
-    if slope < _LEAST_SLOPE:
-        slope = _LEAST_SLOPE
-        held = Evidence(design[:, 1:], outcomes, weights, _LEAST_SLOPE * log_odds)
-        (intercept,) = maximum([held], centre[1:], spread[1:])
+    slope, intercept = posterior_mode([RegressionData(design, outcomes, weights)], centre, spread)
+    if slope < _MIN_SLOPE:
+        slope = _MIN_SLOPE
+        held = RegressionData(design[:, 1:], outcomes, weights, _MIN_SLOPE * log_odds)
+        (intercept,) = posterior_mode([held], centre[1:], spread[1:])
     line = Calibration(slope=float(slope), intercept=float(intercept))
-    if slope <= _LEAST_SLOPE or not outcomes.any():
+    if slope <= _MIN_SLOPE or not outcomes.any():
         return line  # there is no head that could end in a ceiling
-    return _below_ceiling(line, _Counts.of(log_odds, outcomes, weights), start)
+    return _below_ceiling(line, _BinnedScores.from_scores(log_odds, outcomes, weights), start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Counts:
+class _BinnedScores:
     """Scores in some hundred bins: mean log odds, weight of all, and weight of the failing."""
 
-    log_odds: Floats
-    total: Floats
-    failing: Floats
+    log_odds: Float64Array
+    total: Float64Array
+    failing: Float64Array
 
     @classmethod
-    def of(cls, log_odds: Floats, outcomes: Floats, weights: Floats) -> _Counts:
+    def from_scores(
+        cls, log_odds: Float64Array, outcomes: Float64Array, weights: Float64Array
+    ) -> _BinnedScores:
         low, high = float(log_odds.min()), float(log_odds.max())
-        numbers = ((log_odds - low) * (_BINS / max(high - low, 1e-9))).astype(np.int64)
+        numbers = ((log_odds - low) * (_N_BINS / max(high - low, 1e-9))).astype(np.int64)
         sums = [
-            np.bincount(numbers, weights * values, minlength=_BINS + 1)
+            np.bincount(numbers, weights * values, minlength=_N_BINS + 1)
             for values in (np.ones_like(log_odds), log_odds, outcomes)
         ]
         total, odds, failing = (part[sums[0] > 0].astype(np.float64) for part in sums)
         return cls(odds / total, total, failing)
 
 
-def _below_ceiling(line: Calibration, counts: _Counts, start: Calibration) -> Calibration:
+def _below_ceiling(line: Calibration, counts: _BinnedScores, start: Calibration) -> Calibration:
     """Return the line, or one below a ceiling that explains the outcomes better."""
     best, least = line, _loss(line, counts, start)[0]
     for ceiling in _CEILINGS.tolist():
@@ -175,21 +176,23 @@ def _below_ceiling(line: Calibration, counts: _Counts, start: Calibration) -> Ca
 
 
 def _fit_below(
-    ceiling: float, near: Calibration, counts: _Counts, start: Calibration
+    ceiling: float, near: Calibration, counts: _BinnedScores, start: Calibration
 ) -> Calibration:
     """Fit slope and intercept below a ceiling."""
     from scipy.optimize import minimize  # it takes a while, and most commands do not fit
 
-    def loss(values: Floats) -> tuple[float, Floats]:
+    def loss(values: Float64Array) -> tuple[float, Float64Array]:
         return _loss(Calibration(float(values[0]), float(values[1]), ceiling), counts, start)
 
     first = [near.slope, near.intercept + math.log(near.ceiling / ceiling)]
-    limits = [(_LEAST_SLOPE, None), (None, None)]
+    limits = [(_MIN_SLOPE, None), (None, None)]
     slope, intercept = minimize(loss, first, jac=True, bounds=limits, method="L-BFGS-B").x
     return Calibration(float(slope), float(intercept), ceiling)
 
 
-def _loss(fitted: Calibration, counts: _Counts, start: Calibration) -> tuple[float, Floats]:
+def _loss(
+    fitted: Calibration, counts: _BinnedScores, start: Calibration
+) -> tuple[float, Float64Array]:
     """Return minus the log posterior, and its gradient by slope and intercept."""
     share = sigmoid(fitted.intercept + fitted.slope * counts.log_odds)
     chance = np.clip(fitted.ceiling * share, 1e-12, 1.0 - 1e-12)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+from forewarn.models.prediction.builtin_rules import BASE_LOG_ODDS
 from forewarn.models.prediction.linear.log_odds import logit, sigmoid
 from forewarn.models.prediction.model_names import CASCADE_FIRST, LINEAR
 
@@ -27,10 +27,6 @@ __all__ = [
     "worst_rank",
 ]
 
-Scores = npt.NDArray[np.float64]
-Order = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
 
 def top_k_count(share: float, n: int) -> int:
     """Return max(1, round(`share` x `n`)) (formats.md, section 3); halves go to even numbers.
@@ -41,14 +37,14 @@ def top_k_count(share: float, n: int) -> int:
     return max(1, round(share * n))
 
 
-def _ranks(scores: Scores, order: Order) -> npt.NDArray[np.int64]:
+def _ranks(scores: Float64Array, order: Int64Array) -> Int64Array:
     """Rank from 1, the highest score; no two are equal."""
     ranks = np.empty(len(scores), dtype=np.int64)
     ranks[np.lexsort((order, -scores))] = np.arange(1, len(scores) + 1)
     return ranks
 
 
-def top_k_mask(scores: Scores, k: int, order: Order) -> npt.NDArray[np.bool_]:
+def top_k_mask(scores: Float64Array, k: int, order: Int64Array) -> BoolArray:
     """Mark the `k` highest of n scores; all of them if there are no more than `k`.
 
     >>> top_k_mask(np.array([0.5, 0.9, 0.5]), 2, order=np.array([1, 2, 0])).tolist()
@@ -59,19 +55,19 @@ def top_k_mask(scores: Scores, k: int, order: Order) -> npt.NDArray[np.bool_]:
     return _ranks(scores, order) <= k
 
 
-def parallel_flags(scores: Mapping[str, Scores], k: int, order: Order) -> npt.NDArray[np.bool_]:
+def parallel_flags(scores: Mapping[str, Float64Array], k: int, order: Int64Array) -> BoolArray:
     """Mark what is in the top `k` of every member (arXiv 2201.11853, parallel model)."""
     _check_members(scores)
     masks = np.stack([top_k_mask(member, k, order) for member in scores.values()])
     return np.asarray(masks.all(axis=0), dtype=np.bool_)
 
 
-def _check_members(scores: Mapping[str, Scores]) -> None:
+def _check_members(scores: Mapping[str, Float64Array]) -> None:
     if not scores:
         raise ValueError("`scores` must hold the scores of at least one member, got none.")
 
 
-def cascade_flags(stages: Sequence[tuple[Scores, int]], order: Order) -> npt.NDArray[np.bool_]:
+def cascade_flags(stages: Sequence[tuple[Float64Array, int]], order: Int64Array) -> BoolArray:
     """Mark what passes every stage, each keeping its top k of the survivors.
 
     Parameters
@@ -93,7 +89,7 @@ def cascade_flags(stages: Sequence[tuple[Scores, int]], order: Order) -> npt.NDA
     return survives
 
 
-def worst_rank(scores: Mapping[str, Scores], order: Order) -> npt.NDArray[np.int64]:
+def worst_rank(scores: Mapping[str, Float64Array], order: Int64Array) -> Int64Array:
     """Rank instances by the worst of their members' ranks, from 1, the most at risk.
 
     The first k of it are the ones that need the smallest k to be flagged by `parallel_flags`.
@@ -111,7 +107,7 @@ def worst_rank(scores: Mapping[str, Scores], order: Order) -> npt.NDArray[np.int
     return result
 
 
-def blend(scores: Mapping[str, Scores]) -> Scores:
+def blend(scores: Mapping[str, Float64Array]) -> Float64Array:
     """Return the members' mean on the scale of log odds, back as a score in (0, 1).
 
     >>> blend({"a": np.array([0.5, 0.9]), "b": np.array([0.5, 0.1])}).round(6).tolist()
@@ -149,7 +145,7 @@ class Committee:
     linear: float = 0.0
 
     @classmethod
-    def of_models(
+    def from_models(
         cls,
         models: Sequence[str],
         parallel: Sequence[str],
@@ -167,7 +163,7 @@ class Committee:
         cascade_run = ((CASCADE_FIRST, stages[0][1]), *stages[1:])
         return cls(members, cascade_run, rules, linear=linear)
 
-    def blend(self, scores: Mapping[str, Scores]) -> Scores:
+    def blend(self, scores: Mapping[str, Float64Array]) -> Float64Array:
         """Return the score that ranks a list, of shape (n,), in (0, 1).
 
         The mean of the members' log odds, that of the linear model, and what the rules add to it.
@@ -188,10 +184,12 @@ class Committee:
             blended = blend({"ours": blended, "theirs": theirs})
         if not self.rules:
             return blended
-        points = np.maximum(logit(scores["rules"]) - NO_EVIDENCE, 0.0)
+        points = np.maximum(logit(scores["rules"]) - BASE_LOG_ODDS, 0.0)
         return sigmoid(logit(blended) + self.rules * points)
 
-    def flags(self, method: str, scores: Mapping[str, Scores], k: float, order: Order) -> Flags:
+    def flags(
+        self, method: str, scores: Mapping[str, Float64Array], k: float, order: Int64Array
+    ) -> BoolArray:
         """Mark what a method flags of n instances, one test set or one list.
 
         Parameters
@@ -214,7 +212,9 @@ class Committee:
             return cascade_flags(stages, order)
         return top_k_mask(scores[method], top_k_count(k, n), order)
 
-    def ranks(self, method: str, scores: Mapping[str, Scores], order: Order) -> Order:
+    def ranks(
+        self, method: str, scores: Mapping[str, Float64Array], order: Int64Array
+    ) -> Int64Array:
         """Rank n instances by a method (see `flags`); 1 is the most at risk.
 
         The parallel model ranks by the worst of its members' ranks, the cascade by how many
@@ -226,7 +226,7 @@ class Committee:
             return self._rank_cascade(scores, order)
         return _ranked(np.lexsort((order, -scores[method])))
 
-    def _rank_cascade(self, scores: Mapping[str, Scores], order: Order) -> Order:
+    def _rank_cascade(self, scores: Mapping[str, Float64Array], order: Int64Array) -> Int64Array:
         n = len(order)
         passed = np.zeros(n, dtype=np.int64)
         standing = np.zeros(n)
@@ -238,7 +238,7 @@ class Committee:
         return _ranked(np.lexsort((order, -standing, -passed)))
 
 
-def _ranked(best_first: Order) -> Order:
+def _ranked(best_first: Int64Array) -> Int64Array:
     ranks = np.empty(len(best_first), dtype=np.int64)
     ranks[best_first] = np.arange(1, len(best_first) + 1)
     return ranks

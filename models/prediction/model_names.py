@@ -8,9 +8,9 @@ __all__ = [
     "LINEAR",
     "MODEL_NAMES",
     "NETWORK_NAMES",
-    "START",
+    "START_PREFIX",
     "TREE_NAMES",
-    "kind_of",
+    "model_kind",
 ]
 
 LINEAR = "linear"  # may vote beside the others in what ranks the list
@@ -19,10 +19,10 @@ NETWORK_NAMES = ("cnn", "mlp", "lstm")  # which Keras trains
 TREE_NAMES = ("gbdt", "window_gbdt")
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 CASCADE_FIRST = "cascade_first"  # the cascade's first model, which has a loss of its own
-START = "start_"  # before the name of a model that another site trained
+START_PREFIX = "start_"  # before the name of a model that another site trained
 
 
-def kind_of(name: str, cascade_model: str) -> str:
+def model_kind(name: str, cascade_model: str) -> str:
     """Return the kind of model behind the name of a score.
 
     Examples
@@ -30,4 +30,4 @@ def kind_of(name: str, cascade_model: str) -> str:
     >>> kind_of("start_gbdt", "cnn"), kind_of("cascade_first", "cnn")
     ('gbdt', 'cnn')
     """
-    return cascade_model if name == CASCADE_FIRST else name.removeprefix(START)
+    return cascade_model if name == CASCADE_FIRST else name.removeprefix(START_PREFIX)

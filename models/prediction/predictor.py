@@ -10,25 +10,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
+from forewarn.features.array_types import Float64Array
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.failure_model import FailureModel
 from forewarn.models.prediction.predictor_files import (
     PREDICTOR_FORMAT,
     load_described,
     save_described,
     save_models,
 )
-from forewarn.models.prediction.protocol import FailureModel
 
 __all__ = ["Predictor", "PredictorFacts"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class Predictor:
     cascade_model: str
     facts: PredictorFacts
 
-    def scores(self, values: InstanceValues) -> dict[str, Floats]:
+    def scores(self, values: InstanceValues) -> dict[str, Float64Array]:
         """Return the score of every model, of the rules, and their blend, of n instances."""
         inputs = self.encoder.encode(values)
         scores = {name: model.score(inputs) for name, model in self.models.items()}

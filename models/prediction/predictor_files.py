@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from forewarn.features.errors import InputError
 from forewarn.models.finite_json import finite_json
-from forewarn.models.prediction.catalogue import load_model
-from forewarn.models.prediction.model_names import kind_of
-from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.model_catalogue import load_model
+from forewarn.models.prediction.model_names import model_kind
 
 __all__ = [
     "DESCRIPTION",
     "PREDICTOR_FORMAT",
     "PredictorError",
-    "digest_of",
+    "content_digest",
     "digests_in",
     "is_models_folder",
     "load_described",
@@ -49,7 +49,7 @@ def digests_in(folder: Path) -> dict[str, str]:
     }
 
 
-def digest_of(described: Any) -> str:
+def content_digest(described: Any) -> str:
     """Return the SHA-256 of something that JSON can hold, in whatever order its keys are."""
     text = json.dumps(described, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -57,7 +57,7 @@ def digest_of(described: Any) -> str:
 
 def models_folder(digests: Mapping[str, str]) -> str:
     """Name the sub-folder of the models by what is in it: two contents never share a name."""
-    return f"models-{digest_of(digests)[:16]}"
+    return f"models-{content_digest(digests)[:16]}"
 
 
 def is_models_folder(path: Path) -> bool:
@@ -87,7 +87,7 @@ def save_described(
     files = save_models(temporary, models)
     temporary.rename(folder / models_folder(files))
     whole = {**described, "format": PREDICTOR_FORMAT, "models": list(models), "files": files}
-    text = json.dumps(whole | {"digest": digest_of(whole)}, indent=1, sort_keys=True)
+    text = json.dumps(whole | {"digest": content_digest(whole)}, indent=1, sort_keys=True)
     (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
 
@@ -107,21 +107,21 @@ def load_described(
             raise PredictorError(f"{folder}: holds no `{DESCRIPTION}` of `forewarn train`.")
         text = path.read_bytes()
         try:
-            return _built(text, path, build)
+            return _build(text, path, build)
         except PredictorError:
             # A training may have put a new predictor in its place meanwhile: then read that.
             if path.is_file() and path.read_bytes() == text:
                 raise
 
 
-def _built(
+def _build(
     text: bytes, path: Path, build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded]
 ) -> Loaded:
     saved = _checked(text, path)
     try:
         folder = path.parent / models_folder(saved["files"])
         _check_files(folder, saved["files"])
-        kinds = {name: kind_of(name, saved["cascade_model"]) for name in saved["models"]}
+        kinds = {name: model_kind(name, saved["cascade_model"]) for name in saved["models"]}
         models = {name: _load_model(kind, folder / name) for name, kind in kinds.items()}
         return build(saved, models)
     except PredictorError:
@@ -142,7 +142,7 @@ def _checked(text: bytes, path: Path) -> dict[str, Any]:
             f"{path}: format is {stored_format!r}, expected {PREDICTOR_FORMAT}: another version of "
             "forewarn saved it, train again."
         )
-    if saved.pop("digest", None) != digest_of(saved):
+    if saved.pop("digest", None) != content_digest(saved):
         raise PredictorError(
             f"{path}: is no whole predictor (found another content than its digest says, expected "
             "what `forewarn train` wrote)."

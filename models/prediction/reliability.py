@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float64Array, Int8Array, Int64Array, UInt64Array
 from forewarn.models.prediction.linear.log_odds import logit, sigmoid
-from forewarn.models.prediction.linear.logistic_fit import Evidence, maximum
+from forewarn.models.prediction.linear.logistic_fit import RegressionData, posterior_mode
 
 __all__ = [
     "Judged",
-    "JudgedRows",
+    "LabelledProbabilities",
     "ReliabilityBin",
     "calibration_slope",
     "order_statistics",
@@ -22,16 +22,13 @@ __all__ = [
     "slope_draws",
 ]
 
-_DIGIT = 16  # bits
-_N_DIGITS = 1 << _DIGIT
+_DIGIT_BITS = 16  # bits
+_N_DIGITS = 1 << _DIGIT_BITS
 
 _NO_PRIOR_SD = 1e3
 
-Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
 
-
-class JudgedRows(NamedTuple):
+class LabelledProbabilities(NamedTuple):
     """A part of what is judged.
 
     Attributes
@@ -41,12 +38,12 @@ class JudgedRows(NamedTuple):
         Number of the machine of each, the same in all parts.
     """
 
-    probabilities: Floats
-    labels: Labels
-    machine: npt.NDArray[np.int64]
+    probabilities: Float64Array
+    labels: Int8Array
+    machine: Int64Array
 
 
-Judged = Iterable[JudgedRows]
+Judged = Iterable[LabelledProbabilities]
 """Probabilities and labels, part by part. Iterated several times, so it is no generator."""
 
 
@@ -69,11 +66,13 @@ def calibration_slope(judged: Judged) -> tuple[float, float]:
         if len({extreme for part in judged for extreme in _extremes(getattr(part, name))}) < 2:
             raise ValueError(f"`{name}` must hold at least two values, got one.")
     # So wide a prior says nothing, but keeps the slope of perfectly separated classes finite.
-    slope, intercept = maximum(_LogOdds(judged), np.array([1.0, 0.0]), np.full(2, _NO_PRIOR_SD))
+    slope, intercept = posterior_mode(
+        _LogOdds(judged), np.array([1.0, 0.0]), np.full(2, _NO_PRIOR_SD)
+    )
     return float(slope), float(intercept)
 
 
-def slope_draws(judged: Judged, line: tuple[float, float], draws: Floats) -> Floats:
+def slope_draws(judged: Judged, line: tuple[float, float], draws: Float64Array) -> Float64Array:
     """Return the calibration slope of each draw of machines.
 
     One step of Newton's method from the slope of the whole: what a draw changes is small beside
@@ -109,7 +108,7 @@ def slope_draws(judged: Judged, line: tuple[float, float], draws: Floats) -> Flo
     return np.asarray(np.where(np.isfinite(step), coefficients[0] + step, np.nan))
 
 
-def _extremes(values: Floats | Labels) -> tuple[float, ...]:
+def _extremes(values: Float64Array | Int8Array) -> tuple[float, ...]:
     return (float(values.min()), float(values.max())) if len(values) else ()
 
 
@@ -119,11 +118,13 @@ class _LogOdds:
 
     judged: Judged
 
-    def __iter__(self) -> Iterator[Evidence]:
+    def __iter__(self) -> Iterator[RegressionData]:
         for probabilities, labels, _ in self.judged:
             log_odds = logit(probabilities)
             same = np.ones_like(log_odds)
-            yield Evidence(np.stack([log_odds, same], axis=1), labels.astype(np.float64), same)
+            yield RegressionData(
+                np.stack([log_odds, same], axis=1), labels.astype(np.float64), same
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def reliability(judged: Judged, n_bins: int = 10) -> tuple[ReliabilityBin, ...]:
         return ()
     ranks = np.ceil((n - 1) * (1.0 - 0.5 ** np.arange(1, n_bins))).astype(np.int64)
     edges = order_statistics(_Probabilities(judged), ranks)
-    heaps = [_Heap() for _ in range(n_bins)]
+    heaps = [_OpenBin() for _ in range(n_bins)]
     for probabilities, labels, _ in judged:
         members = np.searchsorted(edges, probabilities, side="right")
         for member in np.unique(members).tolist():
@@ -187,12 +188,12 @@ def reliability(judged: Judged, n_bins: int = 10) -> tuple[ReliabilityBin, ...]:
 class _Probabilities:
     judged: Judged
 
-    def __iter__(self) -> Iterator[Floats]:
+    def __iter__(self) -> Iterator[Float64Array]:
         return (part.probabilities for part in self.judged)
 
 
 @dataclass(slots=True)
-class _Heap:
+class _OpenBin:
     """A bin that parts are added to."""
 
     low: float = np.inf
@@ -201,7 +202,7 @@ class _Heap:
     count: int = 0
     positives: int = 0
 
-    def add(self, probabilities: Floats, labels: Labels) -> None:
+    def add(self, probabilities: Float64Array, labels: Int8Array) -> None:
         self.low = min(self.low, float(probabilities.min()))
         self.high = max(self.high, float(probabilities.max()))
         self.total += float(probabilities.sum())
@@ -219,9 +220,7 @@ class _Heap:
         )
 
 
-def order_statistics(
-    parts: Iterable[Floats], ranks: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def order_statistics(parts: Iterable[Float64Array], ranks: Int64Array) -> Float64Array:
     """Return the values that would stand at `ranks` if all parts were sorted together.
 
     The bits of a float that is not negative are in the order of the floats: four readings find
@@ -241,25 +240,23 @@ def order_statistics(
     """
     left = np.array(ranks, dtype=np.int64)
     known = np.zeros(len(left), dtype=np.uint64)
-    for shift in range(64 - _DIGIT, -1, -_DIGIT):
+    for shift in range(64 - _DIGIT_BITS, -1, -_DIGIT_BITS):
         heads, which = np.unique(known, return_inverse=True)
         up_to = _counts(parts, heads, np.uint64(shift)).cumsum(axis=1)
         for i, row in enumerate(which.tolist()):
             digit = int(np.searchsorted(up_to[row], left[i], side="right"))
             left[i] -= up_to[row, digit - 1] if digit else 0
-            known[i] = (known[i] << np.uint64(_DIGIT)) | np.uint64(digit)
+            known[i] = (known[i] << np.uint64(_DIGIT_BITS)) | np.uint64(digit)
     return known.view(np.float64)
 
 
-def _counts(
-    parts: Iterable[Floats], heads: npt.NDArray[np.uint64], shift: np.uint64
-) -> npt.NDArray[np.int64]:
+def _counts(parts: Iterable[Float64Array], heads: UInt64Array, shift: np.uint64) -> Int64Array:
     """Count, for each beginning of the bits of a value, the digits that follow it."""
     counts = np.zeros((len(heads), _N_DIGITS), dtype=np.int64)
     for values in parts:
         bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)  # -0.0 becomes 0.0
         digits = bits >> shift
-        before = digits >> np.uint64(_DIGIT)
+        before = digits >> np.uint64(_DIGIT_BITS)
         for row, head in enumerate(heads):
             following = digits[before == head] & np.uint64(_N_DIGITS - 1)
             counts[row] += np.bincount(following.astype(np.int64), minlength=_N_DIGITS)

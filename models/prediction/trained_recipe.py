@@ -8,34 +8,33 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float64Array
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import Inputs, InstanceValues
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.timeline import Fleet
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.model_inputs import InstanceValues, ModelInputs
+from forewarn.features.records.fleet_timeline import Fleet
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
-from forewarn.models.prediction.candidates import Candidates
-from forewarn.models.prediction.fits import fit_models
-from forewarn.models.prediction.model_names import START
+from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.model_fitting import fit_models
+from forewarn.models.prediction.model_names import START_PREFIX
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.prediction.training_candidates import TrainingCandidates
 from forewarn.models.prediction.training_set import (
     Recipe,
-    Thinned,
     TrainingSet,
+    UndersampledInstances,
     build_training_sets,
 )
 
-__all__ = ["FEWEST_POSITIVES", "RecipeTrainer", "StartingPoint", "TrainedRecipe", "TrainingCache"]
+__all__ = ["MIN_POSITIVES", "RecipeTrainer", "StartingPoint", "TrainedRecipe", "TrainingCache"]
 
-Floats = npt.NDArray[np.float64]
 Stage = Callable[[str], AbstractContextManager[None]]
 
-FEWEST_POSITIVES = 5
+MIN_POSITIVES = 5
 _ARRAYS = ("sequence", "context")
 
 
@@ -60,15 +59,17 @@ class TrainedRecipe:
     balance: float
     prevalence: float
 
-    def scores(self, values: InstanceValues) -> dict[str, Floats]:
+    def scores(self, values: InstanceValues) -> dict[str, Float64Array]:
         """Return all scores of measured instances, those of the built-in rules too."""
         return self.scores_of([self.inputs(values)])
 
-    def inputs(self, values: InstanceValues) -> tuple[Inputs, Floats]:
+    def inputs(self, values: InstanceValues) -> tuple[ModelInputs, Float64Array]:
         """Encode measured instances; return what the built-in rules say of them, too."""
         return self.encoder.encode(values), rule_scores(values, self.encoder.measures.plan)
 
-    def scores_of(self, parts: Sequence[tuple[Inputs, Floats]]) -> dict[str, Floats]:
+    def scores_of(
+        self, parts: Sequence[tuple[ModelInputs, Float64Array]]
+    ) -> dict[str, Float64Array]:
         """Return all scores of instances that were encoded part by part (`inputs`)."""
         inputs = _joined([part for part, _ in parts])
         scores = {name: model.score(inputs) for name, model in self.models.items()}
@@ -96,14 +97,14 @@ class TrainingCache(Protocol):
         ...
 
 
-def _joined(parts: Sequence[Inputs]) -> Inputs:
+def _joined(parts: Sequence[ModelInputs]) -> ModelInputs:
     if len(parts) == 1:
         return parts[0]
     sequence, context = ([getattr(part, name) for part in parts] for name in _ARRAYS)
     return replace(parts[0], sequence=np.concatenate(sequence), context=np.concatenate(context))
 
 
-def _unmeasured(_: str) -> AbstractContextManager[None]:
+def _no_stage(_: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -124,7 +125,7 @@ class RecipeTrainer:
 
     recipe: Recipe
     cache: TrainingCache | None = None
-    stage: Stage = _unmeasured
+    stage: Stage = _no_stage
     start: StartingPoint | None = None
 
     def fading(self, half_life: Nanoseconds | None) -> RecipeTrainer:
@@ -138,7 +139,7 @@ class RecipeTrainer:
         moment: int,
         training_span: Nanoseconds,
         names: Sequence[str],
-        candidates: Candidates | None = None,
+        candidates: TrainingCandidates | None = None,
     ) -> TrainedRecipe | None:
         """Train on one span before `moment`; None if too few positives are known.
 
@@ -160,7 +161,7 @@ class RecipeTrainer:
         fleet: Fleet,
         moment: int,
         names: Mapping[Nanoseconds, Sequence[str]],
-        candidates: Candidates | None = None,
+        candidates: TrainingCandidates | None = None,
     ) -> Iterator[TrainedRecipe]:
         """Train on one span after another; those in which too few positives are known are left out.
 
@@ -193,7 +194,7 @@ class RecipeTrainer:
         fleet: Fleet,
         moment: int,
         spans: Sequence[Nanoseconds],
-        candidates: Candidates | None,
+        candidates: TrainingCandidates | None,
     ) -> dict[Nanoseconds, tuple[Encoder, TrainingSet]]:
         """Build the training set of each span that has enough positives."""
         recipe = self.recipe
@@ -210,12 +211,16 @@ class RecipeTrainer:
             sets = build_training_sets(recipe, fleet, list(enough.values()), fitted)
             return dict(zip(enough, sets, strict=True))
 
-    def _thinned(self, fleet: Fleet, span: Nanoseconds, candidates: Candidates) -> Thinned | None:
+    def _thinned(
+        self, fleet: Fleet, span: Nanoseconds, candidates: TrainingCandidates
+    ) -> UndersampledInstances | None:
         """Return what of a span is trained on, None where it has too few positives."""
         counts = candidates.counts[span]
-        if counts.positives < FEWEST_POSITIVES or not counts.negatives:
+        if counts.positives < MIN_POSITIVES or not counts.negatives:
             return None
-        return Thinned.of(self.recipe, fleet, candidates.known(span), counts)
+        return UndersampledInstances.from_instances(
+            self.recipe, fleet, candidates.known(span), counts
+        )
 
     def _trained(
         self,
@@ -252,7 +257,7 @@ class StartingPoint:
     models: Mapping[str, FailureModel]
 
     @classmethod
-    def of(cls, predictor: Predictor, plan: Plan) -> Self:
+    def from_predictor(cls, predictor: Predictor, plan: FeaturePlan) -> Self:
         """Take the members of a predictor's parallel model, for a training by `plan`.
 
         Raises
@@ -265,4 +270,6 @@ class StartingPoint:
             if theirs[name] != expected:
                 raise InputError(f"measures {name} {theirs[name]}, expected {expected}.")
         members = predictor.committee.parallel
-        return cls(predictor.encoder, {START + name: predictor.models[name] for name in members})
+        return cls(
+            predictor.encoder, {START_PREFIX + name: predictor.models[name] for name in members}
+        )

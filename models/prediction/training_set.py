@@ -7,39 +7,44 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import (
+    Float32Array,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    UInt64Array,
+)
 from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.fleet_reading import FleetReading
-from forewarn.features.prediction.inputs import Inputs, InstanceValues
 from forewarn.features.prediction.instances import Instances, find_instances, hours_to_failure
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.model_inputs import InstanceValues, ModelInputs
+from forewarn.features.records.fleet_timeline import Fleet
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.timeline import Fleet
-from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.models.prediction.candidates import (
-    Budget,
-    Candidates,
+from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
+from forewarn.models.prediction.training_candidates import (
     KnownCounts,
-    rarest,
-    rarest_among,
-    thin_positives,
+    TrainingBudget,
+    TrainingCandidates,
+    smallest_hashes,
+    smallest_hashes_among,
+    undersample_positives,
 )
 
 __all__ = [
     "Recipe",
-    "Thinned",
     "TrainingSet",
+    "UndersampledInstances",
     "build_training_sets",
 ]
 
-Rows = npt.NDArray[np.int64]
 
 # The paper thins negatives and repeats positives until they are as many. So many negatives are
 # kept for each positive, and the positives repeated (as a weight) that often. Trees are quick
 # enough for more of them (`Recipe.tree_negatives`).
-_REPEATS = 10.0
+_MAX_POSITIVE_REPEATS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Recipe:
         fleet; 0: as many as there are.
     """
 
-    plan: Plan
+    plan: FeaturePlan
     step: Nanoseconds
     horizon: Nanoseconds
     cascade_model: str
@@ -77,7 +82,7 @@ class Recipe:
     positive_weight: float
     cascade_positive_weight: float
     seed: int
-    tree_negatives: float = _REPEATS
+    tree_negatives: float = _MAX_POSITIVE_REPEATS
     half_life: Nanoseconds | None = None
     max_instances: int = 0
 
@@ -103,18 +108,20 @@ class Recipe:
 
     def candidates(
         self, fleet: Fleet, moment: int, spans: Sequence[Nanoseconds], since: int | None = None
-    ) -> Candidates:
+    ) -> TrainingCandidates:
         """Return what trainings on some spans before `moment` can choose of a fleet, or a slice.
 
         Of the instances that end at or after `since`.
         """
         every = self.instances(fleet, since)
         hashes = sampling_hash(self.seed, fleet.serials, every.gpu, every.end)
-        return Candidates.of(every, hashes, moment, self.horizon, spans, self.max_instances)
+        return TrainingCandidates.from_instances(
+            every, hashes, moment, self.horizon, spans, self.max_instances
+        )
 
     def candidate_selector(
         self, start: int | None, moment: int, spans: Sequence[Nanoseconds]
-    ) -> Callable[[Fleet], Candidates]:
+    ) -> Callable[[Fleet], TrainingCandidates]:
         """Return what finds the candidates that can be measured in records from `start` on."""
         since = None if start is None else start + self.plan.reach
         return lambda fleet: self.candidates(fleet, moment, spans, since)
@@ -136,10 +143,10 @@ class TrainingSet:
         The same with fewer negatives, for models that are slow; None: there are no fewer.
     """
 
-    inputs: Inputs
-    labels: npt.NDArray[np.int8]
-    weights: npt.NDArray[np.float32]
-    ends: npt.NDArray[np.int64]
+    inputs: ModelInputs
+    labels: Int8Array
+    weights: Float32Array
+    ends: Int64Array
     prevalence: float
     few: TrainingSet | None = None
 
@@ -149,9 +156,7 @@ class TrainingSet:
         return float(self.weights[self.labels == 1].sum() / self.weights.sum())
 
 
-def _weights(
-    labels: npt.NDArray[np.int8], ratio: float, fading: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float32]:
+def _weights(labels: Int8Array, ratio: float, fading: Float64Array) -> Float32Array:
     """Weigh the positives so that the negatives have `ratio` times their weight."""
     positive, weights = labels == 1, fading.copy()
     if ratio > 0 and positive.any():
@@ -159,14 +164,14 @@ def _weights(
     return np.asarray(weights / weights.mean(), dtype=np.float32)
 
 
-def _fading(ends: npt.NDArray[np.int64], half_life: Nanoseconds | None) -> npt.NDArray[np.float64]:
+def _age_weights(ends: Int64Array, half_life: Nanoseconds | None) -> Float64Array:
     """Return what is left of the weight of each instance by its age."""
     if half_life is None:
         return np.ones(len(ends))
     return np.asarray(0.5 ** ((ends.max() - ends) / half_life))
 
 
-class Thinned(NamedTuple):
+class UndersampledInstances(NamedTuple):
     """What stays of the instances that are known at t, so that those may be let go.
 
     Attributes
@@ -180,30 +185,30 @@ class Thinned(NamedTuple):
     """
 
     chosen: Instances
-    few: Rows
+    few: Int64Array
     prevalence: float
 
     @classmethod
-    def of(
+    def from_instances(
         cls,
         recipe: Recipe,
         fleet: Fleet,
         instances: Instances,
         counts: KnownCounts | None = None,
-    ) -> Thinned:
+    ) -> UndersampledInstances:
         """Thin the instances known at t (`known`), with at least one positive.
 
-        `counts` are those of all of them, where candidates alone are left (`Candidates`).
+        `counts` are those of all of them, where candidates alone are left (`TrainingCandidates`).
         """
-        counts = counts or KnownCounts.of(instances)
-        chosen, few = _chosen(recipe, fleet, instances, counts)
+        counts = counts or KnownCounts.from_instances(instances)
+        chosen, few = _undersample(recipe, fleet, instances, counts)
         return cls(chosen, few, counts.prevalence)
 
 
 def build_training_sets(
     recipe: Recipe,
     fleet: Fleet,
-    several: Sequence[Thinned],
+    several: Sequence[UndersampledInstances],
     encoder: Encoder | None = None,
 ) -> Iterator[tuple[Encoder, TrainingSet]]:
     """Measure and encode one training set after another, of one reading of the fleet.
@@ -219,27 +224,29 @@ def build_training_sets(
         Fitted elsewhere; by default one is fitted to each training set.
     """
     united, rows = Instances.united([thinned.chosen for thinned in several])
-    reading = FleetReading.of(recipe.plan, fleet, united, with_codes=encoder is None)
+    reading = FleetReading.from_fleet(recipe.plan, fleet, united, with_codes=encoder is None)
     for thinned, own in zip(several, rows, strict=True):
-        fitted, values = _measured(reading, own, encoder)
+        fitted, values = _extract_features(reading, own, encoder)
         yield fitted, _training_set(recipe, thinned, fitted.encode(values))
 
 
-def _measured(
-    reading: FleetReading, rows: Rows, encoder: Encoder | None
+def _extract_features(
+    reading: FleetReading, rows: Int64Array, encoder: Encoder | None
 ) -> tuple[Encoder, InstanceValues]:
     """Measure some of the instances that were read; fit an encoder to them where there is none."""
-    measures = Measures.fit_to(reading, rows) if encoder is None else encoder.measures
+    measures = FeatureExtractor.fit_to(reading, rows) if encoder is None else encoder.measures
     values = measures.values_of(reading)
     values = values if len(rows) == len(values) else values.take(rows)
-    return encoder or Encoder.of_values(measures, values), values
+    return encoder or Encoder.from_values(measures, values), values
 
 
-def _training_set(recipe: Recipe, thinned: Thinned, inputs: Inputs) -> TrainingSet:
+def _training_set(
+    recipe: Recipe, thinned: UndersampledInstances, inputs: ModelInputs
+) -> TrainingSet:
     chosen, few, prevalence = thinned
-    fading = _fading(chosen.end, recipe.half_life)
+    fading = _age_weights(chosen.end, recipe.half_life)
 
-    def of_rows(inputs: Inputs, rows: Rows) -> TrainingSet:
+    def of_rows(inputs: ModelInputs, rows: Int64Array) -> TrainingSet:
         labels = chosen.label[rows]
         weights = _weights(labels, recipe.negatives_per_positive, fading[rows])
         return TrainingSet(inputs, labels, weights, chosen.end[rows], prevalence)
@@ -250,40 +257,42 @@ def _training_set(recipe: Recipe, thinned: Thinned, inputs: Inputs) -> TrainingS
     return training
 
 
-def _chosen(
+def _undersample(
     recipe: Recipe, fleet: Fleet, instances: Instances, counts: KnownCounts
-) -> tuple[Instances, Rows]:
+) -> tuple[Instances, Int64Array]:
     """Return the instances that trees train on, and which of them slower models train on."""
     ratio = recipe.negatives_per_positive
     if ratio == 0 and not recipe.max_instances:
         return instances, np.arange(len(instances))
     hashes = sampling_hash(recipe.seed, fleet.serials, instances.gpu, instances.end)
-    most = np.inf if ratio == 0 else max(ratio, _REPEATS, recipe.tree_negatives)
-    positives, room = _positives(recipe, fleet, instances, hashes, counts, most)
-    stay = rarest_among(instances.label != 1, hashes, room)
-    slow = len(stay) if ratio == 0 else round(max(ratio, _REPEATS) * len(positives))
+    most = np.inf if ratio == 0 else max(ratio, _MAX_POSITIVE_REPEATS, recipe.tree_negatives)
+    positives, room = _undersample_positives(recipe, fleet, instances, hashes, counts, most)
+    stay = smallest_hashes_among(instances.label != 1, hashes, room)
+    slow = len(stay) if ratio == 0 else round(max(ratio, _MAX_POSITIVE_REPEATS) * len(positives))
     chosen = np.sort(np.append(positives, stay))
-    few = np.append(positives, rarest(stay, hashes, slow))
+    few = np.append(positives, smallest_hashes(stay, hashes, slow))
     return instances.take(chosen), np.searchsorted(chosen, np.sort(few))
 
 
-def _positives(
+def _undersample_positives(
     recipe: Recipe,
     fleet: Fleet,
     instances: Instances,
-    hashes: npt.NDArray[np.uint64],
+    hashes: UInt64Array,
     counts: KnownCounts,
     ratio: float,
-) -> tuple[Rows, int]:
+) -> tuple[Int64Array, int]:
     """Return the positives that stay, and how many negatives there is room for."""
     rows = np.flatnonzero(instances.label == 1)
     gpu, end = instances.gpu[rows], instances.end[rows]
     hours = hours_to_failure(fleet, gpu, end, recipe.horizon)
-    fails_at = end + np.round(hours * 3.6e12).astype(np.int64)
+    fails_at = end + np.round(hours * HOUR).astype(np.int64)
     failure = np.unique(np.column_stack([gpu, fails_at]), axis=0, return_inverse=True)[1].ravel()
     limit, n_failures = min(ratio, counts.negatives / len(rows)), int(failure.max()) + 1
-    budget = Budget.of(recipe.max_instances, failures=n_failures, ratio=limit, **counts._asdict())
+    budget = TrainingBudget.allocate(
+        recipe.max_instances, failures=n_failures, ratio=limit, **counts._asdict()
+    )
     if budget.positives < len(rows):
         of_failure = sampling_hash(recipe.seed, fleet.serials, gpu, fails_at)
-        rows = rows[thin_positives(failure, of_failure, hashes[rows], budget.positives)]
+        rows = rows[undersample_positives(failure, of_failure, hashes[rows], budget.positives)]
     return rows, budget.negatives

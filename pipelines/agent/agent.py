@@ -9,28 +9,43 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from forewarn.features.telemetry.parsers.proc import HostReading
-from forewarn.features.telemetry.parsers.reading import Unread
-from forewarn.features.telemetry.rows import HostState, finding_row, reading_row, state_row
-from forewarn.features.telemetry.silent_sensors import BlindWatch
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.telemetry.parsers.proc_files import HostReading
+from forewarn.features.telemetry.silent_sensors import SilentSensorMonitor
+from forewarn.features.telemetry.telemetry_rows import (
+    HostState,
+    finding_row,
+    reading_row,
+    state_row,
+)
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.agent.agent_state import (
+    AgentState,
+    GpuInventoryFile,
+    LogPositionFile,
+    ScheduleFile,
+)
+from forewarn.pipelines.agent.collection_schedule import (
+    first_due,
+    is_far_ahead,
+    is_on_time,
+    next_tick,
+)
 from forewarn.pipelines.agent.fault_context import FaultContext
-from forewarn.pipelines.agent.fault_storm import FaultStorm
-from forewarn.pipelines.agent.gpu_answer import Answer, GpuSource, HangError, NoSourceError
-from forewarn.pipelines.agent.gpu_roll import GpuRoll, RollCall, gpu_key
-from forewarn.pipelines.agent.kernel_log_follower import Follower, follower_of
-from forewarn.pipelines.agent.log_events import LogEvents
+from forewarn.pipelines.agent.fault_rate_limit import FaultRateLimit
+from forewarn.pipelines.agent.gpu_inventory import GpuInventory, InventoryChange, gpu_key
+from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
+from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
+from forewarn.pipelines.agent.kernel_log_follower import Follower, open_follower
 from forewarn.pipelines.agent.outbox import Outbox
-from forewarn.pipelines.agent.schedule import begun_in_time, far_ahead, first_due, next_tick
 from forewarn.pipelines.agent.spool import Spool
-from forewarn.pipelines.agent.state import AgentState, GpuFile, LogFile, ScheduleFile
-from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection
+from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
 from forewarn.pipelines.runtime.clock import Clock
 
 __all__ = ["Agent"]
 
-_SECOND = 10**9
-_LOOK = 1.0  # seconds between two looks at the kernel log
-_BATCH = 1000  # lines of the log taken at once, however fast it grows
+_LOG_POLL_SECONDS = 1.0  # seconds between two looks at the kernel log
+_MAX_LINES_PER_READ = 1000  # lines of the log taken at once, however fast it grows
 
 
 @dataclass(slots=True)
@@ -56,34 +71,36 @@ class Agent:
     """
 
     policy: AgentPolicy
-    collection: Collection
+    collection: CollectionPolicy
     source: GpuSource
     spool: Spool
     clock: Clock
     say: Callable[[str], None]
     proc: Callable[[], HostReading]
-    ask: Callable[[], Collection | None] = lambda: None
+    ask: Callable[[], CollectionPolicy | None] = lambda: None
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
     _log_read: bool | None = None
-    _roll: GpuRoll = field(default_factory=GpuRoll)
-    _storm: FaultStorm = field(default_factory=FaultStorm)
+    _roll: GpuInventory = field(default_factory=GpuInventory)
+    _storm: FaultRateLimit = field(default_factory=FaultRateLimit)
     _trouble: str = ""
     _states: dict[str, str | None] = field(default_factory=dict)
-    _blind: BlindWatch = field(default_factory=BlindWatch)
+    _blind: SilentSensorMonitor = field(default_factory=SilentSensorMonitor)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _context: FaultContext = field(init=False)
-    _log_events: LogEvents = field(init=False)
+    _log_events: KernelLogEvents = field(init=False)
     _state: AgentState = field(init=False)
     _outbox: Outbox = field(init=False)
 
     def __post_init__(self) -> None:
         self._context = FaultContext(self._lock)
-        self._log_events = LogEvents(self.policy.machine_id, self.proc, self._roll, self._context)
+        self._log_events = KernelLogEvents(
+            self.policy.machine_id, self.proc, self._roll, self._context
+        )
         self._outbox = Outbox(self.spool, self.say, self.wake)
         self._state = AgentState(self.policy.state, self.say)
-        stored = self._state.load("gpus.json", GpuFile) or GpuFile()
+        stored = self._state.load("gpus.json", GpuInventoryFile) or GpuInventoryFile()
         self._roll.known, self._roll.missing = stored.readings()
 
     def close(self) -> None:
@@ -105,7 +122,7 @@ class Agent:
         now = self.clock.now()
         proc = self.proc() if "proc" in self.collection.sources else HostReading()
         time = now
-        if scheduled is not None and begun_in_time(now, scheduled, self.collection.interval):
+        if scheduled is not None and is_on_time(now, scheduled, self.collection.interval):
             time = scheduled
         host = HostState(self.policy.machine_id, time, proc, bool(self._log_read))
         answer = self._answer(host)
@@ -124,7 +141,7 @@ class Agent:
         self._outbox.flush()
         return rows
 
-    def _report_recoveries(self, answer: Answer, host: HostState) -> None:
+    def _report_recoveries(self, answer: GpuPoll, host: HostState) -> None:
         """Report once, until it changes, that a GPU needs a recovery."""
         for reading in answer.readings:
             key, event = gpu_key(reading), state_row(reading, host)
@@ -145,10 +162,10 @@ class Agent:
             self._outbox.hold({"events": back})
         self._outbox.flush()
 
-    def _answer(self, host: HostState) -> Answer | None:
+    def _answer(self, host: HostState) -> GpuPoll | None:
         """Ask the GPUs; that they do not answer is a finding, and says nothing of any of them."""
         try:
-            return self.source.read(self.collection.timeout / _SECOND)
+            return self.source.read(self.collection.timeout / SECOND)
         except (HangError, NoSourceError) as error:
             self._roll.unanswered()
             self._find_trouble("hang" if isinstance(error, HangError) else "blind", error, host)
@@ -161,11 +178,11 @@ class Agent:
         self._trouble = kind
         self.say(f"{kind}: {why}")
 
-    def _call_roll(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
+    def _call_roll(self, answer: GpuPoll, host: HostState) -> list[dict[str, Any]]:
         """Report GPUs that are gone; return the events of those that are back."""
         with self._lock:
-            roll_call: RollCall = self._roll.call(answer, host.time)
-            stored = GpuFile.of(self._roll.known, self._roll.missing)
+            roll_call: InventoryChange = self._roll.call(answer, host.time)
+            stored = GpuInventoryFile.from_readings(self._roll.known, self._roll.missing)
         for gpu, since in roll_call.lost:
             state = replace(host, time=since)
             row = finding_row("lost", "not among the GPUs of the host", state, gpu)
@@ -183,7 +200,7 @@ class Agent:
         self._outbox.hold(self._context.report(events, gpu, self._tick()), fault=True)
         self._note_fault(events, gpu)
 
-    def _blind_sensors(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
+    def _blind_sensors(self, answer: GpuPoll, host: HostState) -> list[dict[str, Any]]:
         return [
             finding_row("blind", text, host, reading)
             for reading in answer.readings
@@ -199,7 +216,7 @@ class Agent:
         count = 0
         try:
             lines = self._open_log().lines()
-            while some := list(islice(lines, _BATCH)):
+            while some := list(islice(lines, _MAX_LINES_PER_READ)):
                 events = self._log_events.rows(some, self.clock)
                 self._say_unread(self._log_events.unread)
                 self._log_events.unread = Unread()
@@ -220,8 +237,8 @@ class Agent:
 
     def _open_log(self) -> Follower:
         if self._follower is None:
-            stood = self._state.load("log.json", LogFile) or LogFile()
-            self._follower = follower_of(self.policy.kernel_log, stood.model_dump())
+            stood = self._state.load("log.json", LogPositionFile) or LogPositionFile()
+            self._follower = open_follower(self.policy.kernel_log, stood.model_dump())
         return self._follower
 
     def _store_position(self) -> None:
@@ -248,7 +265,7 @@ class Agent:
         fatal = (event for event in events if self.collection.is_fatal(event))
         by_gpu: dict[str | None, list[dict[str, Any]]] = {}
         storm = self._storm.copy()
-        for event in storm.thinned(fatal, self.collection.interval):
+        for event in storm.filter_events(fatal, self.collection.interval):
             if event["kind"] == "suppressed":
                 others.append(event)
             else:
@@ -264,7 +281,7 @@ class Agent:
     def _report_ended(self, now: int | None) -> None:
         """Spool how often fatal lines were repeated in intervals that are over."""
         storm = self._storm.copy()
-        ended = list(storm.ended(now, self.collection.interval))
+        ended = list(storm.finish_intervals(now, self.collection.interval))
         if not ended or self._outbox.put({"events": ended}):
             self._storm = storm
 
@@ -289,7 +306,7 @@ class Agent:
         """Look at the kernel log every second until `stop`."""
         while not self.stop.is_set():
             self.follow()
-            self.clock.wait(_LOOK, self.stop)
+            self.clock.wait(_LOG_POLL_SECONDS, self.stop)
         self._report_ended(None)
 
     def collect_on_schedule(self) -> None:
@@ -300,12 +317,12 @@ class Agent:
         while not self.stop.is_set():
             now = self.clock.now()
             if now < due:
-                if far_ahead(due, now, self.collection.interval):  # the clock was set back
+                if is_far_ahead(due, now, self.collection.interval):  # the clock was set back
                     due = next_tick(now, self.collection.interval)
                     continue
                 self._outbox.flush()
-                most = _LOOK if self._outbox.held else 60.0
-                self.clock.wait(min((due - now) / _SECOND, most), self.stop)
+                most = _LOG_POLL_SECONDS if self._outbox.held else 60.0
+                self.clock.wait(min((due - now) / SECOND, most), self.stop)
                 continue
             if "gpu" in self.collection.sources:
                 self.collect(due)

@@ -11,9 +11,11 @@ from typing import Any
 
 __all__ = ["FaultContext"]
 
-_LINES, _READINGS = 30, 3
-_LONGEST = 400  # characters of a line
-_CONTEXTS = 3  # fault reports of a GPU in an interval that bring readings and lines along
+_MAX_LINES, _MAX_READINGS_PER_GPU = 30, 3
+_MAX_LINE_CHARS = 400  # characters of a line
+_MAX_CONTEXTS_PER_INTERVAL = (
+    3  # fault reports of a GPU in an interval that bring readings and lines along
+)
 
 
 @dataclass(slots=True)
@@ -27,17 +29,17 @@ class FaultContext:
     """
 
     lock: threading.Lock
-    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_LINES))
     _readings: dict[str, deque[Mapping[str, Any]]] = field(default_factory=dict)
     _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
 
     def add_reading(self, gpu: str, row: Mapping[str, Any]) -> None:
         """Remember a reading of a GPU; the lock is held."""
-        self._readings.setdefault(gpu, deque(maxlen=_READINGS)).append(row)
+        self._readings.setdefault(gpu, deque(maxlen=_MAX_READINGS_PER_GPU)).append(row)
 
     def add_line(self, message: str) -> None:
         """Remember a line of the kernel log; the lock is held."""
-        self._lines.append(message[:_LONGEST])
+        self._lines.append(message[:_MAX_LINE_CHARS])
 
     def report(
         self, events: list[dict[str, Any]], gpu: str | None, tick: int
@@ -53,7 +55,7 @@ class FaultContext:
         tick : int
             Number of the interval that it is now.
         """
-        if self._count(gpu, tick) >= _CONTEXTS:
+        if self._count(gpu, tick) >= _MAX_CONTEXTS_PER_INTERVAL:
             return {"events": events}
         with self.lock:
             readings, lines = list(self._readings.get(gpu or "", ())), list(self._lines)

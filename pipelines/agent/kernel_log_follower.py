@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-__all__ = ["FileFollower", "Followed", "KmsgFollower", "follower_of"]
+__all__ = ["FileFollower", "FollowedLine", "KmsgFollower", "open_follower"]
 
-_RECORD = 8192  # bytes: the longest record of /dev/kmsg
-_HEAD = 256
-_CHUNK = 1 << 18
-_LINE = 8192  # bytes of a line: a kernel prints less than 1024, a daemon adds little
+_MAX_RECORD_BYTES = 8192  # bytes: the longest record of /dev/kmsg
+_HEAD_BYTES = 256
+_CHUNK_BYTES = 1 << 18
+_MAX_LINE_BYTES = 8192  # bytes of a line: a kernel prints less than 1024, a daemon adds little
 _PIECE = re.compile(rb"\0+|[^\0\n]*+\n|[^\0\n]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedLine:
     """One line and its position in the log, the same whenever it is read.
 
     Attributes
@@ -41,7 +41,7 @@ class Followed:
 class Follower(Protocol):
     """Anything that yields lines once."""
 
-    def lines(self) -> Iterator[Followed]:
+    def lines(self) -> Iterator[FollowedLine]:
         """Yield what is new; raises OSError where the log cannot be read."""
         ...
 
@@ -54,7 +54,7 @@ class Follower(Protocol):
         ...
 
 
-def follower_of(path: Path, position: dict[str, Any]) -> Follower:
+def open_follower(path: Path, position: dict[str, Any]) -> Follower:
     """Return what follows this log from where an earlier one stood."""
     if path.is_char_device():
         return KmsgFollower(path, boot_id(), position)
@@ -74,28 +74,30 @@ class KmsgFollower:
         self._file: int | None = None
         self.last = int(position.get("sequence", -1)) if position.get("boot") == boot else -1
 
-    def lines(self) -> Iterator[Followed]:
+    def lines(self) -> Iterator[FollowedLine]:
         """Yield the records that were not read yet."""
         if self._file is None:
             self._file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
         while True:
             try:
-                record = os.read(self._file, _RECORD)
+                record = os.read(self._file, _MAX_RECORD_BYTES)
             except BlockingIOError:
                 return
             except BrokenPipeError:  # overwritten before we came; the next read goes on after it
-                yield Followed("the kernel overwrote lines", f"{self.boot}:{self.last}:gap", True)
+                yield FollowedLine(
+                    "the kernel overwrote lines", f"{self.boot}:{self.last}:gap", True
+                )
                 continue
             if not record:
                 return
             yield from self._line(record.decode(errors="replace").rstrip("\n"))
 
-    def _line(self, text: str) -> Iterator[Followed]:
+    def _line(self, text: str) -> Iterator[FollowedLine]:
         number = text.split(",", 2)[1:2]
         sequence = int(number[0]) if number and number[0].isdigit() else -1
         if sequence > self.last:
             self.last = sequence
-            yield Followed(text.split("\n", 1)[0], f"{self.boot}:{sequence}")
+            yield FollowedLine(text.split("\n", 1)[0], f"{self.boot}:{sequence}")
 
     def position(self) -> dict[str, Any]:
         """Return start of the host and number of the last record."""
@@ -125,7 +127,7 @@ class FileFollower:
         self._begin = b""
         self._gaps: set[str] = set()
 
-    def lines(self) -> Iterator[Followed]:
+    def lines(self) -> Iterator[FollowedLine]:
         """Yield the whole lines that were not read yet, those of the renamed file first."""
         self._gaps.clear()
         if self._file is None:
@@ -137,7 +139,7 @@ class FileFollower:
             self._start_anew()
             yield from self._rest()
 
-    def _open(self) -> Iterator[Followed]:
+    def _open(self) -> Iterator[FollowedLine]:
         """Go on where an earlier follower stood, if that file is still there."""
         if not self.inode:
             self._start_anew()
@@ -151,7 +153,9 @@ class FileFollower:
                 file.close()
         position = f"{self.inode}:{self.offset}:gap"
         self._start_anew()
-        yield Followed("the log was cut off or renamed away while nobody read it", position, True)
+        yield FollowedLine(
+            "the log was cut off or renamed away while nobody read it", position, True
+        )
 
     def _start_anew(self) -> None:
         self.close()
@@ -172,7 +176,7 @@ class FileFollower:
         cut = os.fstat(self._file.fileno()).st_size < self.offset
         return cut or _first_bytes(self._file, len(self._begin)) != self._begin
 
-    def _after_cut(self) -> Iterator[Followed]:
+    def _after_cut(self) -> Iterator[FollowedLine]:
         """Begin anew; what was written between the last look and the cut is nowhere."""
         assert self._file is not None
         # The size tells two cuts after as many bytes apart.
@@ -180,22 +184,22 @@ class FileFollower:
         position = f"{self.inode}:{self.offset}:{size}:cut"
         text = f"the log was cut off after {self.offset} bytes: lines that came last may be lost"
         self.offset, self.head, self.skipping, self._begin = 0, "", False, b""
-        yield Followed(text, position, True)
+        yield FollowedLine(text, position, True)
 
-    def _rest(self) -> Iterator[Followed]:
+    def _rest(self) -> Iterator[FollowedLine]:
         """Yield whole lines; one without its end is still being written."""
         assert self._file is not None
         while True:
             self._file.seek(self.offset)
-            chunk = self._file.read(_CHUNK)
+            chunk = self._file.read(_CHUNK_BYTES)
             before = self.offset
             yield from self._pieces(chunk)
-            if len(self._begin) < _HEAD:
+            if len(self._begin) < _HEAD_BYTES:
                 self._begin = _first_bytes(self._file, self.offset)
             if self.offset == before:
                 return
 
-    def _pieces(self, chunk: bytes) -> Iterator[Followed]:
+    def _pieces(self, chunk: bytes) -> Iterator[FollowedLine]:
         """Yield the lines of a chunk, and go on to behind the last whole one."""
         for match in _PIECE.finditer(chunk):
             piece, position = match[0], f"{self.inode}:{self.offset}"
@@ -206,19 +210,21 @@ class FileFollower:
                 yield from self._gap(
                     "NULs in the log: a loss of power may have cost lines", position
                 )
-            elif len(piece) > _LINE or self.skipping:
+            elif len(piece) > _MAX_LINE_BYTES or self.skipping:
                 self.offset += len(piece)
                 self.skipping = not whole
-                yield from self._gap(f"lines of more than {_LINE} bytes are left out", position)
+                yield from self._gap(
+                    f"lines of more than {_MAX_LINE_BYTES} bytes are left out", position
+                )
             elif whole:
                 self.offset += len(piece)
-                yield Followed(piece.decode(errors="replace").rstrip("\r\n"), position)
+                yield FollowedLine(piece.decode(errors="replace").rstrip("\r\n"), position)
 
-    def _gap(self, text: str, position: str) -> Iterator[Followed]:
+    def _gap(self, text: str, position: str) -> Iterator[FollowedLine]:
         """Yield a gap, once in a look however many there are."""
         if text not in self._gaps:
             self._gaps.add(text)
-            yield Followed(text, f"{position}:gap", True)
+            yield FollowedLine(text, f"{position}:gap", True)
 
     def position(self) -> dict[str, Any]:
         """Return file and offset, and its first bytes: numbers of files are used again."""
@@ -247,7 +253,7 @@ def _inode(file: BinaryIO) -> int:
 
 def _first_bytes(file: BinaryIO, offset: int) -> bytes:
     file.seek(0)
-    return file.read(min(offset, _HEAD))
+    return file.read(min(offset, _HEAD_BYTES))
 
 
 def _head(file: BinaryIO, offset: int) -> str:

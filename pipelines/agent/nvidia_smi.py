@@ -9,21 +9,21 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
     DAMAGED,
     parse_query_gpu,
     query_fields,
     supported_fields,
 )
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
-from forewarn.features.telemetry.parsers.smi_words import lost_gpus, measured_gpus
-from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import lost_gpus, measured_gpus
+from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
 
 __all__ = ["NvidiaSmi"]
 
-_LAST_WAIT = 0.5  # seconds
-_SHOWN = 200  # characters of what a program said
-_MOST, _CHUNK = 4 << 20, 1 << 16  # bytes: the XML of sixteen GPUs is half a MiB
+_KILL_WAIT_SECONDS = 0.5  # seconds
+_MAX_SHOWN_CHARS = 200  # characters of what a program said
+_MAX_OUTPUT_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 16  # bytes: the XML of sixteen GPUs is half a MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Output:
 
     def first_line(self) -> str:
         lines = (line.strip() for line in self.text.splitlines())
-        return next((line[:_SHOWN] for line in lines if line), "it printed nothing")
+        return next((line[:_MAX_SHOWN_CHARS] for line in lines if line), "it printed nothing")
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class NvidiaSmi:
     program: str = "nvidia-smi"
     _fields: tuple[str, ...] = field(default_factory=query_fields)
 
-    def read(self, timeout: float) -> Answer:
+    def read(self, timeout: float) -> GpuPoll:
         """Return all GPUs, by a query of fields where the driver knows them, else by XML."""
         output = self._ask(timeout)
         if "not a valid field" in output.text and not parse_query_gpu(output.text)[0]:
@@ -75,7 +75,7 @@ class NvidiaSmi:
         trouble = self._trouble(output, readings, unread)
         if not readings and not lost:
             raise NoSourceError(trouble)
-        return Answer(readings, lost, unread, trouble)
+        return GpuPoll(readings, lost, unread, trouble)
 
     def _trouble(self, output: _Output, readings: list[GpuReading], unread: Unread) -> str:
         """Say why an absent GPU proves nothing: all fail while the driver is replaced."""
@@ -102,26 +102,26 @@ class NvidiaSmi:
             raise NoSourceError(f"{self.program}: {error.strerror}") from None
         try:
             printed = _read_until(running, end)
-            if len(printed) <= _MOST:
+            if len(printed) <= _MAX_OUTPUT_BYTES:
                 running.wait(max(0.0, end - time.monotonic()))
         except (TimeoutError, subprocess.TimeoutExpired):
             _abandon(running)
             raise HangError(f"{self.program} gave no answer in {timeout:g} s") from None
-        if len(printed) > _MOST:
+        if len(printed) > _MAX_OUTPUT_BYTES:
             _abandon(running)
-            raise NoSourceError(f"{self.program} printed more than {_MOST >> 20} MiB")
+            raise NoSourceError(f"{self.program} printed more than {_MAX_OUTPUT_BYTES >> 20} MiB")
         return _Output(printed.decode(errors="replace"), running.returncode)
 
 
 def _read_until(running: subprocess.Popen[bytes], end: float) -> bytes:
-    """Return what a program prints, and little more than `_MOST` of what has no end."""
+    """Return what a program prints, and little more than `_MAX_OUTPUT_BYTES` of what has no end."""
     assert running.stdout is not None
     parts, size = [], 0
-    while size <= _MOST:
+    while size <= _MAX_OUTPUT_BYTES:
         ready, _, _ = select.select([running.stdout], [], [], max(0.0, end - time.monotonic()))
         if not ready:
             raise TimeoutError
-        part = os.read(running.stdout.fileno(), _CHUNK)
+        part = os.read(running.stdout.fileno(), _CHUNK_BYTES)
         if not part:
             running.stdout.close()
             break
@@ -136,4 +136,4 @@ def _abandon(running: subprocess.Popen[bytes]) -> None:
     if running.stdout is not None:
         running.stdout.close()
     with suppress(subprocess.TimeoutExpired):
-        running.wait(_LAST_WAIT)
+        running.wait(_KILL_WAIT_SECONDS)

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from forewarn.features.telemetry.parsers.quantity import quantity
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, pci_address
-from forewarn.features.telemetry.parsers.recovery_action import action_number, recovery_action
-from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread, parse_pci_address
+from forewarn.features.telemetry.parsers.quantity import parse_quantity
+from forewarn.features.telemetry.parsers.recovery_action import action_number, parse_recovery_action
+from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
 
 __all__ = ["Nvml"]
 
@@ -32,11 +32,11 @@ class Nvml:
     _stuck: threading.Thread | None = None
     _places: dict[int, str | None] = field(default_factory=dict)  # the last address of each index
 
-    def read(self, timeout: float) -> Answer:
+    def read(self, timeout: float) -> GpuPoll:
         """Return all GPUs; a call that hangs keeps its thread, and no second one is made."""
         if self._stuck is not None and self._stuck.is_alive():
             raise HangError("NVML still gives no answer")
-        result: list[Answer | Exception] = []
+        result: list[GpuPoll | Exception] = []
 
         def work() -> None:
             try:
@@ -55,7 +55,7 @@ class Nvml:
             raise NoSourceError(f"NVML: {result[0]}") from result[0]
         return result[0]
 
-    def _read(self) -> Answer:
+    def _read(self) -> GpuPoll:
         nvml = self.library
         nvml.nvmlInit()
         try:
@@ -67,7 +67,7 @@ class Nvml:
             raise NoSourceError(answer.trouble or "NVML: it names no GPU")
         return answer
 
-    def _all_gpus(self, driver: str) -> Answer:
+    def _all_gpus(self, driver: str) -> GpuPoll:
         nvml, readings, lost, unread = self.library, [], [], Unread()
         for slot in range(nvml.nvmlDeviceGetCount()):
             try:
@@ -82,7 +82,7 @@ class Nvml:
             except nvml.NVMLError as error:
                 unread.add(_UNREAD, str(error))
         trouble = f"NVML: {_UNREAD} ({unread.examples[_UNREAD]})" if unread else ""
-        return Answer(readings, tuple(pci for pci in lost if pci), unread, trouble)
+        return GpuPoll(readings, tuple(pci for pci in lost if pci), unread, trouble)
 
 
 def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> GpuReading:
@@ -140,7 +140,7 @@ class _Device:
     def address(self) -> str | None:
         """Return its PCI address."""
         bus = self.known(self.nvml.nvmlDeviceGetPciInfo)
-        return pci_address(_text(bus.busId) if bus else "")
+        return parse_pci_address(_text(bus.busId) if bus else "")
 
     def action(self) -> str | None:
         """Return the recovery that the driver asks for; None where it says nothing.
@@ -149,7 +149,7 @@ class _Device:
         """
         number = getattr(self.nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)  # since 2024
         raw_action = None if number is None else self._field(number)
-        action = None if raw_action is None else recovery_action(str(raw_action))
+        action = None if raw_action is None else parse_recovery_action(str(raw_action))
         return "reset" if self._reset and action in (None, "none") else action
 
     def _field(self, number: int) -> int | None:
@@ -189,7 +189,7 @@ class _Device:
 
     def _throttle_hardware(self) -> float | None:
         reasons = self.known(self.nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-        return None if reasons is None else quantity("throttle_hardware", f"{reasons:#x}")
+        return None if reasons is None else parse_quantity("throttle_hardware", f"{reasons:#x}")
 
     def _memory_used(self) -> float | None:
         nvml, ask = self.nvml, self.nvml.nvmlDeviceGetMemoryInfo

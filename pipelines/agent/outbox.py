@@ -12,7 +12,9 @@ from forewarn.pipelines.agent.spool import Spool, SpoolError
 
 __all__ = ["Outbox"]
 
-_HELD = 500  # batches held in memory while the spool cannot be written: three days at ten minutes
+_MAX_HELD_BATCHES = (
+    500  # batches held in memory while the spool cannot be written: three days at ten minutes
+)
 
 
 @dataclass(slots=True)
@@ -33,14 +35,16 @@ class Outbox:
     spool: Spool
     say: Callable[[str], None]
     wake: threading.Event
-    held: deque[tuple[dict[str, Any], bool]] = field(default_factory=lambda: deque(maxlen=_HELD))
+    held: deque[tuple[dict[str, Any], bool]] = field(
+        default_factory=lambda: deque(maxlen=_MAX_HELD_BATCHES)
+    )
     _unwritten: bool = False
     _dropped: int = 0
 
     def hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
         """Take a batch that `flush` will spool; of too many the oldest one is lost."""
-        if len(self.held) == _HELD:
-            self.say(f"more than {_HELD} batches are held: the oldest one is lost")
+        if len(self.held) == _MAX_HELD_BATCHES:
+            self.say(f"more than {_MAX_HELD_BATCHES} batches are held: the oldest one is lost")
         self.held.append((batch, fault))
 
     def flush(self) -> None:

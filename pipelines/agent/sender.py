@@ -14,22 +14,23 @@ from pathlib import Path
 import httpx
 from pydantic import ValidationError
 
+from forewarn.features.time_units import MINUTE
 from forewarn.pipelines.agent.spool import Spool
-from forewarn.pipelines.config.agent_policy import Collection
+from forewarn.pipelines.config.agent_policy import CollectionPolicy
 from forewarn.pipelines.runtime.clock import Clock
 
-__all__ = ["Sender", "UnsentError"]
+__all__ = ["SendError", "Sender"]
 
-_PATIENCE = (1.0, 60.0)  # seconds between two attempts, at first and at most
-_TIMEOUT = 30.0
-_SLOW = 60 * 10**9  # nanoseconds between two attempts for what is of the future
-_SHOWN = 300  # characters of an answer
-_LARGEST = 64 << 20  # bytes: no batch of an agent is a tenth of it
+_BACKOFF_SECONDS = (1.0, 60.0)  # seconds between two attempts, at first and at most
+_TIMEOUT_SECONDS = 30.0
+_CLOCK_RETRY_NS = MINUTE  # nanoseconds between two attempts for what is of the future
+_MAX_SHOWN_CHARS = 300  # characters of an answer
+_MAX_BATCH_BYTES = 64 << 20  # bytes: no batch of an agent is a tenth of it
 # The collector says that the batch itself is wrong: sending it again cannot help.
-_REFUSED = (400, 413, 415, 422)
+_PERMANENT_STATUS_CODES = (400, 413, 415, 422)
 
 
-class UnsentError(Exception):
+class SendError(Exception):
     """The collector is away, or does not know the token; what is spooled stays."""
 
 
@@ -77,7 +78,7 @@ class Sender:
         self._client = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {self.token}"},
-            timeout=_TIMEOUT,
+            timeout=_TIMEOUT_SECONDS,
             verify=verify,
             trust_env=False,
         )
@@ -86,11 +87,11 @@ class Sender:
         """Close its connections."""
         self._client.close()
 
-    def policy(self) -> Collection | None:
+    def policy(self) -> CollectionPolicy | None:
         """Ask what to collect; None if the collector is away or says nothing sensible."""
         try:
             answer = self._client.get("/v1/policy")
-            return Collection.model_validate(answer.raise_for_status().json())
+            return CollectionPolicy.model_validate(answer.raise_for_status().json())
         except (httpx.HTTPError, ValueError, ValidationError):
             return None
 
@@ -105,7 +106,7 @@ class Sender:
         """Try one batch of the future now and then; when it is taken all are tried."""
         now = self.clock.now()
         self.ahead &= set(self.spool.waiting())
-        if self.ahead and not 0 <= now - self._asked_again < _SLOW:
+        if self.ahead and not 0 <= now - self._asked_again < _CLOCK_RETRY_NS:
             self._asked_again = now
             path = random.choice(sorted(self.ahead))  # a clock may have been wrong in several ways
             self._send(path)
@@ -123,15 +124,15 @@ class Sender:
             self.spool.set_aside(path)
             return
         answer = self._post(data)
-        if clock := _says_clock(answer):
+        if clock := _clock_refusal(answer):
             if not self.ahead:
                 self.say(f"kept: the clock of this host or of the collector is wrong: {clock!r}")
             self.ahead.add(path)
-        elif answer.status_code in _REFUSED:
+        elif answer.status_code in _PERMANENT_STATUS_CODES:
             self.refused += 1
             self.spool.set_aside(path)
         elif answer.status_code != 200:
-            raise UnsentError(f"{self.url}: answered {answer.status_code}")
+            raise SendError(f"{self.url}: answered {answer.status_code}")
         else:
             self.spool.remove(path)
 
@@ -140,32 +141,32 @@ class Sender:
         try:
             return self._client.post("/v1/batches", content=gzip.compress(data, 5), headers=headers)
         except httpx.HTTPError as error:
-            raise UnsentError(f"{self.url}: {error or type(error).__name__}") from None
+            raise SendError(f"{self.url}: {error or type(error).__name__}") from None
 
     def run(self) -> None:
         """Send whenever there is something, with growing patience while the collector is away."""
-        patience = _PATIENCE[0]
+        patience = _BACKOFF_SECONDS[0]
         while not self.stop.is_set():
             self.wake.clear()
             try:
                 self.send_all()
-                patience = _PATIENCE[0]
-                self.clock.wait(_PATIENCE[1], self.wake)
-            except (UnsentError, OSError) as error:
+                patience = _BACKOFF_SECONDS[0]
+                self.clock.wait(_BACKOFF_SECONDS[1], self.wake)
+            except (SendError, OSError) as error:
                 self.say(f"not sent, kept: {error}")
                 # Not all agents of a site at the same moment when the collector comes back.
                 self.clock.wait(patience * random.uniform(0.5, 1.5), self.stop)
-                patience = min(2 * patience, _PATIENCE[1])
+                patience = min(2 * patience, _BACKOFF_SECONDS[1])
 
 
 def _read(path: Path) -> bytes:
     size = path.stat().st_size
-    if size > _LARGEST:
-        raise ValueError(f"{size} bytes, expected at most {_LARGEST}")
+    if size > _MAX_BATCH_BYTES:
+        raise ValueError(f"{size} bytes, expected at most {_MAX_BATCH_BYTES}")
     return path.read_bytes()
 
 
-def _says_clock(answer: httpx.Response) -> str:
+def _clock_refusal(answer: httpx.Response) -> str:
     """Return what a refusal says of clocks: then the batch itself is right; else nothing."""
     if not answer.is_client_error:
         return ""
@@ -175,4 +176,6 @@ def _says_clock(answer: httpx.Response) -> str:
         return ""
     if not isinstance(refusal, dict) or refusal.get("error") != "clock":
         return ""
-    return f"{refusal.get('detail', '')} (there it is {refusal.get('now', 'unknown')})"[:_SHOWN]
+    return f"{refusal.get('detail', '')} (there it is {refusal.get('now', 'unknown')})"[
+        :_MAX_SHOWN_CHARS
+    ]

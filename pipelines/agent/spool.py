@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forewarn.pipelines.storage.files.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["FOLDERS", "Spool", "SpoolError"]
 
 FAULTS, BATCHES = "1-faults", "2-batches"
 FOLDERS = (FAULTS, BATCHES, "refused")
 _DIGITS = 15
-_REFUSED_SHARE, _REFUSED_FILES = 8, 1000  # part of the limit, and most files, kept of the refused
+_REFUSED_SIZE_DIVISOR, _MAX_REFUSED_FILES = (
+    8,
+    1000,
+)  # part of the limit, and most files, kept of the refused
 
 
 class SpoolError(Exception):
@@ -53,7 +56,7 @@ class Spool:
     def __post_init__(self) -> None:
         """Read the folders once: they are large where the collector was away for long."""
         for kind in (FAULTS, BATCHES):
-            batches, strays = _batches(self.folder / kind)
+            batches, strays = _list_batches(self.folder / kind)
             self._sizes[kind] = batches
             self._used += sum(batches.values())
             self.strays += strays
@@ -72,7 +75,7 @@ class Spool:
         with self._lock:
             path = self.folder / kind / f"{self._next:0{_DIGITS}d}.json"
             try:
-                write_whole(path, data)
+                write_atomic(path, data)
             except OSError as error:
                 raise SpoolError(f"{path.parent}: cannot be written ({error.strerror})") from None
             self._next += 1
@@ -97,7 +100,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         aside = path.replace(folder / path.name)
         self._forget(path)
-        _keep_newest(aside, self.limit // _REFUSED_SHARE)
+        _keep_newest(aside, self.limit // _REFUSED_SIZE_DIVISOR)
 
     def _forget(self, path: Path) -> None:
         with self._lock:
@@ -127,16 +130,16 @@ def _unlink(path: Path) -> None:
 
 def _keep_newest(newest: Path, limit: int) -> None:
     """Remove the oldest batches beside this one that together are too many or too large."""
-    others = [path for path in _batches(newest.parent)[0] if path != newest]
+    others = [path for path in _list_batches(newest.parent)[0] if path != newest]
     sizes = {path: path.stat() for path in others}
     used, count = newest.stat().st_size, 1
     for path in sorted(others, key=lambda path: (sizes[path].st_mtime_ns, path), reverse=True):
         used, count = used + sizes[path].st_size, count + 1
-        if used > limit or count > _REFUSED_FILES:
+        if used > limit or count > _MAX_REFUSED_FILES:
             _unlink(path)
 
 
-def _batches(folder: Path) -> tuple[dict[Path, int], list[Path]]:
+def _list_batches(folder: Path) -> tuple[dict[Path, int], list[Path]]:
     """Return the sizes of the batches in a folder, in order, and what else lies there.
 
     What a process that was killed had not finished is removed.

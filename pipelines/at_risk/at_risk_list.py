@@ -15,17 +15,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.array_types import Float64Array
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.prediction.span_sums import SpanSums
-from forewarn.features.records.table import MACHINE, SLOT
-from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
+from forewarn.features.records.record_table import MACHINE, SLOT
+from forewarn.features.time_units import HOUR
+from forewarn.pipelines.at_risk.at_risk_page import render_at_risk
+from forewarn.pipelines.at_risk.channel_charts import Chart, channel_charts
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
-from forewarn.pipelines.at_risk.day import DayRecords
-from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS, ListTerms
-from forewarn.pipelines.at_risk.page import render_at_risk
+from forewarn.pipelines.at_risk.day_records import DayRecords
+from forewarn.pipelines.at_risk.flagging_criteria import ACTION_WORDS, FlaggingCriteria
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
-from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
+from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, explain_gpus
 from forewarn.pipelines.at_risk.unscored_gpus import (
     NO_REPAIR,
     Causes,
@@ -34,17 +36,16 @@ from forewarn.pipelines.at_risk.unscored_gpus import (
     unscored_gpus,
 )
 from forewarn.pipelines.rendering.templates import chance_text
-from forewarn.pipelines.runtime.terminal import plain
-from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
+from forewarn.pipelines.runtime.terminal import escape_text
+from forewarn.pipelines.runtime.timestamps import format_iso, to_timestamps
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
 from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.storage.files.leftovers import remove_leftovers
+from forewarn.pipelines.storage.files.stale_temporary_files import remove_stale_files
 
-__all__ = ["AtRiskList", "Candidates", "list_summary"]
+__all__ = ["AtRiskList", "ListCandidates", "list_summary"]
 
-Floats = npt.NDArray[np.float64]
-_MOST_DRAWN = 60  # as many as the page shows
+_MAX_CHARTED_GPUS = 60  # as many as the page shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,13 @@ class AtRiskList:
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
-        folder = out / f"date={iso(self.at)[:10]}"
+        folder = out / f"date={format_iso(self.at)[:10]}"
         for day in out.glob("date=*"):
-            remove_leftovers(day)
+            remove_stale_files(day)
         page = render_at_risk(
             self.table,
             self.unscored,
-            at=iso(self.at),
+            at=format_iso(self.at),
             share=self.share,
             horizon_hours=self.horizon_hours,
             model_version=self.model_version,
@@ -122,7 +123,7 @@ class AtRiskList:
     def summary(self) -> dict[str, Any]:
         """Return what the whole list says, for programs."""
         return {
-            "at": iso(self.at),
+            "at": format_iso(self.at),
             "scored": len(self.table),
             "unscored": len(self.unscored),
             "flagged": int(self.table["flagged"].sum()),
@@ -133,7 +134,7 @@ class AtRiskList:
         }
 
     def _as_text(self) -> pd.DataFrame:
-        moments = {name: _iso_of(self.table[name]) for name in ("window_end", "valid_until")}
+        moments = {name: _iso_texts(self.table[name]) for name in ("window_end", "valid_until")}
         return self.table.assign(**moments)
 
 
@@ -155,11 +156,11 @@ def list_summary(made: AtRiskList, *, most: int = 20) -> str:
     if len(counts):
         left_out = ", ".join(f"{count} {reason}" for reason, count in counts.items())
         lines.append(f"not scored: {left_out}")
-    return "\n".join(map(plain, lines))
+    return "\n".join(map(escape_text, lines))
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class ListCandidates:
     """The GPUs of one day's list, measured, and what the list is made by.
 
     Attributes
@@ -184,11 +185,11 @@ class Candidates:
 
     records: DayRecords
     values: InstanceValues
-    plan: Plan
+    plan: FeaturePlan
     at: int
     step: int
     horizon: int
-    terms: ListTerms
+    terms: FlaggingCriteria
     version: str
     hindsight: bool = False
     span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
@@ -196,17 +197,17 @@ class Candidates:
 
     def ranked(
         self,
-        score: Floats,
+        score: Float64Array,
         *,
-        probability: Floats,
+        probability: Float64Array,
         flagged_by: npt.NDArray[np.object_],
         contributions: Contributions,
     ) -> AtRiskList:
         """Return the list by score, ties by serial; every array has shape (n,)."""
         row = np.argsort(-score, kind="stable")
         choice = self.terms.choose(probability[row])
-        evidence, drawn_rows = self._evidence(), row[choice.listed][:_MOST_DRAWN].tolist()
-        reasons = reasons_of(evidence, contributions, drawn_rows)
+        evidence, drawn_rows = self._evidence(), row[choice.listed][:_MAX_CHARTED_GPUS].tolist()
+        reasons = explain_gpus(evidence, contributions, drawn_rows)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
         ends, step = self.records.instances.end[row], self.step
         drawn = {i: reasons.get(i, Reasons()).channels for i in drawn_rows}
@@ -235,17 +236,17 @@ class Candidates:
             pd.DataFrame(columns),
             unscored_gpus(self.records, self.plan, failed, since=self.at - step),
             self.terms.share,
-            self.horizon / 3.6e12,
+            self.horizon / HOUR,
             self.version,
             self.hindsight,
-            {str(serials[i]): charts for i, charts in charts_of(evidence, drawn).items()},
+            {str(serials[i]): charts for i, charts in channel_charts(evidence, drawn).items()},
             choice.sentences,
             self.terms.summary(),
         )
 
     def _evidence(self) -> ChannelEvidence:
         fleet, timeline, instances, events = self.records
-        peers = PeerComparison.of(timeline, instances, self.plan)
+        peers = PeerComparison.from_timeline(timeline, instances, self.plan)
         measured = timeline, instances, self.values, self.plan
         return ChannelEvidence(*measured, peers, self.span_sums, events, fleet)
 
@@ -268,7 +269,7 @@ class Candidates:
         return places
 
 
-def _iso_of(moments: pd.Series) -> pd.Series:
+def _iso_texts(moments: pd.Series) -> pd.Series:
     """Return moments as text; of a fleet most are the same."""
     distinct = moments.drop_duplicates()
     texts = distinct.dt.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.duration import duration_in_words
-from forewarn.features.records.column_files import COLUMNS_AT_ONCE
-from forewarn.features.records.hourly_sums import Work
-from forewarn.features.records.timeline import FleetSlice
-from forewarn.features.threads import in_threads
+from forewarn.features.array_types import Float32Array, Float64Array, Int32Array
+from forewarn.features.duration import format_duration
+from forewarn.features.records.fleet_timeline import FleetSlice
+from forewarn.features.records.hourly_sums import Transform
+from forewarn.features.records.lazy_columns import MAX_COLUMNS_IN_MEMORY
+from forewarn.features.threads import map_threads
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
 
-__all__ = ["Chart", "charts_of"]
+__all__ = ["Chart", "channel_charts"]
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int32]
-_MOST_CHARTS = 2
-_MOST_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
-_MOST_PEERS = 8
+_MAX_CHARTS = 2
+_MAX_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
+_MAX_PEERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class Chart:
     title: str
     unit: str
     span: str
-    own: Floats
-    peers: Sequence[Floats]
+    own: Float64Array
+    peers: Sequence[Float64Array]
     marks: Sequence[tuple[float, str]]
 
     @property
@@ -64,16 +63,16 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Courses:
+class _HourlySeries:
     """The hourly sums of one channel of some instances, each of shape (n_rows, n_hours)."""
 
     line: Mapping[int, int]
-    gpus: npt.NDArray[np.int32]
-    total: Floats
-    count: Counts
+    gpus: Int32Array
+    total: Float64Array
+    count: Int32Array
 
     @classmethod
-    def of(cls, evidence: ChannelEvidence, rows: Collection[int]) -> _Courses:
+    def empty(cls, evidence: ChannelEvidence, rows: Collection[int]) -> _HourlySeries:
         """Return the courses of all instances that are drawn, with nothing in them."""
         numbers = sorted(rows)
         shape = len(numbers), evidence.timeline.grid.shape[1]
@@ -81,7 +80,7 @@ class _Courses:
         gpus = evidence.instances.gpu[numbers]
         return cls(line, gpus, np.zeros(shape), np.zeros(shape, dtype=np.int32))
 
-    def fill(self, part: FleetSlice, name: str, work: Work | None) -> None:
+    def fill(self, part: FleetSlice, name: str, work: Transform | None) -> None:
         """Fill in the GPUs of a slice: the channel is read once more for them."""
         number = {gpu: i for i, gpu in enumerate(part.gpu.tolist())}
         lines = [line for line, gpu in enumerate(self.gpus.tolist()) if gpu in number]
@@ -90,7 +89,7 @@ class _Courses:
         self.total[lines], self.count[lines] = sums.total[inside], sums.count[inside]
 
 
-def charts_of(
+def channel_charts(
     evidence: ChannelEvidence, channels: Mapping[int, Sequence[str]]
 ) -> dict[int, tuple[Chart, ...]]:
     """Return the drawings of the first two of some channels that have a course over time.
@@ -106,54 +105,56 @@ def charts_of(
     chosen, rows_of = {}, defaultdict[str, set[int]](set)
     for row, names in channels.items():
         distinct = dict.fromkeys(name.split("|")[0] for name in names)
-        chosen[row] = [name for name in distinct if name in drawable][:_MOST_CHARTS]
+        chosen[row] = [name for name in distinct if name in drawable][:_MAX_CHARTS]
         for name in chosen[row]:
-            rows_of[name] |= {row, *_others(evidence, row)}
-    courses = _courses(evidence, rows_of)
+            rows_of[name] |= {row, *_charted_peers(evidence, row)}
+    courses = _read_series(evidence, rows_of)
     return {
         row: tuple(_chart(evidence, row, name, courses[name]) for name in names)
         for row, names in chosen.items()
     }
 
 
-def _courses(
+def _read_series(
     evidence: ChannelEvidence, rows_of: Mapping[str, Collection[int]]
-) -> dict[str, _Courses]:
+) -> dict[str, _HourlySeries]:
     """Return the courses of all channels that are drawn."""
-    courses = {name: _Courses.of(evidence, rows) for name, rows in rows_of.items()}
-    channels = [(name, None if name in evidence.plan.kinds.float else _as_is) for name in courses]
+    courses = {name: _HourlySeries.empty(evidence, rows) for name, rows in rows_of.items()}
+    channels = [
+        (name, None if name in evidence.plan.kinds.float else _identity) for name in courses
+    ]
     gpus = {int(evidence.instances.gpu[row]) for rows in rows_of.values() for row in rows}
     for part in evidence.fleet.some_gpus(gpus, set(courses)).slices() if channels else ():
-        in_threads(partial(_fill, courses, part), channels, COLUMNS_AT_ONCE)
+        map_threads(partial(_fill_series, courses, part), channels, MAX_COLUMNS_IN_MEMORY)
     return courses
 
 
-def _fill(
-    courses: Mapping[str, _Courses], part: FleetSlice, channel: tuple[str, Work | None]
+def _fill_series(
+    courses: Mapping[str, _HourlySeries], part: FleetSlice, channel: tuple[str, Transform | None]
 ) -> None:
     name, work = channel
     courses[name].fill(part, name, work)
 
 
-def _others(evidence: ChannelEvidence, row: int) -> list[int]:
+def _charted_peers(evidence: ChannelEvidence, row: int) -> list[int]:
     """Return the instances that are drawn beside one."""
-    return list(evidence.peers.near.others(row)[:_MOST_PEERS].tolist())
+    return list(evidence.peers.near.others(row)[:_MAX_PEERS].tolist())
 
 
-def _chart(evidence: ChannelEvidence, row: int, name: str, courses: _Courses) -> Chart:
+def _chart(evidence: ChannelEvidence, row: int, name: str, courses: _HourlySeries) -> Chart:
     level = name in evidence.plan.kinds.float
-    rows = (row, *_others(evidence, row))
-    lines = [_course(evidence, row, other, courses, level=level) for other in rows]
+    rows = (row, *_charted_peers(evidence, row))
+    lines = [_series_before(evidence, row, other, courses, level=level) for other in rows]
     known = [line for line in lines[1:] if np.isfinite(line).any()]
     called = title(name) if level or name not in NOUNS else f"{NOUNS[name]}, added up"
-    span = duration_in_words(evidence.lengths[-1] / 1e9)
-    marks = _marks(evidence, row)
+    span = format_duration(evidence.lengths[-1] / SECOND)
+    marks = _code_events(evidence, row)
     return Chart(called, UNITS.get(name, "").strip(), span, lines[0], known, marks)
 
 
-def _course(
-    evidence: ChannelEvidence, row: int, other: int, courses: _Courses, *, level: bool
-) -> Floats:
+def _series_before(
+    evidence: ChannelEvidence, row: int, other: int, courses: _HourlySeries, *, level: bool
+) -> Float64Array:
     """Return what a channel of `other` did in the hours before the instance of `row`."""
     stop = int(evidence.spans.edges[2, -1, row])
     start = stop - max(1, round(evidence.lengths[-1] / evidence.timeline.grid.bucket))
@@ -161,7 +162,7 @@ def _course(
     before = np.zeros(max(-start, 0))
     total = np.concatenate([before, courses.total[line, hours]])
     count = np.concatenate([before, courses.count[line, hours]])
-    edges = np.linspace(0, len(total), min(_MOST_POINTS, len(total)) + 1).astype(int)[:-1]
+    edges = np.linspace(0, len(total), min(_MAX_POINTS, len(total)) + 1).astype(int)[:-1]
     added, read = np.add.reduceat(total, edges), np.add.reduceat(count, edges)
     if not level:
         return np.where(read.cumsum() > 0, added.cumsum(), np.nan)
@@ -169,18 +170,18 @@ def _course(
         return np.asarray(added / read)
 
 
-def _as_is(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _identity(values: Float32Array) -> Float32Array:
     return values
 
 
-def _marks(evidence: ChannelEvidence, row: int) -> list[tuple[float, str]]:
+def _code_events(evidence: ChannelEvidence, row: int) -> list[tuple[float, str]]:
     """Return the events of all code columns of a GPU, by time."""
     end, span = int(evidence.instances.end[row]), evidence.lengths[-1]
     marks = [
         (1.0 - (end - moment) / span, f"{title(name)} {code}")
         for name, events in evidence.codes.items()
         if events.distinct
-        for moment, code in events.of_instance(row)
+        for moment, code in events.for_instance(row)
     ]
     return sorted(marks)
 

@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.prediction.history import span_name
-from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.array_types import Float64Array
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.instance_history import span_name
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.prediction.span_sums import SpanSums
-from forewarn.features.records.hourly_sums import Work
-from forewarn.features.records.spans import Spans
-from forewarn.features.records.timeline import Fleet, Timeline
+from forewarn.features.records.fleet_timeline import Fleet, Timeline
+from forewarn.features.records.hourly_sums import Transform
+from forewarn.features.records.lookback_windows import LookbackWindows
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_names import NO_SPAN
@@ -26,29 +26,28 @@ from forewarn.pipelines.at_risk.peer_comparison import (
     PeerComparison,
     deviation,
     group_medians,
-    median_of,
+    known_median,
     tail_share,
 )
 
-__all__ = ["ChannelEvidence", "Signs"]
+__all__ = ["ChannelEvidence", "Observations"]
 
-Floats = npt.NDArray[np.float64]
 Kind = Literal[
     "count", "duration", "level", "change", "swing", "silent", "code", "failures", "category",
     "date",
 ]  # fmt: skip
-_LEAST_DIFFERENCE = 0.01  # of a level
-_FAR = 4.0  # robust standard deviations from which a level is out of the ordinary
-_FAR_SWING = 6.0  # spreads are skewed
-_SWING_WORTH = 0.7  # a person understands a level sooner
-_RARE = 0.02  # share of the fleet that may have as much
-_RARE_FAILURES, _RARE_CATEGORY = 0.1, 0.1
-_WITHIN = 0.8  # share of a count that makes the shorter span the better one to name
-_CODE_GRAVITY = 1000.0  # a graver code outweighs any number of lesser ones
+_MIN_RELATIVE_DIFFERENCE = 0.01  # of a level
+_MIN_DEVIATION = 4.0  # robust standard deviations from which a level is out of the ordinary
+_MIN_SWING_DEVIATION = 6.0  # spreads are skewed
+_SWING_WEIGHT = 0.7  # a person understands a level sooner
+_MAX_RARE_SHARE = 0.02  # share of the fleet that may have as much
+_MAX_RARE_FAILURES_SHARE, _MAX_RARE_CATEGORY_SHARE = 0.1, 0.1
+_SHORT_SPAN_SHARE = 0.8  # share of a count that makes the shorter span the better one to name
+_CODE_SEVERITY_WEIGHT = 1000.0  # a graver code outweighs any number of lesser ones
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class Observations:
     """One way to say what a channel shows, for n GPUs.
 
     Attributes
@@ -70,10 +69,10 @@ class Signs:
 
     kind: Kind
     column: str
-    values: Floats
-    strength: Floats
+    values: Float64Array
+    strength: Float64Array
     span: Nanoseconds = NO_SPAN
-    now: Floats | None = None
+    now: Float64Array | None = None
     detail: str = ""
 
 
@@ -87,7 +86,7 @@ class ChannelEvidence:
     timeline: Timeline
     instances: Instances
     values: InstanceValues
-    plan: Plan
+    plan: FeaturePlan
     peers: PeerComparison
     span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
     events: Mapping[str, CodeEvents] = field(default_factory=dict)
@@ -105,7 +104,7 @@ class ChannelEvidence:
         return (window, *(Nanoseconds(n * window) for n in sorted(self.plan.history)))
 
     @cached_property
-    def spans(self) -> Spans:
+    def spans(self) -> LookbackWindows:
         """The hours of each span before each instance."""
         life = self.timeline.life_start(self.instances.row)
         return self.timeline.grid.spans(
@@ -115,9 +114,9 @@ class ChannelEvidence:
     @cached_property
     def codes(self) -> Mapping[str, CodeEvents]:
         """The events of each code column within the longest span."""
-        return self.events or CodeEvents.of_plan(self.timeline, self.instances, self.plan)
+        return self.events or CodeEvents.find_by_column(self.timeline, self.instances, self.plan)
 
-    def signs(self, channel: str) -> list[Signs]:
+    def observations(self, channel: str) -> list[Observations]:
         """Return what can be said of a channel; nothing of one that is not known."""
         kinds = self.plan.kinds
         if channel in kinds.counter:
@@ -136,7 +135,7 @@ class ChannelEvidence:
             self._failures(channel) if channel[:9] == "failures:" else self._explained(channel)
         )
 
-    def _sums(self, name: str, work: Work | None) -> SpanSums:
+    def _sums(self, name: str, work: Transform | None) -> SpanSums:
         """Return what a channel adds up to in each span; read where it was not measured."""
         if name in self.span_sums:
             return self.span_sums[name]
@@ -145,20 +144,22 @@ class ChannelEvidence:
         squares = () if sums.squares is None else (spans.sums(sums.squares),)
         return SpanSums(spans.sums(sums.total), spans.sums(sums.count), *squares)
 
-    def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
+    def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Observations]:
         sums = self._sums(name, lambda values: values).total
         for k in reversed(range(len(self.lengths))):
             counted = sums[k] * unit
             strength = np.where(self.peers.leads(counted), self._rare(counted), 0.0)
             if k:  # most of it came lately: the shorter span says more
-                strength = np.where(sums[k - 1] >= _WITHIN * sums[k], 0.5 * strength, strength)
-            yield Signs(kind, name, counted, strength, self.lengths[k])
+                strength = np.where(
+                    sums[k - 1] >= _SHORT_SPAN_SHARE * sums[k], 0.5 * strength, strength
+                )
+            yield Observations(kind, name, counted, strength, self.lengths[k])
 
-    def _rare(self, counted: Floats) -> Floats:
+    def _rare(self, counted: Float64Array) -> Float64Array:
         """Return the strength of counts: those that hardly any of the same kind reach."""
-        return self.peers.against(_rareness, counted)
+        return self.peers.against(_count_strength, counted)
 
-    def _levels(self, name: str) -> Iterator[Signs]:
+    def _levels(self, name: str) -> Iterator[Observations]:
         sums = self._sums(name, None)
         total, count, squares = sums.total, sums.count, sums.squares
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -169,94 +170,102 @@ class ChannelEvidence:
                 self.spans.known[-1], (total[-1] - total) / (count[-1] - count), np.nan
             )
         for k, span in enumerate(self.lengths):
-            yield Signs("level", name, mean[k], self._off(mean[k], level=mean[k]), span)
+            yield Observations("level", name, mean[k], self._off(mean[k], level=mean[k]), span)
             more = swing[k] > group_medians(swing[k], self.peers.near.code)
-            strength = np.where(more, self._off(swing[k], _FAR_SWING, mean[k]) * _SWING_WORTH, 0.0)
-            yield Signs("swing", name, swing[k], strength, span)
+            strength = np.where(
+                more, self._off(swing[k], _MIN_SWING_DEVIATION, mean[k]) * _SWING_WEIGHT, 0.0
+            )
+            yield Observations("swing", name, swing[k], strength, span)
             if k + 1 < len(self.lengths):
                 change = mean[k] - before[k]
                 beside = np.abs(group_medians(change, self.peers.near.code))
                 alone = np.abs(change) > 2.0 * np.nan_to_num(beside)
                 strength = np.where(alone, self._off(change, level=mean[k]), 0.0)
-                yield Signs("change", name, change, strength, span, mean[k])
+                yield Observations("change", name, change, strength, span, mean[k])
 
-    def _off(self, values: Floats, far: float = _FAR, level: Floats | None = None) -> Floats:
+    def _off(
+        self, values: Float64Array, far: float = _MIN_DEVIATION, level: Float64Array | None = None
+    ) -> Float64Array:
         """Return the strength of levels: far from their machine's, as hardly any other is.
 
         A hundredth of the `level` is nothing that a person would call a difference.
         """
-        beside = self.peers.beside(values)
+        beside = self.peers.minus_group_median(values)
         beside = np.where(np.isfinite(beside), beside, values)
         off = np.abs(self.peers.against(deviation, beside))
-        rare = self.peers.against(tail_share, np.abs(beside)) <= _RARE
+        rare = self.peers.against(tail_share, np.abs(beside)) <= _MAX_RARE_SHARE
         rare &= self.peers.leads(values) | self.peers.leads(-values)
         if level is not None:
-            rare &= np.abs(beside) > _LEAST_DIFFERENCE * np.abs(level)
+            rare &= np.abs(beside) > _MIN_RELATIVE_DIFFERENCE * np.abs(level)
         return np.where(rare & (off >= far), np.clip(off, 0.0, 100.0), 0.0)
 
-    def _silence(self, name: str) -> Iterator[Signs]:
+    def _silence(self, name: str) -> Iterator[Observations]:
         """Say that a sensor was not read throughout the window, where nearly all others were."""
         window = self.values.sequence[..., self.values.sequence_names.index(name)]
-        silent: Floats = np.asarray(np.isnan(window).all(axis=1), dtype=np.float64)
-        rare = (silent > 0) & (float(silent.mean()) <= _RARE)
-        yield Signs("silent", name, silent, np.where(rare, _FAR, 0.0), self.lengths[0])
+        silent: Float64Array = np.asarray(np.isnan(window).all(axis=1), dtype=np.float64)
+        rare = (silent > 0) & (float(silent.mean()) <= _MAX_RARE_SHARE)
+        yield Observations(
+            "silent", name, silent, np.where(rare, _MIN_DEVIATION, 0.0), self.lengths[0]
+        )
 
-    def _codes(self, name: str) -> Iterator[Signs]:
+    def _codes(self, name: str) -> Iterator[Observations]:
         events = self.codes[name]
         for code in events.distinct:
             counted = events.counted(code)
             gravity = float(severity(np.array([code], np.float32))[0]) if name == "xid" else 1.0
             strength = self._rare(counted)
-            strength = np.where(strength > 0, strength + _CODE_GRAVITY * gravity, 0.0)
+            strength = np.where(strength > 0, strength + _CODE_SEVERITY_WEIGHT * gravity, 0.0)
             last = events.hours_since(code)
-            yield Signs("code", name, counted, strength, self.lengths[-1], last, f"{code:g}")
+            yield Observations("code", name, counted, strength, self.lengths[-1], last, f"{code:g}")
 
-    def _failures(self, channel: str) -> Iterator[Signs]:
+    def _failures(self, channel: str) -> Iterator[Observations]:
         if channel in self.values.context_names:
             failed = self._context(channel)
             share = tail_share(failed, failed)
-            strength = np.where((failed > 0) & (share <= _RARE_FAILURES), failed * _FAR, 0.0)
-            yield Signs("failures", channel, failed, strength)
+            strength = np.where(
+                (failed > 0) & (share <= _MAX_RARE_FAILURES_SHARE), failed * _MIN_DEVIATION, 0.0
+            )
+            yield Observations("failures", channel, failed, strength)
 
-    def _categories(self, name: str) -> Iterator[Signs]:
+    def _categories(self, name: str) -> Iterator[Observations]:
         """Say which text a GPU has, where few others have it."""
         codes = self.timeline.records.codes(name, self.instances.row)
         texts = self.timeline.records.texts[name].texts
         for code in np.unique(codes[codes >= 0]).tolist():
             same = codes == code
             number = np.full(len(codes), float(same.sum()))
-            strength = np.where(same & (same.mean() <= _RARE_CATEGORY), 1.0, 0.0)
-            yield Signs("category", name, number, strength, detail=texts[code])
+            strength = np.where(same & (same.mean() <= _MAX_RARE_CATEGORY_SHARE), 1.0, 0.0)
+            yield Observations("category", name, number, strength, detail=texts[code])
 
-    def _dates(self, name: str) -> Iterator[Signs]:
+    def _dates(self, name: str) -> Iterator[Observations]:
         day = self.timeline.records.numbers(name, self.instances.row).astype(np.float64)
-        days: Floats = np.asarray(day - self.instances.end / DAY)
-        beside = np.abs(days - median_of(days))
-        rare = tail_share(beside, beside) <= _RARE
+        days: Float64Array = np.asarray(day - self.instances.end / DAY)
+        beside = np.abs(days - known_median(days))
+        rare = tail_share(beside, beside) <= _MAX_RARE_SHARE
         rare &= np.isfinite(days) & (np.abs(self.peers.against(deviation, days)) > 2)
-        yield Signs("date", name, days, np.where(rare, 1.0, 0.0))
+        yield Observations("date", name, days, np.where(rare, 1.0, 0.0))
 
-    def _explained(self, channel: str) -> Iterator[Signs]:
+    def _explained(self, channel: str) -> Iterator[Observations]:
         """Say what one sensor does not explain of another, from the columns of a model."""
         for span in self.lengths[1:]:
             name = f"mean:{channel}:{span_name(span)}"
             if name in self.values.context_names:
                 level = self._context(name)
-                yield Signs("level", channel, level, self._off(level), span)
+                yield Observations("level", channel, level, self._off(level), span)
 
-    def _context(self, name: str) -> Floats:
+    def _context(self, name: str) -> Float64Array:
         column = self.values.context[:, self.values.context_names.index(name)]
         return column.astype(np.float64)
 
 
-def _rareness(counted: Floats, among: Floats) -> Floats:
+def _count_strength(counted: Float64Array, among: Float64Array) -> Float64Array:
     """Return the strength of counts among those of a reference."""
     strength, some = np.zeros(len(counted)), np.flatnonzero(counted > 0)
     if not len(some):
         return strength
     counted = counted[some]  # mostly few: the others are not ranked for nothing
-    usual = median_of(among)
-    rare = tail_share(counted, among) <= _RARE
+    usual = known_median(among)
+    rare = tail_share(counted, among) <= _MAX_RARE_SHARE
     rare &= counted > usual + 3.0 * np.sqrt(max(usual, 0.0))
     strength[some] = np.where(rare, np.clip(deviation(counted, among), 1.0, 100.0), 0.0)
     return strength

@@ -36,7 +36,7 @@ NOUNS = {
     "pcie_replays": "PCIe replays",
 }
 # Singular and plural of what a counter counts.
-_COUNTED = {
+_COUNTER_NOUNS = {
     "ecc_corrected": ("corrected memory error", "corrected memory errors"),
     "ecc_uncorrected": ("uncorrected memory error", "uncorrected memory errors"),
     "rows_remapped": ("row remapped", "rows remapped"),
@@ -84,5 +84,5 @@ def counted_noun(column: str, n: float) -> str:
     >>> counted_noun("rows_remapped", 1), counted_noun("fan_stops", 2)
     ('row remapped', '')
     """
-    singular, plural = _COUNTED.get(column, ("", ""))
+    singular, plural = _COUNTER_NOUNS.get(column, ("", ""))
     return singular if n == 1 else plural

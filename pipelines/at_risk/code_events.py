@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Float64Array, Int64Array
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds
 
 __all__ = ["CodeEvents"]
 
-Floats = npt.NDArray[np.float64]
-_MOST_CODES = 60  # a column with more distinct values is no list of codes to read out
+_MAX_CODES = 60  # a column with more distinct values is no list of codes to read out
 
 
 @dataclass(frozen=True)
@@ -38,19 +37,21 @@ class CodeEvents:
     """
 
     n: int
-    row: npt.NDArray[np.int64]
-    code: npt.NDArray[np.float32]
-    time: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
+    row: Int64Array
+    code: Float32Array
+    time: Int64Array
+    end: Int64Array
 
     @classmethod
-    def of_plan(cls, timeline: Timeline, instances: Instances, plan: Plan) -> dict[str, CodeEvents]:
+    def find_by_column(
+        cls, timeline: Timeline, instances: Instances, plan: FeaturePlan
+    ) -> dict[str, CodeEvents]:
         """Find the events of each code column within the longest span of a plan."""
         longest = Nanoseconds(max((1, *plan.history)) * plan.window)
-        return {name: cls.of(timeline, instances, name, longest) for name in plan.kinds.code}
+        return {name: cls.find(timeline, instances, name, longest) for name in plan.kinds.code}
 
     @classmethod
-    def of(
+    def find(
         cls, timeline: Timeline, instances: Instances, name: str, span: Nanoseconds
     ) -> CodeEvents:
         """Find the events of the last `span` of each GPU's life before its instance ends."""
@@ -67,9 +68,7 @@ class CodeEvents:
         return cls(len(instances), row[near], codes[happened[near]], time[near], instances.end)
 
     @classmethod
-    def joined(
-        cls, parts: Sequence[tuple[CodeEvents, npt.NDArray[np.int64]]], end: npt.NDArray[np.int64]
-    ) -> CodeEvents:
+    def joined(cls, parts: Sequence[tuple[CodeEvents, Int64Array]], end: Int64Array) -> CodeEvents:
         """Return the events of slices of a fleet, by instance and time.
 
         Parameters
@@ -91,13 +90,13 @@ class CodeEvents:
     def distinct(self) -> tuple[float, ...]:
         """The codes that occur; none where there are too many to be a list of codes."""
         codes = np.unique(self.code)
-        return tuple(codes.tolist()) if len(codes) <= _MOST_CODES else ()
+        return tuple(codes.tolist()) if len(codes) <= _MAX_CODES else ()
 
-    def counted(self, code: float) -> Floats:
+    def counted(self, code: float) -> Float64Array:
         """Return how often each instance's GPU had a code."""
         return np.bincount(self.row[self.code == code], minlength=self.n).astype(np.float64)
 
-    def hours_since(self, code: float) -> Floats:
+    def hours_since(self, code: float) -> Float64Array:
         """Return the hours since each GPU last had a code; inf where it never had it."""
         last = np.full(self.n, np.iinfo(np.int64).min)
         same = self.code == code
@@ -105,7 +104,7 @@ class CodeEvents:
         never = last == np.iinfo(np.int64).min
         return np.where(never, np.inf, (self.end - np.where(never, 0, last)) / HOUR)
 
-    def of_instance(self, row: int) -> list[tuple[int, int]]:
+    def for_instance(self, row: int) -> list[tuple[int, int]]:
         """Return time and code of the events of one instance, by time."""
         same = np.flatnonzero(self.row == row)
         pairs = zip(self.time[same].tolist(), self.code[same].tolist(), strict=True)

@@ -48,7 +48,7 @@ _POWER = Check(
 _CLOCKS = Check("Clocks: what holds them down.", "nvidia-smi -q -d CLOCK,PERFORMANCE")
 _HISTORY = Check("Repair history of this serial and of this slot: the same fault may be back.")
 
-_WORDS: tuple[tuple[str, Check], ...] = (
+_CHECK_BY_WORD: tuple[tuple[str, Check], ...] = (
     ("xid", _KERNEL),
     ("ecc", _MEMORY),
     ("remap", _MEMORY),
@@ -83,7 +83,7 @@ def first_checks(reasons: Iterable[str]) -> tuple[Check, ...]:
     checks: dict[Check, None] = {}
     for reason in reasons:
         text = reason.lower()
-        places = [(text.find(word), check) for word, check in _WORDS if word in text]
+        places = [(text.find(word), check) for word, check in _CHECK_BY_WORD if word in text]
         if places:
             checks[min(places, key=lambda start: start[0])[1]] = None
     return tuple(checks)

@@ -10,32 +10,38 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from forewarn.evaluation.prediction.figures.daily_list import raise_alerts
-from forewarn.evaluation.prediction.figures.kept_promise import JudgedAlerts, Promise, judge_promise
+from forewarn.evaluation.prediction.metrics.calibration_monitor import (
+    LabelledAlerts,
+    MonitoredCalibration,
+    monitor_calibration,
+)
+from forewarn.evaluation.prediction.metrics.daily_list import raise_alerts
 from forewarn.features.prediction.instances import UNKNOWN, label
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
-__all__ = ["past_promise", "watched_since"]
+__all__ = ["monitoring_start", "past_calibration"]
 
-_EPOCH = 45 * DAY
+_MONITORING_PERIOD = 45 * DAY
 _COLUMNS = ("gpu_serial", "window_end", "probability", "rank", "listed", "flagged")
 
 
-def watched_since(at: int) -> int:
+def monitoring_start(at: int) -> int:
     """Return the begin of the watch at a moment: 45 to 90 days before, and for 45 days the same.
 
     Older lists were made by other models on other hardware. A begin that moves with each day would
     be a new watch each day, and one of so many breaks by chance.
     """
-    return (at // _EPOCH - 1) * _EPOCH
+    return (at // _MONITORING_PERIOD - 1) * _MONITORING_PERIOD
 
 
-def past_promise(lists: Path, store: RecordStore, at: int, horizon: int) -> Promise | None:
+def past_calibration(
+    lists: Path, store: RecordStore, at: int, horizon: int
+) -> MonitoredCalibration | None:
     """Judge what past lists promised, by what was known at a moment.
 
     An alert counts if its GPU failed in time, or was still seen when the horizon was over. Whether
@@ -63,13 +69,14 @@ def past_promise(lists: Path, store: RecordStore, at: int, horizon: int) -> Prom
     keys = replace(store, kinds=FeatureKinds(), groups=())
     since = int(rows["end"].min()) - horizon
     records, failures = keys.read_known(since, at)
-    timeline, first = lay_out(records, failures), _last_change(rows)
+    timeline, first = build_timeline(records, failures), _last_change(rows)
     old, new = rows[rows["list"] < first], rows[rows["list"] >= first]
     before, after = (
-        judge_promise(_judged(part, timeline, horizon), length=_length(part)) for part in (old, new)
+        monitor_calibration(_labelled_alerts(part, timeline, horizon), length=_flagged_share(part))
+        for part in (old, new)
     )
     # By what it broke, or came back, stays known.
-    known = [c for c in before.changes[-1:] if bool(c.length) == bool(_length(new))]
+    known = [c for c in before.changes[-1:] if bool(c.length) == bool(_flagged_share(new))]
     return replace(after, changes=(*known, *after.changes))
 
 
@@ -79,7 +86,7 @@ def _last_change(rows: pd.DataFrame) -> int:
     return int(flags.index[np.flatnonzero(flags != flags.shift())[-1]])
 
 
-def _length(rows: pd.DataFrame) -> float:
+def _flagged_share(rows: pd.DataFrame) -> float:
     """Return how much of the first list called for action; of none, all of it."""
     first = rows["list"] == rows["list"].min()
     return float(rows.loc[first, "flagged"].mean()) if len(rows) else 1.0
@@ -89,7 +96,7 @@ def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
     """Return the listed rows of past lists by time: end, serial, chance and position."""
     frames: list[pd.DataFrame] = []
     for path in sorted(lists.glob("date=*/at_risk.parquet")):
-        if not iso(watched_since(at))[:10] <= path.parent.name[5:] < iso(at)[:10]:
+        if not format_iso(monitoring_start(at))[:10] <= path.parent.name[5:] < format_iso(at)[:10]:
             continue
         table = read_parquet(path)
         usable = set(_COLUMNS) <= set(table.column_names)
@@ -106,7 +113,7 @@ def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
     return listed
 
 
-def _judged(rows: pd.DataFrame, timeline: Timeline, horizon: int) -> JudgedAlerts:
+def _labelled_alerts(rows: pd.DataFrame, timeline: Timeline, horizon: int) -> LabelledAlerts:
     """Return the first appearances whose outcome is known."""
     number = {serial: i for i, serial in enumerate(timeline.records.serials)}
     rows = rows[rows["gpu_serial"].isin(number)]
@@ -118,7 +125,7 @@ def _judged(rows: pd.DataFrame, timeline: Timeline, horizon: int) -> JudgedAlert
     rows, gpu, end = rows[first], gpu[first], end[first]
     outcome = _outcomes(timeline, gpu, end, horizon)
     known = outcome != UNKNOWN
-    return JudgedAlerts.of(
+    return LabelledAlerts.from_sequences(
         rows["probability"].to_numpy(float)[known],
         outcome[known] == 1,
         rows["position"].to_numpy(float)[known],

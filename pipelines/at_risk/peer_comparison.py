@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.table import MACHINE
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.fleet_timeline import Timeline
+from forewarn.features.records.record_table import MACHINE
 from forewarn.pipelines.rendering.templates import visible
 
 __all__ = [
@@ -20,14 +20,12 @@ __all__ = [
     "PeerComparison",
     "deviation",
     "group_medians",
-    "median_of",
+    "known_median",
     "tail_share",
 ]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-_FEWEST = 20  # a smaller group says nothing about what is usual: then the whole fleet does
-_MOST_DEVIATION = 1e3
+_MIN_GROUP_SIZE = 20  # a smaller group says nothing about what is usual: then the whole fleet does
+_MAX_DEVIATION = 1e3
 
 
 @dataclass(frozen=True)
@@ -44,20 +42,20 @@ class Grouping:
     """
 
     column: str
-    code: Ints
+    code: Int64Array
     texts: Sequence[str]
 
     @cached_property
-    def members(self) -> Mapping[int, Ints]:
+    def members(self) -> Mapping[int, Int64Array]:
         """The GPUs of each text."""
         order = np.argsort(self.code, kind="stable")
         codes, starts = np.unique(self.code[order], return_index=True)
         return dict(zip(codes.tolist(), np.split(order, starts[1:]), strict=True))
 
-    def others(self, row: int) -> Ints:
+    def others(self, row: int) -> Int64Array:
         """Return the other GPUs of the text of one; none where it has no text."""
         code = int(self.code[row])
-        members: Ints = self.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
+        members: Int64Array = self.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
         return np.asarray(members[members != row])
 
     def name(self, row: int) -> str:
@@ -86,7 +84,9 @@ class PeerComparison:
     wide: Grouping
 
     @classmethod
-    def of(cls, timeline: Timeline, instances: Instances, plan: Plan) -> PeerComparison:
+    def from_timeline(
+        cls, timeline: Timeline, instances: Instances, plan: FeaturePlan
+    ) -> PeerComparison:
         """Choose the groups by what the records have."""
         everybody = Grouping("", np.zeros(len(instances), dtype=np.int64), ("the fleet",))
         wide = _grouping(timeline, instances, plan.peers[-1]) if plan.peers else everybody
@@ -95,23 +95,27 @@ class PeerComparison:
         return cls(near, wide)
 
     @cached_property
-    def references(self) -> tuple[tuple[Ints, Ints], ...]:
+    def references(self) -> tuple[tuple[Int64Array, Int64Array], ...]:
         """GPUs, and those whose spread says what is usual for them, themselves among these."""
-        large = {c: of for c, of in self.wide.members.items() if c >= 0 and len(of) >= _FEWEST}
+        large = {
+            c: of for c, of in self.wide.members.items() if c >= 0 and len(of) >= _MIN_GROUP_SIZE
+        }
         left = np.flatnonzero(~np.isin(self.wide.code, list(large)))
         by_themselves = tuple((members, members) for members in large.values())
         if not len(left):
             return by_themselves
         return (*by_themselves, (left, np.arange(len(self.wide.code))))
 
-    def against(self, work: Callable[[Floats, Floats], Floats], values: Floats) -> Floats:
+    def against(
+        self, work: Callable[[Float64Array, Float64Array], Float64Array], values: Float64Array
+    ) -> Float64Array:
         """Return what `work` makes of the values of some GPUs and of those of their reference."""
         made = np.empty(len(values))
         for rows, members in self.references:
             made[rows] = work(values[rows], values[members])
         return made
 
-    def leads(self, values: Floats) -> npt.NDArray[np.bool_]:
+    def leads(self, values: Float64Array) -> BoolArray:
         """Tell which values no other GPU of the same machine surpasses."""
         if self.near.column != MACHINE:
             return np.ones(len(values), dtype=bool)
@@ -120,12 +124,12 @@ class PeerComparison:
         np.maximum.at(highest, self.near.code, known)  # -1, no machine, is the last
         return np.asarray((values >= highest[self.near.code]) | (self.near.code < 0))
 
-    def beside(self, values: Floats) -> Floats:
+    def minus_group_median(self, values: Float64Array) -> Float64Array:
         """Return each value minus the median of its near group; NaN with fewer than three."""
         return values - group_medians(values, self.near.code, fewest=3)
 
 
-def group_medians(values: Floats, code: Ints, *, fewest: int = 1) -> Floats:
+def group_medians(values: Float64Array, code: Int64Array, *, fewest: int = 1) -> Float64Array:
     """Return the median of the known values of each one's group, shape (n,)."""
     medians = np.full(len(values), np.nan)
     known = np.flatnonzero(np.isfinite(values) & (code >= 0))
@@ -143,13 +147,13 @@ def group_medians(values: Floats, code: Ints, *, fewest: int = 1) -> Floats:
     return medians
 
 
-def median_of(values: Floats) -> float:
+def known_median(values: Float64Array) -> float:
     """Return the median of the known values, NaN if there is none."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def deviation(values: Floats, among: Floats) -> Floats:
+def deviation(values: Float64Array, among: Float64Array) -> Float64Array:
     """Return how many robust standard deviations each value lies from the median of others.
 
     Where most of those are equal, anything else lies very far off; missing is 0.
@@ -160,14 +164,14 @@ def deviation(values: Floats, among: Floats) -> Floats:
     >>> deviation(values, values).tolist()
     [0.0, 0.0, 0.0, -1000.0]
     """
-    usual = median_of(among)
-    off, scale = values - usual, 1.4826 * median_of(np.abs(among - usual))
+    usual = known_median(among)
+    off, scale = values - usual, 1.4826 * known_median(np.abs(among - usual))
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.where(np.abs(off) <= 1e-9 * (1.0 + np.abs(values)), 0.0, off / scale)
-    return np.asarray(np.clip(np.nan_to_num(far, nan=0.0), -_MOST_DEVIATION, _MOST_DEVIATION))
+    return np.asarray(np.clip(np.nan_to_num(far, nan=0.0), -_MAX_DEVIATION, _MAX_DEVIATION))
 
 
-def tail_share(values: Floats, among: Floats) -> Floats:
+def tail_share(values: Float64Array, among: Float64Array) -> Float64Array:
     """Return the share of others that have as much as each value, which is one of them itself.
 
     Missing values count as lower than all others.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from forewarn.features.duration import duration_in_words
-from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import DAY, SECOND, Nanoseconds
 from forewarn.pipelines.at_risk.channel_names import (
     NO_SPAN,
     NOUNS,
@@ -17,7 +17,7 @@ from forewarn.pipelines.at_risk.channel_names import (
     title,
 )
 
-__all__ = ["Mention", "channel_of", "in_words", "span_words"]
+__all__ = ["Mention", "channel_of", "phrase_reason", "span_words"]
 
 _RECORD = re.compile(r"(.+)\[-\d+\]")  # how a model names a channel k records before the last
 
@@ -94,10 +94,10 @@ def span_words(span: Nanoseconds) -> str:
         return "this week"
     if span == DAY:
         return "in the last day"
-    return f"in the last {duration_in_words(span / 1e9)}"
+    return f"in the last {format_duration(span / SECOND)}"
 
 
-def in_words(mention: Mention) -> str:
+def phrase_reason(mention: Mention) -> str:
     """Return one reason as a person says it.
 
     Examples
@@ -106,7 +106,7 @@ def in_words(mention: Mention) -> str:
     ...     "the other GPUs of node-00054")))
     7 rows remapped this week; the other GPUs of node-00054: none
     """
-    text, others = _WORDS[mention.kind](mention)
+    text, others = _PHRASES[mention.kind](mention)
     return f"{text}; {mention.whose}: {others}" if mention.whose and others else text
 
 
@@ -143,13 +143,13 @@ def _count(mention: Mention) -> tuple[str, str]:
 
 
 def _duration(mention: Mention) -> tuple[str, str]:
-    lasted = duration_in_words(mention.value / 1e9)
+    lasted = format_duration(mention.value / SECOND)
     others = "never" if not any(mention.others) else f"up to {_long(max(mention.others))}"
     return f"{title(mention.column)} for {lasted} {span_words(mention.span)}", others
 
 
 def _long(nanoseconds: float) -> str:
-    return duration_in_words(nanoseconds / 1e9)
+    return format_duration(nanoseconds / SECOND)
 
 
 def _level(mention: Mention) -> tuple[str, str]:
@@ -221,7 +221,7 @@ def _date(mention: Mention) -> tuple[str, str]:
     return (f"{name} in {days}" if mention.value >= 0 else f"{name} {days} ago"), ""
 
 
-_WORDS: dict[str, Callable[[Mention], tuple[str, str]]] = {
+_PHRASES: dict[str, Callable[[Mention], tuple[str, str]]] = {
     "count": _count,
     "duration": _duration,
     "level": _level,

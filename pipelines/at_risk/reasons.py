@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.records.table import MACHINE
-from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence, Signs
+from forewarn.features.array_types import Float64Array, Int64Array
+from forewarn.features.records.record_table import MACHINE
+from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence, Observations
 from forewarn.pipelines.at_risk.channel_names import NOUNS, title
-from forewarn.pipelines.at_risk.reason_phrases import Mention, channel_of, in_words
+from forewarn.pipelines.at_risk.reason_phrases import Mention, channel_of, phrase_reason
 
-__all__ = ["REASON_SEPARATOR", "Contributions", "Reasons", "reasons_of"]
+__all__ = ["REASON_SEPARATOR", "Contributions", "Reasons", "explain_gpus"]
 
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 REASON_SEPARATOR = " | "
-_MOST = 3
-_LEAST_SHARE = 0.02  # of all that speaks for a failure
+_MAX_REASONS = 3
+_MIN_CONTRIBUTION_SHARE = 0.02  # of all that speaks for a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +52,20 @@ class Contributions(NamedTuple):
     """
 
     names: tuple[str, ...]
-    of: Callable[[Rows], Floats]
+    of: Callable[[Int64Array], Float64Array]
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, Floats]) -> Contributions:
+    def from_columns(cls, columns: Mapping[str, Float64Array]) -> Contributions:
         """Return contributions that are known of all GPUs, by name, each of shape (n,)."""
 
-        def chosen(rows: Rows) -> Floats:
+        def chosen(rows: Int64Array) -> Float64Array:
             chosen_columns = [column[rows] for column in columns.values()]
             return np.array(chosen_columns).reshape(len(columns), len(rows)).T
 
         return cls(tuple(columns), chosen)
 
 
-def reasons_of(
+def explain_gpus(
     evidence: ChannelEvidence, contributions: Contributions, drawn: Collection[int] = ()
 ) -> dict[int, Reasons]:
     """Say which channels speak most for a failure of each GPU of which there is anything to say.
@@ -94,7 +92,7 @@ def reasons_of(
     columns = {*evidence.plan.kinds.names}
     channels = np.array([channel_of(name, columns) for name in contributions.names])
     distinct = sorted(set(channels.tolist()))
-    chooser = _Chooser(evidence, _own_name(columns | {*evidence.plan.peers}), distinct)
+    chooser = _ReasonSelector(evidence, _device_noun(columns | {*evidence.plan.peers}), distinct)
     rows = np.union1d(chooser.remarkable(), np.array(sorted(drawn), dtype=np.int64))
     if not len(rows):
         return {}
@@ -105,17 +103,17 @@ def reasons_of(
     reasons = {}
     for row, speaks, most in zip(rows.tolist(), summed, total.tolist(), strict=True):
         order = np.argsort(-speaks, kind="stable")
-        telling = [i for i in order if speaks[i] > _LEAST_SHARE * most]
+        telling = [i for i in order if speaks[i] > _MIN_CONTRIBUTION_SHARE * most]
         reasons[row] = chooser.reasons(row, {distinct[i]: float(speaks[i]) for i in telling})
     return reasons
 
 
-def _own_name(columns: set[str]) -> str:
+def _device_noun(columns: set[str]) -> str:
     """Return what the things of the list are called."""
     return "GPUs" if columns & set(NOUNS) else "devices"
 
 
-class _Strongest(NamedTuple):
+class _StrongestObservation(NamedTuple):
     """What says most of a channel for each of n GPUs.
 
     Attributes
@@ -125,26 +123,28 @@ class _Strongest(NamedTuple):
         Position in `signs`; -1 where all is ordinary.
     """
 
-    signs: list[Signs]
-    best: Rows
+    signs: list[Observations]
+    best: Int64Array
 
     @classmethod
-    def of(cls, evidence: ChannelEvidence, channel: str) -> _Strongest:
-        signs = evidence.signs(channel)
+    def from_evidence(cls, evidence: ChannelEvidence, channel: str) -> _StrongestObservation:
+        signs = evidence.observations(channel)
         if not signs:
             return cls(signs, np.full(len(evidence.values), -1))
         strength = np.stack([sign.strength for sign in signs])
         return cls(signs, np.where(strength.max(axis=0) <= 0, -1, strength.argmax(axis=0)))
 
 
-class _Chooser:
+class _ReasonSelector:
     """Chooses what to say of a channel."""
 
     def __init__(self, evidence: ChannelEvidence, noun: str, channels: Collection[str]) -> None:
         self._evidence, self._noun = evidence, noun
-        self._strongest = {name: _Strongest.of(evidence, name) for name in channels}
+        self._strongest = {
+            name: _StrongestObservation.from_evidence(evidence, name) for name in channels
+        }
 
-    def remarkable(self) -> Rows:
+    def remarkable(self) -> Int64Array:
         """Return the GPUs of which any channel is out of the ordinary."""
         extraordinary = np.zeros(len(self._evidence.values), dtype=bool)
         for strongest in self._strongest.values():
@@ -162,14 +162,14 @@ class _Chooser:
             (channel for channel in weights if channel in shown),
             key=lambda name: -weights[name] * np.log1p(float(shown[name].strength[row])),
         )
-        texts = tuple(self._mention(row, shown[channel]) for channel in order[:_MOST])
-        return Reasons(texts, tuple(dict.fromkeys([*order[:_MOST], *weights])))
+        texts = tuple(self._mention(row, shown[channel]) for channel in order[:_MAX_REASONS])
+        return Reasons(texts, tuple(dict.fromkeys([*order[:_MAX_REASONS], *weights])))
 
-    def _mention(self, row: int, signs: Signs) -> str:
+    def _mention(self, row: int, signs: Observations) -> str:
         near = self._evidence.peers.near
         others = signs.values[near.others(row)]
         others = others[np.isfinite(others)]
-        return in_words(
+        return phrase_reason(
             Mention(
                 signs.kind,
                 signs.column,

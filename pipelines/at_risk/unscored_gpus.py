@@ -9,23 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.table import MACHINE, SLOT
-from forewarn.features.records.timeline import Timeline
-from forewarn.features.telemetry.rows import EVENT_KINDS
-from forewarn.pipelines.at_risk.day import DayRecords
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.features.records.fleet_timeline import Timeline
+from forewarn.features.records.record_table import MACHINE, SLOT
+from forewarn.features.telemetry.telemetry_rows import EVENT_KINDS
+from forewarn.pipelines.at_risk.day_records import DayRecords
+from forewarn.pipelines.runtime.timestamps import format_iso
 
 __all__ = ["NO_REPAIR", "Causes", "KnownFailure", "latest_failures", "unscored_gpus"]
 
 NO_REPAIR = "failed, no repair known"
-_BY_TELEMETRY = (
+_ENDED_BY_TELEMETRY = (
     "a repair ticket (forewarn ingest --repairs), a restart of the GPU, or 24 h of healthy "
     "telemetry with 4 h of load"
 )
-_BY_TICKET = "repaired_at of the ticket (forewarn ingest --repairs)"
-_BY_RECORDS = "a record whose column failure is 0"
+_ENDED_BY_TICKET = "repaired_at of the ticket (forewarn ingest --repairs)"
+_ENDED_BY_RECORDS = "a record whose column failure is 0"
 _FAILURE_COLUMNS = ["failed_since", "cause", "ended_by"]
 Causes = Mapping[str, Sequence[tuple[int, str]]]
 
@@ -72,14 +72,18 @@ def latest_failures(
     for gpu, since, repaired, presumed in zip(*(c.tolist() for c in columns), strict=True):
         reported = [row for row in causes.get(serials[gpu], ()) if since <= row[0] < repaired]
         cause = next((cause for _, cause in reported if cause), "")
-        ended_by = _ended_by(cause) if reported else _BY_RECORDS
+        ended_by = _ended_by(cause) if reported else _ENDED_BY_RECORDS
         latest[gpu] = KnownFailure(since, repaired == NEVER, presumed, cause, ended_by)
     return latest
 
 
 def _ended_by(cause: str) -> str:
     """Return what ends a failure of a table; a ticket that is open is ended by a person only."""
-    return _BY_TELEMETRY if cause in EVENT_KINDS or cause.startswith("xid ") else _BY_TICKET
+    return (
+        _ENDED_BY_TELEMETRY
+        if cause in EVENT_KINDS or cause.startswith("xid ")
+        else _ENDED_BY_TICKET
+    )
 
 
 def _are_replaced(timeline: Timeline, gpu: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -115,7 +119,7 @@ def _are_replaced(timeline: Timeline, gpu: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def unscored_gpus(
-    day: DayRecords, plan: Plan, failures: Mapping[int, KnownFailure], *, since: int
+    day: DayRecords, plan: FeaturePlan, failures: Mapping[int, KnownFailure], *, since: int
 ) -> pd.DataFrame:
     """Say which GPUs have no instance, and why; of failed ones since when, and what ends it."""
     timeline = day.timeline
@@ -149,5 +153,5 @@ def _failure_columns(failure: KnownFailure | None) -> dict[str, str]:
     """Return what is said of a GPU whose failure has no end."""
     if failure is None or not failure.lasts:
         return {}
-    values = (iso(failure.since), failure.cause, failure.ended_by)
+    values = (format_iso(failure.since), failure.cause, failure.ended_by)
     return dict(zip(_FAILURE_COLUMNS, values, strict=True))

@@ -13,19 +13,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.prediction.walk.strategies import Strategy
-from forewarn.evaluation.prediction.walk.walk import Walk
-from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
-from forewarn.evaluation.prediction.walk.window_scores import WindowScores
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
+from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.file_names import arrow_path
 from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_recipe
 
-__all__ = ["FinishedRetrainings", "KeptRecipes"]
+__all__ = ["FinishedRetrainings", "SavedRecipes"]
 
 _WINDOW, _FIXED = "window.npz", "fixed"
 _RECIPE, _FADING = "recipe", "fading"
@@ -33,7 +33,7 @@ _ARRAYS = ("gpu", "end", "label")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRecipes:
+class SavedRecipes:
     """The recipes of a retraining that is not done yet (`TrainingCache`).
 
     Attributes
@@ -45,7 +45,7 @@ class KeptRecipes:
     """
 
     progress: ProgressFolder
-    settings: WalkSettings
+    settings: WalkForwardSettings
     kind: str = _RECIPE
 
     def _name(self, moment: int, training_span: Nanoseconds) -> str:
@@ -67,9 +67,9 @@ class KeptRecipes:
 
         self.progress.keep(self._name(moment, trained.training_span), write)
 
-    def fading(self) -> KeptRecipes:
+    def fading(self) -> SavedRecipes:
         """Return the recipes to which older instances count for less."""
-        return KeptRecipes(self.progress, self.settings, _FADING)
+        return SavedRecipes(self.progress, self.settings, _FADING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class FinishedRetrainings:
         """Return the folder of a retraining."""
         return self.progress.path(_name(moment))
 
-    def keep(self, moment: int, walk: Walk, frames: Mapping[str, pd.DataFrame]) -> None:
+    def keep(self, moment: int, walk: WalkForward, frames: Mapping[str, pd.DataFrame]) -> None:
         """Keep a retraining, scored (`frames` by strategy) or skipped (none).
 
         The walk goes on with what is kept of it, as it would if it had been killed here.
@@ -121,7 +121,7 @@ class FinishedRetrainings:
         if window is not None:
             walk.windows[-1] = self._window(moment, facts)
 
-    def restore(self, moment: int, walk: Walk) -> bool | None:
+    def restore(self, moment: int, walk: WalkForward) -> bool | None:
         """Go on after a retraining that is done.
 
         Returns
@@ -137,7 +137,7 @@ class FinishedRetrainings:
             walk.windows.append(self._window(moment, facts))
         return "by_span" in facts
 
-    def restore_fixed(self, walk: Walk) -> None:
+    def restore_fixed(self, walk: WalkForward) -> None:
         """Load the recipe of the first retraining, before another one is trained."""
         for path in sorted(self.progress.folder.glob(f"retraining-*/{_FIXED}")):
             if walk.fixed is None:
@@ -158,7 +158,7 @@ class FinishedRetrainings:
 
 
 def _name(moment: int) -> str:
-    return f"retraining-{iso(moment)[:19].replace(':', '')}"
+    return f"retraining-{format_iso(moment)[:19].replace(':', '')}"
 
 
 def _arrays_of(window: WindowScores) -> dict[str, npt.NDArray[Any]]:

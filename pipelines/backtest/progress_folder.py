@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.models.finite_json import finite_json
-from forewarn.models.prediction.predictor_files import digest_of, digests_in
+from forewarn.models.prediction.predictor_files import content_digest, digests_in
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.files.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["PROGRESS", "ProgressFolder"]
 
 PROGRESS = ".progress"
-_MADE_OF, _DONE = "made_of.json", "done.json"
+_INPUTS_FILE, _DIGESTS_FILE = "made_of.json", "done.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ProgressFolder:
     folder: Path
 
     @classmethod
-    def of(cls, out: Path, made_of: Mapping[str, Any]) -> ProgressFolder:
+    def open(cls, out: Path, made_of: Mapping[str, Any]) -> ProgressFolder:
         """Return the folder of a result; parts that are made of something else are removed.
 
         Parameters
@@ -46,9 +46,9 @@ class ProgressFolder:
             All that decides what the parts are, as JSON can hold it; a part by its name.
         """
         folder = out / PROGRESS
-        digests = {name: digest_of(value) for name, value in made_of.items()}
+        digests = {name: content_digest(value) for name, value in made_of.items()}
         if folder.exists():
-            before = _read(folder / _MADE_OF)
+            before = _read(folder / _INPUTS_FILE)
             others = [name for name, digest in digests.items() if before.get(name) != digest]
             if not others:
                 for path in folder.glob("*.tmp"):
@@ -56,7 +56,7 @@ class ProgressFolder:
                 return cls(folder)
             note(f"{folder}: is of other {' and '.join(others)}, so the backtest begins anew")
             shutil.rmtree(folder)
-        write_whole(folder / _MADE_OF, json.dumps(digests, indent=1).encode())
+        write_atomic(folder / _INPUTS_FILE, json.dumps(digests, indent=1).encode())
         return cls(folder)
 
     def path(self, name: str) -> Path:
@@ -68,11 +68,11 @@ class ProgressFolder:
         path = self.path(name)
         if not path.exists():
             return None
-        done = _read(path / _DONE)
+        done = _read(path / _DIGESTS_FILE)
         digests = digests_in(path)
-        digests.pop(_DONE, None)
+        digests.pop(_DIGESTS_FILE, None)
         facts = done.get("facts")
-        if isinstance(facts, dict) and done.get("digest") == digest_of([facts, digests]):
+        if isinstance(facts, dict) and done.get("digest") == content_digest([facts, digests]):
             return facts
         note(f"{path}: is damaged, and is made anew")
         _remove(path)
@@ -84,8 +84,8 @@ class ProgressFolder:
         _remove(temporary)
         temporary.mkdir(parents=True)
         facts = dict(write(temporary))
-        done = {"facts": facts, "digest": digest_of([facts, digests_in(temporary)])}
-        write_whole(temporary / _DONE, json.dumps(done, indent=1, sort_keys=True).encode())
+        done = {"facts": facts, "digest": content_digest([facts, digests_in(temporary)])}
+        write_atomic(temporary / _DIGESTS_FILE, json.dumps(done, indent=1, sort_keys=True).encode())
         _remove(self.path(name))
         temporary.rename(self.path(name))
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
-from forewarn.evaluation.prediction.figures.calibration_figures import CalibrationFigures
-from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
-from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
+from forewarn.evaluation.prediction.metrics.calibration_metrics import CalibrationMetrics
+from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.pipelines.rendering.templates import visible
 
 __all__ = [
@@ -17,14 +17,14 @@ __all__ = [
     "Estimate",
     "Method",
     "Result",
-    "best",
+    "best_result",
     "estimate",
     "lead_strategy",
-    "ranked",
+    "rank_results",
     "read_results",
 ]
 
-Figures = TypeVar("Figures", PaperFigures, FleetFigures)
+Figures = TypeVar("Figures", PaperMetrics, FleetMetrics)
 # The first that was run leads the report.
 LEAD_ORDER = (
     Strategy.EXPANDING,
@@ -152,7 +152,7 @@ def read_results(section: Mapping[str, Figures], metric: str) -> list[Result[Fig
     ]
 
 
-def estimate(figures: PaperFigures | FleetFigures | CalibrationFigures, metric: str) -> Estimate:
+def estimate(figures: PaperMetrics | FleetMetrics | CalibrationMetrics, metric: str) -> Estimate:
     """Read a figure and its interval."""
     return Estimate(
         getattr(figures, metric), *(getattr(figures, f"{metric}_interval") or (None, None))
@@ -165,7 +165,7 @@ def lead_strategy(results: Iterable[Result[Figures]]) -> str:
     return next((strategy for strategy in LEAD_ORDER if strategy in present), "")
 
 
-def ranked(results: Iterable[Result[Figures]], strategy: str) -> list[Result[Figures]]:
+def rank_results(results: Iterable[Result[Figures]], strategy: str) -> list[Result[Figures]]:
     """Take the results of one strategy, best first; those without a figure come last."""
     of_strategy = [result for result in results if result.method.strategy in (strategy, "")]
     return sorted(of_strategy, key=_rank_key)
@@ -177,7 +177,7 @@ def _rank_key(result: Result[Figures]) -> tuple[bool, float, str]:
     return value is None, -(value or 0.0), result.method.name
 
 
-def best(results: Iterable[Result[Figures]], *kinds: str) -> Result[Figures] | None:
+def best_result(results: Iterable[Result[Figures]], *kinds: str) -> Result[Figures] | None:
     """Find the best result of some kinds of method, None where none has a figure."""
     known = [
         result

@@ -10,19 +10,19 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures, WindowFigures
-from forewarn.pipelines.backtest.figures import (
+from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics, WindowMetrics
+from forewarn.pipelines.backtest.backtest_plots import (
     MethodLine,
     precision_figure,
     training_lengths_figure,
 )
-from forewarn.pipelines.backtest.report_results import Result, best, ranked
-from forewarn.pipelines.rendering.drawing import inline_svg
+from forewarn.pipelines.backtest.report_results import Result, best_result, rank_results
+from forewarn.pipelines.rendering.svg_figures import inline_svg
 from forewarn.pipelines.rendering.templates import amount, plural
 
 __all__ = ["OverTime", "WindowRow", "days_since_training", "over_time", "test_windows"]
 
-_MOST_ENSEMBLES = 2  # in the picture: more lines than five cannot be told apart
+_MAX_ENSEMBLES = 2  # in the picture: more lines than five cannot be told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class OverTime:
     spans_svg: Markup  # and as a picture, empty where there was no choice
 
 
-def test_windows(figures: PaperFigures) -> dict[pd.Timestamp, WindowFigures]:
+def test_windows(figures: PaperMetrics) -> dict[pd.Timestamp, WindowMetrics]:
     """Give the test windows of a method by their start, in order of time."""
     windows = {pd.Timestamp(window.start): window for window in figures.windows}
     return {start: windows[start] for start in sorted(windows)}
 
 
 def over_time(
-    results: Sequence[Result[PaperFigures]], lead: str, *, chance: float
+    results: Sequence[Result[PaperMetrics]], lead: str, *, chance: float
 ) -> OverTime | None:
     """Follow the methods that matter through the test windows.
 
@@ -72,7 +72,7 @@ def over_time(
     OverTime or None
         None where no method has a test window.
     """
-    chosen = _worth_following(ranked(results, lead))
+    chosen = _worth_following(rank_results(results, lead))
     if not chosen or not any(result.figures.windows for result in chosen):
         return None
     series = [_series(result) for result in chosen]
@@ -91,20 +91,20 @@ def over_time(
     )
 
 
-def _worth_following(rows: Sequence[Result[PaperFigures]]) -> list[Result[PaperFigures]]:
+def _worth_following(rows: Sequence[Result[PaperMetrics]]) -> list[Result[PaperMetrics]]:
     """Choose the best ensembles, the best single model and the best baseline that is not chance."""
     known = [
         result
         for result in rows
         if result.estimate.value is not None and result.method.name != "random"
     ]
-    ensembles = [result for result in known if result.method.kind == "ensemble"][:_MOST_ENSEMBLES]
-    singles = [best(known, "model"), best(known, "baseline")]
+    ensembles = [result for result in known if result.method.kind == "ensemble"][:_MAX_ENSEMBLES]
+    singles = [best_result(known, "model"), best_result(known, "baseline")]
     models = [*ensembles, *(result for result in singles if result is not None)]
     return sorted(models, key=lambda result: result.method.kind == "baseline")
 
 
-def _series(result: Result[PaperFigures], *, once: bool = False) -> MethodLine:
+def _series(result: Result[PaperMetrics], *, once: bool = False) -> MethodLine:
     """Make one line of the picture."""
     windows = test_windows(result.figures)
     label = f"{result.method.label}, trained once" if once else result.method.label
@@ -115,7 +115,7 @@ def _series(result: Result[PaperFigures], *, once: bool = False) -> MethodLine:
     )
 
 
-def _rows(first: PaperFigures, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
+def _rows(first: PaperMetrics, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
     """Line the series up by test window; spans and positives are those of the first method."""
     windows = test_windows(first)
     figures = [dict(zip(line.starts, line.figures, strict=True)) for line in series]
@@ -165,7 +165,7 @@ def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
     )
 
 
-def days_since_training(results: Sequence[Result[PaperFigures]], lead: str) -> dict[str, Any]:
+def days_since_training(results: Sequence[Result[PaperMetrics]], lead: str) -> dict[str, Any]:
     """Set the precision of each day since the last training side by side.
 
     Returns
@@ -174,7 +174,7 @@ def days_since_training(results: Sequence[Result[PaperFigures]], lead: str) -> d
         ``n_days``, and ``rows`` of (Result, values, variance); empty where no method has any.
     """
     rows = []
-    for result in ranked(results, lead):
+    for result in rank_results(results, lead):
         days = list(result.figures.precision_by_day)
         if days and result.method.name != "random":
             rows.append((result, days, result.figures.precision_variance))

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.walk.fleet_survey import FleetSurvey, margin_of
-from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
-from forewarn.features.prediction.instances import Instances, instances_of_slice
-from forewarn.features.records.table import MACHINE
-from forewarn.features.records.text_columns import numbers_of
-from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
+from forewarn.evaluation.prediction.walk_forward.fleet_survey import FleetSurvey, reading_margin
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
+from forewarn.features.prediction.instances import Instances, slice_instances
+from forewarn.features.records.fleet_timeline import Fleet, FleetSlice, Timeline
+from forewarn.features.records.record_table import MACHINE
+from forewarn.features.records.text_columns import map_texts
 from forewarn.features.time_units import Nanoseconds
-from forewarn.models.prediction.candidates import Candidates
+from forewarn.models.prediction.training_candidates import TrainingCandidates
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["RetrainingSlices"]
@@ -34,11 +34,11 @@ class RetrainingSlices:
 
     store: RecordStore
     fleet: FleetSurvey
-    settings: WalkSettings
+    settings: WalkForwardSettings
 
     def past(
         self, moment: int, reach: Nanoseconds, spans: Sequence[Nanoseconds]
-    ) -> tuple[Fleet, Candidates]:
+    ) -> tuple[Fleet, TrainingCandidates]:
         """Return the fleet as it stood at `moment`, `reach` back, and what can train on spans."""
         start = moment - reach
         fleet = self.store.read_span(
@@ -53,7 +53,7 @@ class RetrainingSlices:
         self, moment: int, instances: Instances
     ) -> tuple[Fleet, Instances, npt.NDArray[np.int64] | None]:
         """Return a fleet that the instances of a test window can be measured in."""
-        tested, settings = _Tested.of(self.fleet, instances), self.settings
+        tested, settings = _TestWindowReader.for_fleet(self.fleet, instances), self.settings
         start = moment - settings.recipe.plan.reach
         end = min(moment + settings.every, self.fleet.last + 1)
         fleet = self.store.read_span(
@@ -66,11 +66,13 @@ class RetrainingSlices:
 
     def _margin_before(self, start: int) -> Nanoseconds:
         """Return how much earlier reading begins; what was not surveyed is not there."""
-        return Nanoseconds(max(0, min(margin_of(self.store.interval), start - self.fleet.first)))
+        return Nanoseconds(
+            max(0, min(reading_margin(self.store.interval), start - self.fleet.first))
+        )
 
 
 @dataclass(slots=True)
-class _Tested:
+class _TestWindowReader:
     """The instances of a test window, looked for slice by slice.
 
     Attributes
@@ -87,7 +89,7 @@ class _Tested:
     _position: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, fleet: FleetSurvey, instances: Instances) -> _Tested:
+    def for_fleet(cls, fleet: FleetSurvey, instances: Instances) -> _TestWindowReader:
         """Begin with no slice looked at."""
         if fleet.machines is None:
             return cls(fleet, instances, None)
@@ -98,9 +100,9 @@ class _Tested:
         """Return the instances of a slice, with their rows; note in which machine each was."""
         records = timeline.records
         part = FleetSlice(timeline, self.fleet.numbers_of(records.serials))
-        rows, inside = instances_of_slice(part, len(self.fleet.serials), self.instances)
+        rows, inside = slice_instances(part, len(self.fleet.serials), self.instances)
         inside = self.fleet.rows_in(records, inside)
         if self.machine is not None and MACHINE in records.texts:
-            number = numbers_of(records.texts[MACHINE].texts, self._position)
+            number = map_texts(records.texts[MACHINE].texts, self._position)
             self.machine[rows] = number[records.codes(MACHINE, inside.row)]
         return inside

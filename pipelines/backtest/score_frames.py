@@ -6,25 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from forewarn.evaluation.prediction.walk.test_set import sampled_mask
-from forewarn.evaluation.prediction.walk.walk import Walk
-from forewarn.evaluation.prediction.walk.window_scores import WindowScores
+from forewarn.evaluation.prediction.walk_forward.negative_sampling import negative_sampling_mask
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
+from forewarn.features.array_types import BoolArray, Float64Array
 from forewarn.features.prediction.instances import hours_to_failure
-from forewarn.features.records.table import MACHINE
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.fleet_timeline import Timeline
+from forewarn.features.records.record_table import MACHINE
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 
 __all__ = ["scores_frame", "strategy_frame"]
 
-Floats = npt.NDArray[np.float64]
-
 
 def strategy_frame(
-    walk: Walk, timeline: Timeline, window: WindowScores, strategy: str
+    walk: WalkForward, timeline: Timeline, window: WindowScores, strategy: str
 ) -> pd.DataFrame:
     """Return the rows of a strategy of a backtest, with probabilities and flags."""
     length, scores = window.by_strategy[strategy]
@@ -38,11 +36,11 @@ def strategy_frame(
 
 
 def scores_frame(
-    walk: Walk,
+    walk: WalkForward,
     timeline: Timeline,
     window: WindowScores,
     length: int,
-    scores: Mapping[str, Floats],
+    scores: Mapping[str, Float64Array],
 ) -> pd.DataFrame:
     """Return the rows of some scores of all instances of a window.
 
@@ -51,7 +49,7 @@ def scores_frame(
     instances, settings = window.instances.take(window.tested), walk.settings
     scores = {name: values[window.tested] for name, values in scores.items()}
     hashes = window.hashes[window.tested]
-    sampled = sampled_mask(instances.label, hashes, settings.negatives_per_positive)
+    sampled = negative_sampling_mask(instances.label, hashes, settings.negatives_per_positive)
     columns: dict[str, Any] = {
         "test_window": to_timestamps(np.full(len(instances), window.start)),
         "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],
@@ -76,8 +74,8 @@ def scores_frame(
 
 
 def _flags(
-    walk: Walk, sampled: npt.NDArray[np.bool_], scores: Mapping[str, Floats]
-) -> dict[str, npt.NDArray[np.bool_]]:
+    walk: WalkForward, sampled: BoolArray, scores: Mapping[str, Float64Array]
+) -> dict[str, BoolArray]:
     """Return what the ensembles flag among the sampled rows."""
     rows, settings = np.flatnonzero(sampled), walk.settings
     sampled_scores = {name: values[rows] for name, values in scores.items()}

@@ -7,36 +7,39 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from forewarn.evaluation.prediction.walk.fleet_survey import (
+from forewarn.evaluation.prediction.walk_forward.fleet_survey import (
     FleetSurvey,
     ReadSpan,
     Span,
-    margin_of,
+    reading_margin,
     survey_fleet,
 )
-from forewarn.evaluation.prediction.walk.instance_survey import InstanceSurvey, survey_instances
-from forewarn.evaluation.prediction.walk.retraining_schedule import with_instances
-from forewarn.evaluation.prediction.walk.walk import Walk
-from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk_forward.instance_survey import (
+    InstanceSurvey,
+    survey_instances,
+)
+from forewarn.evaluation.prediction.walk_forward.retraining_schedule import times_with_instances
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.table import FeatureKinds, Records
+from forewarn.features.records.record_table import FeatureKinds, Records
+from forewarn.features.records.row_cleaning import SpacingCheck
 from forewarn.features.time_units import DAY, midnight_of
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
 from forewarn.pipelines.backtest.retraining_slices import RetrainingSlices
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.records.consistent_read import FileStamp
 from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
 from forewarn.pipelines.storage.records.out_of_service_table import OUT_OF_SERVICE
 from forewarn.pipelines.storage.records.record_store import RecordStore
-from forewarn.pipelines.storage.records.replaced_files import FileStamp
 
 __all__ = ["WindowedRecords", "fingerprint"]
 
 # So many rows are looked at together where only keys are read. Where there are no more, they are
 # read once with all columns, and a retraining reads nothing.
-_ROWS_AT_ONCE = 6_000_000
+_MAX_SPAN_ROWS = 6_000_000
 _TABLES = (FAILURES_TABLE, INCIDENT_FAILURES, OUT_OF_SERVICE)
 
 
@@ -59,17 +62,17 @@ class WindowedRecords:
     """
 
     store: RecordStore
-    settings: WalkSettings
+    settings: WalkForwardSettings
     fleet: FleetSurvey
     survey: InstanceSurvey
     spans: tuple[Span, ...]
     read: ReadSpan
 
     @classmethod
-    def of(
+    def from_store(
         cls,
         store: RecordStore,
-        settings: WalkSettings,
+        settings: WalkForwardSettings,
         times: Callable[[FleetSurvey], Sequence[int]],
         start: int | None = None,
         end: int | None = None,
@@ -90,9 +93,9 @@ class WindowedRecords:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        spans, margin = _spans(store, start, end), margin_of(store.interval)
+        spans, margin = _spans(store, start, end), reading_margin(store.interval)
         keys = replace(store, kinds=FeatureKinds(), groups=())
-        spacings = Spacings()  # a span alone says nothing of the interval
+        spacings = SpacingCheck()  # a span alone says nothing of the interval
         once = lru_cache(lambda _: store.read(start, end))
 
         def in_spans(store: RecordStore) -> ReadSpan:
@@ -108,7 +111,7 @@ class WindowedRecords:
     def retrainings(self) -> list[int]:
         """The retraining times that have any instance to train on or to test."""
         spans = {"longest": self.settings.longest, "every": self.settings.every}
-        return with_instances(self.surveyed_times, self.survey.instances.end, **spans)
+        return times_with_instances(self.surveyed_times, self.survey.instances.end, **spans)
 
     @property
     def surveyed_times(self) -> list[int]:
@@ -126,7 +129,7 @@ class WindowedRecords:
             return seen
         return [
             *seen,
-            f"{plural(len(idle), 'retraining')} from {iso(idle[0])} to {iso(idle[-1])} skipped: no "
+            f"{plural(len(idle), 'retraining')} from {format_iso(idle[0])} to {format_iso(idle[-1])} skipped: no "
             "instance before or after; one wrong clock is enough (`forewarn doctor`)",
         ]
 
@@ -145,7 +148,7 @@ class WindowedRecords:
         """
         if len(self.spans) == 1:  # read once
             return
-        last = f"date={iso(self.fleet.last)[:10]}0"  # after all files of that date
+        last = f"date={format_iso(self.fleet.last)[:10]}0"  # after all files of that date
         now = fingerprint(self.store)
         now = [file for file in now if not last < str(file[0]) < "date=a"]
         changed = {tuple(file) for file in now} ^ {tuple(file) for file in before}
@@ -155,19 +158,19 @@ class WindowedRecords:
                 "read the records, expected the same to its end: run it again."
             )
 
-    def walk(self, settings: WalkSettings, trainer: RecipeTrainer) -> Walk:
+    def walk(self, settings: WalkForwardSettings, trainer: RecipeTrainer) -> WalkForward:
         """Return a walk through the records that has seen no window yet."""
         fleet, none = self.fleet, self.survey.instances.between(0, 0)
         extent = (fleet.first, fleet.last)
-        return Walk(settings, trainer, fleet.newest, fleet.failures, none, extent=extent)
+        return WalkForward(settings, trainer, fleet.newest, fleet.failures, none, extent=extent)
 
-    def move(self, walk: Walk, moment: int) -> None:
+    def move(self, walk: WalkForward, moment: int) -> None:
         """Let a walk look at the records of one retraining, and no longer at those before it."""
         self.leave(walk)
         with walk.trainer.stage("read records"):
             walk.move_to(*self._at(moment))
 
-    def leave(self, walk: Walk) -> None:
+    def leave(self, walk: WalkForward) -> None:
         """Let go of the records of the last retraining."""
         walk.move_to(self.fleet.newest, walk.instances)
 
@@ -185,7 +188,7 @@ def fingerprint(store: RecordStore) -> list[list[object]]:
     """Return name, size and time of change of every file of a data set."""
     files = [(f"{path.parent.name}/{path.name}", path) for _, path in store.files()]
     files += [(name, store.folder / name) for name in _TABLES]
-    stamps = [(name, FileStamp.of_name(path)) for name, path in files]
+    stamps = [(name, FileStamp.from_path_if_exists(path)) for name, path in files]
     return [[name, stamp.size, stamp.modified] for name, stamp in stamps if stamp is not None]
 
 
@@ -195,7 +198,7 @@ def _spans(store: RecordStore, start: int | None, end: int | None) -> tuple[Span
     rows = {int(midnight_of(date)): by_date[date] for date in sorted(by_date)}
     edges, n = [min(rows)], 0
     for day in rows:
-        if n and n + rows[day] > _ROWS_AT_ONCE:
+        if n and n + rows[day] > _MAX_SPAN_ROWS:
             edges.append(day)
             n = 0
         n += rows[day]

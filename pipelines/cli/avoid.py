@@ -11,9 +11,9 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_json,
     integer_at_least,
-    moment,
+    time_argument,
 )
-from forewarn.pipelines.runtime.terminal import complain, say
+from forewarn.pipelines.runtime.terminal import print_error, write_line
 
 __all__ = ["add_avoid"]
 
@@ -35,7 +35,7 @@ def add_avoid(commands: Commands) -> None:
         help="folder of date=.../at_risk.parquet",
     )
     command.add_argument(
-        "--at", type=moment, metavar="TIME", help="when the job begins (default: now)"
+        "--at", type=time_argument, metavar="TIME", help="when the job begins (default: now)"
     )
     command.add_argument(
         "--most",
@@ -47,28 +47,28 @@ def add_avoid(commands: Commands) -> None:
 
 
 def _avoid(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.at_risk.written_lists import newest_flagged
+    from forewarn.pipelines.at_risk.stored_lists import newest_flagged
     from forewarn.pipelines.runtime.clock import SystemClock
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.pipelines.runtime.timestamps import format_iso
     from forewarn.response.follow_up.avoid_list import avoid_list
 
     at = SystemClock().now() if args.at is None else args.at
     flagged = newest_flagged(args.at_risk, at)
     chosen = avoid_list(flagged.machines, most=args.most)
     if chosen.beyond:
-        complain(f"{chosen.beyond} more machines are at risk")
+        print_error(f"{chosen.beyond} more machines are at risk")
     if chosen.unusable:
-        complain(f"left out: {len(chosen.unusable)} names such as {chosen.unusable[0]!r}")
+        print_error(f"left out: {len(chosen.unusable)} names such as {chosen.unusable[0]!r}")
     if args.json:
         figures = {
-            "at": iso(at),
+            "at": format_iso(at),
             "list": flagged.date,
-            "valid_until": iso(flagged.valid_until),
+            "valid_until": format_iso(flagged.valid_until),
             "machines": list(chosen.machines),
             "hostlist": chosen.hostlist,
             "beyond": chosen.beyond,
         }
         print(json.dumps(figures))
     elif chosen.machines:
-        say(chosen.option)
+        write_line(chosen.option)
     return 0

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.features.time_units import MINUTE
 from forewarn.pipelines.cli.options import (
     Commands,
     OptionsError,
@@ -18,20 +19,20 @@ from forewarn.pipelines.cli.options import (
     add_config,
     add_out,
     integer_at_least,
-    moment,
-    require_order,
-    settings_of,
+    load_config_option,
+    require_start_before_end,
+    time_argument,
 )
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
-    from forewarn.features.telemetry.parsers.reading import Unread
-    from forewarn.pipelines.ingest.landed import Landed
+    from forewarn.features.telemetry.parsers.gpu_reading import Unread
     from forewarn.pipelines.ingest.landing import Landing
+    from forewarn.pipelines.ingest.landing_counts import LandingCounts
 
 __all__ = ["add_agent", "add_collect", "add_ingest"]
 
-_EXAMPLES = 3
+_MAX_EXAMPLES = 3
 
 
 def add_ingest(commands: Commands) -> None:
@@ -72,10 +73,13 @@ def _add_ingest_span(command: Parser) -> None:
     add_out(command, "folder of records")
     add_config(command)
     command.add_argument(
-        "--start", type=moment, metavar="TIME", help="of --prometheus (default: 15 days before)"
+        "--start",
+        type=time_argument,
+        metavar="TIME",
+        help="of --prometheus (default: 15 days before)",
     )
     command.add_argument(
-        "--end", type=moment, metavar="TIME", help="of --prometheus (default: now)"
+        "--end", type=time_argument, metavar="TIME", help="of --prometheus (default: now)"
     )
     command.add_argument(
         "--utc-offset",
@@ -93,12 +97,12 @@ def _offset(text: str) -> int:
     if not match:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected an offset such as +02:00")
     minutes = int(match[2]) * 60 + int(match[3])
-    return (-1 if match[1] == "-" else 1) * minutes * 60 * 10**9
+    return (-1 if match[1] == "-" else 1) * minutes * MINUTE
 
 
 def _ingest(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.ingest.host_files import open_landing
-    from forewarn.pipelines.ingest.tickets import read_tickets
+    from forewarn.pipelines.ingest.host_file_ingest import open_landing
+    from forewarn.pipelines.ingest.repair_tickets import read_tickets
     from forewarn.pipelines.runtime.progress import note
 
     if args.raw is None and args.prometheus is None and args.repairs is None:
@@ -107,8 +111,8 @@ def _ingest(args: argparse.Namespace) -> int:
         )
     if args.raw is not None and args.prometheus is not None:
         raise OptionsError("found `--raw` and `--prometheus`, expected one of them in a call.")
-    require_order(args)
-    landing = open_landing(settings_of(args), args.out, args.cmdb)
+    require_start_before_end(args)
+    landing = open_landing(load_config_option(args), args.out, args.cmdb)
     tickets = None
     if args.repairs is not None:
         read = read_tickets(args.repairs)
@@ -120,7 +124,7 @@ def _ingest(args: argparse.Namespace) -> int:
     else:
         landed = _raw(args, landing, tickets)
     _notes(landed)
-    say(
+    write_line(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
         f"there; wrote {landed.records} records to {args.out}; failures known there: "
         f"{landed.failures}"
@@ -128,13 +132,13 @@ def _ingest(args: argparse.Namespace) -> int:
     return 0
 
 
-def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
-    from forewarn.pipelines.ingest.host_files import ingest_raw
+def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> LandingCounts:
+    from forewarn.pipelines.ingest.host_file_ingest import ingest_host_files
     from forewarn.pipelines.runtime.progress import note
 
     if args.raw is None:
         return landing.land_tickets(tickets)
-    done = ingest_raw(args.raw, landing, tickets, offset=args.utc_offset)
+    done = ingest_host_files(args.raw, landing, tickets, offset=args.utc_offset)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
     note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
     _note_unread(done.unread)
@@ -142,20 +146,22 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
     return done.landed
 
 
-def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
+def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> LandingCounts:
     import time
 
-    from forewarn.pipelines.ingest.prometheus import pull
-    from forewarn.pipelines.ingest.prometheus_server import Server
+    from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+    from forewarn.pipelines.ingest.prometheus_ingest import pull
     from forewarn.pipelines.runtime.progress import note
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.pipelines.runtime.timestamps import format_iso
 
     now = time.time_ns()
     # The future has no samples yet, and a later call would not ask for it again.
     end = now if args.end is None else min(args.end, now)
-    with closing(Server.from_environment(args.prometheus)) as server:
+    with closing(PrometheusClient.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
-    note(f"{server.url}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}")
+    note(
+        f"{server.url}: asked for intervals that end from {format_iso(done.start)} to {format_iso(done.end)}"
+    )
     if done.parts:
         n_gpus = len({gpu for gpu, _ in done.parts})
         note(
@@ -163,7 +169,7 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
             "joined"
         )
     if done.nameless:
-        some = ", ".join(sorted(done.nameless)[:_EXAMPLES])
+        some = ", ".join(sorted(done.nameless)[:_MAX_EXAMPLES])
         note(
             f"{len(done.nameless)} GPUs have no label that names their machine, their machine_id "
             f"is that of the CMDB or null: {some}, ..."
@@ -187,31 +193,31 @@ def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
     """Say which rows stand twice in what was read; each counts once."""
     from forewarn.pipelines.runtime.progress import note
 
-    for (name, first), rows in doubled.most_common(_EXAMPLES):
+    for (name, first), rows in doubled.most_common(_MAX_EXAMPLES):
         where = "in it twice" if name == first else f"in {first}, too"
         note(f"{name}: {rows} of its rows are {where}; each counts once")
-    if len(doubled) > _EXAMPLES:
-        rows = sum(count for _, count in doubled.most_common()[_EXAMPLES:])
-        note(f"{rows} more rows are doubled, in {len(doubled) - _EXAMPLES} more pairs of files")
+    if len(doubled) > _MAX_EXAMPLES:
+        rows = sum(count for _, count in doubled.most_common()[_MAX_EXAMPLES:])
+        note(f"{rows} more rows are doubled, in {len(doubled) - _MAX_EXAMPLES} more pairs of files")
 
 
-def _notes(landed: Landed) -> None:
-    from forewarn.pipelines.ingest.landed import serial_notes
+def _notes(landed: LandingCounts) -> None:
+    from forewarn.pipelines.ingest.landing_counts import serial_notes
     from forewarn.pipelines.runtime.progress import note
 
     if landed.unknown:
-        some = ", ".join(sorted(landed.unknown)[:_EXAMPLES])
+        some = ", ".join(sorted(landed.unknown)[:_MAX_EXAMPLES])
         note(
             f"{len(landed.unknown)} serials are not in the CMDB, their records lack its columns: "
             f"{some}, ..."
         )
-    for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_EXAMPLES]:
+    for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_MAX_EXAMPLES]:
         note(
             f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}: it stays "
             f"with {rival.holder}, which had it before; {rows} readings of {rival.machine_id} are "
             "left out"
         )
-    if (more := len(landed.rivals) - _EXAMPLES) > 0:
+    if (more := len(landed.rivals) - _MAX_EXAMPLES) > 0:
         note(f"{more} more such pairs of hosts")
     if landed.nameless:
         note(
@@ -251,10 +257,10 @@ def add_collect(commands: Commands) -> None:
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.collector.service import run_collector
+    from forewarn.pipelines.collector.collector_service import run_collector
 
     run_collector(
-        settings_of(args),
+        load_config_option(args),
         args.out,
         cmdb=args.cmdb,
         repairs=args.repairs,
@@ -284,7 +290,7 @@ def add_agent(commands: Commands) -> None:
 
 
 def _agent(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.agent.service import run_agent
+    from forewarn.pipelines.agent.agent_service import run_agent
     from forewarn.pipelines.config.agent_policy import load_policy
 
     policy = load_policy(args.policy)

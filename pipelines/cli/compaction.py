@@ -13,8 +13,8 @@ from forewarn.pipelines.cli.options import (
     add_config,
     add_json,
     add_records,
-    require_order,
-    settings_of,
+    load_config_option,
+    require_start_before_end,
 )
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _compact(args: argparse.Namespace) -> int:
 
     if args.date is not None and (args.start is not None or args.end is not None):
         raise OptionsError("found `--date` and `--start` or `--end`, expected one or the other.")
-    require_order(args)
-    executor = settings_of(args).executor.executor
+    require_start_before_end(args)
+    executor = load_config_option(args).executor.executor
     span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()
     for outcome in compact_records(args.records, span, today, executor):
         line = json.dumps(outcome_json(outcome)) if args.json else outcome_text(outcome)

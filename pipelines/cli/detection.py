@@ -14,19 +14,19 @@ from forewarn.pipelines.cli.options import (
     Parser,
     add_command,
     add_config,
-    add_fitted,
-    settings_of,
+    add_detector_model,
+    load_config_option,
 )
-from forewarn.pipelines.runtime.terminal import complain, plain, say
+from forewarn.pipelines.runtime.terminal import escape_text, print_error, write_line
 
 if TYPE_CHECKING:
     from forewarn.models.detection.detector_file import StoredDetector
-    from forewarn.pipelines.detection.task_result import Detected, NotJudged
+    from forewarn.pipelines.detection.task_result import TaskVerdict, UnjudgedTask
     from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
 __all__ = ["add_detect"]
 
-_OBSERVES_ONLY = """The model observes only while fewer than 29 tasks were judged by a
+_OBSERVE_ONLY_TEXT = """The model observes only while fewer than 29 tasks were judged by a
 detector that was fitted without their job, while a task left out as faulty
 has no label, or after exit code 1."""
 
@@ -69,10 +69,10 @@ def _add_fit(parts: Commands) -> None:
         "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
         extra="train",
     )
-    command.description = f"{command.description}\n\n{_OBSERVES_ONLY}"
+    command.description = f"{command.description}\n\n{_OBSERVE_ONLY_TEXT}"
     _add_metrics_folder(command)
     add_config(command)
-    add_fitted(command, "folder to write")
+    add_detector_model(command, "folder to write")
     command.add_argument(
         "--incidents",
         type=Path,
@@ -93,7 +93,7 @@ def _add_run(parts: Commands) -> None:
     )
     _add_metrics_folder(command)
     add_config(command, "configuration, TOML; what was fitted is in the model")
-    add_fitted(command, "what `detect fit` wrote")
+    add_detector_model(command, "what `detect fit` wrote")
     _add_known(command, "what is known of each machine's past; kept")
     command.add_argument("--plot", type=Path, metavar="DIR", help="draw each verdict as a PNG")
     command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
@@ -114,7 +114,7 @@ def _add_watch(parts: Commands) -> None:
         "--prometheus", metavar="URL", help="server; its token is in FOREWARN_PROMETHEUS_TOKEN"
     )
     add_config(command)
-    add_fitted(command, "what `detect fit` wrote")
+    add_detector_model(command, "what `detect fit` wrote")
     _add_known(command, "pasts and verdicts, to go on after a restart")
     command.add_argument("--once", action="store_true", help="one call, then end")
     command.add_argument("--json", action="store_true", help="one JSON object per verdict")
@@ -128,7 +128,7 @@ def _add_metrics(parts: Commands) -> None:
         "show the metrics of a detector in order of priority, or set the order",
         "forewarn detect metrics --model /tmp/detector --order cpu_usage,power_draw",
     )
-    add_fitted(command, "what `detect fit` wrote")
+    add_detector_model(command, "what `detect fit` wrote")
     command.add_argument(
         "--order", metavar="NAMES", help="metrics to put first, separated by commas"
     )
@@ -136,10 +136,10 @@ def _add_metrics(parts: Commands) -> None:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.detection.fit import fit_detector, read_incidents, save_fitted
-    from forewarn.pipelines.detection.sentences import fit_words
+    from forewarn.pipelines.detection.detection_text import fit_report_lines
+    from forewarn.pipelines.detection.detector_fit import fit_detector, read_incidents, save_fitted
 
-    settings = settings_of(args).detection
+    settings = load_config_option(args).detection
     incidents = [] if args.incidents is None else read_incidents(args.incidents)
     stored, judgement = fit_detector(args.metrics, settings, incidents)
     save_fitted(stored, args.model)
@@ -147,18 +147,18 @@ def _fit(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(judgement.figures()))
     else:
-        say(f"{len(names)} metrics, in order: {', '.join(names)}")
-        for line in fit_words(judgement):
-            say(line)
-        say(f"wrote {args.model}")
+        write_line(f"{len(names)} metrics, in order: {', '.join(names)}")
+        for line in fit_report_lines(judgement):
+            write_line(line)
+        write_line(f"wrote {args.model}")
     return 0 if judgement.passed else 1
 
 
 def _run(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.detection.run import detect_pulls
+    from forewarn.pipelines.detection.detection_run import detect_pulls
     from forewarn.pipelines.detection.stored_detector import open_detector
 
-    settings_of(args)
+    load_config_option(args)
     stored = open_detector(args.model)
     known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
     _print_call(_drawn(detect_pulls(args.metrics, stored, **known), stored, args.plot), args.json)
@@ -166,26 +166,26 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _drawn(
-    results: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
+    results: Iterable[TaskVerdict | UnjudgedTask], stored: StoredDetector, plot: Path | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the line of every task; draw those that were judged, if there is a folder for it."""
-    from forewarn.pipelines.detection.task_result import Detected
+    from forewarn.pipelines.detection.task_result import TaskVerdict
 
     for result in results:
         yield result.line()
-        if plot is not None and isinstance(result, Detected):
-            from forewarn.pipelines.detection.figure import plot_verdict
+        if plot is not None and isinstance(result, TaskVerdict):
+            from forewarn.pipelines.detection.verdict_plot import plot_verdict
 
             plot_verdict(result, stored, plot)
 
 
 def _print_line(line: dict[str, Any], as_json: bool) -> None:
-    from forewarn.pipelines.detection.sentences import verdict_words
+    from forewarn.pipelines.detection.detection_text import verdict_text
 
     if as_json:
         print(json.dumps(line), flush=True)
     else:
-        say(verdict_words(line))
+        write_line(verdict_text(line))
 
 
 def _print_call(lines: Iterable[dict[str, Any]], as_json: bool) -> None:
@@ -213,21 +213,27 @@ def _watch(args: argparse.Namespace) -> int:
     import signal
     import threading
 
+    from forewarn.pipelines.detection.detection_watch import DetectionWatch
     from forewarn.pipelines.detection.live_metrics import LiveMetrics
     from forewarn.pipelines.detection.stored_detector import open_detector
-    from forewarn.pipelines.detection.watch import Watch
-    from forewarn.pipelines.ingest.prometheus_server import Server
+    from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
 
-    settings, stored, stop = settings_of(args).watch, open_detector(args.model), threading.Event()
+    settings, stored, stop = (
+        load_config_option(args).watch,
+        open_detector(args.model),
+        threading.Event(),
+    )
     with ExitStack() as resources:
         source: Path | LiveMetrics = args.metrics
         if args.prometheus is not None:
-            server = resources.enter_context(closing(Server.from_environment(args.prometheus)))
+            server = resources.enter_context(
+                closing(PrometheusClient.from_environment(args.prometheus))
+            )
             # As everywhere, a path in a configuration begins at its folder.
             folder = args.config.parent if args.config else Path()
             tasks = folder / settings.tasks if settings.tasks else None
             source = LiveMetrics(server, settings, stored.interval, tasks, stored.sampling)
-        watch = Watch(stored, settings, source, args.state, args.at_risk, _events(args))
+        watch = DetectionWatch(stored, settings, source, args.state, args.at_risk, _events(args))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         if args.once:
@@ -239,17 +245,17 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _metrics(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.detection.fit import save_fitted
-    from forewarn.pipelines.detection.sentences import metric_lines, reordered
+    from forewarn.pipelines.detection.detection_text import metric_lines, reorder_metrics
+    from forewarn.pipelines.detection.detector_fit import save_fitted
     from forewarn.pipelines.detection.stored_detector import open_detector
 
     stored = open_detector(args.model)
     if args.order is not None:
-        stored = reordered(stored, [name.strip() for name in args.order.split(",")])
+        stored = reorder_metrics(stored, [name.strip() for name in args.order.split(",")])
         save_fitted(stored, args.model)
-        complain(f"wrote {args.model}")
+        print_error(f"wrote {args.model}")
     lines = metric_lines(stored)
-    print("\n".join(map(json.dumps, lines) if args.json else map(plain, _table(lines))))
+    print("\n".join(map(json.dumps, lines) if args.json else map(escape_text, _table(lines))))
     return 0
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.options import (
     Commands,
     OptionsError,
@@ -17,16 +18,16 @@ from forewarn.pipelines.cli.options import (
     add_out,
     add_seed,
     integer_at_least,
-    moment,
+    time_argument,
 )
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
+    from forewarn.pipelines.diagnosis.site_context import SiteContext
 
 __all__ = ["add_diagnose", "add_simulate_job"]
 
-_EVERY = 30 * 10**9  # nanoseconds
+_EVERY = 30 * SECOND  # nanoseconds
 
 
 def add_diagnose(commands: Commands) -> None:
@@ -44,7 +45,7 @@ def add_diagnose(commands: Commands) -> None:
     command.add_argument("--job", type=Path, required=True, metavar="DIR", help="folder of the job")
     command.add_argument(
         "--at",
-        type=moment,
+        type=time_argument,
         metavar="TIME",
         help="nothing later is read (default: the last time in any part)",
     )
@@ -74,32 +75,32 @@ def _add_beside(command: Parser) -> None:
     )
 
 
-def _site(args: argparse.Namespace) -> SiteKnowledge:
-    from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
+def _site(args: argparse.Namespace) -> SiteContext:
+    from forewarn.pipelines.diagnosis.site_context import SiteContext
 
-    return SiteKnowledge(args.events, args.at_risk, tuple(args.patterns))
+    return SiteContext(args.events, args.at_risk, tuple(args.patterns))
 
 
 def _run(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.diagnosis.run import diagnose
+    from forewarn.pipelines.diagnosis.diagnose_job import diagnose
 
     line = diagnose(args.job, _site(args), at=args.at).line()
     if args.html is not None:
-        from forewarn.pipelines.diagnosis.page import write_page
+        from forewarn.pipelines.diagnosis.diagnosis_page import write_diagnosis_page
 
-        write_page(line, args.html)
+        write_diagnosis_page(line, args.html)
     _print_verdict(line, args.json)
     return 0
 
 
 def _print_verdict(line: dict[str, Any], as_json: bool) -> None:
-    from forewarn.pipelines.diagnosis.sentences import diagnosis_words
+    from forewarn.pipelines.diagnosis.diagnosis_text import diagnosis_lines
 
     if as_json:
         print(json.dumps(line), flush=True)
         return
-    for words in diagnosis_words(line):
-        say(words)
+    for words in diagnosis_lines(line):
+        write_line(words)
 
 
 def _add_watch(parts: Commands) -> None:
@@ -141,14 +142,14 @@ def _watch(args: argparse.Namespace) -> int:
     import signal
     import threading
 
-    from forewarn.pipelines.diagnosis.watch import JobWatch
+    from forewarn.pipelines.diagnosis.job_watch import JobWatch
 
     watch = JobWatch(args.jobs, _site(args), args.state)
     stop = threading.Event()
     if not args.once:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-    for line in watch.look() if args.once else watch.run(args.every / 1e9, stop):
+    for line in watch.look() if args.once else watch.run(args.every / SECOND, stop):
         _print_verdict(line, args.json)
     return 0
 
@@ -200,7 +201,7 @@ def _nodes(args: argparse.Namespace) -> int:
         print(json.dumps(checked.line()))
     else:
         for words in checked.words():
-            say(words)
+            write_line(words)
     return 0
 
 
@@ -222,7 +223,7 @@ def _collect(args: argparse.Namespace) -> int:
     import signal
     import threading
 
-    from forewarn.pipelines.agent.jobs.collector import JobCollector
+    from forewarn.pipelines.agent.jobs.job_collector import JobCollector
     from forewarn.pipelines.config.agent_policy import load_policy
     from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.pipelines.runtime.progress import note
@@ -232,7 +233,7 @@ def _collect(args: argparse.Namespace) -> int:
         raise OptionsError(f"{args.policy}: `jobs.folder` is missing, expected a folder.")
     jobs = JobCollector(policy.jobs, policy.jobs.folder, policy.machine_id, SystemClock(), note)
     if args.once:
-        say(f"{jobs.collect()} training processes; saved in {policy.jobs.folder}")
+        write_line(f"{jobs.collect()} training processes; saved in {policy.jobs.folder}")
         return 0
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -265,10 +266,10 @@ _FAULTS = (
 
 
 def _fault(text: str) -> str:
-    from forewarn.evaluation.simulation.jobs.plan import FAULTS
+    from forewarn.evaluation.simulation.jobs.job_plan import JOB_FAULTS
 
-    if text not in FAULTS:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected one of {', '.join(FAULTS)}")
+    if text not in JOB_FAULTS:
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected one of {', '.join(JOB_FAULTS)}")
     return text
 
 
@@ -278,5 +279,5 @@ def _simulate_job(args: argparse.Namespace) -> int:
     if args.ranks % 4:
         raise OptionsError(f"--ranks is {args.ranks}, expected a multiple of 4.")
     simulate_job_to(args.out, args.ranks, args.fault, args.seed)
-    say(f"wrote {args.out} and {args.out}/truth.json")
+    write_line(f"wrote {args.out} and {args.out}/truth.json")
     return 0

@@ -18,14 +18,14 @@ from importlib.metadata import version
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.extras import missing_extra, require_extra
 from forewarn.pipelines.cli.options import Commands, Parser
-from forewarn.pipelines.runtime.heap import keep_memory
-from forewarn.pipelines.runtime.terminal import complain
+from forewarn.pipelines.runtime.allocator_tuning import tune_process_memory
+from forewarn.pipelines.runtime.terminal import print_error
 
 __all__ = ["build_parser", "main"]
 
-_LONGEST = 500  # characters of what is wrong
+_MAX_MESSAGE_LENGTH = 500  # characters of what is wrong
 # Command -> the module beside this one and its function that adds the command.
-_ADDED_BY = {
+_COMMAND_MODULES = {
     "demo": ("sandbox", "add_demo"),
     "simulate": ("sandbox", "add_simulate"),
     "agent": ("collection", "add_agent"),
@@ -43,13 +43,13 @@ _ADDED_BY = {
     "detect": ("detection", "add_detect"),
     "diagnose": ("diagnosis", "add_diagnose"),
     "respond": ("respond", "add_respond"),
-    "incidents": ("acting", "add_incidents"),
-    "approve": ("acting", "add_approve"),
-    "drain": ("acting", "add_drain"),
-    "undo": ("acting", "add_undo"),
-    "ack": ("acting", "add_ack"),
-    "outcome": ("acting", "add_outcome"),
-    "switch": ("acting", "add_switch"),
+    "incidents": ("operator_commands", "add_incidents"),
+    "approve": ("operator_commands", "add_approve"),
+    "drain": ("operator_commands", "add_drain"),
+    "undo": ("operator_commands", "add_undo"),
+    "ack": ("operator_commands", "add_ack"),
+    "outcome": ("operator_commands", "add_outcome"),
+    "switch": ("operator_commands", "add_switch"),
     "policy": ("policy", "add_policy"),
     "avoid": ("avoid", "add_avoid"),
     "study": ("studies", "add_study"),
@@ -66,18 +66,18 @@ def build_parser(command: str | None) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    if command in _ADDED_BY:  # an agent does not wait for the modules of other commands
+    if command in _COMMAND_MODULES:  # an agent does not wait for the modules of other commands
         _add(command, commands)
         return parser
     parser.add_argument("--version", action="version", version=f"forewarn {version('forewarn')}")
-    for name in _ADDED_BY:
+    for name in _COMMAND_MODULES:
         _add(name, commands)
     _add_completion(commands, parser)
     return parser
 
 
 def _add(command: str, commands: Commands) -> None:
-    module, function = _ADDED_BY[command]
+    module, function = _COMMAND_MODULES[command]
     getattr(importlib.import_module(f"forewarn.pipelines.cli.{module}"), function)(commands)
 
 
@@ -89,7 +89,7 @@ def _add_completion(commands: Commands, parser: Parser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code, after one line where the input is wrong."""
-    keep_memory()
+    tune_process_memory()
     atexit.register(gc.freeze)  # to look for garbage on the way out took half a second
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
     # A home that cannot be written to costs it its cache of fonts, and nobody a result.
@@ -102,13 +102,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here an error of it can be said; at the exit it cannot
     except BrokenPipeError:  # whoever read our output has enough, such as `head`
-        _drop_output()
+        _discard_output()
         return 128 + signal.SIGPIPE
     except (InputError, OSError) as error:
-        complain(f"forewarn: error: {_described(error)}")
+        print_error(f"forewarn: error: {_error_text(error)}")
         return 2
     except KeyboardInterrupt:
-        complain("forewarn: interrupted")
+        print_error("forewarn: interrupted")
         return 128 + signal.SIGINT
     return code
 
@@ -126,16 +126,16 @@ def _run(words: Sequence[str]) -> int:
         raise
 
 
-def _described(error: InputError | OSError) -> str:
+def _error_text(error: InputError | OSError) -> str:
     """Say what is wrong, and with which file; a cell that is quoted may be long."""
     text = str(error)
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else text
         text = f"{error.filename or 'the output'}: {reason}."
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:_MAX_MESSAGE_LENGTH]}..."
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Let what is still to be written go nowhere, or the exit would complain."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

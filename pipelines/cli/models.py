@@ -15,9 +15,9 @@ from forewarn.pipelines.cli.options import (
     add_group,
     add_json,
     add_records,
-    settings_of,
+    load_config_option,
 )
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
     from forewarn.pipelines.storage.registry.model_registry import Registry
@@ -48,7 +48,7 @@ def _retrain(args: argparse.Namespace) -> int:
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
 
-    settings = settings_of(args)
+    settings = load_config_option(args)
     job = open_job(args.records, settings)
     for text in job.notes:
         note(text)
@@ -61,13 +61,13 @@ def _retrain(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(done.as_dict()))
         return 0 if done.promoted else 1
-    say(f"version {done.version} ({done.name}), trained on {done.length_days:.3g} days")
+    write_line(f"version {done.version} ({done.name}), trained on {done.length_days:.3g} days")
     if done.comparison is not None:
         comparison = done.comparison
         bounds = (
             "" if comparison.interval is None else " [{:.3f}, {:.3f}]".format(*comparison.interval)
         )
-        say(
+        write_line(
             f"average precision on {comparison.windows} finished windows "
             f"{comparison.challenger:.3f}, champion {comparison.champion:.3f}, "
             f"difference {comparison.difference:+.3f}{bounds}"
@@ -75,7 +75,7 @@ def _retrain(args: argparse.Namespace) -> int:
     if done.promoted:
         print("promoted: it is the champion now")
     else:
-        say(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
+        write_line(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
     return 0 if done.promoted else 1
 
 
@@ -100,26 +100,26 @@ def add_models(commands: Commands) -> None:
 def _registry(args: argparse.Namespace) -> Registry:
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
-    return Registry(settings_of(args).registry)
+    return Registry(load_config_option(args).registry)
 
 
 def _facts(version: Version) -> dict[str, object]:
-    from forewarn.features.records.table import DAY
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.features.records.record_table import DAY
+    from forewarn.pipelines.runtime.timestamps import format_iso
 
     return {
         "version": version.number,
         "name": version.name,
         "aliases": list(version.aliases),
-        "trained_at": None if version.trained_at is None else iso(version.trained_at),
+        "trained_at": None if version.trained_at is None else format_iso(version.trained_at),
         "train_length_days": None if version.length is None else version.length / DAY,
         "gate": version.tags.get("forewarn.gate", ""),
     }
 
 
 def _say(version: Version, as_json: bool) -> None:
-    from forewarn.features.records.table import DAY
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.features.records.record_table import DAY
+    from forewarn.pipelines.runtime.timestamps import format_iso
 
     described = _facts(version)
     if as_json:
@@ -129,8 +129,8 @@ def _say(version: Version, as_json: bool) -> None:
     if version.trained_at is None or version.length is None:
         words.append("not registered by forewarn")
     else:
-        words += [version.name, iso(version.trained_at), f"{version.length / DAY:g} days"]
-    say("  ".join([*words, str(described["gate"]), ", ".join(version.aliases)]))
+        words += [version.name, format_iso(version.trained_at), f"{version.length / DAY:g} days"]
+    write_line("  ".join([*words, str(described["gate"]), ", ".join(version.aliases)]))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -155,7 +155,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _promote(args: argparse.Namespace) -> int:
     from forewarn.pipelines.runtime.progress import note
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.pipelines.runtime.timestamps import format_iso
 
     registry = _registry(args)
     with registry.in_one_line(), registry.locked("promotion"):
@@ -164,8 +164,8 @@ def _promote(args: argparse.Namespace) -> int:
         registry.promote(version.number)
         if before and (before.trained_at or 0) > (version.trained_at or 0):
             note(
-                f"version {version.number} was trained to {iso(version.trained_at or 0)}, before "
-                f"version {before.number} ({iso(before.trained_at or 0)}), whose place it takes"
+                f"version {version.number} was trained to {format_iso(version.trained_at or 0)}, before "
+                f"version {before.number} ({format_iso(before.trained_at or 0)}), whose place it takes"
             )
         return _champion(registry, args.json)
 

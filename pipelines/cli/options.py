@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.runtime.terminal import plain
+from forewarn.pipelines.runtime.terminal import escape_text
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
@@ -22,7 +22,7 @@ __all__ = [
     "add_at",
     "add_command",
     "add_config",
-    "add_fitted",
+    "add_detector_model",
     "add_gpus",
     "add_group",
     "add_json",
@@ -31,18 +31,18 @@ __all__ = [
     "add_seed",
     "complete_path",
     "integer_at_least",
-    "moment",
-    "names_of",
+    "load_config_option",
+    "parse_names",
     "positive_number",
     "records_location",
-    "require_order",
-    "settings_of",
+    "require_start_before_end",
+    "time_argument",
 ]
 
 
 # What `shtab.FILE` is; to import it here would slow every command.
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
-_LONGEST = 300  # characters of what is wrong: an option may be a file's worth of text
+_MAX_MESSAGE_LENGTH = 300  # characters of what is wrong: an option may be a file's worth of text
 
 
 class OptionsError(InputError):
@@ -62,8 +62,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and leave with exit code 2."""
-        reason = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
-        self.exit(2, f"{self.prog}: error: {plain(reason)} (see {self.prog} --help)\n")
+        reason = (
+            message
+            if len(message) <= _MAX_MESSAGE_LENGTH
+            else f"{message[:_MAX_MESSAGE_LENGTH]}..."
+        )
+        self.exit(2, f"{self.prog}: error: {escape_text(reason)} (see {self.prog} --help)\n")
 
 
 class Commands(Protocol):
@@ -89,7 +93,7 @@ def complete_path(action: argparse.Action) -> argparse.Action:
     return action
 
 
-def moment(text: str) -> int:
+def time_argument(text: str) -> int:
     """Read a date or time of the command line, as nanoseconds since 1970 UTC."""
     from forewarn.pipelines.runtime.timestamps import parse_moment
 
@@ -132,17 +136,17 @@ def positive_number(text: str) -> float:
     return number
 
 
-def require_order(args: argparse.Namespace) -> None:
+def require_start_before_end(args: argparse.Namespace) -> None:
     """Refuse a --start that comes after --end, where both are given."""
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.pipelines.runtime.timestamps import format_iso
 
     if args.start is None or args.end is None or args.start <= args.end:
         return
-    start, end = (iso(at) if isinstance(at, int) else at for at in (args.start, args.end))
+    start, end = (format_iso(at) if isinstance(at, int) else at for at in (args.start, args.end))
     raise OptionsError(f"found `--start` {start} after `--end` {end}, expected it before.")
 
 
-def names_of(text: str, known: Collection[str], separator: str = ",") -> tuple[str, ...]:
+def parse_names(text: str, known: Collection[str], separator: str = ",") -> tuple[str, ...]:
     """Read names that are separated by commas or alike, each once."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(separator)))
     unknown = [name for name in names if name not in known]
@@ -153,7 +157,7 @@ def names_of(text: str, known: Collection[str], separator: str = ",") -> tuple[s
     return names
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
+def load_config_option(args: argparse.Namespace) -> Settings:
     """Read the configuration that --config names."""
     from forewarn.pipelines.config.settings import load_settings
 
@@ -191,7 +195,7 @@ def add_config(command: Parser, text: str = "configuration, TOML (default: built
     command.add_argument("--config", type=Path, metavar="FILE", help=text)
 
 
-def add_fitted(command: Parser, text: str) -> None:
+def add_detector_model(command: Parser, text: str) -> None:
     """Add --model of a detector."""
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help=text)
 
@@ -228,7 +232,7 @@ def add_records(command: Parser, *, remote: bool = False) -> None:
 def add_at(command: Parser) -> None:
     """Add --at."""
     command.add_argument(
-        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
+        "--at", type=time_argument, required=True, metavar="TIME", help="nothing later is read"
     )
 
 

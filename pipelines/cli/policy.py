@@ -13,9 +13,9 @@ from forewarn.pipelines.cli.options import (
     add_group,
     add_json,
     add_records,
-    settings_of,
+    load_config_option,
 )
-from forewarn.pipelines.runtime.terminal import complain
+from forewarn.pipelines.runtime.terminal import print_error
 
 __all__ = ["add_policy"]
 
@@ -50,10 +50,10 @@ def _add_diff(commands: Commands) -> None:
 
 def _diff(args: argparse.Namespace) -> int:
     from forewarn.pipelines.incidents.replay.policy_file import load_policy
-    from forewarn.response.policy.policy_text import policy_changes
+    from forewarn.response.policy.policy_diff import diff_policies
 
     before, after = (load_policy(_overlays(name)) for name in (args.before, args.after))
-    for change in policy_changes(before, after):
+    for change in diff_policies(before, after):
         line = {
             "names": list(change.names),
             "key": change.key,
@@ -100,7 +100,7 @@ def _add_replay(commands: Commands) -> None:
 def _replay(args: argparse.Namespace) -> int:
     from forewarn.pipelines.incidents.replay.replay_report import replay_records, replay_text
 
-    settings = settings_of(args)
+    settings = load_config_option(args)
     if args.policy is None:
         overlays = [args.config.parent / name for name in settings.respond.policy]
     else:
@@ -116,7 +116,7 @@ def _replay(args: argparse.Namespace) -> int:
         from forewarn.pipelines.incidents.replay.replay_page import write_replay_page
 
         write_replay_page(report, args.html)
-        complain(f"wrote {args.html}")
+        print_error(f"wrote {args.html}")
     if args.json:
         for line in report.lines():
             print(json.dumps(line))

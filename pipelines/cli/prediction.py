@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.pipelines.cli.options import (
     Commands,
     add_at,
@@ -15,13 +15,13 @@ from forewarn.pipelines.cli.options import (
     add_json,
     add_out,
     add_records,
-    moment,
-    names_of,
+    load_config_option,
+    parse_names,
     records_location,
-    require_order,
-    settings_of,
+    require_start_before_end,
+    time_argument,
 )
-from forewarn.pipelines.runtime.terminal import complain, say
+from forewarn.pipelines.runtime.terminal import print_error, write_line
 
 __all__ = ["add_backtest", "add_doctor", "add_review", "add_score", "add_train"]
 
@@ -29,13 +29,13 @@ _STRATEGIES = tuple(Strategy)
 
 
 def _strategies(text: str) -> tuple[str, ...]:
-    return names_of(text, _STRATEGIES)
+    return parse_names(text, _STRATEGIES)
 
 
 def _models(text: str) -> tuple[str, ...]:
     from forewarn.models.prediction.model_names import MODEL_NAMES
 
-    return names_of(text, MODEL_NAMES)
+    return parse_names(text, MODEL_NAMES)
 
 
 def add_doctor(commands: Commands) -> None:
@@ -58,14 +58,14 @@ def add_doctor(commands: Commands) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.doctor.complaints import doctor_text
+    from forewarn.pipelines.doctor.data_problems import doctor_text
     from forewarn.pipelines.doctor.examination import examine, write_report
 
-    report = examine(args.records, settings_of(args))
+    report = examine(args.records, load_config_option(args))
     print(json.dumps(report) if args.json else doctor_text(report))
     if args.out is not None:
         write_report(args.out, report)
-        complain(f"wrote {args.out}/doctor.html and doctor.json")
+        print_error(f"wrote {args.out}/doctor.html and doctor.json")
     return 0
 
 
@@ -82,8 +82,8 @@ def add_backtest(commands: Commands) -> None:
     add_records(command, remote=True)
     add_config(command)
     add_out(command)
-    command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
-    command.add_argument("--end", type=moment, metavar="DATE", help="retrainings end before")
+    command.add_argument("--start", type=time_argument, metavar="DATE", help="first retraining")
+    command.add_argument("--end", type=time_argument, metavar="DATE", help="retrainings end before")
     command.add_argument(
         "--models",
         type=_models,
@@ -101,23 +101,23 @@ def add_backtest(commands: Commands) -> None:
 
 
 def _backtest(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.backtest.promise import promise_words
-    from forewarn.pipelines.backtest.run import run_backtest
-    from forewarn.pipelines.backtest.sentences import left_out_words
-    from forewarn.pipelines.backtest.summary import backtest_summary
+    from forewarn.pipelines.backtest.backtest_run import run_backtest
+    from forewarn.pipelines.backtest.backtest_sentences import excluded_text
+    from forewarn.pipelines.backtest.backtest_summary import backtest_summary
+    from forewarn.pipelines.backtest.calibration_section import calibration_monitor_text
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
 
-    require_order(args)
-    job = open_job(args.records, settings_of(args), args.models)
+    require_start_before_end(args)
+    job = open_job(args.records, load_config_option(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
-    if left_out := left_out_words(report.left_out):
+    if left_out := excluded_text(report.left_out):
         note(left_out)
     for strategy, promise in report.promise.items():
         if promise and promise.broken:
-            note(f"{strategy}: {' '.join(promise_words(promise))}")
+            note(f"{strategy}: {' '.join(calibration_monitor_text(promise))}")
     print(backtest_summary(report), end="\n\n")
-    say(f"wrote {args.out}/report.html, report.json and the scores")
+    write_line(f"wrote {args.out}/report.html, report.json and the scores")
     return 0
 
 
@@ -144,12 +144,12 @@ def add_train(commands: Commands) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.at_risk.score import load_predictor
+    from forewarn.pipelines.at_risk.fleet_scoring import load_predictor
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
     from forewarn.pipelines.training.train import train_predictor
 
-    job = open_job(args.records, settings_of(args))
+    job = open_job(args.records, load_config_option(args))
     for text in job.notes:
         note(text)
     start = None
@@ -160,7 +160,7 @@ def _train(args: argparse.Namespace) -> int:
     days = f"{min(span, recorded):.3g} days"
     if recorded < span:
         days += f" (all there are, `training.lengths` wants {span:.3g})"
-    say(f"wrote {args.model}: version {predictor.version}, trained on {days}")
+    write_line(f"wrote {args.model}: version {predictor.version}, trained on {days}")
     return 0
 
 
@@ -193,7 +193,7 @@ def add_score(commands: Commands) -> None:
 
 def _score(args: argparse.Namespace) -> int:
     from forewarn.pipelines.at_risk.at_risk_list import list_summary
-    from forewarn.pipelines.at_risk.score import (
+    from forewarn.pipelines.at_risk.fleet_scoring import (
         BUILTIN_RULES,
         load_predictor,
         score_with,
@@ -202,9 +202,9 @@ def _score(args: argparse.Namespace) -> int:
     from forewarn.pipelines.runtime.progress import note
 
     if args.model == BUILTIN_RULES:
-        made = score_with_rules(settings_of(args), args.records, args.at)
+        made = score_with_rules(load_config_option(args), args.records, args.at)
     else:
-        settings = settings_of(args)
+        settings = load_config_option(args)
         predictor = load_predictor(args.model, settings.registry)
         made = score_with(
             predictor,
@@ -221,7 +221,7 @@ def _score(args: argparse.Namespace) -> int:
         note(text)
     folder = made.write(args.out)
     print(list_summary(made), end="\n\n")
-    say(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
+    write_line(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
     return 0
 
 
@@ -246,7 +246,7 @@ def add_review(commands: Commands) -> None:
     )
     command.add_argument(
         "--until",
-        type=moment,
+        type=time_argument,
         metavar="TIME",
         help="up to when the failures are complete (default: the newest one)",
     )
@@ -255,10 +255,10 @@ def add_review(commands: Commands) -> None:
 
 
 def _review(args: argparse.Namespace) -> int:
-    from forewarn.evaluation.prediction.figures.list_review import review_figures
-    from forewarn.pipelines.at_risk.review import review_lists, review_text
+    from forewarn.evaluation.prediction.metrics.list_review import review_metrics
+    from forewarn.pipelines.at_risk.review_report import review_lists, review_text
 
     reviewed = review_lists(args.at_risk, args.failures, args.until)
-    figures = review_figures(reviewed, costs=settings_of(args).list.costs)
+    figures = review_metrics(reviewed, costs=load_config_option(args).list.costs)
     print(json.dumps(figures) if args.json else review_text(figures))
     return 0

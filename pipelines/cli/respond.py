@@ -17,17 +17,17 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.options import Commands, OptionsError, add_command, add_config, add_json
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.incidents.api.desk import Desk
+    from forewarn.pipelines.incidents.api.api_context import ApiContext
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
-    from forewarn.pipelines.incidents.loop.responder import Decided, Responder
+    from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
 __all__ = ["add_respond"]
 
-_ASK = ""  # sacctmgr, as there is no file
+_QUERY_SACCTMGR = ""  # sacctmgr, as there is no file
 
 
 class SchedulerError(InputError):
@@ -56,7 +56,7 @@ def add_respond(commands: Commands) -> None:
     how.add_argument(
         "--slurm-history",
         nargs="?",
-        const=_ASK,
+        const=_QUERY_SACCTMGR,
         metavar="FILE",
         help="take past outages for retraining, of what `TZ=UTC sacctmgr -n -P show event "
         "event=node start=DATE format=NodeName,Start,End,State,User,Reason` printed, or ask it "
@@ -89,7 +89,7 @@ def _respond(args: argparse.Namespace) -> int:
         raise OptionsError("expected --once, --score, --slurm-history, or --watch and --serve.")
     if args.new_ledger and chosen > args.once:
         raise OptionsError("--new-ledger stands alone or with --once: it is for the first time.")
-    site = ResponseSite.of(args.config)
+    site = ResponseSite.from_config(args.config)
     if args.new_ledger:
         with site.new_ledger() as ledger:
             return _once(site, ledger, args.json) if args.once else _say_new(site)
@@ -105,7 +105,7 @@ def _respond(args: argparse.Namespace) -> int:
 
 
 def _say_new(site: ResponseSite) -> int:
-    say(f"created an empty ledger: {site.ledger_url}")
+    write_line(f"created an empty ledger: {site.ledger_url}")
     return 0
 
 
@@ -123,11 +123,13 @@ def _opened(site: ResponseSite) -> Ledger:
 def _alert_marks(site: ResponseSite) -> None:
     from forewarn.pipelines.incidents.schedulers.driver import DriverError
     from forewarn.pipelines.runtime.alerts import alert
-    from forewarn.response.follow_up.unknown_marks import unknown_marks, unknown_marks_in_words
+    from forewarn.response.follow_up.unknown_marks import find_unknown_marks, unknown_marks_alert
 
     driver = site.driver()
     with suppress(DriverError):
-        words = unknown_marks_in_words(unknown_marks(driver.read().machines, ()) if driver else ())
+        words = unknown_marks_alert(
+            find_unknown_marks(driver.read().machines, ()) if driver else ()
+        )
         if words:
             alert("respond", words)
 
@@ -138,18 +140,18 @@ def _responder(site: ResponseSite, ledger: Ledger) -> Responder:
     return Responder(site, ledger, site.policy(), site.driver())
 
 
-def _print(decided: Sequence[Decided], as_json: bool) -> None:
-    from forewarn.pipelines.incidents.loop.lines import decision_line, decision_text
+def _print(decided: Sequence[LoopDecision], as_json: bool) -> None:
+    from forewarn.pipelines.incidents.loop.decision_output import decision_line, decision_text
 
     for item in decided:
         if as_json:
             line = decision_line(item.incident, item.decision) | {"new": item.new}
             print(json.dumps(line), flush=True)
         else:
-            say(decision_text(item.incident, item.decision))
+            write_line(decision_text(item.incident, item.decision))
 
 
-def _answered(responder: Responder) -> list[Decided]:
+def _answered(responder: Responder) -> list[LoopDecision]:
     """Call the loop once; a scheduler that does not answer is an error of one line."""
     from forewarn.pipelines.incidents.schedulers.driver import DriverError
 
@@ -169,14 +171,14 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
 def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int:
     """Decide again and again, answer the API, or both, until somebody ends it."""
     from forewarn.pipelines.incidents.api.app import serve_api
-    from forewarn.pipelines.incidents.loop.watch import ServedApi, watch
+    from forewarn.pipelines.incidents.loop.respond_watch import ApiThread, watch_loop
     from forewarn.pipelines.runtime.clock import SystemClock
 
     if not args.watch:
         serve_api(_desk(site, ledger), site.listener())
         return 0
     responder = _responder(site, ledger)
-    served = ServedApi(lambda: _desk(site, ledger), site.listener()) if args.serve else None
+    served = ApiThread(lambda: _desk(site, ledger), site.listener()) if args.serve else None
     if served is not None:
         served.start()
 
@@ -186,27 +188,29 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
         _print([item for item in _answered(responder) if item.new], args.json)
 
     every, longest = Nanoseconds(site.table.every), site.core.loop_every
-    watch(call, every=every, longest=longest, clock=SystemClock(), ended=threading.Event())
+    watch_loop(call, every=every, longest=longest, clock=SystemClock(), ended=threading.Event())
     return 0
 
 
-def _desk(site: ResponseSite, ledger: Ledger) -> Desk:
-    from forewarn.pipelines.incidents.api.desk import Desk
-    from forewarn.pipelines.incidents.loop.alert_book import AlertBook
-    from forewarn.pipelines.incidents.loop.response_score import score_of
+def _desk(site: ResponseSite, ledger: Ledger) -> ApiContext:
+    from forewarn.pipelines.incidents.api.api_context import ApiContext
+    from forewarn.pipelines.incidents.loop.alert_cache import AlertCache
+    from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 
-    access, book = site.access(os.environ), AlertBook(ledger)
-    score = partial(score_of, site, ledger, book=book)
-    return Desk(ledger, access, site.switch(ledger), lambda: score(now=_now()))
+    access, book = site.access(os.environ), AlertCache(ledger)
+    score = partial(score_ledger, site, ledger, book=book)
+    return ApiContext(ledger, access, site.switch(ledger), lambda: score(now=_now()))
 
 
 def _new_token(text: str) -> int:
-    from forewarn.pipelines.incidents.api.access import new_token, parse_access
+    from forewarn.pipelines.incidents.api.access_control import new_token, parse_access
 
     token, digest = new_token()
     parse_access(f"{text}={digest}")
     print(token)
-    say(f"Keep it; forewarn knows only its digest. Add to FOREWARN_RESPOND_TOKENS: {text}={digest}")
+    write_line(
+        f"Keep it; forewarn knows only its digest. Add to FOREWARN_RESPOND_TOKENS: {text}={digest}"
+    )
     return 0
 
 
@@ -216,11 +220,11 @@ def _now() -> Nanoseconds:
 
 def _learn_history(site: ResponseSite, file: str, as_json: bool) -> int:
     """Take what Slurm remembers of outages; say what came of it."""
-    from forewarn.pipelines.incidents.loop.past_outages import learn_history
+    from forewarn.pipelines.incidents.loop.slurm_history_import import import_history
     from forewarn.pipelines.incidents.schedulers.driver import DriverError
 
     try:
-        learned = learn_history(site, Path(file) if file else None, now=_now())
+        learned = import_history(site, Path(file) if file else None, now=_now())
     except DriverError as error:
         raise SchedulerError(f"the scheduler cannot be used: {error}.") from None
     for line in learned.lines() if as_json else ():
@@ -231,8 +235,8 @@ def _learn_history(site: ResponseSite, file: str, as_json: bool) -> int:
 
 
 def _score(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
-    from forewarn.pipelines.incidents.loop.response_score import score_of, score_text
+    from forewarn.pipelines.incidents.loop.ledger_score import score_ledger, score_text
 
-    score = score_of(site, ledger, now=_now())
+    score = score_ledger(site, ledger, now=_now())
     print(json.dumps(score) if as_json else score_text(score))
     return 0

@@ -16,12 +16,12 @@ from forewarn.pipelines.cli.options import (
     add_seed,
     integer_at_least,
 )
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.runtime.terminal import write_line
 
 __all__ = ["add_demo", "add_simulate", "add_up"]
 
 _port = integer_at_least(1, 65535)
-_MOST_PULLS = 100_000
+_MAX_PULLS = 100_000
 
 
 def add_demo(commands: Commands) -> None:
@@ -70,7 +70,7 @@ def _simulate_fleet(args: argparse.Namespace) -> int:
     from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
     simulate_fleet_to(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
-    say(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
+    write_line(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
     return 0
 
 
@@ -86,7 +86,7 @@ def _add_incidents(kinds: Commands) -> None:
     for name in ("faulty", "healthy"):
         command.add_argument(
             f"--{name}",
-            type=integer_at_least(0, _MOST_PULLS),
+            type=integer_at_least(0, _MAX_PULLS),
             default=20,
             metavar="N",
             help=f"{name} pulls (default: 20)",
@@ -105,7 +105,7 @@ def _simulate_incidents(args: argparse.Namespace) -> int:
     counts = {"n_faulty": args.faulty, "n_healthy": args.healthy}
     simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
     config = f", {args.out}/detect.toml" if args.vary else ""
-    say(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
+    write_line(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
     return 0
 
 

@@ -11,17 +11,17 @@ from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
     add_command,
-    add_fitted,
+    add_detector_model,
     add_group,
     add_json,
     add_out,
     add_seed,
     integer_at_least,
-    names_of,
+    parse_names,
     positive_number,
 )
-from forewarn.pipelines.cli.prediction_study import add_study_prediction
-from forewarn.pipelines.runtime.terminal import say
+from forewarn.pipelines.cli.prediction_studies import add_study_prediction
+from forewarn.pipelines.runtime.terminal import write_line
 
 __all__ = ["add_study"]
 
@@ -54,7 +54,7 @@ def _add_set(command: Parser) -> None:
     command.add_argument(
         "--data", type=Path, required=True, help="what `simulate incidents` wrote, or alike"
     )
-    add_fitted(command, "what `detect fit` wrote for DATA/train")
+    add_detector_model(command, "what `detect fit` wrote for DATA/train")
 
 
 def _add_run(command: Parser) -> None:
@@ -109,7 +109,7 @@ def _add_study_alarms(parts: Commands) -> None:
         "forewarn study alarms --model /tmp/detector --days 20",
         extra="train",
     )
-    add_fitted(command, "what `detect fit` wrote")
+    add_detector_model(command, "what `detect fit` wrote")
     command.add_argument(
         "--days", type=integer_at_least(1), default=20, metavar="N", help="task-days"
     )
@@ -129,7 +129,7 @@ def _add_study_thresholds(parts: Commands) -> None:
     command.add_argument(
         "--metrics", type=Path, required=True, help="folder of task=NAME/*.parquet, healthy"
     )
-    add_fitted(command, "what `detect fit` wrote for them")
+    add_detector_model(command, "what `detect fit` wrote for them")
     command.add_argument("--out", type=Path, required=True, metavar="PNG", help="file to write")
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -159,12 +159,12 @@ def _study_alarms(args: argparse.Namespace) -> int:
 def _study_several(args: argparse.Namespace) -> int:
     from forewarn.pipelines.detection.stored_detector import open_detector
     from forewarn.pipelines.studies.detection_study import StudySet
+    from forewarn.pipelines.studies.detector_variants import DetectorVariants
     from forewarn.pipelines.studies.multiple_faults import several_figures, several_text
-    from forewarn.pipelines.studies.variants import Variants
 
     stored = open_detector(args.model)
     data = StudySet.open(args.data, stored.interval, stored.sampling)
-    variants = Variants.of(stored, data.train, args.false_alarms)
+    variants = DetectorVariants.from_stored(stored, data.train, args.false_alarms)
     figures = several_figures(variants, args.methods, args.tasks, args.seed)
     print(json.dumps(figures) if args.json else several_text(figures))
     return 0
@@ -197,9 +197,9 @@ def _study_prior(args: argparse.Namespace) -> int:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    from forewarn.pipelines.studies.variants import VARIANTS
+    from forewarn.pipelines.studies.detector_variants import VARIANTS
 
-    return tuple(VARIANTS) if text == "all" else names_of(text, VARIANTS, ";")
+    return tuple(VARIANTS) if text == "all" else parse_names(text, VARIANTS, ";")
 
 
 def _study(args: argparse.Namespace) -> int:
@@ -210,7 +210,7 @@ def _study(args: argparse.Namespace) -> int:
     data = StudySet.open(args.data, stored.interval, stored.sampling)
     study = run_study(data, stored, args.out, args.methods, args.false_alarms)
     print(study_text(study), end="\n\n")
-    say(f"wrote {args.out}/study.json, study.csv and study.png")
+    write_line(f"wrote {args.out}/study.json, study.csv and study.png")
     return 0
 
 

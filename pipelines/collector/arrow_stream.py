@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 from flatbuffers.table import Table as Flat
 
-from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, TableError, check_table
 
 __all__ = ["read_stream"]
 
-_ROWS = 1_000_000
+_MAX_ROWS = 1_000_000
 # Where a flatbuffer of Arrow's Message.fbs and RecordBatch keeps its fields: 4 + 2 * number.
 _HEADER, _COMPRESSION = 8, 10
 
@@ -73,8 +73,8 @@ def _whole(reader: pa.RecordBatchStreamReader) -> pa.Table:
     batches, rows = [], 0
     for batch in reader:
         rows += batch.num_rows
-        if rows > _ROWS:
-            raise TableError(f"more than {_ROWS:,} rows, expected fewer in one batch")
+        if rows > _MAX_ROWS:
+            raise TableError(f"more than {_MAX_ROWS:,} rows, expected fewer in one batch")
         batch.validate(full=True)
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)

@@ -15,58 +15,61 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.tables import (
+from forewarn.features.telemetry.telemetry_tables import (
     EVENTS,
     READINGS,
     TableError,
     batch_rows,
-    table_of,
+    build_table,
 )
+from forewarn.features.time_units import DAY
 from forewarn.pipelines.collector.arrow_stream import read_stream
 from forewarn.pipelines.collector.clock_error import ClockError
 from forewarn.pipelines.collector.inbox import Inbox
-from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock
-from forewarn.pipelines.serving.requests import RefusedError, parse_json
-from forewarn.pipelines.serving.tokens import Speaker
+from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW, Clock
+from forewarn.pipelines.serving.request_bodies import RefusedError, parse_json
+from forewarn.pipelines.serving.tokens import TokenHolder
 
-__all__ = ["ARROW", "JSON", "Intake"]
+__all__ = ["ARROW", "JSON", "BatchIntake"]
 
 _log = logging.getLogger("forewarn.collect")
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
-_MOST = 200  # batches kept at once,
-_TOGETHER = 8 << 20  # and bytes of them, unless one alone is longer: rows take many times as much
+_MAX_GROUP_BATCHES = 200  # batches kept at once,
+_MAX_GROUP_BYTES = (
+    8 << 20
+)  # and bytes of them, unless one alone is longer: rows take many times as much
 _ROWS = 100_000  # of one batch: an hour of hosts has a few hundred
 # Objects and lists that a few bytes of JSON can hold take a hundred times as much memory.
 _NESTED = 2 * _ROWS
-_OLDEST = 30 * 86_400 * 10**9  # every hour that a batch reaches into is written anew
+_MAX_ROW_AGE = 30 * DAY  # every hour that a batch reaches into is written anew
 
 
 @dataclass(slots=True)
-class _Offer:
+class _PendingBatch:
     """One body, and whoever waits for what becomes of it."""
 
     body: bytes
     kind: str
-    speaker: Speaker
+    speaker: TokenHolder
     result: Future[dict[str, int]] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _ParsedBatch:
     """What a body holds: rows of JSON, or tables."""
 
-    offer: _Offer
+    offer: _PendingBatch
     readings: Any
     events: Any
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
         if isinstance(self.readings, pa.Table):
             return self.readings, self.events
-        return table_of(self.readings, READINGS), table_of(self.events, EVENTS)
+        return build_table(self.readings, READINGS), build_table(self.events, EVENTS)
 
 
 @dataclass(slots=True)
-class Intake:
+class BatchIntake:
     """A thread that keeps what requests bring.
 
     Making tables and waiting for the disk cost the same for one batch as for a hundred, so what
@@ -83,7 +86,7 @@ class Intake:
     inbox: Inbox
     clock: Clock
     outdated: Inbox
-    _offers: queue.SimpleQueue[_Offer | None] = field(default_factory=queue.SimpleQueue)
+    _offers: queue.SimpleQueue[_PendingBatch | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -97,7 +100,7 @@ class Intake:
         if self._thread is not None:
             self._thread.join()
 
-    def offer(self, body: bytes, kind: str, speaker: Speaker) -> Future[dict[str, int]]:
+    def offer(self, body: bytes, kind: str, speaker: TokenHolder) -> Future[dict[str, int]]:
         """Offer a batch; the result comes when it is on disk: rows taken, and rows too old.
 
         The future raises RefusedError if the batch is none.
@@ -110,7 +113,7 @@ class Intake:
         speaker : Speaker
             Whose token came with it.
         """
-        offer = _Offer(body, kind, speaker)
+        offer = _PendingBatch(body, kind, speaker)
         self._offers.put(offer)
         return offer.result
 
@@ -119,7 +122,7 @@ class Intake:
         return self._thread is not None and self._thread.is_alive()
 
     def _run(self) -> None:
-        left: list[_Offer | None] = []
+        left: list[_PendingBatch | None] = []
         while (first := left.pop() if left else self._offers.get()) is not None:
             group = [first, *self._more(len(first.body), left)]
             try:
@@ -129,45 +132,45 @@ class Intake:
                     if not offer.result.done():
                         offer.result.set_exception(error)
 
-    def _more(self, size: int, left: list[_Offer | None]) -> Iterator[_Offer]:
+    def _more(self, size: int, left: list[_PendingBatch | None]) -> Iterator[_PendingBatch]:
         """Yield what is kept together with an offer; what is not goes into `left`."""
-        for _ in range(_MOST - 1):
+        for _ in range(_MAX_GROUP_BATCHES - 1):
             if self._offers.empty():
                 return
             offer = self._offers.get()
             size += 0 if offer is None else len(offer.body)
-            if offer is None or size > _TOGETHER:
+            if offer is None or size > _MAX_GROUP_BYTES:
                 left.append(offer)
                 return
             yield offer
 
-    def _keep(self, group: Sequence[_Offer]) -> None:
+    def _keep(self, group: Sequence[_PendingBatch]) -> None:
         """Check and write a group, then answer each of it."""
-        opened = [batch for offer in group if (batch := _opened(offer)) is not None]
+        opened = [batch for offer in group if (batch := _parse_batch(offer)) is not None]
         # Arrow comes after JSON, whose rows become one table.
         opened.sort(key=lambda batch: isinstance(batch.readings, pa.Table))
-        opened, readings, events = _joined(opened)
+        opened, readings, events = _merge_batches(opened)
         events = _with_vouchers(events, opened)
         now = self.clock.now()
-        tables = [_Rows.of(readings), _Rows.of(events)]
+        tables = [_GroupRows.from_table(readings), _GroupRows.from_table(events)]
         answers = []
         for batch in opened:
             lengths = (len(batch.readings), len(batch.events))
             parts = [rows.following(length) for rows, length in zip(tables, lengths, strict=True)]
             try:
-                answers.append((batch.offer.result, _checked(batch.offer, parts, now)))
+                answers.append((batch.offer.result, _check_batch(batch.offer, parts, now)))
             except RefusedError as refused:
                 for part in parts:
                     part.rows.taken[part.span] = False
                 batch.offer.result.set_exception(refused)
-        old, new = zip(*(rows.split(now - _OLDEST) for rows in tables), strict=True)
+        old, new = zip(*(rows.split(now - _MAX_ROW_AGE) for rows in tables), strict=True)
         self.outdated.put(old[0], old[1], now)
         self.inbox.put(new[0], new[1], now)
         for answered, answer in answers:
             answered.set_result(answer)
 
 
-def _with_vouchers(events: pa.Table, opened: Sequence[_Opened]) -> pa.Table:
+def _with_vouchers(events: pa.Table, opened: Sequence[_ParsedBatch]) -> pa.Table:
     """Say of each event who answers for it, whatever its sender says."""
     vouched = [batch.offer.speaker.vouched for batch in opened for _ in range(len(batch.events))]
     index = EVENTS.get_field_index("vouched")
@@ -175,7 +178,7 @@ def _with_vouchers(events: pa.Table, opened: Sequence[_Opened]) -> pa.Table:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _GroupRows:
     """The rows of several batches, and which of them are taken."""
 
     table: pa.Table
@@ -184,14 +187,14 @@ class _Rows:
     end: int = 0
 
     @classmethod
-    def of(cls, table: pa.Table) -> _Rows:
+    def from_table(cls, table: pa.Table) -> _GroupRows:
         times = table["timestamp"].cast(pa.int64()).to_numpy()
         return cls(table, times, np.ones(len(table), dtype=np.bool_))
 
-    def following(self, length: int) -> _Part:
+    def following(self, length: int) -> _BatchRows:
         """Return the rows of the next batch."""
         start, self.end = self.end, self.end + length
-        return _Part(self, slice(start, self.end))
+        return _BatchRows(self, slice(start, self.end))
 
     def split(self, moment: int) -> tuple[pa.Table, pa.Table]:
         """Return the rows taken before a moment, and those since."""
@@ -202,10 +205,10 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _BatchRows:
     """The rows of one batch among those of several."""
 
-    rows: _Rows
+    rows: _GroupRows
     span: slice
 
     def times(self) -> npt.NDArray[np.int64]:
@@ -222,23 +225,23 @@ class _Part:
         return int(self.rows.times[row]), self.rows.table["machine_id"][row].as_py() or "no host"
 
 
-def _checked(offer: _Offer, parts: Sequence[_Part], now: int) -> dict[str, int]:
+def _check_batch(offer: _PendingBatch, parts: Sequence[_BatchRows], now: int) -> dict[str, int]:
     """Return what the sender of a batch is told, or refuse it."""
     parts = [part for part in parts if len(part.times())]
     for host in {host for part in parts for host in part.hosts()}:
         if not offer.speaker.speaks_for(host):
             raise RefusedError(403, f"the token of {offer.speaker.site} does not speak for {host}")
     time, host = max((part.newest() for part in parts), default=(now, ""))
-    if time > now + MOST_AHEAD:
+    if time > now + MAX_CLOCK_SKEW:
         raise ClockError(host, time - now, now)
     total = sum(len(part.times()) for part in parts)
-    old = sum(int((part.times() < now - _OLDEST).sum()) for part in parts)
+    old = sum(int((part.times() < now - _MAX_ROW_AGE).sum()) for part in parts)
     if old:
         _log.warning("%s: %d rows older than 30 days, set aside", offer.speaker.site, old)
     return {"rows": total - old, "too_old": old}
 
 
-def _opened(offer: _Offer) -> _Opened | None:
+def _parse_batch(offer: _PendingBatch) -> _ParsedBatch | None:
     """Open a body, or refuse it."""
     try:
         if offer.kind not in (JSON, ARROW):
@@ -251,7 +254,7 @@ def _opened(offer: _Offer) -> _Opened | None:
         rows = sum(map(len, parts))
         if rows > _ROWS:
             raise RefusedError(413, f"a batch of {rows} rows, expected at most {_ROWS}")
-        return _Opened(offer, *parts)
+        return _ParsedBatch(offer, *parts)
     except RefusedError as refused:
         offer.result.set_exception(refused)
     except TableError as error:
@@ -259,12 +262,12 @@ def _opened(offer: _Offer) -> _Opened | None:
     return None
 
 
-def _joined(opened: list[_Opened]) -> tuple[list[_Opened], pa.Table, pa.Table]:
+def _merge_batches(opened: list[_ParsedBatch]) -> tuple[list[_ParsedBatch], pa.Table, pa.Table]:
     """Return the tables of all that are good, and refuse the rest."""
     try:
         rows = [batch for batch in opened if not isinstance(batch.readings, pa.Table)]
-        json_batch = _Opened(
-            _Offer(b"", JSON, Speaker("")),
+        json_batch = _ParsedBatch(
+            _PendingBatch(b"", JSON, TokenHolder("")),
             [row for batch in rows for row in batch.readings],
             [row for batch in rows for row in batch.events],
         )
@@ -273,7 +276,7 @@ def _joined(opened: list[_Opened]) -> tuple[list[_Opened], pa.Table, pa.Table]:
         if len(opened) == 1:
             opened[0].offer.result.set_exception(RefusedError(422, str(error)))
             return [], READINGS.empty_table(), EVENTS.empty_table()
-        singly = [_joined([batch]) for batch in opened]
+        singly = [_merge_batches([batch]) for batch in opened]
         opened = [batch for good, _, _ in singly for batch in good]
         parts = [(readings, events) for good, readings, events in singly if good]
     none = (READINGS.empty_table(), EVENTS.empty_table())

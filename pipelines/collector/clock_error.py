@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.serving.requests import RefusedError
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.serving.request_bodies import RefusedError
 
 __all__ = ["ClockError"]
 
@@ -23,8 +24,8 @@ class ClockError(RefusedError):
 
     def __init__(self, host: str, ahead: int, now: int) -> None:
         self.host, self.ahead, self.now = host, ahead, now
-        super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
+        super().__init__(409, f"{host}: a row is {ahead / SECOND:.0f} s ahead of this clock")
 
     def answer(self) -> dict[str, object]:
         """Return what the sender is told, as JSON holds it."""
-        return {"error": "clock", "detail": str(self), "now": iso(self.now)}
+        return {"error": "clock", "detail": str(self), "now": format_iso(self.now)}

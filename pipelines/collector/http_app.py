@@ -13,19 +13,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from forewarn.pipelines.collector.batch_intake import Intake
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.collector.batch_intake import BatchIntake
 from forewarn.pipelines.collector.clock_error import ClockError
-from forewarn.pipelines.collector.metrics import CollectorMetrics
-from forewarn.pipelines.serving.requests import Bodies, RefusedError, bearer_token
-from forewarn.pipelines.serving.tokens import Speaker, Tokens
+from forewarn.pipelines.collector.collector_metrics import CollectorMetrics
+from forewarn.pipelines.serving.request_bodies import BodyReader, RefusedError, bearer_token
+from forewarn.pipelines.serving.tokens import TokenHolder, Tokens
 
-__all__ = ["Collector"]
+__all__ = ["CollectorApp"]
 
 _log = logging.getLogger("forewarn.collect")
 
 
 @dataclass(slots=True)
-class Collector:
+class CollectorApp:
     """What the service needs to answer.
 
     Attributes
@@ -42,8 +43,8 @@ class Collector:
 
     tokens: Tokens
     policy: Mapping[str, Any]
-    intake: Intake
-    bodies: Bodies
+    intake: BatchIntake
+    bodies: BodyReader
     trouble: Callable[[], str | None] = lambda: None
     metrics: CollectorMetrics = field(default_factory=CollectorMetrics)
 
@@ -78,7 +79,7 @@ class Collector:
         """Take a batch: it is on disk before the answer."""
         try:
             speaker = self._speaker(request)
-            async with self.bodies.of(request) as body:
+            async with self.bodies.read(request) as body:
                 kind = request.headers.get("content-type", "").split(";")[0].strip()
                 answer = await asyncio.wrap_future(self.intake.offer(body, kind, speaker))
         except RefusedError as refused:
@@ -88,7 +89,7 @@ class Collector:
         self.metrics.take(answer["rows"], answer["too_old"])
         return JSONResponse(answer)
 
-    def _speaker(self, request: Request) -> Speaker:
+    def _speaker(self, request: Request) -> TokenHolder:
         """Return whose token this is."""
         speaker = self.tokens.speaker(bearer_token(request))
         if speaker is None:
@@ -102,5 +103,5 @@ class Collector:
         )
         self.metrics.refuse(refused.status)
         if isinstance(refused, ClockError):
-            self.metrics.skews.note(refused.host, refused.ahead / 1e9)
+            self.metrics.skews.note(refused.host, refused.ahead / SECOND)
         return JSONResponse(refused.answer(), status_code=refused.status)

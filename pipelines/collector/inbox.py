@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table
-from forewarn.pipelines.ingest.quarantine import is_broken
-from forewarn.pipelines.storage.files.atomic_files import write_whole
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, TableError, check_table
+from forewarn.pipelines.ingest.quarantine import is_corrupt
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
-__all__ = ["Inbox", "Taken"]
+__all__ = ["Inbox", "InboxContent"]
 
 _TOGETHER = 128 << 20  # bytes of what lands at once: a round of 2,500 hosts has a tenth of it
 _TABLES = {"readings": READINGS, "events": EVENTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class InboxContent:
     """All that waits, as two tables, and the files that it came from.
 
     Attributes
@@ -73,9 +73,9 @@ class Inbox:
         paths = []
         for name, table in (("readings", readings), ("events", events)):
             if len(table):
-                packed = _packed(table)
+                packed = _serialize(table)
                 paths.append(self.folder / f"{received:020d}-{_digest(packed)}.{name}")
-                write_whole(paths[-1], packed)
+                write_atomic(paths[-1], packed)
         return paths
 
     def files(self) -> list[Path]:
@@ -88,7 +88,7 @@ class Inbox:
         numbers = (path.name.partition("-")[0] for path in self.files())
         return next((int(number) for number in numbers if number.isdecimal()), None)
 
-    def take(self, most: int) -> Taken:
+    def take(self, most: int) -> InboxContent:
         """Return what waits, at most so many files, the oldest first; it stays until `clear`.
 
         Of long files fewer are taken, so that memory stays bounded.
@@ -98,24 +98,24 @@ class Inbox:
         fit = max(1, int(np.searchsorted(sizes, _TOGETHER, side="right")))
         return replace(self.read(files[:fit]), more=len(files) > fit)
 
-    def read(self, files: Iterable[Path]) -> Taken:
+    def read(self, files: Iterable[Path]) -> InboxContent:
         """Return what some files hold."""
         parts: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
         whole, broken = [], {}
         for path in files:
             kind = path.suffix[1:]
             try:
-                parts[kind].append(_unpacked(path, _TABLES[kind]))
+                parts[kind].append(_deserialize(path, _TABLES[kind]))
                 whole.append(path)
             except Exception as error:
-                if not is_broken(error):
+                if not is_corrupt(error):
                     raise
                 broken[path] = (str(error).splitlines() or [""])[0][:200]
         tables = {
             name: pa.concat_tables([schema.empty_table(), *parts[name]])
             for name, schema in _TABLES.items()
         }
-        return Taken(tables["readings"], tables["events"], tuple(whole), broken)
+        return InboxContent(tables["readings"], tables["events"], tuple(whole), broken)
 
     def clear(self, files: Iterable[Path]) -> None:
         """Forget batches that have landed."""
@@ -123,7 +123,7 @@ class Inbox:
             path.unlink(missing_ok=True)
 
 
-def _packed(table: pa.Table) -> bytes:
+def _serialize(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -135,7 +135,7 @@ def _digest(packed: bytes) -> str:
     return hashlib.sha256(packed).hexdigest()[:16]
 
 
-def _unpacked(path: Path, schema: pa.Schema) -> pa.Table:
+def _deserialize(path: Path, schema: pa.Schema) -> pa.Table:
     """Read a file whose name says what has to be in it."""
     packed = path.read_bytes()
     digest = path.stem.partition("-")[2]

@@ -12,22 +12,24 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from forewarn.pipelines.collector.inbox import Inbox, Taken
+from forewarn.pipelines.collector.inbox import Inbox, InboxContent
 from forewarn.pipelines.ingest.cmdb import Cmdb
-from forewarn.pipelines.ingest.landed import Landed, serial_notes
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
-from forewarn.pipelines.ingest.tickets import Tickets
+from forewarn.pipelines.ingest.landing_counts import LandingCounts, serial_notes
+from forewarn.pipelines.ingest.quarantine import Quarantine, is_corrupt
+from forewarn.pipelines.ingest.repair_tickets import Tickets
 
-__all__ = ["Publisher", "Watched"]
+__all__ = ["Publisher", "WatchedFile"]
 
 _log = logging.getLogger("forewarn.collect")
-_MOST = 5_000  # batches landed at once: a round of 2,500 hosts, and memory stays bounded
+_MAX_BATCHES_PER_LANDING = (
+    5_000  # batches landed at once: a round of 2,500 hosts, and memory stays bounded
+)
 _Content = TypeVar("_Content")
 
 
 @dataclass(slots=True)
-class Watched(Generic[_Content]):
+class WatchedFile(Generic[_Content]):
     """A file that is read anew when it changes; while it is broken the last good content holds.
 
     Attributes
@@ -74,8 +76,8 @@ class Publisher:
 
     inbox: Inbox
     landing: Landing
-    cmdb: Watched[Cmdb] | None = None
-    repairs: Watched[Tickets] | None = None
+    cmdb: WatchedFile[Cmdb] | None = None
+    repairs: WatchedFile[Tickets] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     more: bool = False
     _warned: set[str] = field(default_factory=set)
@@ -86,7 +88,7 @@ class Publisher:
         known = self.cmdb.changed() if self.cmdb is not None else None
         self.landing.cmdb = known or self.landing.cmdb
         tickets = self._tickets()
-        taken = self.inbox.take(_MOST)
+        taken = self.inbox.take(_MAX_BATCHES_PER_LANDING)
         self.more = taken.more
         for path, reason in taken.broken.items():
             self._set_aside(path, reason)
@@ -94,7 +96,7 @@ class Publisher:
             try:
                 self._land(taken, tickets)
             except Exception as error:
-                if not is_broken(error) or not taken.files:
+                if not is_corrupt(error) or not taken.files:
                     raise
                 _log.warning("not landed together, now one by one: %s", error)
                 self._land_singly(taken.files, tickets)
@@ -118,7 +120,7 @@ class Publisher:
             _log.warning("%s", line)
         return tickets.table
 
-    def _land(self, taken: Taken, tickets: pa.Table | None) -> None:
+    def _land(self, taken: InboxContent, tickets: pa.Table | None) -> None:
         landed = self.landing.land(taken.readings, taken.events, tickets)
         self.inbox.clear(taken.files)
         for moved in landed.quarantined:
@@ -135,7 +137,7 @@ class Publisher:
                 _log.warning("%s", line)
                 self._warned.add(line)
 
-    def _warn_of_rivals(self, landed: Landed) -> None:
+    def _warn_of_rivals(self, landed: LandingCounts) -> None:
         for rival in landed.rivals:
             pair = f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}"
             if pair not in self._warned:
@@ -149,7 +151,7 @@ class Publisher:
             try:
                 self._land(self.inbox.read([path]), None)
             except Exception as error:
-                if not is_broken(error):
+                if not is_corrupt(error):
                     raise
                 self._set_aside(path, f"{type(error).__name__}: {error}")
 

@@ -10,23 +10,23 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from forewarn.features.telemetry.rows import is_host_name
+from forewarn.features.telemetry.telemetry_rows import is_host_name
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 from forewarn.pipelines.config.toml_tables import (
     Duration,
     SettingsError,
     StrictTable,
-    first_problem,
+    describe_validation_error,
     parse_duration,
     read_toml,
 )
 
-__all__ = ["AgentPolicy", "Collection", "JobsTable", "load_policy"]
+__all__ = ["AgentPolicy", "CollectionPolicy", "JobsTable", "load_policy"]
 
 Source = Literal["gpu", "kernel_log", "proc"]
 
 
-class Collection(StrictTable):
+class CollectionPolicy(StrictTable):
     """What the collector may tell an agent: nothing in it names a program or a file."""
 
     interval: Duration = parse_duration("10min")
@@ -129,7 +129,7 @@ class AgentPolicy(StrictTable):
     spool_mib: Annotated[int, Field(gt=0, strict=True)] = 256
     kernel_log: Path = Path("/dev/kmsg")
     gpu: Literal["auto", "nvml", "nvidia-smi"] = "auto"
-    collection: Collection = Collection()
+    collection: CollectionPolicy = CollectionPolicy()
     jobs: JobsTable = JobsTable()
 
     @field_validator("machine_id")
@@ -165,4 +165,4 @@ def load_policy(path: Path) -> AgentPolicy:
     try:
         return AgentPolicy.model_validate(read_toml(path))
     except ValidationError as error:
-        raise SettingsError(f"{path}: {first_problem(error)}.") from None
+        raise SettingsError(f"{path}: {describe_validation_error(error)}.") from None

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forewarn.evaluation.prediction.figures.action_costs import ACTIONS, ActionCosts
-from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
-from forewarn.features.telemetry.rows import COUNTERS, GAUGES
+from forewarn.evaluation.prediction.metrics.action_costs import ACTIONS, ActionCosts
+from forewarn.features.records.record_table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
+from forewarn.features.telemetry.telemetry_rows import COUNTERS, GAUGES
 from forewarn.models.prediction.model_names import MODEL_NAMES
 from forewarn.pipelines.config.toml_tables import (
     Count,

@@ -6,17 +6,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import MINUTE, Nanoseconds
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.response.follow_up.foreign_drain import LONGEST_PATTERN
-from forewarn.response.state.pool import Limits, Mode, Pool
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.follow_up.external_drain import MAX_PATTERN_LENGTH
+from forewarn.response.state.pool import Limits, Pool, PoolMode
+from forewarn.response.state.response_settings import ResponseSettings
 
 __all__ = ["CostsTable", "PoolTable", "RespondTable"]
 
-Pattern = Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN)]
-_LOOP_EVERY = 15 * 60 * 10**9
+Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
+_LOOP_EVERY = 15 * MINUTE
 Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 
 
@@ -141,7 +141,7 @@ class RespondTable(StrictTable):
             avoided=table.avoided,
             refill=Nanoseconds(self.refill),
         )
-        return Pool(name, Mode(table.mode), table.control, limits)
+        return Pool(name, PoolMode(table.mode), table.control, limits)
 
 
 def _moment(text: str) -> Nanoseconds:

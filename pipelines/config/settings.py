@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.pipelines.config.agent_policy import Collection
+from forewarn.pipelines.config.agent_policy import CollectionPolicy
 from forewarn.pipelines.config.prediction_tables import (
     DEFAULT_COLUMNS,
     EnsemblesTable,
@@ -38,19 +38,19 @@ from forewarn.pipelines.config.toml_tables import (
     Seed,
     SettingsError,
     StrictTable,
-    first_problem,
+    describe_validation_error,
     parse_duration,
     read_toml,
 )
 
 if TYPE_CHECKING:
     from forewarn.features.detection.metric_limits import MetricLimits
-    from forewarn.features.prediction.plan import Plan
-    from forewarn.models.detection.rules import Rules
+    from forewarn.features.prediction.feature_plan import FeaturePlan
+    from forewarn.models.detection.detection_rules import DetectionRules
 
 __all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
 
-_LONGEST = parse_duration("36000d")
+_MAX_SPAN = parse_duration("36000d")
 
 
 class MetricTable(StrictTable):
@@ -92,7 +92,7 @@ def _metrics() -> tuple[MetricTable, ...]:
     )
 
 
-_BLOCKS = 4  # of a machine's past in a continuity
+_BLOCKS_PER_CONTINUITY = 4  # of a machine's past in a continuity
 
 
 class DetectionTable(StrictTable):
@@ -112,13 +112,13 @@ class DetectionTable(StrictTable):
     seed: Seed = 0
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> DetectionRules:
         """The same as the core takes it."""
-        from forewarn.models.detection.rules import Rules
+        from forewarn.models.detection.detection_rules import DetectionRules
 
         continuity = self.continuity // self.interval
-        block = max(continuity // _BLOCKS, 1)
-        return Rules(self.window, continuity, block, self.mode, self.distance)
+        block = max(continuity // _BLOCKS_PER_CONTINUITY, 1)
+        return DetectionRules(self.window, continuity, block, self.mode, self.distance)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -159,7 +159,7 @@ class Settings(StrictTable):
     registry: RegistryTable = RegistryTable()
     gate: GateTable = GateTable()
     failures: FailuresTable = FailuresTable()
-    collection: Collection = Collection()
+    collection: CollectionPolicy = CollectionPolicy()
     collector: CollectorTable = CollectorTable()
     respond: RespondTable = RespondTable()
     executor: ExecutorTable = ExecutorTable()
@@ -168,7 +168,7 @@ class Settings(StrictTable):
     def _check(self) -> Self:
         windows = self.windows
         reach = max(windows.length * max(self.features.history, default=1), windows.horizon)
-        if max(reach, windows.step) * self.records.interval > _LONGEST:
+        if max(reach, windows.step) * self.records.interval > _MAX_SPAN:
             raise ValueError(
                 "`windows` and `features.history` reach back over a hundred years, expected less"
             )
@@ -191,7 +191,7 @@ class Settings(StrictTable):
         """Time between two instances of a GPU."""
         return Nanoseconds(self.windows.step * self.records.interval)
 
-    def plan(self, columns: set[str]) -> tuple[Plan, tuple[str, ...]]:
+    def plan(self, columns: set[str]) -> tuple[FeaturePlan, tuple[str, ...]]:
         """Return what is measured of records that have these columns, and notes.
 
         Raises
@@ -200,7 +200,7 @@ class Settings(StrictTable):
             If a group of peers was asked for that the records do not have.
         """
         # A collector reads a configuration, too, and measures nothing.
-        from forewarn.features.prediction.plan import Plan
+        from forewarn.features.prediction.feature_plan import FeaturePlan
 
         table = self.features
         readings = {*table.kinds.names} - {*table.categorical}
@@ -216,7 +216,7 @@ class Settings(StrictTable):
         residuals = tuple(pair for pair in table.residuals if set(pair) <= set(table.float))
         if len(residuals) < len(table.residuals):
             notes.append("default residuals left out: their columns are not in `features.float`")
-        plan = Plan(
+        plan = FeaturePlan(
             kinds=table.kinds,
             window_records=RecordCount(self.windows.length),
             interval=Nanoseconds(self.records.interval),
@@ -232,7 +232,7 @@ def parse_settings(values: dict[str, Any], *, name: str) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(f"{name}: {first_problem(error)}.") from None
+        raise SettingsError(f"{name}: {describe_validation_error(error)}.") from None
 
 
 def load_settings(path: Path | None) -> Settings:

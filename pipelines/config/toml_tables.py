@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND
 
 __all__ = [
     "Count",
@@ -19,14 +20,14 @@ __all__ = [
     "SettingsError",
     "Share",
     "StrictTable",
-    "first_problem",
+    "describe_validation_error",
     "parse_duration",
     "read_toml",
 ]
 
-_MOST_BYTES = 65_536  # the parser is quadratic in the depth of a key
-_LONGEST = 2**63 - 1  # moments are nanoseconds in 64 bits
-_UNITS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+_MAX_FILE_BYTES = 65_536  # the parser is quadratic in the depth of a key
+_MAX_DURATION = 2**63 - 1  # moments are nanoseconds in 64 bits
+_UNITS = {"ms": 10**6, "s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
 
 
 class SettingsError(InputError):
@@ -51,7 +52,7 @@ def parse_duration(text: object) -> int:
         re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
     )
     nanoseconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    length = round(nanoseconds) if nanoseconds < _LONGEST else 0
+    length = round(nanoseconds) if nanoseconds < _MAX_DURATION else 0
     if length <= 0:
         raise ValueError('expected a duration such as "10min", "4h" or "3d"')
     return length
@@ -64,11 +65,11 @@ Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 
 
-def first_problem(error: ValidationError) -> str:
+def describe_validation_error(error: ValidationError) -> str:
     """Say in one line which key is wrong, what was found and what was expected."""
     problem = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    value = _shown(problem["input"])
+    value = _truncate(problem["input"])
     if problem["type"] == "extra_forbidden":
         return f"unknown key `{key}` (found {value}), expected a key of the example configuration"
     text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
@@ -77,7 +78,7 @@ def first_problem(error: ValidationError) -> str:
     return f"key `{key}`: found {value}, expected {text.removeprefix('expected ')}"
 
 
-def _shown(value: object) -> str:
+def _truncate(value: object) -> str:
     """Write a value as it was found, cut to what fits into a line."""
     try:
         text = repr(value)
@@ -97,8 +98,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
             raise SettingsError(f"{path}: cannot be read (no regular file).")
-        if path.stat().st_size > _MOST_BYTES:
-            raise SettingsError(f"{path}: has over {_MOST_BYTES} bytes, expected a configuration.")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise SettingsError(
+                f"{path}: has over {_MAX_FILE_BYTES} bytes, expected a configuration."
+            )
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None

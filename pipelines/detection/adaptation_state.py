@@ -7,8 +7,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from forewarn.models.detection.adaptation import Adaptation
 from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.threshold_adaptation import ThresholdAdaptation
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.atomic_files import replacing
 
@@ -17,25 +17,25 @@ __all__ = ["load_adaptation", "save_adaptation"]
 _FILE = "adaptation.json"
 
 
-def load_adaptation(folder: Path, stored: StoredDetector) -> Adaptation:
+def load_adaptation(folder: Path, stored: StoredDetector) -> ThresholdAdaptation:
     """Read what a watch has learned with a detector; nothing if it was another one."""
     path = folder / _FILE
     if not path.exists():
-        return Adaptation()
+        return ThresholdAdaptation()
     try:
         if not path.is_file():  # opening a FIFO would wait for ever
             raise ValueError("no regular file")
         held = json.loads(path.read_text("utf-8"))
         if held["detector"] != _digest(stored):
             note(f"{path}: learned with another detector, it begins anew")
-            return Adaptation()
-        return Adaptation(**held["learned"])
+            return ThresholdAdaptation()
+        return ThresholdAdaptation(**held["learned"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         note(f"{path}: cannot be used ({str(error)[:80]}), it begins anew")
-        return Adaptation()
+        return ThresholdAdaptation()
 
 
-def save_adaptation(folder: Path, stored: StoredDetector, learned: Adaptation) -> None:
+def save_adaptation(folder: Path, stored: StoredDetector, learned: ThresholdAdaptation) -> None:
     """Write it as a whole."""
     held = {"detector": _digest(stored), "learned": dataclasses.asdict(learned)}
     with replacing(folder / _FILE) as path:

@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Float64Array, Int64Array
 from forewarn.features.detection.sample_grid import TaskGrid
 from forewarn.features.detection.sampling import Sampling
-from forewarn.features.telemetry.parsers.dcgm import BLANK
-from forewarn.features.telemetry.parsers.prometheus import Series, parse_matrix
+from forewarn.features.telemetry.parsers.dcgm_metrics import BLANK_THRESHOLD
+from forewarn.features.telemetry.parsers.prometheus_answers import Series, parse_matrix
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.task_members import Membership
 from forewarn.pipelines.detection.task_metrics import Pull
-from forewarn.pipelines.ingest.prometheus_server import PrometheusError, Server, TooMuchError
+from forewarn.pipelines.ingest.prometheus_client import (
+    PrometheusClient,
+    PrometheusError,
+    QueryTooLargeError,
+)
 from forewarn.pipelines.runtime.progress import note
 
 __all__ = ["LiveMetrics"]
 
-Floats = npt.NDArray[np.float32]
 Key = tuple[str, str]
 
 _BLANK_COUNTER = 2.0**62  # an exporter of DCGM shows 2^63 - 16 where it has no number
@@ -33,12 +37,12 @@ class _Buffer:
     """The samples of one metric that were asked for so far, by (task, machine)."""
 
     asked_until: int = 0
-    times: dict[Key, npt.NDArray[np.int64]] = field(default_factory=dict)
-    values: dict[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
+    times: dict[Key, Int64Array] = field(default_factory=dict)
+    values: dict[Key, Float64Array] = field(default_factory=dict)
 
     def add(self, key: Key, times: Sequence[float], values: Sequence[float]) -> None:
         """Append what is new: samples that a server answers twice count once."""
-        nanoseconds = np.round(np.asarray(times) * 1e9).astype(np.int64)
+        nanoseconds = np.round(np.asarray(times) * SECOND).astype(np.int64)
         known = self.times.get(key, np.empty(0, dtype=np.int64))
         new = nanoseconds > (known[-1] if len(known) else -1)
         self.times[key] = np.concatenate([known, nanoseconds[new]])
@@ -55,7 +59,7 @@ class _Buffer:
                 del self.times[key], self.values[key]
 
 
-def _joined(parts: Sequence[Series]) -> tuple[Sequence[float], Sequence[float]]:
+def _merge_series(parts: Sequence[Series]) -> tuple[Sequence[float], Sequence[float]]:
     """Return times and values of several series as one: the mean of what has one time.
 
     A machine has several where a label changes, such as that of a pod, or one for each GPU.
@@ -84,7 +88,7 @@ class LiveMetrics:
     sampling : Sampling
     """
 
-    server: Server
+    server: PrometheusClient
     settings: WatchTable
     interval: int
     tasks: Path | None = None
@@ -143,9 +147,7 @@ class LiveMetrics:
             return self._members.group[machine]
         return self._groups.get((task, machine), "")
 
-    def _samples(
-        self, buffer: _Buffer, task: str, machine: str
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    def _samples(self, buffer: _Buffer, task: str, machine: str) -> tuple[Int64Array, Float64Array]:
         """Return times and values of a machine since it works on a task."""
         key = (task if self._members is None else "", machine)
         times = buffer.times.get(key, np.empty(0, dtype=np.int64))
@@ -161,11 +163,11 @@ class LiveMetrics:
             inside = ",".join(matcher for matcher in (has_task, self.settings.selector) if matcher)
             answer = self._answer(f"{metric}{{{inside}}}", end, end - begin)
             counts = metric in self.sampling.counters
-            matrix, unread = parse_matrix(answer, _BLANK_COUNTER if counts else BLANK)
+            matrix, unread = parse_matrix(answer, _BLANK_COUNTER if counts else BLANK_THRESHOLD)
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
             for key, of_machine in self._by_machine(matrix).items():
-                buffer.add(key, *_joined(of_machine))
+                buffer.add(key, *_merge_series(of_machine))
                 newest = max(of_machine, key=lambda series: series.times[-1:])
                 self._groups[key] = newest.labels.get(self.settings.group_label, "")
             buffer.asked_until = end
@@ -175,7 +177,7 @@ class LiveMetrics:
     def _answer(self, selector: str, end: int, span: int) -> Any:
         try:
             return self.server.samples(selector, end, span)
-        except TooMuchError:
+        except QueryTooLargeError:
             raise PrometheusError(
                 f"{self.server.url}: the answer to {selector} is too large."
             ) from None
@@ -191,7 +193,9 @@ class LiveMetrics:
                 by_machine.setdefault(key, []).append(series)
         return by_machine
 
-    def series(self, metric: str, task: str, grid: TaskGrid, end: int, span: int) -> Floats | None:
+    def series(
+        self, metric: str, task: str, grid: TaskGrid, end: int, span: int
+    ) -> Float32Array | None:
         """Return a metric of a task on its grid; None if nobody sends it."""
         buffer = self.fetch(metric, end, span)
         parts = [self._samples(buffer, task, machine) for machine in grid.machines]
@@ -214,6 +218,6 @@ class LivePull(Pull):
     end: int
     span: int
 
-    def series(self, name: str) -> Floats | None:
+    def series(self, name: str) -> Float32Array | None:
         """Return a metric (`Pull.series`)."""
         return self.source.series(name, self.name, self.grid, self.end, self.span)

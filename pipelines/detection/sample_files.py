@@ -17,7 +17,7 @@ from forewarn.features.records.text_columns import is_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
 from forewarn.pipelines.storage.files.file_names import arrow_path
 
-__all__ = ["GROUP", "MACHINE", "TIME", "PullError", "keys_of", "numbers_of", "opened_file"]
+__all__ = ["GROUP", "MACHINE", "TIME", "PullError", "open_samples", "read_keys", "read_metric"]
 
 TIME, MACHINE, GROUP = "timestamp", "machine", "group"
 
@@ -26,7 +26,7 @@ class PullError(InputError):
     """Machine metrics that break the contract."""
 
 
-def opened_file(path: Path) -> pq.ParquetFile:
+def open_samples(path: Path) -> pq.ParquetFile:
     """Open a file of samples.
 
     Raises
@@ -70,7 +70,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
-def keys_of(path: Path, file: pq.ParquetFile) -> pa.Table:
+def read_keys(path: Path, file: pq.ParquetFile) -> pa.Table:
     """Return time, machine and group of a file's rows, in the types that are used inside.
 
     Raises
@@ -99,7 +99,7 @@ def _as_dictionary(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     return pa.chunked_array(column.cast(pa.string())).dictionary_encode().cast(dictionary)
 
 
-def numbers_of(path: Path, file: pq.ParquetFile, name: str) -> npt.NDArray[np.floating[Any]]:
+def read_metric(path: Path, file: pq.ParquetFile, name: str) -> npt.NDArray[np.floating[Any]]:
     """Return a metric of one file, in floats that hold all its digits; NaN where there is none.
 
     Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forewarn.models.detection.detector_file import DetectorFileError, StoredDetector, load_detector
-from forewarn.pipelines.storage.files.regular_files import refuse_irregular
+from forewarn.pipelines.storage.files.regular_files import require_all_regular
 
 __all__ = ["open_detector"]
 
@@ -18,7 +18,7 @@ def open_detector(folder: Path) -> StoredDetector:
     DetectorFileError, IrregularFileError
         If it cannot be used.
     """
-    refuse_irregular(folder)
+    require_all_regular(folder)
     try:
         stored = load_detector(folder)
     except (EOFError, RecursionError) as error:

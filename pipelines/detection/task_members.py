@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.storage.files.regular_files import refuse_irregular
+from forewarn.pipelines.storage.files.regular_files import require_all_regular
 
 __all__ = ["Membership", "MembershipError"]
 
@@ -50,7 +50,7 @@ class Membership:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield number and cells of every line below the head."""
-    refuse_irregular(path)
+    require_all_regular(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = [[cell.strip() for cell in line] for line in csv.reader(file)]

@@ -14,26 +14,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from forewarn.features.detection.sample_grid import TaskGrid, TaskGridError, lay_task
+from forewarn.features.array_types import (
+    BoolArray,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+)
+from forewarn.features.detection.sample_grid import TaskGrid, TaskGridError, build_task_grid
 from forewarn.features.detection.sampling import Sampling
-from forewarn.features.duration import duration_in_words
-from forewarn.models.detection.task import Task
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import SECOND
+from forewarn.models.detection.monitored_task import Task
 from forewarn.pipelines.detection.sample_files import (
     GROUP,
     MACHINE,
     TIME,
     PullError,
-    keys_of,
-    numbers_of,
-    opened_file,
+    open_samples,
+    read_keys,
+    read_metric,
 )
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.files.regular_files import paths_like
+from forewarn.pipelines.storage.files.regular_files import matching_paths
 
-__all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull", "sound_pulls", "task_name"]
+__all__ = [
+    "FilePull",
+    "Pull",
+    "PullError",
+    "find_pulls",
+    "open_pull",
+    "readable_pulls",
+    "task_name",
+]
 
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.int64]
 
 _GAUGES = Sampling()
 
@@ -55,12 +69,12 @@ class Pull(ABC):
 
     name: str
     grid: TaskGrid
-    groups: npt.NDArray[np.int64]
+    groups: Int64Array
     group_names: tuple[str, ...]
     sampling: Sampling
 
     @abstractmethod
-    def series(self, name: str) -> Floats | None:
+    def series(self, name: str) -> Float32Array | None:
         """Return a metric, shape (n_machines, n_ticks); None if the task has none such.
 
         Of a counter it is the increase per interval.
@@ -70,9 +84,9 @@ class Pull(ABC):
         """Return what the values of a counter are per; None for a gauge."""
         if name not in self.sampling.counters:
             return None
-        return f"per {duration_in_words(self.grid.interval / 1e9)}"
+        return f"per {format_duration(self.grid.interval / SECOND)}"
 
-    def task(self, weights: npt.NDArray[np.float64] | None = None) -> Task:
+    def task(self, weights: Float64Array | None = None) -> Task:
         """Return it as the detector takes it."""
         n = len(self.grid.machines)
         return Task(
@@ -91,15 +105,15 @@ class FilePull(Pull):
     """A task in Parquet files; a column is read when it is asked for."""
 
     _files: tuple[tuple[Path, pq.ParquetFile], ...]
-    _readable: npt.NDArray[np.bool_] | None
-    _time: Numbers
+    _readable: BoolArray | None
+    _time: Int64Array
 
     @property
     def columns(self) -> frozenset[str]:
         """Columns that any of the files has."""
         return frozenset().union(*(file.schema_arrow.names for _, file in self._files))
 
-    def series(self, name: str) -> Floats | None:
+    def series(self, name: str) -> Float32Array | None:
         """Return a metric (`Pull.series`).
 
         Raises
@@ -116,7 +130,7 @@ class FilePull(Pull):
             return self.grid.increases_on_ticks(counted, self._time, slowest)
         return self.grid.on_ticks(values.astype(np.float32), slowest)
 
-    def as_sent(self, name: str) -> npt.NDArray[np.float64] | None:
+    def as_sent(self, name: str) -> Float64Array | None:
         """Return a metric as it came, to all digits, shape (n_machines, n_ticks)."""
         values = self._sent(name)
         return None if values is None else self.grid.as_sent(values.astype(np.float64))
@@ -124,7 +138,7 @@ class FilePull(Pull):
     def _sent(self, name: str) -> npt.NDArray[np.floating[Any]] | None:
         if name not in self.columns:
             return None
-        parts = [numbers_of(path, file, name) for path, file in self._files]
+        parts = [read_metric(path, file, name) for path, file in self._files]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return values if self._readable is None else values[self._readable]
 
@@ -139,7 +153,7 @@ def find_pulls(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise PullError(f"{folder}: no such folder, expected one of machine metrics.")
-    folders = [path for path in paths_like(folder, "task=*", PullError) if path.is_dir()]
+    folders = [path for path in matching_paths(folder, "task=*", PullError) if path.is_dir()]
     if not folders:
         raise PullError(f"{folder}: holds no task, expected task=NAME/*.parquet.")
     return folders
@@ -167,12 +181,12 @@ def open_pull(
         If a file cannot be read, or has no usable `timestamp` or `machine`.
     """
     paths = [
-        path for path in paths_like(folder, "*.parquet", PullError) if path.name[0] not in "._"
+        path for path in matching_paths(folder, "*.parquet", PullError) if path.name[0] not in "._"
     ]
     if not paths:
         raise PullError(f"{folder}: holds no file, expected *.parquet.")
-    files = tuple((path, opened_file(path)) for path in paths)
-    table = pa.concat_tables(keys_of(path, file) for path, file in files)
+    files = tuple((path, open_samples(path)) for path in paths)
+    table = pa.concat_tables(read_keys(path, file) for path, file in files)
     complete = pc.and_(table[TIME].is_valid(), table[MACHINE].is_valid())
     if span is not None and table.num_rows:
         complete = pc.and_(complete, pc.greater(table[TIME], pc.max(table[TIME]).as_py() - span))
@@ -181,7 +195,7 @@ def open_pull(
     codes, names = _codes(table[MACHINE])
     try:
         time = table[TIME].to_numpy()
-        grid = lay_task(codes, names, time, interval)
+        grid = build_task_grid(codes, names, time, interval)
     except TaskGridError as error:
         raise PullError(f"{folder}: {error}") from None
     groups, group_names = _groups(table, codes, names, grid.machines)
@@ -193,7 +207,7 @@ def task_name(folder: Path) -> str:
     return folder.name.removeprefix("task=")
 
 
-def sound_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path]:
+def readable_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path]:
     """Return the folders of the tasks whose metrics can be read; a note says why of the others.
 
     Parameters
@@ -225,7 +239,7 @@ def sound_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path
     return [folder for folder in folders if folder not in problems]
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+def _codes(column: pa.ChunkedArray) -> tuple[Int32Array, list[str]]:
     """Return number and name of the machine of every row; each name is used."""
     values = column.unify_dictionaries().combine_chunks()
     if isinstance(values, pa.ChunkedArray):
@@ -242,10 +256,10 @@ def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
 
 def _groups(
     table: pa.Table,
-    codes: npt.NDArray[np.int32],
+    codes: Int32Array,
     names: Sequence[str],
     machines: Sequence[str],
-) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+) -> tuple[Int64Array, tuple[str, ...]]:
     """Return number and name of each machine's last group, in the order of the grid."""
     if table[GROUP].null_count == len(table):
         return np.zeros(len(machines), dtype=np.int64), ("",) * len(machines)

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+from forewarn.features.time_units import SECOND
+from forewarn.models.detection.detection_verdict import Jitter, MachineFinding, Verdict
 from forewarn.pipelines.detection.task_metrics import Pull
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 
-__all__ = ["Detected", "NotJudged"]
+__all__ = ["TaskVerdict", "UnjudgedTask"]
 
 _FIELDS = ("machine", "metric", "score", "since")
-_PEERS = 3
+_MAX_PEERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
+class TaskVerdict:
     """A pull and what was found in it.
 
     Attributes
@@ -44,19 +45,19 @@ class Detected:
         """Return it as the command prints it (formats.md, section 6)."""
         findings = self.verdict.findings
         first = findings[0] if findings else None
-        named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)
+        named = _finding_as_json(self.pull, first) if first else dict.fromkeys(_FIELDS)
         blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
         return {
             "task": self.pull.name,
             **named,
-            "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
-            "also": [_named(self.pull, finding) for finding in findings[1:]],
+            "detected_at": format_iso(self.pull.grid.time(first.at)) if first else None,
+            "also": [_finding_as_json(self.pull, finding) for finding in findings[1:]],
             "blind": sorted(blind | set(self.pull.grid.off_clock)),
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
             "kind": None if first is None else "straggler" if first.always else "fault",
-            "evidence": None if first is None else _evidence_of(self.pull, first, self.xids),
-            "jitters": [_short(self.pull, jitter) for jitter in self.verdict.jitters],
+            "evidence": None if first is None else _evidence(self.pull, first, self.xids),
+            "jitters": [_jitter_as_json(self.pull, jitter) for jitter in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
             "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
@@ -66,7 +67,7 @@ class Detected:
 
 
 @dataclass(frozen=True, slots=True)
-class NotJudged:
+class UnjudgedTask:
     """A task of which nothing can be said.
 
     Attributes
@@ -99,22 +100,22 @@ class NotJudged:
         }
 
 
-def _short(pull: Pull, jitter: Jitter) -> dict[str, Any]:
-    seconds = (jitter.until - jitter.since + 1) * pull.grid.interval / 1e9
-    return _named(pull, jitter) | {"seconds": round(seconds, 3)}
+def _jitter_as_json(pull: Pull, jitter: Jitter) -> dict[str, Any]:
+    seconds = (jitter.until - jitter.since + 1) * pull.grid.interval / SECOND
+    return _finding_as_json(pull, jitter) | {"seconds": round(seconds, 3)}
 
 
-def _named(pull: Pull, finding: Finding | Jitter) -> dict[str, Any]:
+def _finding_as_json(pull: Pull, finding: MachineFinding | Jitter) -> dict[str, Any]:
     return {
         "machine": pull.grid.machines[finding.machine],
         "metric": finding.metric,
         "score": round(finding.score, 3),
-        "since": iso(pull.grid.time(finding.since)),
+        "since": format_iso(pull.grid.time(finding.since)),
     }
 
 
-def _evidence_of(
-    pull: Pull, finding: Finding, xids: list[dict[str, Any]] | None = None
+def _evidence(
+    pull: Pull, finding: MachineFinding, xids: list[dict[str, Any]] | None = None
 ) -> dict[str, Any] | None:
     """Return what the machine and the others showed, before and while it stood out.
 
@@ -147,7 +148,7 @@ def _evidence_of(
         "before": _number(_median(before[finding.machine])),
         "others_now": _number(middle),
         "others_before": _number(_median(before[rest])),
-        "peers": [pull.grid.machines[i] for i in near[:_PEERS]],
+        "peers": [pull.grid.machines[i] for i in near[:_MAX_PEERS]],
         "unit": pull.unit(finding.metric),
         "xids": xids,
     }

@@ -9,20 +9,21 @@ from itertools import islice
 import numpy as np
 
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.features.detection.sampling import Sampling, Steps, cadence_of, steps_of
-from forewarn.features.duration import duration_in_words
+from forewarn.features.detection.sampling import Sampling, Steps, count_steps, median_cadence
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.detection.task_metrics import FilePull, PullError
 from forewarn.pipelines.runtime.progress import note
 
-__all__ = ["frequent_metrics", "recognised_counters", "with_counters"]
+__all__ = ["find_counters", "frequent_metrics", "mark_counters"]
 
 Tasks = Callable[[], Iterator[FilePull]]
 
-_NEARLY_ALL = 0.99  # of the increases of a task
-_TASKS = 20  # that tell how often a metric comes
+_RANGE_QUANTILE = 0.99  # of the increases of a task
+_MAX_SAMPLED_TASKS = 20  # that tell how often a metric comes
 
 
-def recognised_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
+def find_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
     """Return the metrics that fall on no machine of any task, but for rare resets.
 
     Parameters
@@ -37,7 +38,7 @@ def recognised_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
         for name, so_far in list(steps.items()):
             samples = pull.as_sent(name)
             if samples is not None:
-                steps[name] = so_far + steps_of(samples)
+                steps[name] = so_far + count_steps(samples)
                 if not steps[name].may_count:
                     del steps[name]
         if not steps:
@@ -45,7 +46,7 @@ def recognised_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name, shown in steps.items() if shown.counts_up)
 
 
-def with_counters(
+def mark_counters(
     tasks: Tasks, limits: Sequence[MetricLimits], declared: Set[str], interval: int
 ) -> list[MetricLimits]:
     """Mark the metrics that only count up, and note which they are.
@@ -63,23 +64,23 @@ def with_counters(
         Nanoseconds.
     """
     undeclared = [metric.name for metric in limits if metric.name not in declared]
-    most = _most(tasks, recognised_counters(tasks, undeclared))
+    most = _max_increases(tasks, find_counters(tasks, undeclared))
     if not most:
         return list(limits)
-    marked = [_of_increase(m, most[m.name]) if m.name in most else m for m in limits]
+    marked = [_limits_of_increase(m, most[m.name]) if m.name in most else m for m in limits]
     recognised = [metric for metric in marked if metric.name in most]
-    note(_words(recognised, duration_in_words(interval / 1e9)))
+    note(_counters_text(recognised, format_duration(interval / SECOND)))
     return marked
 
 
-def _of_increase(metric: MetricLimits, most: float) -> MetricLimits:
+def _limits_of_increase(metric: MetricLimits, most: float) -> MetricLimits:
     too_wide = not metric.log and most < metric.floor * (metric.high - metric.low)
     if too_wide and most > 0.0:
         return replace(metric, low=0.0, high=float(f"{most:.3g}"), counter=True)
     return replace(metric, counter=True)
 
 
-def _most(tasks: Tasks, counters: frozenset[str]) -> dict[str, float]:
+def _max_increases(tasks: Tasks, counters: frozenset[str]) -> dict[str, float]:
     """Return by how much nearly all machines of the busiest task count per interval at most."""
     most = dict.fromkeys(counters, 0.0)
     for pull in tasks() if counters else ():
@@ -87,11 +88,11 @@ def _most(tasks: Tasks, counters: frozenset[str]) -> dict[str, float]:
         for name in counters:
             series = counting.series(name)
             if series is not None and np.isfinite(series).any():
-                most[name] = max(most[name], float(np.nanquantile(series, _NEARLY_ALL)))
+                most[name] = max(most[name], float(np.nanquantile(series, _RANGE_QUANTILE)))
     return most
 
 
-def _words(limits: Sequence[MetricLimits], interval: str) -> str:
+def _counters_text(limits: Sequence[MetricLimits], interval: str) -> str:
     names = ", ".join(f"`{metric.name}` ({metric.low:g} to {metric.high:g})" for metric in limits)
     return (
         f"taken for counters, since they never fall: {names}; their increase per {interval} is "
@@ -122,20 +123,20 @@ def frequent_metrics(
         If none does.
     """
     cadences: dict[str, list[int]] = {metric.name: [] for metric in limits}
-    for pull in islice(tasks(), _TASKS):
+    for pull in islice(tasks(), _MAX_SAMPLED_TASKS):
         for name, of_tasks in cadences.items():
             sent = pull.as_sent(name)
             if sent is not None and np.isfinite(sent).any():
-                of_tasks.append(cadence_of(sent.astype(np.float32)))
+                of_tasks.append(median_cadence(sent.astype(np.float32)))
     usual = {name: int(np.median(of_tasks)) for name, of_tasks in cadences.items() if of_tasks}
     seldom = {name: ticks for name, ticks in usual.items() if ticks > slowest}
     if not seldom:
         return list(limits)
     words = ", ".join(
-        f"`{name}` comes each {duration_in_words(ticks * interval / 1e9)}"
+        f"`{name}` comes each {format_duration(ticks * interval / SECOND)}"
         for name, ticks in seldom.items()
     )
-    enough = duration_in_words(slowest * interval / 1e9)
+    enough = format_duration(slowest * interval / SECOND)
     if len(seldom) == len(limits):
         raise PullError(
             f"{words}: too seldom, expected each {enough} or more often: a quarter of "

@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.features.errors import InputError
-from forewarn.models.diagnosis.nodes.node_check import ROUND_LIMIT, GroupTest, NodeCheck, check_of
-from forewarn.models.diagnosis.nodes.node_pairing import pairs
-from forewarn.models.diagnosis.nodes.pair_evidence import Group
+from forewarn.models.diagnosis.nodes.group_testing import NodeGroup
+from forewarn.models.diagnosis.nodes.node_check import (
+    ROUND_LIMIT,
+    GroupTest,
+    NodeCheck,
+    evaluate_tests,
+)
+from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
 from forewarn.pipelines.diagnosis.parts.job_folder import read_text
 
-__all__ = ["CheckedNodes", "NodeResultsError", "check_nodes", "read_tests"]
+__all__ = ["NodeCheckResult", "NodeResultsError", "check_nodes", "read_node_tests"]
 
 _COLUMNS = ("round", "nodes")
-_YES, _NO = ("true", "1", "yes", "passed"), ("false", "0", "no", "failed")
-_MOST_ROUNDS = 1000
+_TRUE_WORDS, _FALSE_WORDS = ("true", "1", "yes", "passed"), ("false", "0", "no", "failed")
+_MAX_ROUNDS = 1000
 
 
 class NodeResultsError(InputError):
@@ -29,7 +34,7 @@ class NodeResultsError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedNodes:
+class NodeCheckResult:
     """Where a check of nodes stands.
 
     Attributes
@@ -56,9 +61,9 @@ class CheckedNodes:
             "round": self.round,
             "pairs": [list(group) for group in self.groups],
             "faulty": sorted(works.bad),
-            "links": _ends(self.check.links),
+            "links": _link_ends(self.check.links),
             "stragglers": sorted(speed.bad),
-            "slow_links": _ends(speed.links),
+            "slow_links": _link_ends(speed.links),
             "unsteady": sorted(works.unsteady),
             "suspects": [node for node in self.nodes if node not in settled],
             "good": len(works.good),
@@ -68,7 +73,7 @@ class CheckedNodes:
     def words(self) -> Iterator[str]:
         """Yield the lines that a person reads."""
         line = self.line()
-        for key, words in _WORDS.items():
+        for key, words in _SENTENCES.items():
             for name in line[key]:
                 yield words.format(name if isinstance(name, str) else " - ".join(name))
         yield f"{line['good']} of {line['nodes']} nodes are proven good"
@@ -80,7 +85,7 @@ class CheckedNodes:
             yield from (f"{node}: nobody can tell" for node in suspects)
 
 
-_WORDS = {
+_SENTENCES = {
     "faulty": "{}: faulty",
     "links": "{}: the link is bad, both nodes are good",
     "stragglers": "{}: straggler",
@@ -89,11 +94,11 @@ _WORDS = {
 }
 
 
-def _ends(links: frozenset[Group]) -> list[list[str]]:
+def _link_ends(links: frozenset[NodeGroup]) -> list[list[str]]:
     return sorted(sorted(link) for link in links)
 
 
-def check_nodes(results: Path | None, nodes: Sequence[str]) -> CheckedNodes:
+def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
     """Say what is known of nodes, and whom to test next.
 
     Parameters
@@ -108,7 +113,7 @@ def check_nodes(results: Path | None, nodes: Sequence[str]) -> CheckedNodes:
     NodeResultsError
         If the file cannot be used, or names a node that is none of `nodes`.
     """
-    tests = [] if results is None else read_tests(results)
+    tests = [] if results is None else read_node_tests(results)
     named = [node for members, _ in tests for node in members]
     known = tuple(dict.fromkeys(nodes or named))
     strangers = sorted(set(named) - set(known))
@@ -118,12 +123,12 @@ def check_nodes(results: Path | None, nodes: Sequence[str]) -> CheckedNodes:
             "of the check."
         )
     outcomes = [test for _, test in tests]
-    groups = pairs(known, outcomes)
+    groups = plan_next_round(known, outcomes)
     last = max((test.round for test in outcomes), default=0)
-    return CheckedNodes(known, last + bool(groups), groups, check_of(known, outcomes))
+    return NodeCheckResult(known, last + bool(groups), groups, evaluate_tests(known, outcomes))
 
 
-def read_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
+def read_node_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
     """Read tests, with their nodes in the order of the file.
 
     CSV has `round,nodes[,passed][,seconds]`, the names of nodes with spaces between; JSON has an
@@ -137,7 +142,7 @@ def read_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
     text = read_text(path)
     is_json = text.lstrip().startswith("{")
     rows = _json_rows(text, path) if is_json else _csv_rows(text, path)
-    return [_test(row, where) for where, row in rows]
+    return [_parse_test(row, where) for where, row in rows]
 
 
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -164,48 +169,50 @@ def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, object]
         raise NodeResultsError(f"{path}: is no table ({error}).") from None
 
 
-def _test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...], GroupTest]:
+def _parse_test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...], GroupTest]:
     nodes = row.get("nodes")
     names = tuple(nodes) if isinstance(nodes, list) else ()
     if not 2 <= len(names) <= 3 or any(not isinstance(n, str) or not n for n in names):
-        raise NodeResultsError(f"{where}: `nodes` is {_shown(nodes)}, expected two names or three.")
+        raise NodeResultsError(
+            f"{where}: `nodes` is {_shorten(nodes)}, expected two names or three."
+        )
     if len(set(names)) < len(names):
         raise NodeResultsError(f"{where}: `nodes` names {names[0][:40]!r} twice, expected once.")
-    number = _number(row.get("round"))
-    if number is None or number != int(number) or not 1 <= number <= _MOST_ROUNDS:
-        shown = _shown(row.get("round"))
-        raise NodeResultsError(f"{where}: `round` is {shown}, expected 1 to {_MOST_ROUNDS}.")
-    seconds = _seconds(row.get("seconds"), where)
+    number = _parse_number(row.get("round"))
+    if number is None or number != int(number) or not 1 <= number <= _MAX_ROUNDS:
+        shown = _shorten(row.get("round"))
+        raise NodeResultsError(f"{where}: `round` is {shown}, expected 1 to {_MAX_ROUNDS}.")
+    seconds = _parse_seconds(row.get("seconds"), where)
     return names, GroupTest(
-        int(number), frozenset(names), _passed(row.get("passed"), where), seconds
+        int(number), frozenset(names), _parse_passed(row.get("passed"), where), seconds
     )
 
 
-def _seconds(value: object, where: str) -> float | None:
+def _parse_seconds(value: object, where: str) -> float | None:
     """Return a time; an empty cell is none, and 0 is a mistake of whoever wrote it."""
     if value is None or value == "":
         return None
-    seconds = _number(value)
+    seconds = _parse_number(value)
     if seconds is None or seconds <= 0:
-        shown = _shown(value)
+        shown = _shorten(value)
         raise NodeResultsError(
             f"{where}: `seconds` is {shown}, expected more than 0, or nothing where none is known."
         )
     return seconds
 
 
-def _passed(value: object, where: str) -> bool | None:
+def _parse_passed(value: object, where: str) -> bool | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()
-    if word not in (*_YES, *_NO):
-        raise NodeResultsError(f"{where}: `passed` is {_shown(value)}, expected true or false.")
-    return word in _YES
+    if word not in (*_TRUE_WORDS, *_FALSE_WORDS):
+        raise NodeResultsError(f"{where}: `passed` is {_shorten(value)}, expected true or false.")
+    return word in _TRUE_WORDS
 
 
-def _number(value: object) -> float | None:
+def _parse_number(value: object) -> float | None:
     try:
         number = float(value) if isinstance(value, str | int | float) else math.nan
     except (ValueError, OverflowError):
@@ -213,5 +220,5 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     return repr(value)[:60]

@@ -21,18 +21,18 @@ from forewarn.features.records.column_survey import (
 )
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.key_survey import KeySurvey, KeyTotals
-from forewarn.features.records.table import DAY, RecordsError
-from forewarn.features.time_units import date_of
+from forewarn.features.records.record_table import DAY, RecordsError
+from forewarn.features.time_units import SECOND, date_of
 from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.doctor.doctor_page import render_doctor
+from forewarn.pipelines.doctor.file_layout import file_layout
 from forewarn.pipelines.doctor.file_survey import survey_file
-from forewarn.pipelines.doctor.fleet_parts import ROWS_AT_ONCE, FleetParts
-from forewarn.pipelines.doctor.layout import layout_of
-from forewarn.pipelines.doctor.page import render_doctor
-from forewarn.pipelines.doctor.usable import UsableInstances
+from forewarn.pipelines.doctor.fleet_parts import MAX_PART_ROWS, FleetParts
+from forewarn.pipelines.doctor.usable_instances import UsableInstances
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.location import Location, RemotePath
 from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, read_causes
@@ -42,11 +42,11 @@ from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["examine", "write_report"]
 
-_MAX_NAMED = 20
+_MAX_LISTED_FAILURES = 20
 
 
 # Intervals before the last record of all: a GPU without a record in them is lost or was taken out.
-_AT_END = 12
+_END_INTERVALS = 12
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Examination:
     def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
         """Return the fleet in parts."""
         rows = zip((path for _, path in files), self.rows_of_files, strict=True)
-        return FleetParts(list(rows), self.gpus, self.machines, ROWS_AT_ONCE)
+        return FleetParts(list(rows), self.gpus, self.machines, MAX_PART_ROWS)
 
 
 def _numbers_in(known: dict[str, int], texts: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -143,10 +143,10 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     outside = (failures.repaired_at <= first) | (failures.failed_at > last)
     return {
         **{"gpus": len(names), "gpus_at_end": n_at_end, "machines": len(machines)},
-        "first": iso(first),
-        "last": iso(last),
+        "first": format_iso(first),
+        "last": format_iso(last),
         "days": round((last - first) / DAY, 2),
-        "interval_seconds": settings.records.interval / 1e9,
+        "interval_seconds": settings.records.interval / SECOND,
         **_keys(keys, names, machines),
         "rows_without_key": examination.without_key,
         "rows_in_another_date": examination.misfiled,
@@ -155,7 +155,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         "columns": [column.counts() for column in examination.columns.values()],
         "columns_missing": dict(examination.files_without),
         "files": len(files),
-        "layout": layout_of(records, files),
+        "layout": file_layout(records, files),
         "frozen": examination.floats.frozen(names),
         "failures": _failures(failures, names, tickets),
         "failures_without_end": _without_end(failures, names, tickets, last),
@@ -178,8 +178,8 @@ def _survey_fleet(
     part mostly has the same one, and if not, all parts are looked at once more.
     """
     totals, usable = KeyTotals(cadence), UsableInstances(store, settings, last)
-    failures, gpus_at_end = Failures.none(), 0
-    since = last - _AT_END * settings.records.interval
+    failures, gpus_at_end = Failures.empty(), 0
+    since = last - _END_INTERVALS * settings.records.interval
     serials, machines = list(parts.gpus), list(parts.machines)
     for part in parts:
         rows, number = part.rows, part.number.astype(np.int32)
@@ -187,7 +187,7 @@ def _survey_fleet(
         is_last = np.append(rows.gpu[1:] != rows.gpu[:-1], True)
         gpus_at_end += int((rows.time[is_last[: len(rows.time)]] >= since).sum())
         states = rows.changes_of_state()
-        own = Failures.of_rows(states.gpu, states.time, states.failed)
+        own = Failures.from_rows(states.gpu, states.time, states.failed)
         own = own.joined(store.reported([serials[n] for n in number.tolist()]))
         own = own.episodes()
         failures = failures.joined(replace(own, gpu=number[own.gpu]))
@@ -201,14 +201,16 @@ def _survey_fleet(
 def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:
     return {
         "records": keys.records,
-        "cadence_seconds": keys.cadence / 1e9,
+        "cadence_seconds": keys.cadence / SECOND,
         "coverage": keys.coverage,
         "gaps": keys.gaps,
         "records_missing": keys.missing,
         "rows_doubled": keys.doubled,
         "serials_on_two_machines": sorted(serials[number] for number in keys.two_machines),
         "serials_moved": keys.moved,
-        "clocks_off_seconds": dict(sorted((machines[n], s / 1e9) for n, s in keys.clocks.items())),
+        "clocks_off_seconds": dict(
+            sorted((machines[n], s / SECOND) for n, s in keys.clocks.items())
+        ),
     }
 
 
@@ -237,7 +239,7 @@ def _failures(
         strict=True,
     ):
         cause = _cause(tickets.get(names[gpu], ()), failed, repaired) or "no cause given"
-        months.setdefault(iso(failed)[:7], Counter())[cause] += 1
+        months.setdefault(format_iso(failed)[:7], Counter())[cause] += 1
     return {
         "count": len(failures),
         "gpus": len(np.unique(failures.gpu)),
@@ -265,10 +267,10 @@ def _without_end(
         "oldest": [
             {
                 "gpu_serial": names[failures.gpu[row]],
-                "since": iso(since[row]),
+                "since": format_iso(since[row]),
                 "cause": _cause(tickets.get(names[failures.gpu[row]], ()), since[row], NEVER),
             }
-            for row in oldest[:_MAX_NAMED].tolist()
+            for row in oldest[:_MAX_LISTED_FAILURES].tolist()
         ],
     }
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.records.file_check import States, check_keys, check_values
-from forewarn.features.records.table import MACHINE, Column, FeatureKinds
-from forewarn.features.records.text_columns import numbers_of
+from forewarn.features.records.record_table import MACHINE, FeatureKinds, RawTextColumn
+from forewarn.features.records.text_columns import map_texts
 from forewarn.pipelines.storage.records.file_slice import FileSlice
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
@@ -46,7 +46,7 @@ class KeyRows(NamedTuple):
 
     def changes_of_state(self) -> States:
         """Return where the state of a GPU changes, of rows by GPU and time."""
-        return States.of_changes(self.gpu, self.time, self.failed)
+        return States.from_changes(self.gpu, self.time, self.failed)
 
 
 class FleetNumbers(NamedTuple):
@@ -58,19 +58,21 @@ class FleetNumbers(NamedTuple):
 
 def read_rows(source: ParquetSource, slices: tuple[int, int], fleet: FleetNumbers) -> KeyRows:
     """Read the rows that can be of GPUs of the finest slices [first, last)."""
-    part = FileSlice.of(source, slices)
+    part = FileSlice.for_slices(source, slices)
     with part.columns() as columns:
         values = check_values(columns, file=part.name, kinds=FeatureKinds(), optional=(MACHINE,))
         keys = check_keys(columns, file=part.name)
-    gpu = numbers_of(keys.serial.texts, fleet.gpus)[keys.serial.codes]
+    gpu = map_texts(keys.serial.texts, fleet.gpus)[keys.serial.codes]
     stays = keys.keep & (gpu >= 0)
     machine = _machines(values.texts.get(MACHINE), len(gpu), fleet)
     rows = KeyRows(gpu, keys.time, machine, keys.failed)
     return rows if stays.all() else rows.at(np.flatnonzero(stays))  # a copy is 17 bytes a row
 
 
-def _machines(column: Column | None, n_rows: int, fleet: FleetNumbers) -> npt.NDArray[np.int32]:
+def _machines(
+    column: RawTextColumn | None, n_rows: int, fleet: FleetNumbers
+) -> npt.NDArray[np.int32]:
     """Return the machine of each row."""
     if column is None:
         return np.full(n_rows, -1, dtype=np.int32)
-    return numbers_of(column.texts, fleet.machines)[column.codes]
+    return map_texts(column.texts, fleet.machines)[column.codes]

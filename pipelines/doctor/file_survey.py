@@ -21,14 +21,14 @@ from forewarn.features.records.column_survey import (
 )
 from forewarn.features.records.file_check import Columns, Keys, check_keys, check_values
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
+from forewarn.features.records.record_table import DAY, MACHINE, SLOT, FeatureKinds, RawTextColumn
 from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.records.parquet_files import work_on_parts
+from forewarn.pipelines.storage.records.parquet_files import map_parts
 
 __all__ = ["survey_file"]
 
-_ROWS_AT_ONCE = 500_000
+_MAX_PART_ROWS = 500_000
 _NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -58,7 +58,7 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     """
     path, date, by_kind = item
     survey = partial(_survey, str(path), date, FeatureKinds(**by_kind))
-    return work_on_parts(path, survey, _ROWS_AT_ONCE)
+    return map_parts(path, survey, _MAX_PART_ROWS)
 
 
 def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _moments(time: npt.NDArray[np.int64], date: dt.date) -> dict[str, Any]:
     }
 
 
-def _texts_of(columns: Columns, name: str, file: str) -> Column | None:
+def _texts_of(columns: Columns, name: str, file: str) -> RawTextColumn | None:
     """Check a column of texts, and return it; None where it is missing."""
     values = check_values(columns, file=file, kinds=FeatureKinds(), optional=(name,))
     return values.texts.get(name)
@@ -143,7 +143,7 @@ class _SomeGpus(NamedTuple):
 def _parts(row: npt.NDArray[np.signedinteger], gpu: npt.NDArray[np.int32]) -> list[_SomeGpus]:
     """Cut rows by GPU into parts of some GPUs each; without a row there is one that is empty."""
     begin = np.append(day_starts(gpu), len(gpu))
-    cuts = begin[np.searchsorted(begin, np.arange(0, len(gpu), _ROWS_AT_ONCE))]
+    cuts = begin[np.searchsorted(begin, np.arange(0, len(gpu), _MAX_PART_ROWS))]
     ends = np.unique(np.append(cuts, len(gpu)))[1:].tolist() or [0]
     slices = [slice(first, end) for first, end in pairwise([0, *ends])]
     return [_SomeGpus(row[part], gpu[part], day_starts(gpu[part])) for part in slices]
@@ -162,7 +162,7 @@ def _surveys(
             low, high, n = map(np.concatenate, zip(*sensor, strict=True))
             extremes[name] = low, high, n
     gpu = np.concatenate([part.gpu[part.starts] for part in parts])
-    return {"columns": surveys, "floats": _plain(FloatSurvey.of(extremes, gpu))}
+    return {"columns": surveys, "floats": _plain(FloatSurvey.from_extremes(extremes, gpu))}
 
 
 def _values(name: str, kinds: FeatureKinds, columns: Columns, file: str) -> npt.NDArray[Any]:
@@ -179,9 +179,9 @@ def _column_survey(
     for part in parts:
         column = values[part.row]
         if name in kinds.counter:
-            surveys.append(ColumnSurvey.of_counter(name, column, part.gpu))
+            surveys.append(ColumnSurvey.from_counter(name, column, part.gpu))
         else:
-            surveys.append(ColumnSurvey.of(name, column, code=name in kinds.code))
+            surveys.append(ColumnSurvey.from_values(name, column, code=name in kinds.code))
         if name in kinds.float:
             extremes.append(day_extremes(column, part.starts))
     return ColumnSurvey.joined(surveys), extremes

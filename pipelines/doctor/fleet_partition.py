@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
+from forewarn.features.records.fleet_slices import MAX_SLICES, assign_slices, slice_ranges
 
 __all__ = ["FleetPartition"]
 
@@ -34,7 +34,7 @@ class FleetPartition:
     n_shares: int
 
     @classmethod
-    def of(cls, serials: Sequence[str], n_parts: int) -> Self:
+    def from_serials(cls, serials: Sequence[str], n_parts: int) -> Self:
         """Return at least so many parts; what is finer than a slice goes by number of GPU.
 
         Examples
@@ -43,11 +43,11 @@ class FleetPartition:
         [0, 0, 1]
         """
         n_ranges = 1
-        while n_ranges < min(n_parts, FINEST):  # a power of two, as row groups are divided
+        while n_ranges < min(n_parts, MAX_SLICES):  # a power of two, as row groups are divided
             n_ranges *= 2
         n_shares = max(1, -(-n_parts // n_ranges))
         number = np.arange(len(serials))
-        part = slice_of(serials, n_ranges).astype(np.int64) * n_shares + number % n_shares
+        part = assign_slices(serials, n_ranges).astype(np.int64) * n_shares + number % n_shares
         by_part = np.argsort(part, kind="stable")
         begin = np.searchsorted(part[by_part], part[by_part])
         position = np.empty(len(serials), dtype=np.int32)

@@ -15,24 +15,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forewarn.features.records.fleet_slices import MAX_SLICES
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.slices import FINEST
-from forewarn.features.threads import in_turn
+from forewarn.features.threads import imap_threads
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, KeyRows, read_rows
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
 from forewarn.pipelines.storage.files.location import Location
-from forewarn.pipelines.storage.records.compacted_form import is_compacted_name
+from forewarn.pipelines.storage.records.compaction_metadata import is_compacted_name
+from forewarn.pipelines.storage.records.consistent_read import ReplacedFileError, read_consistent
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
-from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError, read_until_still
 from forewarn.pipelines.storage.records.scratch_arrays import ScratchArrays
 
-__all__ = ["ROWS_AT_ONCE", "FleetPart", "FleetParts"]
+__all__ = ["MAX_PART_ROWS", "FleetPart", "FleetParts"]
 
-ROWS_AT_ONCE = 4_000_000  # of a part
+MAX_PART_ROWS = 4_000_000  # of a part
 
 _Result = TypeVar("_Result")
 _Reader = Callable[[int], KeyRows]
-_ALL = (0, FINEST)
+_ALL = (0, MAX_SLICES)
 
 
 class FleetPart(NamedTuple):
@@ -71,7 +71,7 @@ class FleetParts:
 
     def __iter__(self) -> Iterator[FleetPart]:
         n_parts = -(-sum(n_rows for _, n_rows in self.files) // self.rows_at_once)
-        partition = FleetPartition.of(list(self.gpus), n_parts)
+        partition = FleetPartition.from_serials(list(self.gpus), n_parts)
         readers = list(self._readers(partition))
         for part in np.unique(partition.part).tolist():
             pa.default_memory_pool().release_unused()  # it keeps what many threads have held
@@ -89,7 +89,7 @@ class FleetParts:
 
     def _rows(self, source: ParquetSource, slices: tuple[int, int]) -> KeyRows:
         fleet = FleetNumbers(self.gpus, self.machines)
-        return _of_still(source, lambda still: read_rows(still, slices, fleet))
+        return _read_replaced(source, lambda still: read_rows(still, slices, fleet))
 
     def _read(self, partition: FleetPartition, source: ParquetSource, part: int) -> KeyRows:
         """Read the rows that a file has of a part."""
@@ -98,7 +98,7 @@ class FleetParts:
 
     def _part(self, partition: FleetPartition, part: int, readers: Sequence[_Reader]) -> FleetPart:
         """Put together the rows that all files have of a part."""
-        rows = KeyRows.joined(list(in_turn(lambda read: read(part), readers)))
+        rows = KeyRows.joined(list(imap_threads(lambda read: read(part), readers)))
         rows = rows._replace(gpu=partition.position[rows.gpu])
         return FleetPart(partition.gpus(part), rows.at(stable_order(rows.gpu, rows.time)))
 
@@ -112,9 +112,9 @@ def _on_disk(partition: FleetPartition, rows: KeyRows, scratch: ScratchArrays) -
     return lambda part: KeyRows(*(column[begin[part] : begin[part + 1]] for column in read()))
 
 
-def _of_still(source: ParquetSource, read: Callable[[ParquetSource], _Result]) -> _Result:
+def _read_replaced(source: ParquetSource, read: Callable[[ParquetSource], _Result]) -> _Result:
     """Return what is read of a file, or of the one that has taken its name."""
     try:
         return read(source)
     except ReplacedFileError:
-        return read_until_still(lambda: read(ParquetSource(source.path)))
+        return read_consistent(lambda: read(ParquetSource(source.path)))

@@ -10,16 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.features.telemetry.gpu_boards import with_board_keys
-from forewarn.features.telemetry.tables import newest
+from forewarn.features.telemetry.telemetry_tables import drop_duplicates
 from forewarn.pipelines.storage.records.text_tables import TextRows, read_checked_rows
 
 __all__ = ["Cmdb", "read_cmdb"]
 
 _SERIAL, _UUID = "gpu_serial", "gpu_uuid"
 _EXPIRES = "expiration_date"
-_LAST_SLOT = 2**31 - 1
+_MAX_SLOT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ def read_cmdb(path: Path) -> Cmdb:
     _check_dates(rows, path)
     table = table.filter(pc.is_valid(table[_SERIAL]))
     if _UUID not in table.column_names:
-        attributes = newest(table, [_SERIAL])
+        attributes = drop_duplicates(table, [_SERIAL])
         return Cmdb(attributes, doubled=len(table) - len(attributes))
-    by_gpu = newest(table, [_SERIAL, _UUID])
+    by_gpu = drop_duplicates(table, [_SERIAL, _UUID])
     pairs = zip(by_gpu[_UUID].to_pylist(), by_gpu[_SERIAL].to_pylist(), strict=True)
     uuids = {uuid: serial for uuid, serial in pairs if uuid is not None}
-    attributes = newest(pa.concat_tables([_rows_of_boards(by_gpu), by_gpu]), [_SERIAL])
+    attributes = drop_duplicates(pa.concat_tables([_rows_of_boards(by_gpu), by_gpu]), [_SERIAL])
     return Cmdb(attributes.drop([_UUID]), uuids, len(table) - len(by_gpu))
 
 
@@ -92,7 +92,7 @@ def _check_slots(rows: TextRows, path: Path) -> None:
         for slot in rows.table["slot"].drop_null().to_pylist():
             if not _is_slot(slot):
                 raise RecordsError(
-                    f"{path}: {rows.cell('slot', slot)}, expected a number from 0 to {_LAST_SLOT}."
+                    f"{path}: {rows.cell('slot', slot)}, expected a number from 0 to {_MAX_SLOT}."
                 )
 
 
@@ -109,4 +109,4 @@ def _check_dates(rows: TextRows, path: Path) -> None:
 
 
 def _is_slot(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _LAST_SLOT
+    return text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _MAX_SLOT

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from forewarn.features.records.table import SERIAL, TIMESTAMP
+from forewarn.features.records.record_table import SERIAL, TIMESTAMP
 from forewarn.features.time_units import DAY
-from forewarn.pipelines.runtime.clock import MOST_AHEAD
+from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.records.parquet_files import open_parquet
-from forewarn.pipelines.storage.records.table_columns import moments_of
+from forewarn.pipelines.storage.records.table_columns import read_times
 
 __all__ = ["complete_days"]
 
@@ -33,7 +33,7 @@ def complete_days(records: Path, interval: int, now: int) -> list[str]:
     seen_later: set[str] = set()
     for date in reversed(dates):
         midnight = parse_moment(date) + DAY
-        times = _last_seen(records / f"date={date}", now + MOST_AHEAD)
+        times = _last_seen(records / f"date={date}", now + MAX_CLOCK_SKEW)
         ended = {gpu for gpu, time in times.items() if time >= midnight - interval}
         if midnight <= now and 2 * len(times.keys() & (ended | seen_later)) > len(times):
             return [before for before in dates if before <= date]
@@ -46,7 +46,7 @@ def _last_seen(partition: Path, latest: int) -> dict[str, int]:
     last_seen: dict[str, int] = {}
     for path in sorted(partition.glob("[!._]*.parquet")):
         table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])
-        times = moments_of(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
+        times = read_times(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
         frame = pd.DataFrame({"gpu": table[SERIAL].to_pandas().to_numpy(), "time": times})
         newest = frame[frame["time"] <= latest].groupby("gpu", observed=True)["time"].max()
         for gpu, time in newest.items():

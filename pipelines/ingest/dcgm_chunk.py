@@ -12,50 +12,52 @@ from typing import Any
 from forewarn.features.telemetry.exporter_events import XID_WINDOW, exporter_events
 from forewarn.features.telemetry.gauge_events import Sample
 from forewarn.features.telemetry.joined_series import GpuSeries, LabelGroup, Row
-from forewarn.features.telemetry.parsers.dcgm import (
-    COUNTED_XIDS,
+from forewarn.features.telemetry.parsers.dcgm_metrics import (
     HARDWARE_THROTTLE,
     METRICS,
+    XID_COUNT_METRIC,
     throttled_by_hardware,
 )
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.machine_label import (
     MACHINE_LABELS,
+    LabelObservation,
     MachineLabels,
-    Sighting,
 )
-from forewarn.features.telemetry.parsers.prometheus import (
+from forewarn.features.telemetry.parsers.prometheus_answers import (
     GPU_LABELS,
     Series,
-    exporter_of,
-    gpu_labels,
+    exporter_name,
+    parse_gpu_labels,
     parse_matrix,
 )
-from forewarn.features.telemetry.parsers.reading import Unread
-from forewarn.features.telemetry.rows import HostState, reading_row
+from forewarn.features.telemetry.telemetry_rows import HostState, reading_row
+from forewarn.features.time_units import HOUR, SECOND
 from forewarn.pipelines.ingest.dcgm_queries import (
-    counted_xids,
-    least_of,
-    query_of,
+    label_observations_query,
+    metric_query,
+    minimum_query,
     samples_query,
-    sightings_query,
+    xid_count_query,
 )
-from forewarn.pipelines.ingest.prometheus_server import Server
+from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
 
-__all__ = ["DcgmChunk", "sightings"]
+__all__ = ["DcgmChunk", "observe_labels"]
 
-_SECOND = 10**9
 _GROUP = (*GPU_LABELS, *MACHINE_LABELS)
-_BATCH = 100  # GPUs whose samples are asked for at once
+_GPUS_PER_QUERY = 100  # GPUs whose samples are asked for at once
 # How long before a GPU's first sample another one may tell what its Xid gauge showed.
-_REACH = 6 * 3600 * _SECOND
+_MAX_LOOKBACK = 6 * HOUR
 _STATES = ("xid", "recovery_action", "row_remap_failure")
-_LEAST = "least xid"
+_MIN_XID = "least xid"
 _METRIC = {metric.column: metric for metric in METRICS}
 GpuKey = tuple[str, str | None]
 _Membership = tuple[GpuKey, LabelGroup]
 
 
-def sightings(server: Server, first: int, last: int, step: int, interval: int) -> list[Sighting]:
+def observe_labels(
+    server: PrometheusClient, first: int, last: int, step: int, interval: int
+) -> list[LabelObservation]:
     """Return which GPUs had which labels in some intervals.
 
     Parameters
@@ -66,10 +68,12 @@ def sightings(server: Server, first: int, last: int, step: int, interval: int) -
     interval : int
         Nanoseconds.
     """
-    matrix, _ = parse_matrix(server.ask(sightings_query(interval // _SECOND), first, last, step))
-    seen = [(gpu_labels(series.labels), series) for series in matrix]
+    matrix, _ = parse_matrix(
+        server.ask(label_observations_query(interval // SECOND), first, last, step)
+    )
+    seen = [(parse_gpu_labels(series.labels), series) for series in matrix]
     return [
-        Sighting(labels.gpu, labels.slot, series.labels, series.times)
+        LabelObservation(labels.gpu, labels.slot, series.labels, series.times)
         for labels, series in seen
         if labels.gpu is not None
     ]
@@ -94,7 +98,7 @@ class DcgmChunk:
         GPUs of which no label names the machine.
     """
 
-    server: Server
+    server: PrometheusClient
     machines: MachineLabels
     first: int
     last: int
@@ -129,13 +133,13 @@ class DcgmChunk:
         TooMuchError
             If the intervals are too many.
         """
-        seconds = self.interval // _SECOND
-        self._sight(sightings_query(seconds))
+        seconds = self.interval // SECOND
+        self._sight(label_observations_query(seconds))
         for metric in METRICS:
             for part in range(len(metric.names)):
-                self._take((metric.column, part), query_of(metric, part, seconds))
-        self._take((_LEAST, 0), least_of(_METRIC["xid"], seconds))
-        for series in self._matrix(counted_xids(seconds), self.first):
+                self._take((metric.column, part), metric_query(metric, part, seconds))
+        self._take((_MIN_XID, 0), minimum_query(_METRIC["xid"], seconds))
+        for series in self._matrix(xid_count_query(seconds), self.first):
             membership = self._membership(series.labels)
             if membership is not None:
                 self._counted[membership[0]].update(map(self._index, series.times))
@@ -168,7 +172,7 @@ class DcgmChunk:
                 for key, _, sample in self._samples(_METRIC[column].names[0], gpus, reach):
                     states[key][column].append(sample)
         counted: dict[GpuKey, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
-        for key, labels, sample in self._samples((COUNTED_XIDS,), self._counted, XID_WINDOW):
+        for key, labels, sample in self._samples((XID_COUNT_METRIC,), self._counted, XID_WINDOW):
             code = labels.get("xid", "")
             if code.isascii() and code.isdigit() and len(code) < 6 and int(code):
                 counted[key][int(code)].append(sample)
@@ -181,9 +185,9 @@ class DcgmChunk:
         """Return GPUs of which a column may have changed, by how far back its samples matter."""
         changed: dict[int, list[GpuKey]] = defaultdict(list)
         for key, gpu in self._gpus.items():
-            least = gpu.row(_LEAST, self._n) if column == "xid" else None
+            least = gpu.row(_MIN_XID, self._n) if column == "xid" else None
             largest = gpu.row(column, self._n)
-            reach = _reach(least or largest, largest, self.interval)
+            reach = _lookback(least or largest, largest, self.interval)
             if reach is not None:
                 changed[reach].append(key)
         return changed
@@ -196,7 +200,7 @@ class DcgmChunk:
             if membership is None:
                 continue
             key, group = membership
-            labels, gpu = gpu_labels(series.labels), self._gpus[key]
+            labels, gpu = parse_gpu_labels(series.labels), self._gpus[key]
             for time, count in zip(series.times, series.values, strict=True):
                 index = self._index(time)
                 before = group.counts[index]
@@ -210,7 +214,7 @@ class DcgmChunk:
         self.parts = {part for part in self.parts if part[0] not in whole}
 
     def _take(self, column: tuple[str, int], query: str) -> None:
-        watched = column[0] in (*_STATES, _LEAST)
+        watched = column[0] in (*_STATES, _MIN_XID)
         for series in self._matrix(query, self._begin if watched else self.first):
             membership = self._membership(series.labels)
             if membership is not None:
@@ -233,7 +237,7 @@ class DcgmChunk:
                 gpu.values[column] = [(LabelGroup(array("d")), shares)]
         throttled: dict[tuple[GpuKey, int], list[bool]] = defaultdict(list)
         for key, _, sample in self._samples(_METRIC[column[0]].names[0], suspects, 0):
-            index = self._index(sample[0] / _SECOND)
+            index = self._index(sample[0] / SECOND)
             if 0 < index < self._n:
                 throttled[key, index].append(throttled_by_hardware(sample[2]))
         for (key, index), samples in throttled.items():
@@ -250,8 +254,8 @@ class DcgmChunk:
             ids[label].add(text)
         for label, texts in sorted(ids.items()):
             ordered = sorted(texts)
-            for start in range(0, len(ordered), _BATCH):
-                query = samples_query(names, label, ordered[start : start + _BATCH])
+            for start in range(0, len(ordered), _GPUS_PER_QUERY):
+                query = samples_query(names, label, ordered[start : start + _GPUS_PER_QUERY])
                 answer = self.server.samples(query, self.last, self.last - self._begin + reach)
                 yield from self._samples_of(answer, gpus)
 
@@ -262,7 +266,7 @@ class DcgmChunk:
         matrix, unread = parse_matrix(answer)
         self.unread.join(unread)
         for series in matrix:
-            membership, exporter = self._membership(series.labels), exporter_of(series.labels)
+            membership, exporter = self._membership(series.labels), exporter_name(series.labels)
             if membership is not None and membership[0] in gpu_keys:
                 for time, value in zip(series.times, series.values, strict=True):
                     yield membership[0], series.labels, (_nanoseconds(time), exporter, value)
@@ -280,7 +284,7 @@ class DcgmChunk:
         return self._memberships[names]
 
     def _new_membership(self, labels: Mapping[str, str]) -> _Membership | None:
-        gpu = gpu_labels(labels)
+        gpu = parse_gpu_labels(labels)
         if gpu.gpu is None:
             self.unread.add("a series that names no GPU", str(dict(labels)))
             return None
@@ -311,7 +315,7 @@ def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1000) * 1_000_000
 
 
-def _reach(least: Row, largest: Row, interval: int) -> int | None:
+def _lookback(least: Row, largest: Row, interval: int) -> int | None:
     """Return how far before the intervals samples matter, None where nothing has changed."""
     reach, before = None, math.nan
     for index, (low, high) in enumerate(zip(least, largest, strict=True)):
@@ -319,7 +323,7 @@ def _reach(least: Row, largest: Row, interval: int) -> int | None:
             continue
         if index and high > 0 and not low == high == before:
             if math.isnan(before):  # an earlier sample may have shown the same
-                return _REACH
+                return _MAX_LOOKBACK
             reach = interval
         before = high if low == high else -1.0
     return reach

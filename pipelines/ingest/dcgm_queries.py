@@ -8,21 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from forewarn.features.telemetry.parsers.dcgm import BLANK, COUNTED_XIDS, METRICS, Metric
+from forewarn.features.telemetry.parsers.dcgm_metrics import (
+    BLANK_THRESHOLD,
+    METRICS,
+    XID_COUNT_METRIC,
+    Metric,
+)
 from forewarn.features.telemetry.parsers.machine_label import MACHINE_LABELS
-from forewarn.features.telemetry.parsers.prometheus import GPU_LABELS, GPU_PLACE_LABELS, PART
+from forewarn.features.telemetry.parsers.prometheus_answers import (
+    GPU_LABELS,
+    GPU_PLACE_LABELS,
+    MIG_INSTANCE_LABEL,
+)
 
-__all__ = ["counted_xids", "least_of", "query_of", "samples_query", "sightings_query"]
+__all__ = [
+    "label_observations_query",
+    "metric_query",
+    "minimum_query",
+    "samples_query",
+    "xid_count_query",
+]
 
 _GPU = ", ".join((*GPU_LABELS, *MACHINE_LABELS))
-_WHOLE, _PARTS = f'{{{PART}=""}}', f'{{{PART}!=""}}'
+_WHOLE, _PARTS = f'{{{MIG_INSTANCE_LABEL}=""}}', f'{{{MIG_INSTANCE_LABEL}!=""}}'
 # The mean of an interval with a blank value in it is larger than this, and no gauge is.
-_LARGEST_MEAN = 2.0**30
+_MAX_MEAN = 2.0**30
 # One of these is there wherever there is any metric.
-_SIGHTED = ("temperature_gpu", "xid", "power_draw")
+_OBSERVED_COLUMNS = ("temperature_gpu", "xid", "power_draw")
 
 
-def query_of(metric: Metric, part: int, seconds: int) -> str:
+def metric_query(metric: Metric, part: int, seconds: int) -> str:
     """Return the query for one interval of a metric, under the first of its names that is there.
 
     An interval with a blank value in it is left out: its mean would be one of nothing real. Of a
@@ -38,7 +53,7 @@ def query_of(metric: Metric, part: int, seconds: int) -> str:
     )
 
 
-def least_of(metric: Metric, seconds: int) -> str:
+def minimum_query(metric: Metric, seconds: int) -> str:
     """Return the query for the least value of an interval: with the largest it tells a change."""
     names = metric.names[0]
     return _first(
@@ -48,21 +63,21 @@ def least_of(metric: Metric, seconds: int) -> str:
     )
 
 
-def counted_xids(seconds: int) -> str:
+def xid_count_query(seconds: int) -> str:
     """Return the query for the Xids that an exporter counted within an interval.
 
     It is a gauge over a moving window, so that the last value of an interval may lack one.
     """
-    return f"max by ({_GPU}, xid) (max_over_time({COUNTED_XIDS}[{_span(seconds)}])) > 0"
+    return f"max by ({_GPU}, xid) (max_over_time({XID_COUNT_METRIC}[{_span(seconds)}])) > 0"
 
 
-def sightings_query(seconds: int) -> str:
+def label_observations_query(seconds: int) -> str:
     """Return the query for which GPUs there are: how many samples, by all that describes them."""
-    labels = ", ".join((*GPU_LABELS, *GPU_PLACE_LABELS, PART, *MACHINE_LABELS))
+    labels = ", ".join((*GPU_LABELS, *GPU_PLACE_LABELS, MIG_INSTANCE_LABEL, *MACHINE_LABELS))
     return _first(
         f"sum by ({labels}) (count_over_time({name}[{_span(seconds)}]))"
         for metric in METRICS
-        if metric.column in _SIGHTED
+        if metric.column in _OBSERVED_COLUMNS
         for name in metric.names[0]
     )
 
@@ -105,11 +120,11 @@ def _mean(series: str, seconds: int, by: str = _GPU) -> str:
     count = f"count_over_time({span})"
     single = f"avg by ({by}) (avg_over_time({span})) and count by ({by}) ({count}) == 1"
     several = f"sum by ({by}) (sum_over_time({span})) / sum by ({by}) ({count})"
-    return f"(({single}) or ({several})) < {_LARGEST_MEAN:.0f}"
+    return f"(({single}) or ({several})) < {_MAX_MEAN:.0f}"
 
 
 def _sum_of_parts(series: str, seconds: int) -> str:
-    return f"sum by ({_GPU}) ({_mean(series, seconds, f'{_GPU}, {PART}')})"
+    return f"sum by ({_GPU}) ({_mean(series, seconds, f'{_GPU}, {MIG_INSTANCE_LABEL}')})"
 
 
 def _last(series: str, seconds: int) -> str:
@@ -125,4 +140,4 @@ def _last(series: str, seconds: int) -> str:
 
 
 def _largest(series: str, seconds: int) -> str:
-    return f"max by ({_GPU}) (max_over_time({series}[{_span(seconds)}])) < {BLANK:.0f}"
+    return f"max by ({_GPU}) (max_over_time({series}[{_span(seconds)}])) < {BLANK_THRESHOLD:.0f}"

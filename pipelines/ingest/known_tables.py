@@ -10,26 +10,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.failure_evidence import BOOTS, EVIDENCE, boots_of, evidence_of
-from forewarn.features.telemetry.gpu_boards import BOARDS, boards_of, joined_boards
+from forewarn.features.telemetry.failure_evidence import (
+    BOOTS,
+    EVIDENCE,
+    boots_from_readings,
+    select_evidence,
+)
+from forewarn.features.telemetry.gpu_boards import BOARDS, detect_boards, merge_boards
 from forewarn.features.telemetry.gpu_identity import (
     PLACES,
-    Rival,
-    joined_places,
-    places_of,
-    rivals_table,
+    HostConflict,
+    host_conflicts_table,
+    merge_places,
+    places_from_readings,
     with_event_serials,
     with_one_host,
     with_serials,
 )
 from forewarn.features.telemetry.gpu_names import GPU_NAMES, with_known_names
 from forewarn.features.telemetry.record_join import event_ticks, reading_ticks
-from forewarn.features.telemetry.tables import EVENTS, READINGS
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
 
 __all__ = ["KnownTables"]
-
-_HOUR = 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class KnownTables:
         """Return PLACES; those that were written before boards were known lack UUIDs."""
         places = self.table("places", PLACES)
         complete = self.files.state_file("boards").exists()
-        return places if complete else joined_places(places, self._all_places())
+        return places if complete else merge_places(places, self._all_places())
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return a table of what is known; one that is lost is made again of all hours."""
@@ -105,38 +109,42 @@ class KnownTables:
         gpus : collection of str
         """
         readings = pa.concat_tables([READINGS.empty_table(), *self._rows_of("_readings", gpus)])
-        hours = set((reading_ticks(readings, self.interval) // _HOUR).tolist())
+        hours = set((reading_ticks(readings, self.interval) // HOUR).tolist())
         for events in self._rows_of("_events", gpus):
-            hours |= set((event_ticks(events, self.interval) // _HOUR).tolist())
+            hours |= set((event_ticks(events, self.interval) // HOUR).tolist())
         return readings, frozenset(hours)
 
     def _all_places(self) -> pa.Table:
-        return joined_places(PLACES.empty_table(), *self._each_hour("_readings", places_of))
+        return merge_places(
+            PLACES.empty_table(), *self._each_hour("_readings", places_from_readings)
+        )
 
     def _all_boots(self) -> pa.Table:
-        return pa.concat_tables([BOOTS.empty_table(), *self._each_hour("_readings", boots_of)])
+        return pa.concat_tables(
+            [BOOTS.empty_table(), *self._each_hour("_readings", boots_from_readings)]
+        )
 
     def _all_evidence(self) -> pa.Table:
-        parts = self._each_hour("_events", evidence_of)
+        parts = self._each_hour("_events", select_evidence)
         return pa.concat_tables([EVIDENCE.empty_table(), *parts]).sort_by("known_at")
 
     def _all_boards(self) -> pa.Table:
         """Return BOARDS of all hours."""
 
         def boards(readings: pa.Table) -> pa.Table:
-            return boards_of(readings, reading_ticks(readings, self.interval))
+            return detect_boards(readings, reading_ticks(readings, self.interval))
 
-        return joined_boards(BOARDS.empty_table(), *self._each_hour("_readings", boards))
+        return merge_boards(BOARDS.empty_table(), *self._each_hour("_readings", boards))
 
     def _all_rivals(self) -> pa.Table:
-        places = joined_places(with_known_names(self.table("places", PLACES), self.names))
-        rivals: dict[int, Counter[Rival]] = {}
+        places = merge_places(with_known_names(self.table("places", PLACES), self.names))
+        rivals: dict[int, Counter[HostConflict]] = {}
         for rows in self._each_hour("_readings", lambda rows: rows):
             readings = with_known_names(rows, self.names)
             ticks = reading_ticks(readings, self.interval)
-            for hour in np.unique(ticks // _HOUR).tolist():
+            for hour in np.unique(ticks // HOUR).tolist():
                 rivals[hour] = with_one_host(readings, places, ticks)[1]
-        return rivals_table(rivals)
+        return host_conflicts_table(rivals)
 
     def _each_hour(self, part: str, make: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
         """Yield what is made of the rows of every hour, their GPUs named."""

@@ -21,55 +21,60 @@ from forewarn.features.telemetry.failure_evidence import (
     EVIDENCE,
     TICKETS,
     FailureRules,
-    boots_of,
-    evidence_of,
-    joined_boots,
+    boots_from_readings,
+    merge_boots,
+    select_evidence,
 )
-from forewarn.features.telemetry.failure_spans import Unended, failures_of, unended
+from forewarn.features.telemetry.failure_spans import OpenFailure, build_failures, open_failures
 from forewarn.features.telemetry.gpu_boards import gpus_by_serial, with_board_keys
 from forewarn.features.telemetry.gpu_identity import (
+    HOST_CONFLICTS,
     PLACES,
-    RIVALS,
-    Rival,
-    joined_places,
-    outdated_rival_hours,
-    places_of,
-    rivals_table,
+    HostConflict,
+    host_conflicts_table,
+    merge_places,
+    outdated_conflict_hours,
+    places_from_readings,
     with_one_host,
-    without_rival_hours,
-    without_rivals,
+    without_conflict_hours,
+    without_conflicting_events,
 )
 from forewarn.features.telemetry.gpu_names import with_known_names
-from forewarn.features.telemetry.record_join import event_ticks, reading_ticks, records_of
-from forewarn.features.telemetry.recovery import (
+from forewarn.features.telemetry.record_join import build_records, event_ticks, reading_ticks
+from forewarn.features.telemetry.recovery_evidence import (
     RECOVERIES,
     Recovery,
-    recoveries_of,
+    recoveries_from_table,
     recovery_table,
 )
 from forewarn.features.telemetry.serial_matches import match_serials, with_gpu_names
 from forewarn.features.telemetry.slot_conflicts import slot_conflicts
-from forewarn.features.telemetry.tables import EVENTS, READINGS, check_table, newest
-from forewarn.pipelines.ingest.board_learning import (
-    LearnedBoards,
-    learn_boards,
+from forewarn.features.telemetry.telemetry_tables import (
+    EVENTS,
+    READINGS,
+    check_table,
+    drop_duplicates,
+)
+from forewarn.features.time_units import HOUR
+from forewarn.pipelines.ingest.board_discovery import (
+    DiscoveredBoards,
+    discover_boards,
     remove_outdated,
 )
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.known_tables import KnownTables
-from forewarn.pipelines.ingest.landed import Landed
+from forewarn.pipelines.ingest.landing_counts import LandingCounts
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
-from forewarn.pipelines.ingest.name_learning import learn_names
 from forewarn.pipelines.ingest.recovery_scan import RecoveryScan
-from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock, SystemClock
+from forewarn.pipelines.ingest.serial_discovery import discover_serials
+from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW, Clock, SystemClock
 from forewarn.pipelines.runtime.progress import progress_bar
 
 __all__ = ["Landing"]
 
-_HOUR = 3600 * 10**9
-_EVENT = ("machine_id", "id")
-_EVIDENCE = (*_EVENT, "kind", "code")  # the name alone is chosen by whoever sends the event
-_READING = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")
+_EVENT_KEY = ("machine_id", "id")
+_EVIDENCE_KEY = (*_EVENT_KEY, "kind", "code")  # the name alone is chosen by whoever sends the event
+_READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")
 
 
 @dataclass(slots=True)
@@ -106,7 +111,7 @@ class Landing:
         events: pa.Table,
         tickets: pa.Table | None = None,
         boards: pa.Table | None = None,
-    ) -> Landed:
+    ) -> LandingCounts:
         """Add rows to what is there, and make records, events and failures of all of it.
 
         It may be interrupted anywhere and called again with the same rows.
@@ -120,8 +125,8 @@ class Landing:
         boards : pyarrow.Table, optional
             PLACES that the driver itself named in a kernel log.
         """
-        done = Landed()
-        latest = self.clock.now() + MOST_AHEAD
+        done = LandingCounts()
+        latest = self.clock.now() + MAX_CLOCK_SKEW
         arrived = len(readings) + len(events)
         readings, events = (_until(table, "timestamp", latest) for table in (readings, events))
         done.ahead = arrived - len(readings) - len(events)
@@ -131,30 +136,30 @@ class Landing:
             self._folder.write(self._folder.state_file("places"), seen)
             boots = self._boots(readings, divided)
             evidence, cleared = self._evidence(events, seen)
-            learned = learn_names(self._known, seen, evidence)
+            learned = discover_serials(self._known, seen, evidence)
             self._known = replace(self._known, names=learned.table)
-            places = joined_places(with_known_names(seen, learned.table))
+            places = merge_places(with_known_names(seen, learned.table))
             gpus = _gpus(places, learned.table)
             done.boards = {serial: len(gpus.get(serial, ())) for serial in sorted(divided.new)}
             named = self._known.identified(readings)
             done.nameless = named["gpu_serial"].null_count
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
             done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
-            rivals = self._known.table("rivals", RIVALS)
-            renamed = divided.hours | outdated_rival_hours(rivals, places)
+            rivals = self._known.table("rivals", HOST_CONFLICTS)
+            renamed = divided.hours | outdated_conflict_hours(rivals, places)
             again = renamed | learned.hours
             again |= set(_by_hour(cleared, event_ticks(cleared, self.interval)))
             fresh = self._land_hours(readings, events, again, (seen, places), evidence, done)
             remove_outdated(self._folder, divided.new, divided.hours)
             remove_outdated(self._folder, learned.outdated, learned.hours)
-            rivals = _renewed(rivals, fresh)
+            rivals = _replace_conflicts(rivals, fresh)
             self._folder.write(self._folder.state_file("rivals"), rivals)
             self._folder.write(self._folder.state_file("boards"), divided.table)
             tickets = self._tickets_by_gpu(tickets, gpus, done)
             known = self._failure_tables(evidence, tickets, boots, rivals)
             changed = pa.concat_tables([named, learned.readings])
-            recoveries = self._recoveries(unended(*known), changed, renamed, places)
-            failures = failures_of(*known, recoveries)
+            recoveries = self._recoveries(open_failures(*known), changed, renamed, places)
+            failures = build_failures(*known, recoveries)
             done.failures = len(failures)
             self._folder.write(self.folder / "failures.parquet", failures)
             self._write_names(learned.used)
@@ -165,7 +170,7 @@ class Landing:
         """Tell whether no ticket ever landed here, or the file of them was lost."""
         return not self._folder.state_file("tickets").exists()
 
-    def land_tickets(self, tickets: pa.Table) -> Landed:
+    def land_tickets(self, tickets: pa.Table) -> LandingCounts:
         """Add repair tickets alone."""
         return self.land(READINGS.empty_table(), EVENTS.empty_table(), tickets)
 
@@ -173,24 +178,24 @@ class Landing:
         """Remove the unfinished files of a process that was killed."""
         self._folder.sweep()
 
-    def _learn(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, LearnedBoards]:
+    def _learn(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, DiscoveredBoards]:
         """Return PLACES of all readings, and the boards with several GPUs that they tell of.
 
         From here on `_known` names the GPUs of those boards.
         """
         known = KnownTables(self._folder, self.interval, self.cmdb.serial_of_uuid)
         named, in_logs = known.named(readings), known.named(in_logs)
-        places = joined_places(known.places(), places_of(named), in_logs)
-        learned = learn_boards(known, named, places)
+        places = merge_places(known.places(), places_from_readings(named), in_logs)
+        learned = discover_boards(known, named, places)
         self._known = replace(known, boards=learned.serials)
         places = with_board_keys(places, learned.serials)
-        return joined_places(places, places_of(learned.readings)), learned
+        return merge_places(places, places_from_readings(learned.readings)), learned
 
-    def _boots(self, readings: pa.Table, divided: LearnedBoards) -> pa.Table:
+    def _boots(self, readings: pa.Table, divided: DiscoveredBoards) -> pa.Table:
         """Return BOOTS of all readings."""
-        before = divided.divided(self._known.table("boots", BOOTS), boots_of)
-        new = boots_of(self._known.named(readings))
-        boots = joined_boots(pa.concat_tables([before, new]))
+        before = divided.divided(self._known.table("boots", BOOTS), boots_from_readings)
+        new = boots_from_readings(self._known.named(readings))
+        boots = merge_boots(pa.concat_tables([before, new]))
         self._folder.write(self._folder.state_file("boots"), boots)
         return boots
 
@@ -200,7 +205,9 @@ class Landing:
         Of an event that came twice the first one counts: that is when it was known.
         """
         before = self._known.table("evidence", EVIDENCE)
-        joined = newest(pa.concat_tables([before, evidence_of(events)]), _EVIDENCE, first=True)
+        joined = drop_duplicates(
+            pa.concat_tables([before, select_evidence(events)]), _EVIDENCE_KEY, first=True
+        )
         now = self._known.named_events(joined, places)
         self._folder.write(self._folder.state_file("evidence"), now)
         before_now = pc.fill_null(joined["gpu_serial"], "")
@@ -212,9 +219,9 @@ class Landing:
     ) -> tuple[pa.Table, pa.Table, pa.Table, FailureRules]:
         """Return what failures are made of, with the names that GPUs have now."""
         events, boots = (with_known_names(rows, self._known.names) for rows in (evidence, boots))
-        hours = event_ticks(events, self.interval) // _HOUR
-        sound = without_rival_hours(events, hours, rivals)
-        return sound, tickets, joined_boots(boots), self.rules
+        hours = event_ticks(events, self.interval) // HOUR
+        sound = without_conflict_hours(events, hours, rivals)
+        return sound, tickets, merge_boots(boots), self.rules
 
     def _land_hours(
         self,
@@ -223,8 +230,8 @@ class Landing:
         again: Collection[int],
         places: tuple[pa.Table, pa.Table],
         evidence: pa.Table,
-        done: Landed,
-    ) -> dict[int, Counter[Rival]]:
+        done: LandingCounts,
+    ) -> dict[int, Counter[HostConflict]]:
         """Make the records of every hour that got a row, and of those in `again`.
 
         PLACES are those that were seen, and the same by the names that GPUs have now. Return the
@@ -238,10 +245,10 @@ class Landing:
         with progress_bar(len(hours), "records", "hour") as bar:
             for hour in sorted(hours):
                 old_readings = self._readings_of(hour)
-                all_readings = _added(old_readings, new_readings.get(hour), _READING, done)
+                all_readings = _merge_rows(old_readings, new_readings.get(hour), _READING_KEY, done)
                 done.readings += len(all_readings) - len(old_readings)
                 old_events = self._events_of(hour, evidence)
-                all_events = _added(old_events, new_events.get(hour), _EVENT, done)
+                all_events = _merge_rows(old_events, new_events.get(hour), _EVENT_KEY, done)
                 done.events += len(all_events) - len(old_events)
                 placed = self._known.named_events(all_events, seen)
                 of_gpu = placed.filter(pc.not_equal(placed["kind"], "sxid"))  # others name a switch
@@ -278,32 +285,32 @@ class Landing:
         return EVENTS.empty_table() if left is None else check_table(left, EVENTS)
 
     def _make_records(
-        self, hour: int, readings: pa.Table, events: pa.Table, places: pa.Table, done: Landed
-    ) -> Counter[Rival]:
+        self, hour: int, readings: pa.Table, events: pa.Table, places: pa.Table, done: LandingCounts
+    ) -> Counter[HostConflict]:
         """Write the records of an hour; return the readings left out of them."""
         named = self._known.identified(readings)
         named, rivals = with_one_host(named, places, reading_ticks(named, self.interval))
         done.rivals += rivals
         done.slot_conflicts |= slot_conflicts(named, reading_ticks(named, self.interval))
-        events = without_rivals(with_known_names(events, self._known.names), rivals)
-        records = records_of(named, events, self._known_cmdb.attributes, interval=self.interval)
+        events = without_conflicting_events(with_known_names(events, self._known.names), rivals)
+        records = build_records(named, events, self._known_cmdb.attributes, interval=self.interval)
         path = self._folder.records_file(hour)
         if len(records) or path.exists():
             done.records += len(records)
             self._folder.write(path, records)
         return rivals
 
-    def _cmdb_by_gpu(self, gpus: Mapping[str, Sequence[str]], done: Landed) -> Cmdb:
+    def _cmdb_by_gpu(self, gpus: Mapping[str, Sequence[str]], done: LandingCounts) -> Cmdb:
         """Return the CMDB with a row for each GPU that its serials mean."""
         attributes = self.cmdb.attributes
         matches = match_serials(attributes["gpu_serial"].to_pylist(), gpus)
         done.zeros |= matches.zeros
         done.cmdb_boards = matches.boards
-        by_gpu = newest(with_gpu_names(attributes, matches), ["gpu_serial"])
+        by_gpu = drop_duplicates(with_gpu_names(attributes, matches), ["gpu_serial"])
         return replace(self.cmdb, attributes=by_gpu)
 
     def _tickets_by_gpu(
-        self, new: pa.Table | None, gpus: Mapping[str, Sequence[str]], done: Landed
+        self, new: pa.Table | None, gpus: Mapping[str, Sequence[str]], done: LandingCounts
     ) -> pa.Table:
         """Return all repair tickets, with a row for each GPU that their serials mean."""
         tickets = self._tickets(new)
@@ -317,7 +324,7 @@ class Landing:
 
     def _recoveries(
         self,
-        failures: Sequence[Unended],
+        failures: Sequence[OpenFailure],
         named: pa.Table,
         renamed: Collection[int],
         places: pa.Table,
@@ -339,7 +346,7 @@ class Landing:
         came = _hours_of(named, serials, self.interval)
         changed = {serial: {*came.get(serial, ()), *renamed} for serial in serials}
         before = self._known.table("recoveries", RECOVERIES)
-        stored, recoveries = scan.look(failures, recoveries_of(before), changed)
+        stored, recoveries = scan.look(failures, recoveries_from_table(before), changed)
         after = recovery_table(stored)
         if not after.equals(before):
             self._folder.write(self._folder.state_file("recoveries"), after)
@@ -356,14 +363,16 @@ class Landing:
         before = self._known.table("tickets", TICKETS)
         if new is None:
             return before
-        joined = newest(pa.concat_tables([before, new.cast(TICKETS)]), ("gpu_serial", "failed_at"))
+        joined = drop_duplicates(
+            pa.concat_tables([before, new.cast(TICKETS)]), ("gpu_serial", "failed_at")
+        )
         self._folder.write(self._folder.state_file("tickets"), joined)
         return joined
 
 
 def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Table]:
     """Return the rows of each hour that their intervals end in."""
-    hours = ticks // _HOUR
+    hours = ticks // HOUR
     order = np.argsort(hours, kind="stable")
     distinct, starts = np.unique(hours[order], return_index=True)
     parts = np.split(order, starts[1:]) if len(order) else []
@@ -382,21 +391,23 @@ def _hours_of(
     """Return the hours since 1970 in which each of some GPUs has readings."""
     of_serials = pc.is_in(readings["gpu_serial"], pa.array(sorted(serials), pa.string()))
     rows = readings.filter(of_serials)
-    hours = pa.array(reading_ticks(rows, interval) // _HOUR)
+    hours = pa.array(reading_ticks(rows, interval) // HOUR)
     table = pa.table({"gpu_serial": rows["gpu_serial"], "hour": hours})
     by_gpu = table.group_by("gpu_serial").aggregate([("hour", "distinct")])
     columns = (by_gpu[name].to_pylist() for name in ("gpu_serial", "hour_distinct"))
     return {serial: frozenset(of_gpu) for serial, of_gpu in zip(*columns, strict=True)}
 
 
-def _added(before: pa.Table, new: pa.Table | None, keys: tuple[str, ...], done: Landed) -> pa.Table:
+def _merge_rows(
+    before: pa.Table, new: pa.Table | None, keys: tuple[str, ...], done: LandingCounts
+) -> pa.Table:
     """Return the rows that were there and those that are new, each once.
 
     Of a reading the last word counts, of an event the first: that is when it was known.
     """
     rows = before if new is None else pa.concat_tables([before, new])
-    rows_that_count = _without_forged(rows) if keys == _EVENT else rows
-    joined = newest(rows_that_count, keys, first=keys == _EVENT)
+    rows_that_count = _without_forged(rows) if keys == _EVENT_KEY else rows
+    joined = drop_duplicates(rows_that_count, keys, first=keys == _EVENT_KEY)
     done.doubled += len(rows) - len(joined)
     return joined
 
@@ -406,17 +417,17 @@ def _without_forged(events: pa.Table) -> pa.Table:
     shared = pc.fill_null(pc.equal(events["vouched"], "shared"), False)
     if not pc.any(shared).as_py():
         return events
-    sure = events.filter(pc.invert(shared)).select(_EVENT).to_pylist()
+    sure = events.filter(pc.invert(shared)).select(_EVENT_KEY).to_pylist()
     names = {tuple(row.values()) for row in sure}
-    rows = zip(shared.to_pylist(), events.select(_EVENT).to_pylist(), strict=True)
+    rows = zip(shared.to_pylist(), events.select(_EVENT_KEY).to_pylist(), strict=True)
     return events.filter(pa.array([not (s and tuple(r.values()) in names) for s, r in rows]))
 
 
-def _renewed(rivals: pa.Table, fresh: dict[int, Counter[Rival]]) -> pa.Table:
+def _replace_conflicts(rivals: pa.Table, fresh: dict[int, Counter[HostConflict]]) -> pa.Table:
     """Return RIVALS of all hours, those of the hours in `fresh` replaced."""
     hours = pa.array(list(fresh), pa.int64())
     before = rivals.filter(pc.invert(pc.is_in(rivals["hour"], hours)))
-    joined = pa.concat_tables([before, rivals_table(fresh)])
+    joined = pa.concat_tables([before, host_conflicts_table(fresh)])
     return joined.sort_by([(name, "ascending") for name in ("hour", "gpu_serial", "machine_id")])
 
 

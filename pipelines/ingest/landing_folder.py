@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
+from forewarn.pipelines.ingest.quarantine import Quarantine, is_corrupt
 from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_lock import landing_locked
 from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.storage.files.lock import landing_locked
 
 __all__ = ["LandingFolder"]
 
@@ -62,7 +62,7 @@ class LandingFolder:
             ) as file:
                 return _with_new_columns(file.read(), schema).cast(schema)
         except Exception as error:
-            if not is_broken(error):
+            if not is_corrupt(error):
                 raise
             if move:
                 reason = (str(error).splitlines() or [""])[0][:200]

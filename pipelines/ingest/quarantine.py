@@ -6,9 +6,9 @@ import errno
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.pipelines.storage.files.atomic_files import write_whole
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
-__all__ = ["Quarantine", "is_broken"]
+__all__ = ["Quarantine", "is_corrupt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Quarantine:
             Below `root`.
         reason : str
         """
-        target = _free(self.folder / path.relative_to(self.root))
-        write_whole(target.with_name(f"{target.name}.reason.txt"), f"{reason}\n".encode())
+        target = _unused_path(self.folder / path.relative_to(self.root))
+        write_atomic(target.with_name(f"{target.name}.reason.txt"), f"{reason}\n".encode())
         path.replace(target)
         return f"{path} cannot be used and is now {target}: {reason}"
 
@@ -47,7 +47,7 @@ class Quarantine:
         return sum(1 for _ in self.folder.rglob("*.reason.txt"))
 
 
-def is_broken(error: Exception) -> bool:
+def is_corrupt(error: Exception) -> bool:
     """Tell a file that is broken from a disk that does not answer: that one may do so later.
 
     Parameters
@@ -62,7 +62,7 @@ def is_broken(error: Exception) -> bool:
     return True
 
 
-def _free(path: Path) -> Path:
+def _unused_path(path: Path) -> Path:
     """Return a name beside `path` that no file has yet."""
     number, free = 1, path
     while free.exists():

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.failure_spans import Unended
-from forewarn.features.telemetry.record_join import records_of
-from forewarn.features.telemetry.recovery import Evidence, Recovery, evidence_rows
-from forewarn.features.telemetry.tables import EVENTS
+from forewarn.features.telemetry.failure_spans import OpenFailure
+from forewarn.features.telemetry.record_join import build_records
+from forewarn.features.telemetry.recovery_evidence import Recovery, RecoveryEvidence, evidence_rows
+from forewarn.features.telemetry.telemetry_tables import EVENTS
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.runtime.progress import progress_bar
 
 __all__ = ["RecoveryScan"]
 
-_HOUR = 3600 * 10**9
 # Rows of several hosts come up to so late: for these hours what is known after each is stored.
 _UNSETTLED_HOURS = 3
 _NO_ATTRIBUTES = pa.table({"gpu_serial": pa.array([], pa.string())})
@@ -46,7 +46,7 @@ class RecoveryScan:
 
     def look(
         self,
-        failures: Iterable[Unended],
+        failures: Iterable[OpenFailure],
         before: Iterable[Recovery],
         changed: Mapping[str, Collection[int]],
     ) -> tuple[list[Recovery], list[Recovery]]:
@@ -104,7 +104,7 @@ class RecoveryScan:
             return False
         if self.restart_repairs and recovery.boot_known is not None:
             return False
-        return until is None or recovery.hour * _HOUR < until
+        return until is None or recovery.hour * HOUR < until
 
     def _after(self, hour: int, recoveries: list[Recovery]) -> dict[tuple[str, int], Recovery]:
         """Return what is known of failures after the records of one more hour."""
@@ -117,13 +117,13 @@ class RecoveryScan:
             after[recovery.gpu_serial, recovery.since] = replace(seen, hour=hour + 1)
         return after
 
-    def _records(self, hour: int, serials: Collection[str]) -> Mapping[str, list[Evidence]]:
-        records: dict[str, list[Evidence]] = defaultdict(list)
+    def _records(self, hour: int, serials: Collection[str]) -> Mapping[str, list[RecoveryEvidence]]:
+        records: dict[str, list[RecoveryEvidence]] = defaultdict(list)
         if serials:
             readings = self.read(hour)
             of_failed = pc.is_in(readings["gpu_serial"], pa.array(sorted(serials), pa.string()))
             rows = readings.filter(of_failed)
-            made = records_of(rows, EVENTS.empty_table(), _NO_ATTRIBUTES, interval=self.interval)
+            made = build_records(rows, EVENTS.empty_table(), _NO_ATTRIBUTES, interval=self.interval)
             for serial, evidence in evidence_rows(made):
                 records[serial].append(evidence)
         return records
@@ -131,7 +131,7 @@ class RecoveryScan:
 
 def _first_hour(since: int) -> int:
     """Return the hour before that of a failure: there is what the energy counter was before."""
-    return since // _HOUR - 1
+    return since // HOUR - 1
 
 
 def _needed(recoveries: list[Recovery], settled: int) -> list[Recovery]:

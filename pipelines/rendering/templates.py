@@ -12,23 +12,23 @@ import pandas as pd
 
 __all__ = [
     "amount",
-    "as_time",
     "chance_text",
     "count",
     "day",
+    "finite_number",
     "moment",
-    "number",
+    "parse_utc",
     "per_hundred",
     "plural",
     "render_page",
     "visible",
 ]
 
-NONE = "—"
+NO_VALUE = "—"
 _MONTHS = "January February March April May June July August September October November December"
 
 
-def number(value: object) -> float | None:
+def finite_number(value: object) -> float | None:
     """Give a finite number as a float, and None for anything else.
 
     Parameters
@@ -58,8 +58,8 @@ def amount(value: object, digits: int = 3) -> str:
     >>> amount(0.84), amount(None), amount(1234.5, 0)
     ('0.840', '—', '1,234')
     """
-    figure = number(value)
-    return NONE if figure is None else f"{figure:,.{digits}f}"
+    figure = finite_number(value)
+    return NO_VALUE if figure is None else f"{figure:,.{digits}f}"
 
 
 def count(value: object) -> str:
@@ -92,9 +92,9 @@ def per_hundred(share: object) -> str:
     >>> per_hundred(0.314), per_hundred(0.0031), per_hundred(0.00002), per_hundred(None)
     ('31', '0.3', '0.002', '—')
     """
-    percent = number(share)
+    percent = finite_number(share)
     if percent is None:
-        return NONE
+        return NO_VALUE
     percent *= 100.0
     if percent == 0.0 or percent >= 9.95:
         return f"{percent:.0f}"
@@ -109,9 +109,9 @@ def chance_text(probability: object) -> str:
     >>> chance_text(0.618), chance_text(0.041), chance_text(0.0002), chance_text(1.0)
     ('62 %', '4.1 %', 'under 0.1 %', 'over 99 %')
     """
-    chance = number(probability)
+    chance = finite_number(probability)
     if chance is None:
-        return NONE
+        return NO_VALUE
     if chance < 0.001:
         return "under 0.1 %"
     if chance >= 0.99:
@@ -134,9 +134,9 @@ def moment(value: object, *, year: bool = True) -> str:
     >>> moment("2025-03-02T02:50:00Z"), moment("2025-03-02 02:50", year=False)
     ('2 March 2025, 02:50 UTC', '2 March, 02:50 UTC')
     """
-    time = as_time(value)
+    time = parse_utc(value)
     if time is None:
-        return visible(value) or NONE
+        return visible(value) or NO_VALUE
     return f"{day(time, year=year)}, {time:%H:%M} UTC"
 
 
@@ -146,7 +146,7 @@ def day(time: pd.Timestamp, *, year: bool = True) -> str:
     return f"{text} {time.year}" if year else text
 
 
-def as_time(value: object) -> pd.Timestamp | None:
+def parse_utc(value: object) -> pd.Timestamp | None:
     """Read a time in UTC, None where there is none."""
     if value is None or isinstance(value, int | float):
         return None

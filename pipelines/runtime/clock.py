@@ -6,10 +6,12 @@ import threading
 import time
 from typing import Protocol
 
-__all__ = ["MOST_AHEAD", "Clock", "SystemClock"]
+from forewarn.features.time_units import MINUTE
+
+__all__ = ["MAX_CLOCK_SKEW", "Clock", "SystemClock"]
 
 # Clocks drift and batches travel: what is further ahead of ours than this is a clock that is wrong.
-MOST_AHEAD = 300 * 10**9
+MAX_CLOCK_SKEW = 5 * MINUTE
 
 
 class Clock(Protocol):

@@ -13,9 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from forewarn.pipelines.runtime.terminal import plain
+from forewarn.pipelines.runtime.terminal import escape_text
 
-__all__ = ["Costs", "StageCost", "Stages", "TimeLeft", "note", "progress_bar"]
+__all__ = ["JobCosts", "StageCost", "Stages", "TimeRemaining", "note", "progress_bar"]
 
 _NOTE_EVERY = 60.0  # seconds
 
@@ -43,7 +43,7 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class JobCosts:
     """What a job cost, stage by stage and as a whole."""
 
     stages: Sequence[StageCost] = ()
@@ -72,14 +72,14 @@ class Stages:
             self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
             self.peak[name] = self._peak_so_far()
 
-    def figures(self) -> Costs:
+    def figures(self) -> JobCosts:
         """Return what a report says of the cost; the peaks are those of the process so far."""
         stages = [
             StageCost(name, round(seconds, 3), round(self.cpu[name], 3), self.peak[name])
             for name, seconds in self.seconds.items()
         ]
         total = round(time.perf_counter() - self.started, 3)
-        return Costs(stages, total, self._peak_so_far())
+        return JobCosts(stages, total, self._peak_so_far())
 
     def _peak_so_far(self) -> int:
         """Return the peak memory; the system's own figure can fall by some pages."""
@@ -92,7 +92,7 @@ def progress_bar(total: int, what: str, unit: str) -> tqdm[Any]:
 
 
 @dataclass(slots=True)
-class TimeLeft:
+class TimeRemaining:
     """Says how long a job will still take where no progress bar shows, as in a log.
 
     A job of less than a minute says nothing.
@@ -137,4 +137,4 @@ class TimeLeft:
 
 def note(text: str) -> None:
     """Tell the user something, on stderr."""
-    tqdm.write(f"note: {plain(text)}", file=sys.stderr)
+    tqdm.write(f"note: {escape_text(text)}", file=sys.stderr)

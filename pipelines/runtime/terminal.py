@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["complain", "plain", "say"]
+__all__ = ["escape_text", "print_error", "write_line"]
 
 
-def plain(text: object) -> str:
+def escape_text(text: object) -> str:
     r"""Return text in one line, with every character that cannot be seen written out.
 
     Escape sequences, newlines, marks that turn the direction of writing and halves of surrogate
@@ -24,11 +24,11 @@ def plain(text: object) -> str:
     )
 
 
-def complain(line: object) -> None:
+def print_error(line: object) -> None:
     """Print one line on stderr."""
-    print(plain(line), file=sys.stderr)
+    print(escape_text(line), file=sys.stderr)
 
 
-def say(line: object) -> None:
+def write_line(line: object) -> None:
     """Print one line on stdout at once."""
-    print(plain(line), flush=True)
+    print(escape_text(line), flush=True)

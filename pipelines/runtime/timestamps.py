@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # an agent writes moments, and has neither of these
     import numpy.typing as npt
     import pandas as pd
 
-__all__ = ["iso", "parse_moment", "to_timestamps"]
+__all__ = ["format_iso", "parse_moment", "to_timestamps"]
 
 _EPOCH = datetime(1970, 1, 1)  # without a zone: UTC
 _ISO = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z| ?[+-]\d\d(:?\d\d)?)?)?"
@@ -40,7 +40,7 @@ def parse_moment(text: str) -> int:
     return int(moment.as_unit("ns").value)
 
 
-def iso(moment: int) -> str:
+def format_iso(moment: int) -> str:
     """Return a moment in ISO 8601, UTC.
 
     Examples

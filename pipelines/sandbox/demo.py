@@ -8,19 +8,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from forewarn.evaluation.prediction.figures.list_review import review_figures
-from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.walk.strategies import Strategy
+from forewarn.evaluation.prediction.metrics.list_review import review_metrics
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
-from forewarn.features.records.table import DAY
+from forewarn.features.records.record_table import DAY
 from forewarn.pipelines.at_risk.at_risk_list import list_summary
-from forewarn.pipelines.at_risk.review import review_lists, review_text
-from forewarn.pipelines.at_risk.score import load_predictor, score_with
-from forewarn.pipelines.backtest.run import run_backtest
-from forewarn.pipelines.backtest.summary import backtest_summary, lead_sentences, short_table
+from forewarn.pipelines.at_risk.fleet_scoring import load_predictor, score_with
+from forewarn.pipelines.at_risk.review_report import review_lists, review_text
+from forewarn.pipelines.backtest.backtest_run import run_backtest
+from forewarn.pipelines.backtest.backtest_summary import (
+    backtest_summary,
+    lead_sentences,
+    short_table,
+)
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
-from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.training.train import train_predictor
 
@@ -28,8 +32,8 @@ __all__ = ["run_demo"]
 
 _STRATEGY = Strategy.EXPANDING
 # Trees train in seconds where the networks take minutes, and rank as well (docs/results.md).
-_LIGHT = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
-_SHOWN = 3
+_FAST_ENSEMBLES = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
+_MAX_SHOWN_ROWS = 3
 
 
 class _Narrator:
@@ -77,14 +81,14 @@ def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int, full: bool = Fal
     folders = _Folders(out, out / f"fleet-{n_gpus}-gpus-{n_days}-days-seed-{seed}")
     narrator.say(f"1/4 simulate a fleet of {n_gpus:,} GPUs for {n_days} days")
     simulate_fleet_to(folders.fleet, n_gpus=n_gpus, n_days=n_days, seed=seed)
-    settings = Settings() if full else Settings.model_validate({"ensembles": _LIGHT})
+    settings = Settings() if full else Settings.model_validate({"ensembles": _FAST_ENSEMBLES})
     job = open_job(folders.records, settings)
     narrator.say("2/4 look back: train every 3 days, list GPUs every day, see which of them fail")
     _look_back(job, folders, full=full)
     newest = parse_moment(max(date for date, _ in job.store.files()).isoformat())
-    narrator.say(f"3/4 train as of {iso(newest - DAY)[:10]}, the day before the last")
+    narrator.say(f"3/4 train as of {format_iso(newest - DAY)[:10]}, the day before the last")
     train_predictor(job, newest - DAY, out / "model")
-    narrator.say(f"4/4 the lists of {iso(newest - DAY)[:10]} and {iso(newest)[:10]}")
+    narrator.say(f"4/4 the lists of {format_iso(newest - DAY)[:10]} and {format_iso(newest)[:10]}")
     folder = _make_lists(folders, newest)
     print(
         f"Done in {narrator.total:.0f} s. Look at\n"
@@ -100,7 +104,7 @@ def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
         print(backtest_summary(run_backtest(job, out)))
         return
     report = run_backtest(job, out, strategies=[_STRATEGY])
-    silent = _without_sign(
+    silent = _count_without_precursor(
         _failures(job.protocol, report.left_out.since, out), folders.fleet / "truth.csv"
     )
     for sentence in lead_sentences(report, _STRATEGY, silent):
@@ -108,7 +112,7 @@ def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
     print(short_table(report, _STRATEGY))
 
 
-def _failures(protocol: Protocol, unseen_from: str | None, out: Path) -> pd.DataFrame:
+def _failures(protocol: EvaluationProtocol, unseen_from: str | None, out: Path) -> pd.DataFrame:
     """Return serial and time of the failures that the lists are judged by."""
     frame = pd.read_parquet(out / f"scores_{_STRATEGY}.parquet")
     table = ScoreTable(frame, protocol, None if unseen_from is None else parse_moment(unseen_from))
@@ -119,7 +123,7 @@ def _failures(protocol: Protocol, unseen_from: str | None, out: Path) -> pd.Data
     return pd.DataFrame({"gpu_serial": [serials[gpu] for gpu, _ in failures], "failed_at": times})
 
 
-def _without_sign(failures: pd.DataFrame, truth: Path) -> int:
+def _count_without_precursor(failures: pd.DataFrame, truth: Path) -> int:
     """Count the failures that show nothing before they happen, as only a simulation can tell."""
     known = pd.read_csv(truth, parse_dates=["failed_at"])
     sudden = known[known["mechanism"] == MECHANISMS[SUDDEN]]
@@ -135,7 +139,7 @@ def _make_lists(folders: _Folders, newest: int) -> Path:
     for moment in (newest - DAY, newest):
         made = score_with(predictor, str(model), folders.records, moment)
         folder = made.write(lists)
-    print(list_summary(made, most=_SHOWN))
+    print(list_summary(made, most=_MAX_SHOWN_ROWS))
     reviewed = review_lists(lists, folders.fleet / "truth.csv", newest + DAY)
-    print(f"== what became of them\n{review_text(review_figures(reviewed))}")
+    print(f"== what became of them\n{review_text(review_metrics(reviewed))}")
     return folder

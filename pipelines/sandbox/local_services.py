@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
+from forewarn.evaluation.simulation.fleet.fleet_simulator import simulate_fleet
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
@@ -27,9 +27,9 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 __all__ = ["UpError", "run_up"]
 
 _DAGS = Path(__file__).resolve().parents[2] / "dags"
-_PAST, _FUTURE = 24, 3  # days simulated before and after now
-_FEED = 60.0  # seconds between two looks at what the fleet has recorded meanwhile
-_PATIENCE = 180.0
+_PAST_DAYS, _FUTURE_DAYS = 24, 3  # days simulated before and after now
+_FEED_SECONDS = 60.0  # seconds between two looks at what the fleet has recorded meanwhile
+_START_TIMEOUT = 180.0
 _SET_UP = """
 import sys
 from airflow.__main__ import main
@@ -94,7 +94,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.toml").write_text(_CONFIG, encoding="utf-8")
     days = _simulated(n_gpus, seed)
-    days = _fed(folder / "records", days)
+    days = _feed_records(folder / "records", days)
     environment = _environment(folder, airflow_port)
     _set_up_airflow(folder, environment)
     commands = {
@@ -108,11 +108,11 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
         urls = {"Airflow": airflow_port, "MLflow": mlflow_port}
         for name, port in urls.items():
             _wait(f"http://127.0.0.1:{port}", name, services)
-        _greet(folder, urls)
+        _print_addresses(folder, urls)
         while True:
-            _alive(services)
-            time.sleep(_FEED)
-            days = _fed(folder / "records", days)
+            _require_alive(services)
+            time.sleep(_FEED_SECONDS)
+            days = _feed_records(folder / "records", days)
 
 
 def _check(*ports: int) -> None:
@@ -128,17 +128,17 @@ def _check(*ports: int) -> None:
 def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
     """Return the records of some days before and after now."""
     today = np.datetime64(pd.Timestamp.now("UTC").strftime("%Y-%m-%d"), "ns")
-    start = today - np.timedelta64(_PAST, "D")
-    run = simulate_fleet(n_gpus=n_gpus, n_days=_PAST + _FUTURE, seed=seed, start=start)
+    start = today - np.timedelta64(_PAST_DAYS, "D")
+    run = simulate_fleet(n_gpus=n_gpus, n_days=_PAST_DAYS + _FUTURE_DAYS, seed=seed, start=start)
     days = {}
-    with progress_bar(_PAST + _FUTURE, "simulate", "day") as bar:
+    with progress_bar(_PAST_DAYS + _FUTURE_DAYS, "simulate", "day") as bar:
         for day in run:
             days[day.date] = day.records
             bar.update()
     return days
 
 
-def _fed(records: Path, days: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _feed_records(records: Path, days: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Write what has been recorded by now, day by day; return the days that are not over yet."""
     now, left = pd.Timestamp.now("UTC"), {}
     for date, rows in days.items():
@@ -236,7 +236,7 @@ def _running(
             service.stop()
 
 
-def _alive(services: Sequence[_Service]) -> None:
+def _require_alive(services: Sequence[_Service]) -> None:
     for service in services:
         if service.process.poll() is not None:
             raise UpError(f"{service.name} has ended by itself; its log is beside the others.")
@@ -245,18 +245,18 @@ def _alive(services: Sequence[_Service]) -> None:
 def _wait(url: str, name: str, services: Sequence[_Service]) -> None:
     """Wait until a service answers."""
     started = time.monotonic()
-    while time.monotonic() - started < _PATIENCE:
-        _alive(services)
+    while time.monotonic() - started < _START_TIMEOUT:
+        _require_alive(services)
         try:
             httpx.get(url, timeout=5, trust_env=False)  # loopback, whatever proxy there is
         except httpx.TransportError:
             time.sleep(0.5)
         else:
             return  # it answers, be it with an error
-    raise UpError(f"{name} does not answer at {url} after {_PATIENCE:g} s.")
+    raise UpError(f"{name} does not answer at {url} after {_START_TIMEOUT:g} s.")
 
 
-def _greet(folder: Path, urls: Mapping[str, int]) -> None:
+def _print_addresses(folder: Path, urls: Mapping[str, int]) -> None:
     """Say where everything is, and how to log in."""
     for name, port in urls.items():
         sys.stdout.write(f"{name:8} http://127.0.0.1:{port}\n")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
+from forewarn.evaluation.simulation.fleet.fleet_simulator import simulate_fleet
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
 from forewarn.pipelines.storage.files.file_names import arrow_path

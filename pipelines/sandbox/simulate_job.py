@@ -13,28 +13,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.simulation.jobs.dumps import flight_dumps
-from forewarn.evaluation.simulation.jobs.healthy_life import Lived, life_lines, watched_moments
-from forewarn.evaluation.simulation.jobs.journal import exit_rows, log_lines
-from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
-from forewarn.evaluation.simulation.jobs.samples import HISTORY, kernel_samples, metric_samples
-from forewarn.evaluation.simulation.jobs.stacks import (
+from forewarn.evaluation.simulation.jobs.flight_dumps import flight_dumps
+from forewarn.evaluation.simulation.jobs.healthy_job import (
+    HealthyJobRun,
+    healthy_log_lines,
+    stack_capture_times,
+)
+from forewarn.evaluation.simulation.jobs.job_logs import exit_rows, log_lines
+from forewarn.evaluation.simulation.jobs.job_plan import JobPlan, draw_plan
+from forewarn.evaluation.simulation.jobs.job_samples import (
+    HISTORY_SECONDS,
+    kernel_samples,
+    metric_samples,
+)
+from forewarn.evaluation.simulation.jobs.job_timeline import Activity, JobTimeline, run_job
+from forewarn.evaluation.simulation.jobs.simulated_stacks import (
     Program,
     folded_profile,
     sampled_stacks,
-    stack_moments,
+    stack_times,
 )
-from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run_job
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolderError
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.storage.files.leftovers import remove_leftovers, temporary_beside
+from forewarn.pipelines.storage.files.stale_temporary_files import (
+    remove_stale_files,
+    temporary_path,
+)
 
-__all__ = ["JOB_BEGIN", "simulate_job_to", "write_job", "write_life"]
+__all__ = ["JOB_BEGIN", "simulate_job_to", "write_healthy_job", "write_job"]
 
-JOB_BEGIN = 1_795_296_000 * 10**9
-_PROFILED = 64  # ranks at most
+JOB_BEGIN = 1_795_296_000 * SECOND
+_MAX_PROFILED_RANKS = 64  # ranks at most
 _STATES = {Activity.SLEEP: "D", Activity.STOPPED: "T", Activity.LOAD: "S", Activity.SAVE: "S"}
 
 
@@ -57,8 +69,8 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise JobFolderError(f"{out}: is there already, expected a folder to be made.")
-    remove_leftovers(out.parent)
-    folder = temporary_beside(out)
+    remove_stale_files(out.parent)
+    folder = temporary_path(out)
     try:
         truth = write_job(run_job(draw_plan(n_ranks, fault, seed)), folder)
         folder.replace(out)
@@ -67,11 +79,11 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     return truth
 
 
-def write_job(line: Timeline, folder: Path) -> dict[str, Any]:
+def write_job(line: JobTimeline, folder: Path) -> dict[str, Any]:
     """Write all parts of a job and `truth.json`."""
     plan = line.plan
     folder.mkdir(parents=True, exist_ok=True)
-    writers: tuple[Callable[[Timeline, Path], None], ...] = (
+    writers: tuple[Callable[[JobTimeline, Path], None], ...] = (
         _write_ranks,
         _write_flight,
         _write_logs,
@@ -92,19 +104,22 @@ def write_job(line: Timeline, folder: Path) -> dict[str, Any]:
 def _truth(plan: JobPlan) -> dict[str, Any]:
     truth = plan.truth()
     since = truth.pop("since_seconds")
-    moment = None if since is None else iso(JOB_BEGIN + round(plan.since * 1e9))
-    end = iso(JOB_BEGIN + round(plan.end * 1e9))
+    moment = None if since is None else format_iso(JOB_BEGIN + round(plan.since * SECOND))
+    end = format_iso(JOB_BEGIN + round(plan.end * SECOND))
     return {**truth, "since": moment, "end": end, "ranks": plan.layout.n_ranks, "seed": plan.seed}
 
 
-def _checkpoints(line: Timeline) -> Iterator[tuple[str, str]]:
+def _checkpoints(line: JobTimeline) -> Iterator[tuple[str, str]]:
     """Yield when checkpoints began and ended: a healthy job stands still in them."""
     for begin, end in line.saves:
         if np.isfinite(end).all():
-            yield iso(JOB_BEGIN + round(begin.min() * 1e9)), iso(JOB_BEGIN + round(end.max() * 1e9))
+            yield (
+                format_iso(JOB_BEGIN + round(begin.min() * SECOND)),
+                format_iso(JOB_BEGIN + round(end.max() * SECOND)),
+            )
 
 
-def write_life(lived: Lived, folder: Path) -> None:
+def write_healthy_job(lived: HealthyJobRun, folder: Path) -> None:
     """Write those parts of a healthy job's folder that a hang could be seen in."""
     life, line = lived.life, lived.line
     folder.mkdir(parents=True)
@@ -115,10 +130,10 @@ def write_life(lived: Lived, folder: Path) -> None:
         (folder / "logs").mkdir()
         for rank in range(life.plan.layout.n_ranks):
             stamp = _stamp(life.plan, rank)
-            rows = [f"[{stamp(when)}] {text}\n" for when, text in life_lines(lived, rank)]
+            rows = [f"[{stamp(when)}] {text}\n" for when, text in healthy_log_lines(lived, rank)]
             (folder / "logs" / f"{rank}.log").write_text("".join(rows))
     if life.has_stacks:
-        _write_stacks(line, folder, watched_moments(lived), life.program)
+        _write_stacks(line, folder, stack_capture_times(lived), life.program)
     if life.has_metrics:
         _write_metrics(line, folder, life.plan.end)
     if life.has_kernel:
@@ -131,12 +146,12 @@ def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
 
     def stamp(seconds: float) -> str:
         milliseconds = round((seconds + ahead) * 1000)
-        return iso(JOB_BEGIN + milliseconds * 10**6)[:23].rstrip("Z").replace("T", " ")
+        return format_iso(JOB_BEGIN + milliseconds * 10**6)[:23].rstrip("Z").replace("T", " ")
 
     return stamp
 
 
-def _write_ranks(line: Timeline, folder: Path) -> None:
+def _write_ranks(line: JobTimeline, folder: Path) -> None:
     layout = line.plan.layout
     tp, pp, dp = (layout.axis(axis) for axis in ("tp", "pp", "dp"))
     rows = [
@@ -151,13 +166,13 @@ def _write_ranks(line: Timeline, folder: Path) -> None:
         (folder / "exits.csv").write_text("rank,exit_code,timestamp\n" + "\n".join(rows) + "\n")
 
 
-def _write_flight(line: Timeline, folder: Path) -> None:
+def _write_flight(line: JobTimeline, folder: Path) -> None:
     (folder / "flight").mkdir()
     for name, data in flight_dumps(line, JOB_BEGIN):
         (folder / "flight" / name).write_bytes(data)
 
 
-def _write_logs(line: Timeline, folder: Path) -> None:
+def _write_logs(line: JobTimeline, folder: Path) -> None:
     (folder / "logs").mkdir()
     for rank in range(line.plan.layout.n_ranks):
         text = log_lines(line, rank, _stamp(line.plan, rank))
@@ -165,10 +180,13 @@ def _write_logs(line: Timeline, folder: Path) -> None:
 
 
 def _write_stacks(
-    line: Timeline, folder: Path, moments: list[float] | None = None, program: Program | None = None
+    line: JobTimeline,
+    folder: Path,
+    moments: list[float] | None = None,
+    program: Program | None = None,
 ) -> None:
-    moments = stack_moments(line) if moments is None else moments
-    names = [iso(JOB_BEGIN + round(moment) * 10**9) for moment in moments]
+    moments = stack_times(line) if moments is None else moments
+    names = [format_iso(JOB_BEGIN + round(moment) * SECOND) for moment in moments]
     for name in names:
         (folder / "stacks" / name).mkdir(parents=True)
     for number, rank, threads in sampled_stacks(line, moments, program):
@@ -177,12 +195,12 @@ def _write_stacks(
 
 
 def _times(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
-    return pa.array(JOB_BEGIN + np.round(seconds * 1e9).astype(np.int64)).cast(
+    return pa.array(JOB_BEGIN + np.round(seconds * SECOND).astype(np.int64)).cast(
         pa.timestamp("ns", "UTC")
     )
 
 
-def _write_metrics(line: Timeline, folder: Path, history: float = HISTORY) -> None:
+def _write_metrics(line: JobTimeline, folder: Path, history: float = HISTORY_SECONDS) -> None:
     columns = dict(metric_samples(line, history))
     rank = columns.pop("rank").astype(np.int64)
     times = _times(columns.pop("seconds"))
@@ -192,7 +210,7 @@ def _write_metrics(line: Timeline, folder: Path, history: float = HISTORY) -> No
     pq.write_table(pa.table(table), arrow_path(folder / "metrics" / "part.parquet"))
 
 
-def _write_kernel(line: Timeline, folder: Path, history: float = HISTORY) -> None:
+def _write_kernel(line: JobTimeline, folder: Path, history: float = HISTORY_SECONDS) -> None:
     columns = dict(kernel_samples(line, history))
     rank = columns.pop("rank").astype(np.int64)
     times, activity = _times(columns.pop("seconds")), columns.pop("activity").astype(int)
@@ -211,12 +229,12 @@ def _write_kernel(line: Timeline, folder: Path, history: float = HISTORY) -> Non
     pq.write_table(table, arrow_path(folder / "kernel" / "part.parquet"))
 
 
-def _write_profiles(line: Timeline, folder: Path) -> None:
+def _write_profiles(line: JobTimeline, folder: Path) -> None:
     """Write profiles where steps took longer at times, or somebody wanted to know."""
     n = line.plan.layout.n_ranks
     if line.plan.kind not in ("jitter", "slow", "none"):
         return
-    others = [rank for rank in range(n) if rank != line.plan.rank][: _PROFILED - 1]
+    others = [rank for rank in range(n) if rank != line.plan.rank][: _MAX_PROFILED_RANKS - 1]
     for span in ("normal", "slow"):
         (folder / "profiles" / span).mkdir(parents=True)
         for rank in (line.plan.rank, *others):

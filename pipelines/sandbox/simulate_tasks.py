@@ -12,25 +12,26 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.simulation.tasks.conditions import Conditions, draw_conditions
-from forewarn.evaluation.simulation.tasks.simulator import (
+from forewarn.evaluation.simulation.tasks.site_conditions import Conditions, draw_conditions
+from forewarn.evaluation.simulation.tasks.task_simulator import (
     SimulatedTask,
-    draw_size,
+    draw_machine_count,
     faulty_task,
     healthy_task,
 )
-from forewarn.evaluation.simulation.tasks.varied import varied_size, varied_task
-from forewarn.models.detection.task import Task
+from forewarn.evaluation.simulation.tasks.varied_tasks import draw_varied_count, varied_task
+from forewarn.features.time_units import SECOND
+from forewarn.models.detection.monitored_task import Task
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
 from forewarn.pipelines.storage.files.file_names import arrow_path
 
-__all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
+__all__ = ["metrics_table", "simulate_incidents_to", "task_slice"]
 
-_SECONDS, _LARGEST = 900, 1500  # of a pull
-_TRAIN, _TRAIN_SECONDS, _TRAIN_FAULTY, _TRAIN_LARGEST = 60, 1800, 0.03, 600
+_PULL_SECONDS, _MAX_MACHINES = 900, 1500  # of a pull
+_N_TRAINING_TASKS, _TRAIN_SECONDS, _TRAIN_FAULTY_SHARE, _TRAIN_MAX_MACHINES = 60, 1800, 0.03, 600
 _BEGIN = np.datetime64("2025-01-01T00:00:00", "ns")
 
 
@@ -40,7 +41,7 @@ def metrics_table(
     """Return a task's samples as one row per machine and sample; lost samples have no row."""
     n, n_samples = next(iter(task.samples.values())).shape
     has_sample = ~np.all([np.isnan(values) for values in task.samples.values()], axis=0).reshape(-1)
-    step = np.timedelta64(round(seconds_apart * 1e9), "ns")
+    step = np.timedelta64(round(seconds_apart * SECOND), "ns")
     times = np.tile(begin + np.arange(n_samples) * step, n)[has_sample]
     codes = np.repeat(np.arange(n, dtype=np.int32), n_samples)[has_sample]
     groups, group = np.unique(task.group, return_inverse=True)
@@ -55,7 +56,7 @@ def metrics_table(
     return pa.table(columns)
 
 
-def as_task(task: SimulatedTask, first: int, last: int) -> Task:
+def task_slice(task: SimulatedTask, first: int, last: int) -> Task:
     """Return the samples [first, last) of a simulated task as a detector takes them."""
     groups = np.unique(task.group, return_inverse=True)[1].astype(np.int64)
 
@@ -68,7 +69,7 @@ def as_task(task: SimulatedTask, first: int, last: int) -> Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Usual:
+class _FixedSite:
     """The site whose conditions are fixed.
 
     Attributes
@@ -81,13 +82,13 @@ class _Usual:
         Seconds between two samples.
     """
 
-    largest: int = _LARGEST
-    seconds: int = _SECONDS
+    largest: int = _MAX_MACHINES
+    seconds: int = _PULL_SECONDS
     interval: int = 1
 
     def size(self, generator: np.random.Generator) -> int:
         """Draw the number of machines of a task."""
-        return draw_size(generator, self.largest)
+        return draw_machine_count(generator, self.largest)
 
     def task(self, generator: np.random.Generator, n: int, *, faulty: bool) -> SimulatedTask:
         """Simulate a task."""
@@ -95,15 +96,15 @@ class _Usual:
 
 
 @dataclass(frozen=True, slots=True)
-class _Varied:
+class _VariedSite:
     """A site whose conditions were drawn."""
 
     conditions: Conditions
 
     @staticmethod
-    def draw(seed: int) -> _Varied:
+    def draw(seed: int) -> _VariedSite:
         """Draw the conditions."""
-        return _Varied(draw_conditions(np.random.default_rng([seed, 9])))
+        return _VariedSite(draw_conditions(np.random.default_rng([seed, 9])))
 
     @property
     def interval(self) -> int:
@@ -112,7 +113,7 @@ class _Varied:
 
     def size(self, generator: np.random.Generator) -> int:
         """Draw the number of machines of a task."""
-        return varied_size(generator, self.conditions)
+        return draw_varied_count(generator, self.conditions)
 
     def task(self, generator: np.random.Generator, n: int, *, faulty: bool) -> SimulatedTask:
         """Simulate a task."""
@@ -125,7 +126,7 @@ class _Varied:
         return f'[detection]\ninterval = "{self.interval}s"\ncontinuity = "{continuity}s"\n'
 
 
-_Site = _Usual | _Varied
+_Site = _FixedSite | _VariedSite
 
 
 def _write(task: SimulatedTask, folder: Path, begin: np.datetime64, interval: int) -> None:
@@ -136,10 +137,10 @@ def _write(task: SimulatedTask, folder: Path, begin: np.datetime64, interval: in
 
 def _train(seed: int, site: _Site) -> Iterator[tuple[str, SimulatedTask]]:
     """Simulate what was recorded before anybody looked: nearly all of it healthy."""
-    for number in range(_TRAIN):
+    for number in range(_N_TRAINING_TASKS):
         generator = np.random.default_rng([seed, 1, number])
         n = site.size(generator)
-        faulty = generator.random() < _TRAIN_FAULTY
+        faulty = generator.random() < _TRAIN_FAULTY_SHARE
         yield f"train-{number:03d}", site.task(generator, n, faulty=faulty)
 
 
@@ -174,20 +175,22 @@ def simulate_incidents_to(
     vary : bool
         Draw the conditions of the site, too: its rhythm, noise, sizes, cadence and so on.
     """
-    site = _Varied.draw(seed) if vary else _Usual()
-    before = site if isinstance(site, _Varied) else _Usual(_TRAIN_LARGEST, _TRAIN_SECONDS)
+    site = _VariedSite.draw(seed) if vary else _FixedSite()
+    before = (
+        site if isinstance(site, _VariedSite) else _FixedSite(_TRAIN_MAX_MACHINES, _TRAIN_SECONDS)
+    )
     rows = []
-    with progress_bar(_TRAIN + n_faulty + n_healthy, "simulate", "task") as bar:
+    with progress_bar(_N_TRAINING_TASKS + n_faulty + n_healthy, "simulate", "task") as bar:
         for name, task in _train(seed, before):
             _write(task, out / "train" / f"task={name}", _BEGIN, site.interval)
             bar.update()
-        length = np.timedelta64(_SECONDS * site.interval, "s")
+        length = np.timedelta64(_PULL_SECONDS * site.interval, "s")
         for number, (name, task) in enumerate(_pulls(n_faulty, n_healthy, seed, site)):
             begin = _BEGIN + np.timedelta64(1, "D") + number * length
             _write(task, out / "pulls" / f"task={name}", begin, site.interval)
             rows.append(_truth(name, task, site.interval))
             bar.update()
-    if isinstance(site, _Varied):
+    if isinstance(site, _VariedSite):
         with replacing(out / "detect.toml") as temporary:
             temporary.write_text(site.configuration(), encoding="utf-8")
     columns = ["task", "machine", "fault", "start_s", "machines"]

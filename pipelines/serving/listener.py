@@ -13,12 +13,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.serving.bounded_http import Bounds, bounded
+from forewarn.pipelines.serving.request_limits import RequestLimits, limited_protocol
 
 __all__ = ["Listener", "ListenerError"]
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_HEAD = 16 << 10  # bytes of the head of a request
+_MAX_HEAD_BYTES = 16 << 10  # bytes of the head of a request
 
 
 class ListenerError(InputError):
@@ -86,11 +86,11 @@ class Listener:
         refused : callable
             Is told the status of what was closed.
         """
-        bounds = Bounds(_HEAD, 2 * limit + _HEAD, seconds)
+        bounds = RequestLimits(_MAX_HEAD_BYTES, 2 * limit + _MAX_HEAD_BYTES, seconds)
         _open_many_files()
         config = uvicorn.Config(
             app,
-            http=bounded(bounds, refused),
+            http=limited_protocol(bounds, refused),
             ws="none",
             log_config=None,  # its own would close handlers that others have set up
             log_level="warning",

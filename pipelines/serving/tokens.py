@@ -11,14 +11,14 @@ from typing import TypeVar
 
 from forewarn.features.errors import InputError
 from forewarn.features.hostlist import HostlistError, expand
-from forewarn.features.telemetry.rows import is_host_name
+from forewarn.features.telemetry.telemetry_rows import is_host_name
 
 __all__ = [
-    "Speaker",
     "TokenError",
+    "TokenHolder",
     "Tokens",
-    "holder_of",
-    "hosts_of",
+    "find_holder",
+    "parse_hosts",
     "parse_tokens",
     "token_digest",
     "token_entries",
@@ -32,7 +32,7 @@ class TokenError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class TokenHolder:
     """Who holds a token.
 
     Attributes
@@ -87,7 +87,7 @@ def token_entries(text: str) -> list[str]:
     return [*entries, pending] if pending else entries
 
 
-def hosts_of(text: str, where: str) -> frozenset[str]:
+def parse_hosts(text: str, where: str) -> frozenset[str]:
     """Return the hosts of a host list.
 
     Raises
@@ -151,10 +151,10 @@ class Tokens:
         By the SHA-256 of the token.
     """
 
-    speakers: Mapping[bytes, Speaker]
+    speakers: Mapping[bytes, TokenHolder]
 
     @classmethod
-    def of(cls, sites: Mapping[str, str], hosts: Mapping[str, tuple[str, ...]]) -> Tokens:
+    def from_config(cls, sites: Mapping[str, str], hosts: Mapping[str, tuple[str, ...]]) -> Tokens:
         """Join tokens with what the configuration says of their sites.
 
         Parameters
@@ -170,7 +170,7 @@ class Tokens:
             If one of several sites has no hosts, or hosts are those of no site.
         """
         speakers = {
-            token: _speaker(name, hosts, f"FOREWARN_TOKENS: entry {number}")
+            token: _make_holder(name, hosts, f"FOREWARN_TOKENS: entry {number}")
             for number, (token, name) in enumerate(sites.items(), 1)
         }
         names = sorted({speaker.site for speaker in speakers.values()})
@@ -190,19 +190,19 @@ class Tokens:
             )
         return cls({token_digest(token): speaker for token, speaker in speakers.items()})
 
-    def speaker(self, token: str) -> Speaker | None:
+    def speaker(self, token: str) -> TokenHolder | None:
         """Return whose token this is; every one is compared, at the same speed."""
-        return holder_of(self.speakers, token)
+        return find_holder(self.speakers, token)
 
 
-def _speaker(name: str, hosts: Mapping[str, tuple[str, ...]], where: str) -> Speaker:
+def _make_holder(name: str, hosts: Mapping[str, tuple[str, ...]], where: str) -> TokenHolder:
     """Return who has a token of a `SITE` or `SITE:HOSTLIST`."""
     site, colon, bound_to = (piece.strip() for piece in name.partition(":"))
-    named = hosts_of(bound_to, where) if colon else None
-    return Speaker(site, hosts.get(site, ("*",)), named)
+    named = parse_hosts(bound_to, where) if colon else None
+    return TokenHolder(site, hosts.get(site, ("*",)), named)
 
 
-def holder_of(holders: Mapping[bytes, _Holder], token: str) -> _Holder | None:
+def find_holder(holders: Mapping[bytes, _Holder], token: str) -> _Holder | None:
     """Return whose token this is; every one is compared, at the same speed.
 
     Parameters

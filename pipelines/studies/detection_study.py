@@ -13,21 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from forewarn.evaluation.detection.verdict_figures import (
-    Outcome,
-    detection_figures,
-    hindsight_figures,
-    random_figures,
+from forewarn.evaluation.detection.verdict_evaluation import (
+    PullOutcome,
+    evaluate_best_thresholds,
+    evaluate_random_guess,
+    evaluate_verdicts,
 )
 from forewarn.features.detection.sampling import Sampling
+from forewarn.features.time_units import SECOND
 from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, open_pull
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
-from forewarn.pipelines.storage.files.regular_files import refuse_irregular
-from forewarn.pipelines.studies.variants import Variants
+from forewarn.pipelines.storage.files.regular_files import require_all_regular
+from forewarn.pipelines.studies.detector_variants import DetectorVariants
 
 __all__ = ["StudySet", "run_study", "study_text"]
 
@@ -64,7 +65,7 @@ class StudySet:
             If it is not there or lacks a column.
         """
         path = folder / "truth.csv"
-        refuse_irregular(path)
+        require_all_regular(path)
         try:
             truth = pd.read_csv(path, keep_default_na=False, dtype={"task": str, "machine": str})
         except (OSError, ValueError) as error:
@@ -88,7 +89,7 @@ class StudySet:
 
     def outcome(
         self, detector: Detector, pull: Pull, weights: npt.NDArray[np.float64] | None = None
-    ) -> Outcome:
+    ) -> PullOutcome:
         """Look at a pull, with the weights of a list, and compare with the truth."""
         row: Any = self.truth.loc[pull.name]
         verdict, _ = detector.find(pull.task(weights))
@@ -97,8 +98,8 @@ class StudySet:
         truth = str(row["machine"]) or None
         delay = None
         if first is not None and named == truth:
-            delay = first.at * self.interval / 1e9 - float(row["start_s"])
-        return Outcome(truth, named, str(row["fault"]), int(row["machines"]), delay)
+            delay = first.at * self.interval / SECOND - float(row["start_s"])
+        return PullOutcome(truth, named, str(row["fault"]), int(row["machines"]), delay)
 
     def strongest(self, detector: Detector, pull: Pull) -> tuple[tuple[str, float], ...]:
         """Return for each metric who stood out most in a pull, and by how many thresholds."""
@@ -138,8 +139,8 @@ def run_study(
     dict
         What `study.json` holds.
     """
-    variants = Variants.of(stored, data.train, false_alarms)
-    outcomes: dict[str, list[Outcome]] = {}
+    variants = DetectorVariants.from_stored(stored, data.train, false_alarms)
+    outcomes: dict[str, list[PullOutcome]] = {}
     sure: dict[str, float] = {}
     tasks = list(data.truth.index)
     with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
@@ -157,13 +158,13 @@ def run_study(
         "pulls": len(tasks),
         "false_alarms_per_task_day": variants.per_day,
         "methods": {name: _figures(of_method, sure[name]) for name, of_method in outcomes.items()},
-        "random": random_figures(next(iter(outcomes.values()))),
+        "random": evaluate_random_guess(next(iter(outcomes.values()))),
     }
     _write(out, study, outcomes, tasks)
     return study
 
 
-def _figures(outcomes: Sequence[Outcome], sure: float) -> dict[str, Any]:
+def _figures(outcomes: Sequence[PullOutcome], sure: float) -> dict[str, Any]:
     """Return the figures of a method as a whole, by fault and by size."""
     faults = sorted({outcome.fault for outcome in outcomes if outcome.fault})
     by_fault = {
@@ -175,22 +176,22 @@ def _figures(outcomes: Sequence[Outcome], sure: float) -> dict[str, Any]:
         if (n := sum(outcome.fault == fault for outcome in outcomes))
     }
     by_size = {
-        f"{low} to {high}" if high < 10_000 else f"{low} and more": detection_figures(of_size)
+        f"{low} to {high}" if high < 10_000 else f"{low} and more": evaluate_verdicts(of_size)
         for low, high in _SIZES
         if (of_size := [outcome for outcome in outcomes if low <= outcome.machines <= high])
     }
-    best = hindsight_figures(outcomes, sure)
+    best = evaluate_best_thresholds(outcomes, sure)
     parts = {"in_hindsight": best, "by_fault": by_fault, "by_size": by_size}
-    return detection_figures(outcomes) | parts
+    return evaluate_verdicts(outcomes) | parts
 
 
 def _write(
     out: Path,
     study: Mapping[str, Any],
-    outcomes: Mapping[str, Sequence[Outcome]],
+    outcomes: Mapping[str, Sequence[PullOutcome]],
     tasks: Sequence[str],
 ) -> None:
-    from forewarn.pipelines.studies.figure import study_figure
+    from forewarn.pipelines.studies.detection_plot import detection_study_plot
 
     columns = {f"named by {name}": [outcome.named for outcome in o] for name, o in outcomes.items()}
     first = next(iter(outcomes.values()))
@@ -208,7 +209,7 @@ def _write(
         path.write_text(json.dumps(study, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         write_csv(table, files.enter_context(replacing(out / "study.csv")))
         picture = files.enter_context(replacing(out / "study.png"))
-        study_figure(study).savefig(picture, dpi=110, format="png")
+        detection_study_plot(study).savefig(picture, dpi=110, format="png")
 
 
 def study_text(study: Mapping[str, Any]) -> str:

@@ -10,27 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from forewarn.evaluation.simulation.jobs.plan import FAULTS
-from forewarn.models.diagnosis.verdict.verdict import Diagnosis
-from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
+from forewarn.evaluation.simulation.jobs.job_plan import JOB_FAULTS
+from forewarn.features.time_units import SECOND
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
+from forewarn.pipelines.diagnosis.loaded_job import LoadedJob, read_job
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
-from forewarn.pipelines.studies.simple_rules import simple_names
-from forewarn.pipelines.studies.standing_still import stands_still
+from forewarn.pipelines.studies.baseline_rules import baseline_ranks
+from forewarn.pipelines.studies.probe_agreement import probes_agree
 
 __all__ = ["diagnosis_figures", "diagnosis_text", "hang_figures"]
 
 _PARTS = ("logs", "flight", "stacks", "metrics", "kernel", "profiles", "exits")
-_LEAST_SECONDS, _LEAST_SHARE = 30.0, 0.05  # what a rank has to lose for a name to be wanted
-_WATCHED = 900  # seconds of a healthy job that are looked at
-_USUALLY, _OFTEN = 150, 30  # seconds between two looks, and while a checkpoint lasts
+_MIN_LOST_SECONDS, _MIN_LOST_SHARE = 30.0, 0.05  # what a rank has to lose for a name to be wanted
+_WATCHED_SECONDS = 900  # seconds of a healthy job that are looked at
+_CHECK_INTERVAL_SECONDS, _CHECKPOINT_INTERVAL_SECONDS = (
+    150,
+    30,
+)  # seconds between two looks, and while a checkpoint lasts
 _DAY = 86_400
-_SECOND = 10**9
 
 # After how many seconds a hang is looked at, and which part is taken away.
-_SOON = {"all parts": ((), (150, 165, 180)), "without flight": (("flight",), (300, 330))}
-_NO_SURPRISE = 3.0  # upper limit, at 95 %, of the mean of a count of 0
+_CHECK_DELAYS = {"all parts": ((), (150, 165, 180)), "without flight": (("flight",), (300, 330))}
+_ZERO_COUNT_UPPER_LIMIT = 3.0  # upper limit, at 95 %, of the mean of a count of 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
         many job-days; the jobs in which we were not right; and what healthy jobs were called at
         their end, if anything.
     """
-    faults = [fault for fault in FAULTS if fault != "none"]
+    faults = [fault for fault in JOB_FAULTS if fault != "none"]
     answers: list[_Answer] = []
     episodes, accused = 0, list[str]()
     with progress_bar(2 * n_jobs, "simulated jobs", "job") as bar:
@@ -107,13 +110,13 @@ def hang_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]
     dict
         As `diagnosis_figures`: `soon`, by age, and `faults`, of the first age without recorder.
     """
-    faults = [fault for fault, kind in FAULTS.items() if kind == "hang"]
+    faults = [fault for fault, kind in JOB_FAULTS.items() if kind == "hang"]
     answers: list[_Answer] = []
     with progress_bar(n_jobs, "simulated jobs", "job") as bar:
         for number in range(n_jobs):
             fault = faults[(number + number // len(sizes)) % len(faults)]
             truth, reading = _simulated(sizes[number % len(sizes)], fault, seed + number)
-            answers += _soon(reading, truth, parse_moment(truth["end"]))
+            answers += _judge_soon(reading, truth, parse_moment(truth["end"]))
             bar.update()
     blind = [answer for answer in answers if answer.method.startswith("without flight, 300")]
     missed = [asdict(answer) for answer in blind if answer.is_due and not answer.is_right]
@@ -123,7 +126,7 @@ def hang_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]
 def _figures(answers: Sequence[_Answer], episodes: int, n_jobs: int) -> dict[str, Any]:
     ours = [answer for answer in answers if answer.method == "forewarn"]
     is_soon = [" s after" in answer.method for answer in answers]
-    days = n_jobs * _WATCHED / _DAY
+    days = n_jobs * _WATCHED_SECONDS / _DAY
     return {
         "jobs": n_jobs,
         "methods": _table([a for a, soon in zip(answers, is_soon, strict=True) if not soon]),
@@ -134,13 +137,13 @@ def _figures(answers: Sequence[_Answer], episodes: int, n_jobs: int) -> dict[str
             "episodes": episodes,
             "job_days": days,
             "a_job_and_day": episodes / days,
-            "at_most": (episodes + _NO_SURPRISE * max(1.0, episodes**0.5)) / days,
+            "at_most": (episodes + _ZERO_COUNT_UPPER_LIMIT * max(1.0, episodes**0.5)) / days,
         },
         "missed": [asdict(answer) for answer in ours if answer.is_due and not answer.is_right],
     }
 
 
-def _simulated(size: int, fault: str, seed: int) -> tuple[dict[str, Any], JobReading]:
+def _simulated(size: int, fault: str, seed: int) -> tuple[dict[str, Any], LoadedJob]:
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job"
         return simulate_job_to(job, size, fault, seed), read_job(job)
@@ -156,19 +159,19 @@ def _faulty(size: int, fault: str, seed: int) -> Iterator[_Answer]:
             less = reading.without((part,))
             yield _answer(f"without {part}", truth, less.judge(at)[1])
     if truth["kind"] == "hang":
-        yield from _soon(reading, truth, at)
+        yield from _judge_soon(reading, truth, at)
     if truth["kind"] in ("hang", "crash"):
-        for method, rank in simple_names(case, seed).items():
+        for method, rank in baseline_ranks(case, seed).items():
             yield _named(method, truth, rank)
 
 
-def _soon(reading: JobReading, truth: Mapping[str, Any], end: int) -> Iterator[_Answer]:
+def _judge_soon(reading: LoadedJob, truth: Mapping[str, Any], end: int) -> Iterator[_Answer]:
     """Judge a hang some time after it began; one that nobody lets last so long is left out."""
     began = parse_moment(truth["since"])
-    for name, (without, ages) in _SOON.items():
+    for name, (without, ages) in _CHECK_DELAYS.items():
         for age in ages:
-            if began + age * _SECOND <= end:
-                verdict = reading.without(without).judge(began + age * _SECOND)[1]
+            if began + age * SECOND <= end:
+                verdict = reading.without(without).judge(began + age * SECOND)[1]
                 yield _answer(f"{name}, {age} s after", truth, verdict)
 
 
@@ -191,7 +194,7 @@ def _named(method: str, truth: Mapping[str, Any], rank: int | None) -> _Answer:
 
 
 def _judged(method: str, truth: Mapping[str, Any], right: bool, wrong: bool, says: str) -> _Answer:
-    is_due = truth["seconds_lost"] > _LEAST_SECONDS or truth["share_of_step"] >= _LEAST_SHARE
+    is_due = truth["seconds_lost"] > _MIN_LOST_SECONDS or truth["share_of_step"] >= _MIN_LOST_SHARE
     job = truth["fault"], truth["ranks"], truth["seed"]
     return _Answer(method, *job, is_due, right, wrong, says[:300])
 
@@ -204,7 +207,7 @@ def _false_hangs(size: int, seed: int) -> tuple[int, list[str]]:
     """
     truth, reading = _simulated(size, "none", seed)
     hangs = [
-        stands_still(reading, moment) and reading.judge(moment)[1].kind == "hang"
+        probes_agree(reading, moment) and reading.judge(moment)[1].kind == "hang"
         for moment in _moments(truth)
     ]
     episodes = int((np.diff(np.array(hangs, dtype=np.int8), prepend=0) == 1).sum())
@@ -215,11 +218,14 @@ def _false_hangs(size: int, seed: int) -> tuple[int, list[str]]:
 
 def _moments(truth: Mapping[str, Any]) -> list[int]:
     end = parse_moment(truth["end"])
-    first = end - _WATCHED * _SECOND
-    moments = set(range(end, first, -_USUALLY * _SECOND))
+    first = end - _WATCHED_SECONDS * SECOND
+    moments = set(range(end, first, -_CHECK_INTERVAL_SECONDS * SECOND))
     for pause in truth["checkpoints"]:
         begin, until = (parse_moment(text) for text in pause)
-        moments |= {*range(begin + 31 * _SECOND, until, _OFTEN * _SECOND), until - _SECOND}
+        moments |= {
+            *range(begin + 31 * SECOND, until, _CHECKPOINT_INTERVAL_SECONDS * SECOND),
+            until - SECOND,
+        }
     return sorted(moment for moment in moments if first < moment <= end)
 
 

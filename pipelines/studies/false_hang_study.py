@@ -11,22 +11,29 @@ from typing import Any
 
 from scipy.stats import chi2
 
-from forewarn.evaluation.simulation.jobs.healthy_life import Lived, draw_life, run_life
-from forewarn.pipelines.diagnosis.job_reading import read_job
+from forewarn.evaluation.simulation.jobs.healthy_job import (
+    HealthyJobRun,
+    draw_healthy_job,
+    run_healthy_job,
+)
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.diagnosis.loaded_job import read_job
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_life
-from forewarn.pipelines.studies.standing_still import stands_still
+from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_healthy_job
+from forewarn.pipelines.studies.probe_agreement import probes_agree
 
-__all__ = ["false_hang_figures", "false_hang_text", "watch"]
+__all__ = ["false_hang_figures", "false_hang_text", "watch_job"]
 
-_SECOND = 10**9
-_HOURS = 6.0  # of a job
-_QUIET, _USUALLY = 60, 600  # seconds between two looks, where it stands still and elsewhere
+_JOB_HOURS = 6.0  # of a job
+_QUIET_INTERVAL_SECONDS, _CHECK_INTERVAL_SECONDS = (
+    60,
+    600,
+)  # seconds between two looks, where it stands still and elsewhere
 _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedJob:
     """What looking at a job came to.
 
     Attributes
@@ -53,20 +60,20 @@ def false_hang_figures(days: float, sizes: Sequence[int], seed: int) -> dict[str
         Numbers of ranks, taken in turn.
     seed : int
     """
-    n_jobs = max(1, round(days * 24 / _HOURS))
+    n_jobs = max(1, round(days * 24 / _JOB_HOURS))
     watched, quiet = [], Counter[str]()
     with progress_bar(n_jobs, "healthy jobs", "job") as bar:
         for number in range(n_jobs):
-            life = draw_life(sizes[number % len(sizes)], _HOURS, seed + number)
-            lived = run_life(life)
+            life = draw_healthy_job(sizes[number % len(sizes)], _JOB_HOURS, seed + number)
+            lived = run_healthy_job(life)
             quiet.update(kind for kind, _, _ in lived.quiet)
-            watched.append(watch(lived))
+            watched.append(watch_job(lived))
             bar.update()
-    return _figures(watched, n_jobs * _HOURS / 24, quiet, seed)
+    return _figures(watched, n_jobs * _JOB_HOURS / 24, quiet, seed)
 
 
 def _figures(
-    watched: Sequence[Watched], days: float, quiet: Mapping[str, int], seed: int
+    watched: Sequence[WatchedJob], days: float, quiet: Mapping[str, int], seed: int
 ) -> dict[str, Any]:
     episodes = [
         {"seed": seed + number, "during": during, "by": probes}
@@ -99,36 +106,42 @@ def _interval(count: int) -> tuple[float, float]:
     return float(low), float(chi2.ppf(_CONFIDENCE, 2 * count + 2) / 2)
 
 
-def watch(lived: Lived) -> Watched:
+def watch_job(lived: HealthyJobRun) -> WatchedJob:
     """Look at a job again and again, every minute and just before the end where it stands still."""
     with tempfile.TemporaryDirectory() as folder:
-        write_life(lived, Path(folder) / "job")
+        write_healthy_job(lived, Path(folder) / "job")
         reading = read_job(Path(folder) / "job")
     agreed, episodes, is_called = 0, list[tuple[str, str]](), False
     moments = _moments(lived)
     for seconds in moments:
-        at = JOB_BEGIN + round(seconds * _SECOND)
-        still = stands_still(reading, at)
+        at = JOB_BEGIN + round(seconds * SECOND)
+        still = probes_agree(reading, at)
         agreed += still
         verdict = reading.judge(at)[1] if still else None
         is_hang = verdict is not None and verdict.kind == "hang"
         if is_hang and not is_called and verdict is not None:
             idle = (probe.name for probe in verdict.probes if probe.state == "idle")
-            episodes.append((_doing(lived, seconds), " and ".join(sorted(idle))))
+            episodes.append((_activity_at(lived, seconds), " and ".join(sorted(idle))))
         is_called = is_hang
-    return Watched(len(moments), agreed, tuple(episodes))
+    return WatchedJob(len(moments), agreed, tuple(episodes))
 
 
-def _moments(lived: Lived) -> list[float]:
+def _moments(lived: HealthyJobRun) -> list[float]:
     end = lived.life.plan.end
-    moments = {float(second) for second in range(_USUALLY, int(end), _USUALLY)}
+    moments = {
+        float(second)
+        for second in range(_CHECK_INTERVAL_SECONDS, int(end), _CHECK_INTERVAL_SECONDS)
+    }
     for _, begin, until in lived.quiet:
-        moments |= {begin + n for n in range(_QUIET, int(until - begin), _QUIET)}
+        moments |= {
+            begin + n
+            for n in range(_QUIET_INTERVAL_SECONDS, int(until - begin), _QUIET_INTERVAL_SECONDS)
+        }
         moments |= {until - 1.0, until + 1.0}
     return sorted(moment for moment in moments if 0.0 < moment <= end)
 
 
-def _doing(lived: Lived, seconds: float) -> str:
+def _activity_at(lived: HealthyJobRun, seconds: float) -> str:
     return next((kind for kind, begin, end in lived.quiet if begin <= seconds <= end), "steps")
 
 

@@ -7,29 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from forewarn.evaluation.bootstrap import interval
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, faulty_task, life_of_task
+from forewarn.evaluation.bootstrap import percentile_interval
+from forewarn.evaluation.simulation.tasks.task_simulator import (
+    SimulatedTask,
+    faulty_task,
+    long_task,
+)
 from forewarn.models.detection.detector import Detector
-from forewarn.models.detection.own_past import Past
+from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.sandbox.simulate_tasks import as_task
-from forewarn.pipelines.studies.variants import Variants
+from forewarn.pipelines.sandbox.simulate_tasks import task_slice
+from forewarn.pipelines.studies.detector_variants import DetectorVariants
 
 __all__ = ["several_figures", "several_text"]
 
-_AT_ONCE = ((4, 2), (8, 2), (32, 3), (128, 4))  # machines, and how many of them fail together
-_PULL, _EVERY = 900, 480  # samples that a call looks at, and from one call to the next
-_LIFE = 6 * 3600
-_FAULTS = (1, 2, 4, 8)  # in a life
-_SIZES = (16, 64)  # machines of a task whose life is followed
-_SLACK = 60  # that a finding may begin before the fault: windows reach back
-_DRAWS = 1000
+_SIMULTANEOUS_CASES = (
+    (4, 2),
+    (8, 2),
+    (32, 3),
+    (128, 4),
+)  # machines, and how many of them fail together
+_PULL_SAMPLES, _CALL_INTERVAL_SAMPLES = (
+    900,
+    480,
+)  # samples that a call looks at, and from one call to the next
+_LIFE_SECONDS = 6 * 3600
+_FAULTS_PER_LIFE = (1, 2, 4, 8)  # in a life
+_LIFE_MACHINES = (16, 64)  # machines of a task whose life is followed
+_EARLY_START_SECONDS = 60  # that a finding may begin before the fault: windows reach back
+_N_DRAWS = 1000
 
 Counts = tuple[int, int, int]  # rightly named, wrongly named, faulty
 
 
 def several_figures(
-    variants: Variants, names: Sequence[str], n_tasks: int, seed: int
+    variants: DetectorVariants, names: Sequence[str], n_tasks: int, seed: int
 ) -> dict[str, Any]:
     """Count machines that are rightly and wrongly named where more than one fails.
 
@@ -51,22 +63,24 @@ def several_figures(
     """
     figures: dict[str, Any] = {}
     with progress_bar(
-        len(names) * n_tasks * (len(_AT_ONCE) + len(_FAULTS)), "study", "task"
+        len(names) * n_tasks * (len(_SIMULTANEOUS_CASES) + len(_FAULTS_PER_LIFE)), "study", "task"
     ) as bar:
         for name in names:
             bar.set_postfix_str(name)
             detector = variants.make(name)
             together, after = {}, {}
-            for n, k in _AT_ONCE:
+            for n, k in _SIMULTANEOUS_CASES:
                 tasks = (
-                    faulty_task(np.random.default_rng([seed, 5, n, i]), n, _PULL, k)
+                    faulty_task(np.random.default_rng([seed, 5, n, i]), n, _PULL_SAMPLES, k)
                     for i in range(n_tasks)
                 )
-                counts = [_counted(bar, _at_once(detector, task)) for task in tasks]
+                counts = [_counted(bar, _detect_simultaneous(detector, task)) for task in tasks]
                 together[f"{k} of {n}"] = _figures(counts)
-            for k in _FAULTS:
-                lives = (_life(seed, k, i) for i in range(n_tasks))
-                after[str(k)] = _figures([_counted(bar, _in_a_life(detector, t)) for t in lives])
+            for k in _FAULTS_PER_LIFE:
+                lives = (_simulate_life(seed, k, i) for i in range(n_tasks))
+                after[str(k)] = _figures(
+                    [_counted(bar, _detect_in_life(detector, t)) for t in lives]
+                )
             figures[name] = {"at_once": together, "in_a_life": after}
     return {"tasks": n_tasks, "methods": figures}
 
@@ -76,21 +90,23 @@ def _counted(bar: Any, counts: Counts) -> Counts:
     return counts
 
 
-def _life(seed: int, k: int, number: int) -> SimulatedTask:
+def _simulate_life(seed: int, k: int, number: int) -> SimulatedTask:
     generator = np.random.default_rng([seed, 6, k, number])
-    return life_of_task(generator, int(generator.integers(*_SIZES)), _LIFE, k)
+    return long_task(generator, int(generator.integers(*_LIFE_MACHINES)), _LIFE_SECONDS, k)
 
 
-def _at_once(detector: Detector, task: SimulatedTask) -> Counts:
-    verdict, _ = detector.find(as_task(task, 0, _PULL))
+def _detect_simultaneous(detector: Detector, task: SimulatedTask) -> Counts:
+    verdict, _ = detector.find(task_slice(task, 0, _PULL_SAMPLES))
     named = {finding.machine for finding in verdict.findings}
     faulty = {fault.machine for fault in task.faults}
     return len(named & faulty), len(named - faulty), len(faulty)
 
 
-def _in_a_life(detector: Detector, task: SimulatedTask) -> Counts:
+def _detect_in_life(detector: Detector, task: SimulatedTask) -> Counts:
     """Call the detector as a watch does, with what is known of the machines carried on."""
-    spans = {fault.machine: (fault.start - _SLACK, fault.end) for fault in task.faults}
+    spans = {
+        fault.machine: (fault.start - _EARLY_START_SECONDS, fault.end) for fault in task.faults
+    }
     right: set[int] = set()
     wrong: set[int] = set()
     for machine, since in _named(detector, task):
@@ -101,17 +117,19 @@ def _in_a_life(detector: Detector, task: SimulatedTask) -> Counts:
 
 def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]:
     """Yield who is named and since which second, in calls that overlap."""
-    pasts: Mapping[str, Past] = {}
-    for end in range(_PULL, _LIFE + 1, _EVERY):
-        verdict, pasts = detector.find(as_task(task, end - _PULL, end), pasts, go_on=True)
+    pasts: Mapping[str, MachineBaseline] = {}
+    for end in range(_PULL_SAMPLES, _LIFE_SECONDS + 1, _CALL_INTERVAL_SAMPLES):
+        verdict, pasts = detector.find(
+            task_slice(task, end - _PULL_SAMPLES, end), pasts, go_on=True
+        )
         for finding in verdict.findings[:1]:
-            yield finding.machine, end - _PULL + finding.since
+            yield finding.machine, end - _PULL_SAMPLES + finding.since
 
 
 def _figures(counts: Sequence[Counts]) -> dict[str, Any]:
     table = np.array(counts, dtype=np.float64)
     n = len(table)
-    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1.0 / n), size=_DRAWS)
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1.0 / n), size=_N_DRAWS)
     right, wrong, faulty = (weights @ table).T
     total = table.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -119,9 +137,9 @@ def _figures(counts: Sequence[Counts]) -> dict[str, Any]:
         drawn = right / (right + wrong)
     return {
         "recall": float(total[0] / total[2]),
-        "recall_interval": interval(right / faulty),
+        "recall_interval": percentile_interval(right / faulty),
         "precision": None if np.isnan(precision) else float(precision),
-        "precision_interval": interval(drawn),
+        "precision_interval": percentile_interval(drawn),
         "wrong_per_task": float(total[1] / n),
         "all_named": float((table[:, 0] == table[:, 2]).mean()),
     }

@@ -10,28 +10,28 @@ from typing import Any
 
 import pandas as pd
 
-from forewarn.evaluation.bootstrap import INTERVAL_LEVEL, interval
-from forewarn.evaluation.prediction.figures.paper_protocol import paper_protocol, precision_draws
-from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
+from forewarn.evaluation.bootstrap import INTERVAL_LEVEL, percentile_interval
+from forewarn.evaluation.prediction.metrics.paper_protocol import paper_protocol, precision_draws
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.runtime.progress import TimeLeft, progress_bar
+from forewarn.pipelines.runtime.progress import TimeRemaining, progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
-from forewarn.pipelines.studies.prediction_walks import (
-    OLDEST,
+from forewarn.pipelines.studies.prediction_backtests import (
+    MAX_MODEL_AGE_DAYS,
     FleetScores,
+    backtest_fleet,
     count_retrainings,
-    walk_fleet,
 )
 
-__all__ = ["in_hindsight", "prediction_figures", "write_prediction_study"]
+__all__ = ["best_in_hindsight", "prediction_figures", "write_prediction_study"]
 
 HINDSIGHT = "hindsight"
-_DAYS = 6  # after a training, of which the authors show the precision
+_DAYS_AFTER_TRAINING = 6  # after a training, of which the authors show the precision
 _MONTH = 30 * DAY
-_COMPARED = (("sliding", "fixed"), ("variable", "sliding"), ("steady", "sliding"))
-_INSIDE = "cascade_first"  # a part of the cascade, no method of its own
+_COMPARED_STRATEGIES = (("sliding", "fixed"), ("variable", "sliding"), ("steady", "sliding"))
+_CASCADE_PART = "cascade_first"  # a part of the cascade, no method of its own
 
 
 def prediction_figures(
@@ -60,7 +60,7 @@ def prediction_figures(
         If the fleets are too small or too short.
     """
     parts, total = [], len(seeds) * count_retrainings(settings, n_days)
-    left = TimeLeft(total, "retrainings")
+    left = TimeRemaining(total, "retrainings")
     with progress_bar(total, "study", "retraining") as bar:
 
         def done() -> None:
@@ -70,7 +70,7 @@ def prediction_figures(
         for number, seed in enumerate(seeds):
             bar.set_postfix_str(f"seed {seed}")
             fleet = (n_gpus, n_days, seed)
-            part, job = walk_fleet(settings, models, fleet, number, done)
+            part, job = backtest_fleet(settings, models, fleet, number, done)
             parts.append(part)
     protocol, every = job.protocol, job.walk_settings.every
     names = [name for name in parts[0].strategies if all(name in p.strategies for p in parts)]
@@ -109,7 +109,9 @@ def _lengths(parts: Sequence[FleetScores]) -> dict[float, pd.DataFrame]:
     return {span / DAY: _joined([part.spans[span] for part in parts]) for span in common}
 
 
-def _by_length(frames: Mapping[float, pd.DataFrame], protocol: Protocol) -> dict[str, Any]:
+def _by_length(
+    frames: Mapping[float, pd.DataFrame], protocol: EvaluationProtocol
+) -> dict[str, Any]:
     """Return the figures of each length on the windows for which all were trained."""
     windows = set.intersection(*(set(frame["test_window"]) for frame in frames.values()))
     return {
@@ -127,7 +129,7 @@ def _first_month(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _methods(table: ScoreTable) -> list[str]:
-    return [name for name in table.methods if name != _INSIDE]
+    return [name for name in table.methods if name != _CASCADE_PART]
 
 
 def _figure(table: ScoreTable, method: str) -> dict[str, Any]:
@@ -158,11 +160,11 @@ def _by_strategy(
     of_lengths = {length: ScoreTable(part(t.frame), protocol) for length, t in spans.items()}
     figures = {name: _by_method(table) for name, table in cut.items()}
     members = _methods(next(iter(of_lengths.values())))
-    best = {method: in_hindsight(of_lengths, method) for method in members}
+    best = {method: best_in_hindsight(of_lengths, method) for method in members}
     figures[HINDSIGHT] = {method: _figure(table, method) for method, table in best.items()}
     for method, table in best.items():
         figures[HINDSIGHT][method]["over_sliding"] = _gain(table, cut["sliding"], method)
-    for name, other in _COMPARED:
+    for name, other in _COMPARED_STRATEGIES:
         for method, of_method in figures[name].items():
             of_method[f"over_{other}"] = _gain(cut[name], cut[other], method)
     return figures
@@ -175,11 +177,11 @@ def _gain(table: ScoreTable, other: ScoreTable, method: str) -> dict[str, Any] |
     if own is None or others is None or not all(map(len, draws)):
         return None
     same = set(table.frame["machine_id"]) == set(other.frame["machine_id"])
-    bounds = interval(draws[0] - draws[1]) if same else None
+    bounds = percentile_interval(draws[0] - draws[1]) if same else None
     return {"difference": own - others, "interval": bounds}
 
 
-def in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTable:
+def best_in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTable:
     """Take for each window the length that was best in that very window, as nobody could know."""
     best: dict[str, tuple[float, float]] = {}
     for length, table in sorted(spans.items()):
@@ -195,24 +197,24 @@ def in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTable:
     return ScoreTable(_joined(parts), next(iter(spans.values())).protocol)
 
 
-def _by_day(daily: pd.DataFrame, protocol: Protocol) -> dict[str, list[dict[str, Any]]]:
+def _by_day(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[str, list[dict[str, Any]]]:
     """Return by method the precision on the first days after a training, on sets of one day."""
     days = daily[daily["of_day"]].assign(
         test_window=daily["window_end"].dt.floor("D"),
     )
-    tables = [ScoreTable(days[days["age"] == age], protocol) for age in range(_DAYS)]
+    tables = [ScoreTable(days[days["age"] == age], protocol) for age in range(_DAYS_AFTER_TRAINING)]
     tables = [table for table in tables if table.windows]
     if not tables:
         return {}
     return {name: [_figure(table, name) for table in tables] for name in _methods(tables[0])}
 
 
-def _by_retraining(daily: pd.DataFrame, protocol: Protocol) -> dict[str, dict[str, Any]]:
+def _by_retraining(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[str, dict[str, Any]]:
     """Return the figures of retraining every 1 to 9 days, all on the same test sets."""
     rows = daily[daily["of_window"]]
     schedules = {
         every: rows[(rows["trained"] % every == 0) & (rows["age"] < every)]
-        for every in range(1, OLDEST + 1, 2)
+        for every in range(1, MAX_MODEL_AGE_DAYS + 1, 2)
     }
     keys = [set(zip(f["gpu_serial"], f["window_end"], strict=True)) for f in schedules.values()]
     common = set.intersection(*keys)
@@ -226,14 +228,14 @@ def _by_retraining(daily: pd.DataFrame, protocol: Protocol) -> dict[str, dict[st
 
 def write_prediction_study(study: Mapping[str, Any], out: Path) -> None:
     """Write `study.json`, `study.csv` (one row a figure) and `study.png`, all or none."""
-    from forewarn.pipelines.studies.prediction_figure import prediction_picture
+    from forewarn.pipelines.studies.prediction_plot import prediction_study_plot
 
     with ExitStack() as files:
         path = files.enter_context(replacing(out / "study.json"))
         path.write_text(json.dumps(study, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         write_csv(_table(study), files.enter_context(replacing(out / "study.csv")))
         picture = files.enter_context(replacing(out / "study.png"))
-        prediction_picture(study).savefig(picture, dpi=110, format="png")
+        prediction_study_plot(study).savefig(picture, dpi=110, format="png")
 
 
 def _table(study: Mapping[str, Any]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from forewarn.pipelines.rendering.templates import plural
 
 __all__ = ["prediction_text"]
 
-_WIDE = 21
+_LABEL_WIDTH = 21
 
 
 def prediction_text(study: Mapping[str, Any]) -> str:
@@ -42,10 +42,13 @@ def prediction_text(study: Mapping[str, Any]) -> str:
 def _table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a table with a row for each method and a column for each of `rows`."""
     methods = dict.fromkeys(method for figures in rows.values() for method in figures)
-    lines = [f"{title:{max(len(title), 12)}}", f"{'':12}" + "".join(f"{n:>{_WIDE}}" for n in rows)]
+    lines = [
+        f"{title:{max(len(title), 12)}}",
+        f"{'':12}" + "".join(f"{n:>{_LABEL_WIDTH}}" for n in rows),
+    ]
     for method in methods:
         cells = (_cell(figures.get(method)) for figures in rows.values())
-        lines.append(f"{method:12}" + "".join(f"{cell:>{_WIDE}}" for cell in cells))
+        lines.append(f"{method:12}" + "".join(f"{cell:>{_LABEL_WIDTH}}" for cell in cells))
     return lines
 
 
@@ -82,11 +85,11 @@ def _gains(strategies: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _days(by_day: Mapping[str, list[Mapping[str, Any]]]) -> list[str]:
     """Return the precision by day after a training, and its mean."""
     most = max(map(len, by_day.values()), default=0)
-    head = "".join(f"{f'day {day + 1}':>{_WIDE}}" for day in range(most))
+    head = "".join(f"{f'day {day + 1}':>{_LABEL_WIDTH}}" for day in range(most))
     lines = ["by day after a training of the longest length", f"{'':12}{head}{'mean':>8}"]
     for method, figures in by_day.items():
         known = [figure["precision"] for figure in figures if figure["precision"] is not None]
         mean = f"{sum(known) / len(known):>8.3f}" if known else f"{'-':>8}"
-        cells = "".join(f"{_cell(figure):>{_WIDE}}" for figure in figures)
+        cells = "".join(f"{_cell(figure):>{_LABEL_WIDTH}}" for figure in figures)
         lines.append(f"{method:12}{cells}{mean}")
     return lines

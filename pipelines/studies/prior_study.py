@@ -7,26 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, draw_size, healthy_task
+from forewarn.evaluation.simulation.tasks.task_simulator import (
+    SimulatedTask,
+    draw_machine_count,
+    healthy_task,
+)
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 from forewarn.models.detection.detector import Detector
-from forewarn.models.detection.own_past import Past
+from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.sandbox.simulate_tasks import as_task
+from forewarn.pipelines.sandbox.simulate_tasks import task_slice
 from forewarn.pipelines.storage.evidence.at_risk_prior import list_weights
 from forewarn.pipelines.studies.detection_study import StudySet
 
 __all__ = ["alarm_figures", "alarm_text", "prior_figures", "prior_text"]
 
-Flags = npt.NDArray[np.bool_]
 
 _DAY_SECONDS = 86_400
-_CHUNK = 7200  # seconds that are looked at together, as a watch would after a while
-_EARLIER = 3 * _CHUNK  # before the day: what somebody who means harm may know
-_LARGEST = 64
-_LISTED = 0.1  # of the machines, one at least
-_RANDOM = 100  # lists for each day
+_CHUNK_SECONDS = 7200  # seconds that are looked at together, as a watch would after a while
+_EARLIER_SECONDS = 3 * _CHUNK_SECONDS  # before the day: what somebody who means harm may know
+_MAX_MACHINES = 64
+_LISTED_SHARE = 0.1  # of the machines, one at least
+_N_RANDOM_LISTS = 100  # lists for each day
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,10 @@ class _Day:
     """
 
     machines: tuple[str, ...]
-    earlier: npt.NDArray[np.float64]
-    reached: npt.NDArray[np.float64]
+    earlier: Float64Array
+    reached: Float64Array
 
-    def alarms(self, detector: Detector, listed: Flags) -> int:
+    def alarms(self, detector: Detector, listed: BoolArray) -> int:
         """Return the machines that would have been named with a list."""
         weights = list_weights(listed)
         named = np.zeros(len(self.machines), dtype=bool)
@@ -54,9 +57,9 @@ class _Day:
         return int(named.sum())
 
 
-def _nearest(
-    detector: Detector, machines: Sequence[str], reached: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
+def _nearest_to_alarm(
+    detector: Detector, machines: Sequence[str], reached: Float64Array
+) -> Int64Array:
     """Return the machines in order of how near they came to an alarm."""
     shares = [
         of_metric / model.threshold.of(machines)
@@ -89,8 +92,8 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
     with progress_bar(n_days, "healthy days", "day") as bar:
         for number in range(n_days):
             generator = np.random.default_rng([seed, 4, number])
-            n = draw_size(generator, _LARGEST)
-            day = _look(detector, healthy_task(generator, n, _EARLIER + _DAY_SECONDS))
+            n = draw_machine_count(generator, _MAX_MACHINES)
+            day = _run_day(detector, healthy_task(generator, n, _EARLIER_SECONDS + _DAY_SECONDS))
             sizes.append(n)
             for name, lists in _lists(generator, detector, day).items():
                 alarms = [day.alarms(detector, listed) for listed in lists]
@@ -100,15 +103,15 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
     return {"task_days": n_days, "machines": {"p50": float(np.median(sizes))}, "alarms": rates}
 
 
-def _look(detector: Detector, task: SimulatedTask) -> _Day:
+def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
     """Go through a day in parts, with what is known of the machines carried on."""
-    pasts: dict[str, Past] = {}
+    pasts: dict[str, MachineBaseline] = {}
     n = len(task.machines)
     reached = np.full((2, len(detector.metrics), n), -np.inf)
     overlap = detector.rules.continuity + detector.rules.window
-    for begin in range(0, _EARLIER + _DAY_SECONDS, _CHUNK):
-        first, when = max(begin - overlap, 0), int(begin >= _EARLIER)
-        part = as_task(task, first, begin + _CHUNK)
+    for begin in range(0, _EARLIER_SECONDS + _DAY_SECONDS, _CHUNK_SECONDS):
+        first, when = max(begin - overlap, 0), int(begin >= _EARLIER_SECONDS)
+        part = task_slice(task, first, begin + _CHUNK_SECONDS)
         paused = detector.pauses(part)
         for number, model in enumerate(detector.metrics):
             done = detector.examine(part, model, pasts.get(model.name), paused)
@@ -119,15 +122,17 @@ def _look(detector: Detector, task: SimulatedTask) -> _Day:
     return _Day(task.machines, reached[0], reached[1])
 
 
-def _lists(generator: np.random.Generator, detector: Detector, day: _Day) -> dict[str, list[Flags]]:
+def _lists(
+    generator: np.random.Generator, detector: Detector, day: _Day
+) -> dict[str, list[BoolArray]]:
     """Return the lists to try on a day, by kind."""
     n = day.reached.shape[1]
-    m = max(1, round(_LISTED * n))
+    m = max(1, round(_LISTED_SHARE * n))
     chosen = {
         "none": [np.empty(0, dtype=np.int64)],
-        "random": [generator.choice(n, m, replace=False) for _ in range(_RANDOM)],
-        "adversarial": [_nearest(detector, day.machines, day.earlier)[:m]],
-        "hindsight": [_nearest(detector, day.machines, day.reached)[:m]],
+        "random": [generator.choice(n, m, replace=False) for _ in range(_N_RANDOM_LISTS)],
+        "adversarial": [_nearest_to_alarm(detector, day.machines, day.earlier)[:m]],
+        "hindsight": [_nearest_to_alarm(detector, day.machines, day.reached)[:m]],
     }
     return {
         name: [np.isin(np.arange(n), machines) for machines in lists]
@@ -135,7 +140,7 @@ def _lists(generator: np.random.Generator, detector: Detector, day: _Day) -> dic
     }
 
 
-def _rate(counts: npt.NDArray[np.float64], seed: int) -> dict[str, Any]:
+def _rate(counts: Float64Array, seed: int) -> dict[str, Any]:
     """Return alarms per day; where none was seen, three in as many days is the upper end."""
     n = len(counts)
     draws = np.random.default_rng(seed).integers(n, size=(1000, n))
@@ -150,7 +155,7 @@ def _rate(counts: npt.NDArray[np.float64], seed: int) -> dict[str, Any]:
 
 def alarm_text(figures: Mapping[str, Any]) -> str:
     """Return the table for a terminal."""
-    lines = [f"{figures['task_days']} healthy task-days, tasks of 4 to {_LARGEST} machines"]
+    lines = [f"{figures['task_days']} healthy task-days, tasks of 4 to {_MAX_MACHINES} machines"]
     for name, rate in figures["alarms"].items():
         low, high = rate["interval"]
         lines.append(
@@ -196,13 +201,13 @@ def prior_figures(data: StudySet, detector: Detector, seed: int) -> dict[str, An
     }
 
 
-def _median(values: npt.NDArray[np.float64]) -> float | None:
+def _median(values: Float64Array) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _helpful(machines: Sequence[str], truth: str, seed: Sequence[int]) -> npt.NDArray[np.float64]:
+def _helpful(machines: Sequence[str], truth: str, seed: Sequence[int]) -> Float64Array:
     generator = np.random.default_rng(seed)
-    listed = generator.random(len(machines)) < _LISTED / 2
+    listed = generator.random(len(machines)) < _LISTED_SHARE / 2
     listed[machines.index(truth)] = True
     return list_weights(listed)
 

@@ -14,14 +14,27 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.simulation.operations.cluster import GPUS, Cluster, MonthTotal, StopCosts
-from forewarn.evaluation.simulation.operations.month_plan import LIST_HOUR, Alert, MonthPlan
+from forewarn.evaluation.simulation.operations.month_plan import (
+    LIST_HOUR,
+    MonthPlan,
+    SimulatedAlert,
+)
+from forewarn.evaluation.simulation.operations.simulated_cluster import (
+    GPUS_PER_MACHINE,
+    Cluster,
+    MonthTotal,
+    StopCosts,
+)
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.incidents.loop.ledger_score import (
+    costs_from_table,
+    score_ledger,
+    score_text,
+)
 from forewarn.pipelines.incidents.loop.responder import Responder
-from forewarn.pipelines.incidents.loop.response_score import costs_of, score_of, score_text
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
+from forewarn.pipelines.runtime.timestamps import format_iso, to_timestamps
 from forewarn.pipelines.storage.files.file_names import arrow_path
 from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, machine_name
 
@@ -96,26 +109,26 @@ def true_precision(plan: MonthPlan) -> float:
 
 def run_strategy(plan: MonthPlan, name: str, *, seed: int) -> Outcome:
     """Live through a month with one of `STRATEGIES`, or `forewarn, control SHARE`."""
-    cluster = Cluster(plan, _stop_costs())
+    cluster = Cluster(plan, _interruption_costs())
     if name.startswith("forewarn"):
-        return _with_forewarn(cluster, name)
+        return _run_forewarn(cluster, name)
     alerts = {"do nothing": (), "drain the list": plan.alerts, "at random": _shuffled(plan, seed)}
-    return _by_alerts(cluster, name, alerts[name])
+    return _drain_alerted(cluster, name, alerts[name])
 
 
-def _stop_costs() -> StopCosts:
-    costs = costs_of(ResponseSite.of(None).table.costs)
+def _interruption_costs() -> StopCosts:
+    costs = costs_from_table(ResponseSite.from_config(None).table.costs)
     unplanned = (costs.detection + costs.scheduling + costs.start) / HOUR
     return StopCosts(unplanned, costs.planned_restart / HOUR, costs.checkpoint / HOUR)
 
 
-def _shuffled(plan: MonthPlan, seed: int) -> tuple[Alert, ...]:
+def _shuffled(plan: MonthPlan, seed: int) -> tuple[SimulatedAlert, ...]:
     """Return as many alerts at the same times, of machines that are drawn."""
     rng = np.random.default_rng([seed, 1])
-    return tuple(Alert(int(rng.integers(plan.machines)), a.at, False) for a in plan.alerts)
+    return tuple(SimulatedAlert(int(rng.integers(plan.machines)), a.at, False) for a in plan.alerts)
 
 
-def _moments(plan: MonthPlan, name: str) -> Iterator[Nanoseconds]:
+def _list_times(plan: MonthPlan, name: str) -> Iterator[Nanoseconds]:
     moments = range(plan.start + _STEP, plan.end + 1, _STEP)
     with progress_bar(len(moments), name, "hours") as bar:
         for moment in moments:
@@ -123,10 +136,10 @@ def _moments(plan: MonthPlan, name: str) -> Iterator[Nanoseconds]:
             bar.update()
 
 
-def _by_alerts(cluster: Cluster, name: str, alerts: Sequence[Alert]) -> Outcome:
+def _drain_alerted(cluster: Cluster, name: str, alerts: Sequence[SimulatedAlert]) -> Outcome:
     """Drain each machine of a list for a day, without limits."""
     drains = 0
-    for moment in _moments(cluster.plan, name):
+    for moment in _list_times(cluster.plan, name):
         cluster.advance(moment)
         listed = {a.machine for a in alerts if a.at <= moment < a.at + DAY}
         drains += len(listed - cluster.drained)
@@ -135,19 +148,19 @@ def _by_alerts(cluster: Cluster, name: str, alerts: Sequence[Alert]) -> Outcome:
     return Outcome(name, cluster.total, drains)
 
 
-def _with_forewarn(cluster: Cluster, name: str) -> Outcome:
+def _run_forewarn(cluster: Cluster, name: str) -> Outcome:
     """Let forewarn act, by the files and the loop that a site uses."""
     plan, scheduler = cluster.plan, SimulatedScheduler(cluster, _POOL)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "policy.toml").write_text(_POLICY)
         (root / "my.toml").write_text(_SITE.format(control=float(name.rsplit(" ", 1)[1])))
-        site = ResponseSite.of(root / "my.toml")
+        site = ResponseSite.from_config(root / "my.toml")
         with site.new_ledger() as ledger:
             responder = Responder(
                 site, ledger, site.policy(), scheduler, _Clock(cluster), lambda _about, _words: None
             )
-            for moment in _moments(plan, name):
+            for moment in _list_times(plan, name):
                 cluster.advance(moment)
                 _write_list(site.lists, plan, moment)
                 _write_failures(site.failures, plan, moment)
@@ -155,7 +168,7 @@ def _with_forewarn(cluster: Cluster, name: str) -> Outcome:
             drains = sum(
                 action.step.isolates for action in ledger.recent_actions(plan.start) if action.begun
             )
-            score = score_of(site, ledger, now=plan.end)
+            score = score_ledger(site, ledger, now=plan.end)
     return Outcome(name, cluster.total, drains, score)
 
 
@@ -176,7 +189,7 @@ def _write_list(lists: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
     """Write the list of a day when its time has come."""
     at = Nanoseconds(moment - moment % DAY + LIST_HOUR)
     alerts = {alert.machine for alert in plan.alerts if alert.at == at}
-    path = lists / f"date={iso(at)[:10]}" / "at_risk.parquet"
+    path = lists / f"date={format_iso(at)[:10]}" / "at_risk.parquet"
     if moment < at or path.exists():
         return
     path.parent.mkdir(parents=True)
@@ -213,7 +226,7 @@ def _write_failures(path: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
 def report_lines(plan: MonthPlan, outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield a table of what each strategy came to, then what forewarn's score says of itself."""
     yield (
-        f"{plan.machines} machines of {GPUS} GPUs, {len(plan.breakdowns)} failures, "
+        f"{plan.machines} machines of {GPUS_PER_MACHINE} GPUs, {len(plan.breakdowns)} failures, "
         f"{len(plan.alerts)} alerts, of which {true_precision(plan):.0%} are right"
     )
     yield f"{'':24}{'drains':>8}{'killed':>8}{'emptied':>9}{'lost':>9}{'isolated':>10}{'sum':>9}"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forewarn.evaluation.simulation.operations.cluster import GPUS, Cluster
+from forewarn.evaluation.simulation.operations.simulated_cluster import GPUS_PER_MACHINE, Cluster
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.schedulers.driver import DriverError, Fleet
 from forewarn.response.state.action import Action
-from forewarn.response.state.machine import OURS, Machine, ServiceState
+from forewarn.response.state.machine import MARK_PREFIX, Machine, ServiceState
 from forewarn.response.state.step import Step
 
 __all__ = ["SimulatedScheduler", "machine_name"]
 
-_RACK = 8  # machines
+_MACHINES_PER_RACK = 8  # machines
 
 
 def machine_name(number: int) -> str:
@@ -52,7 +52,7 @@ class SimulatedScheduler:
         state, reason = ServiceState.IN_SERVICE, ""
         if drained:
             state = ServiceState.DRAINED if job is None else ServiceState.DRAINING
-            reason = f"{OURS}{self._actions[number]}"
+            reason = f"{MARK_PREFIX}{self._actions[number]}"
         elif self.cluster.down(number):
             state, reason = ServiceState.DOWN, "node failure"
         return Machine(
@@ -60,10 +60,10 @@ class SimulatedScheduler:
             state,
             reason=reason,
             jobs=() if job is None else (str(job),),
-            gpus=GPUS,
+            gpus=GPUS_PER_MACHINE,
             avoided=number in self.cluster.avoided,
             pool=self.pool,
-            rack=f"rack-{number // _RACK:02d}",
+            rack=f"rack-{number // _MACHINES_PER_RACK:02d}",
         )
 
     def apply(self, action: Action, *, why: str) -> None:

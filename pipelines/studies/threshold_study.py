@@ -10,19 +10,23 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from forewarn.features.records.table import DAY
+from forewarn.features.records.record_table import DAY
 from forewarn.models.detection.detector_file import StoredDetector
-from forewarn.models.detection.fitting.threshold_fitting import Reached, fit_thresholds, reached_by
-from forewarn.models.detection.threshold import LEAST
+from forewarn.models.detection.fitting.threshold_fitting import (
+    PeakScore,
+    fit_thresholds,
+    peak_score,
+)
+from forewarn.models.detection.threshold import MIN_THRESHOLD
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull
-from forewarn.pipelines.rendering.drawing import COLOURS, own_style
+from forewarn.pipelines.rendering.svg_figures import COLOURS, figure_style
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["threshold_figures", "threshold_picture", "threshold_text"]
 
 _COUNTS = (1, 2, 4, 8, 12, 20, 30, 45, 60, 100, 200, 500, 1000)
-_MOST_PANELS = 12
+_MAX_PANELS = 12
 
 
 def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
@@ -41,14 +45,14 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
         highest of them has `reached`.
     """
     detector, left_out = stored.detector, stored.facts.left_out
-    reached: dict[str, dict[str, Reached]] = {model.name: {} for model in detector.metrics}
+    reached: dict[str, dict[str, PeakScore]] = {model.name: {} for model in detector.metrics}
     folders = find_pulls(metrics)
     with progress_bar(len(folders), "study", "pull") as bar:
         for folder in folders:
             pull = open_pull(folder, stored.interval, sampling=stored.sampling)
             days = pull.grid.n_ticks * pull.grid.interval / DAY
             for model in detector.metrics:
-                reach = reached_by(detector, model, pull.task(), days)
+                reach = peak_score(detector, model, pull.task(), days)
                 if reach is not None and pull.name not in left_out:
                     reached[model.name][pull.name] = reach
             bar.update()
@@ -57,7 +61,7 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
 
 
 def _falling(
-    name: str, by_metric: Mapping[str, Mapping[str, Reached]], per_day: float
+    name: str, by_metric: Mapping[str, Mapping[str, PeakScore]], per_day: float
 ) -> dict[str, list[float]]:
     reached = list(by_metric[name].values())
     counts = [n for n in _COUNTS if n < len(reached)] + [len(reached)]
@@ -70,10 +74,10 @@ def _falling(
     return {"pulls": [float(n) for n in counts], "threshold": thresholds, "reached": highest}
 
 
-@own_style()
+@figure_style()
 def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
     """Draw the threshold of each metric over the number of pulls, and what these reached."""
-    shown = list(by_metric.items())[:_MOST_PANELS]
+    shown = list(by_metric.items())[:_MAX_PANELS]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // max(columns, 1))
     figure = Figure(figsize=(3.0 * columns + 0.8, 2.6 * rows + 0.8), layout="constrained")
@@ -84,7 +88,9 @@ def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], pa
         pulls = figures["pulls"]
         panel.loglog(pulls, figures["threshold"], "o-", color=COLOURS["c1"], label="threshold")
         panel.loglog(pulls, figures["reached"], ".-", color=COLOURS["c2"], label="healthy pulls")
-        panel.axhline(LEAST, color=COLOURS["muted"], linestyle=":", label="least that matters")
+        panel.axhline(
+            MIN_THRESHOLD, color=COLOURS["muted"], linestyle=":", label="least that matters"
+        )
         panel.set_title(name.replace("_", " "), fontsize=9)
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

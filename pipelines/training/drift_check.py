@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.evaluation.prediction.figures.drift import Drift, drift_of
-from forewarn.evaluation.prediction.walk.window_scores import measured_parts
+from forewarn.evaluation.prediction.metrics.drift import Drift, column_drift
+from forewarn.evaluation.prediction.walk_forward.window_scores import instance_batches
+from forewarn.features.array_types import Float64Array
 from forewarn.features.prediction.instances import Instances, latest_instances
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import Fleet, Timeline
+from forewarn.features.records.fleet_timeline import Fleet, Timeline
+from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.config.prediction_tables import GateTable
@@ -26,7 +26,7 @@ from forewarn.pipelines.storage.registry.drift_report import write_drift
 __all__ = [
     "SCORES",
     "ScoringDay",
-    "blend_of",
+    "blend_scores",
     "drift_between",
     "moved_columns",
     "report_drift",
@@ -35,8 +35,7 @@ __all__ = [
 
 SCORES = "scores of the predictor"
 
-Floats = npt.NDArray[np.float64]
-_COMPARED_ROWS = 6_000_000
+_MAX_COMPARED_ROWS = 6_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +52,24 @@ class ScoringDay:
 
     fleet: Fleet
     instances: Instances
-    scores: Floats
+    scores: Float64Array
 
     @classmethod
-    def of(cls, store: RecordStore, step: int, moment: int, predictor: Predictor) -> ScoringDay:
+    def from_store(
+        cls, store: RecordStore, step: int, moment: int, predictor: Predictor
+    ) -> ScoringDay:
         """Score the instances that end within `step` before `moment`, as a list would."""
         since, plan = moment - step, predictor.encoder.measures.plan
         look = partial(latest_instances, window_records=plan.window_records, since=since)
         fleet = store.read_recent(since - plan.reach, moment, look)
         newest = look(fleet) if isinstance(fleet, Timeline) else fleet.selection
-        return cls(fleet, newest, blend_of(predictor, fleet, newest))
+        return cls(fleet, newest, blend_scores(predictor, fleet, newest))
 
 
-def blend_of(predictor: Predictor, fleet: Fleet, instances: Instances) -> Floats:
+def blend_scores(predictor: Predictor, fleet: Fleet, instances: Instances) -> Float64Array:
     """Return how a predictor ranks the instances of a fleet, so many measured at a time."""
     measures = predictor.encoder.measures
-    parts = (measures.values(fleet, some) for some in measured_parts(instances))
+    parts = (measures.values(fleet, some) for some in instance_batches(instances))
     return np.concatenate([predictor.scores(values)["blend"] for values in parts])
 
 
@@ -82,20 +83,20 @@ def drift_between(
     """
     newest, oldest = moment - DAY, moment - DAY - training_span
     # A counter gains from one record to the next: the first needs the one before.
-    records = store.read_part(oldest - DAY, moment, _COMPARED_ROWS)
+    records = store.read_part(oldest - DAY, moment, _MAX_COMPARED_ROWS)
     now, before = (records.rows_between(*span) for span in ((newest, moment), (oldest, newest)))
     drifts = {
-        name: drift_of(records.numbers(name, before), records.numbers(name, now))
+        name: column_drift(records.numbers(name, before), records.numbers(name, now))
         for name in (*kinds.float, *kinds.binary)
     }
     for name in (*kinds.counter, *kinds.code):
-        counted = drift_of(records.numbers(name, before), records.numbers(name, now))
+        counted = column_drift(records.numbers(name, before), records.numbers(name, now))
         # A day without an event is no broken counter.
         state = "" if counted.state == "constant" else counted.state
         drifts[name] = Drift(counted.stability, counted.missing_before, counted.missing_now, state)
     for name in kinds.categorical:
         codes = [records.codes(name, rows).astype(np.float64) for rows in (before, now)]
-        moved = drift_of(*(_known(values) for values in codes))
+        moved = column_drift(*(_known(values) for values in codes))
         empty = moved.state if moved.state == "empty" else ""
         drifts[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
     return drifts
@@ -120,13 +121,13 @@ def report_drift(folder: Location, moment: int, moved: Iterable[str]) -> None:
         note(f"what has drifted is not written beside the records: {error}")
 
 
-def score_drift(before: Floats, now: Floats) -> Drift:
+def score_drift(before: Float64Array, now: Float64Array) -> Drift:
     """Compare the scores of the newest day with those of the last finished window.
 
     Both are out of time: those of the window are by the recipe as it was trained before it.
     """
-    return Drift(drift_of(before, now).stability, 0.0, 0.0)
+    return Drift(column_drift(before, now).stability, 0.0, 0.0)
 
 
-def _known(codes: Floats) -> Floats:
+def _known(codes: Float64Array) -> Float64Array:
     return np.where(codes < 0, np.nan, codes)

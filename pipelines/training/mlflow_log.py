@@ -13,28 +13,28 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.figures.backtest_figures import (
-    FleetFigures,
-    StrategyFigures,
-    report_strategy,
+from forewarn.evaluation.prediction.metrics.backtest_metrics import (
+    FleetMetrics,
+    StrategyMetrics,
+    strategy_metrics,
 )
-from forewarn.evaluation.prediction.figures.calibration_figures import (
+from forewarn.evaluation.prediction.metrics.calibration_metrics import (
     ProbabilityGroup,
-    calibration_figures,
+    calibration_metrics,
 )
-from forewarn.evaluation.prediction.figures.drift import Drift
-from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures
-from forewarn.evaluation.prediction.figures.promotion_gate import GateDecision
-from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.walk.strategies import Strategy
-from forewarn.evaluation.prediction.walk.walk import Walk
-from forewarn.evaluation.prediction.walk.window_scores import WindowScores
-from forewarn.features.records.timeline import Timeline
+from forewarn.evaluation.prediction.metrics.drift import Drift
+from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
+from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
+from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.at_risk.fleet_scoring import list_contributions
 from forewarn.pipelines.at_risk.reason_phrases import channel_of
-from forewarn.pipelines.at_risk.score import contributions_of
-from forewarn.pipelines.backtest.figures import (
+from forewarn.pipelines.backtest.backtest_plots import (
     MethodLine,
     precision_figure,
     reasons_figure,
@@ -43,8 +43,8 @@ from forewarn.pipelines.backtest.figures import (
 from forewarn.pipelines.backtest.score_frames import scores_frame, strategy_frame
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.runtime.progress import Stages
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.files.leftovers import scratch_folder
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.training.drift_check import ScoringDay
 
@@ -52,20 +52,24 @@ __all__ = ["log_drift", "log_reasons", "log_retraining", "log_windows"]
 
 Scores = dict[str, npt.NDArray[np.float64]]
 _PROTOCOL = ("precision_at_k", "recall_at_k", "accuracy", "average_precision")
-_LISTED, _REASONS = 10, 12
+_N_LISTED, _N_REASONS = 10, 12
 _FLEET = ("list_precision", "failures_caught", "average_precision")
 
 
 def log_windows(
-    registry: Registry, run: str, walk: Walk, timeline: Timeline, protocol: Protocol
+    registry: Registry,
+    run: str,
+    walk: WalkForward,
+    timeline: Timeline,
+    protocol: EvaluationProtocol,
 ) -> None:
     """Log the figures of every length and model on the finished windows, nested runs each."""
-    figures_of_span: dict[int, StrategyFigures] = {}
+    figures_of_span: dict[int, StrategyMetrics] = {}
     for span, scored in _by_length(walk).items():
         frames = [scores_frame(walk, timeline, window, span, scores) for window, scores in scored]
         table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
         if table.windows:
-            figures_of_span[span] = report_strategy(table)
+            figures_of_span[span] = strategy_metrics(table)
             _log_length(registry, run, span, figures_of_span[span])
     pictures = {}
     if figures_of_span:
@@ -77,7 +81,7 @@ def log_windows(
     _attach(registry, run, pictures)
 
 
-def _by_length(walk: Walk) -> dict[Nanoseconds, list[tuple[WindowScores, Scores]]]:
+def _by_length(walk: WalkForward) -> dict[Nanoseconds, list[tuple[WindowScores, Scores]]]:
     """Return the windows with their scores by length, the shortest first.
 
     All of the past is one length, the one that it has now.
@@ -93,7 +97,7 @@ def _by_length(walk: Walk) -> dict[Nanoseconds, list[tuple[WindowScores, Scores]
     return dict(sorted(by_length.items()))
 
 
-def _log_length(registry: Registry, run: str, span: int, figures: StrategyFigures) -> None:
+def _log_length(registry: Registry, run: str, span: int, figures: StrategyMetrics) -> None:
     """Log one length: a run, and under it one for each model and ensemble."""
     days = span / DAY
     with registry.run(f"length {days:g} days", {"forewarn.kind": "length"}, run) as parent:
@@ -111,7 +115,7 @@ def _log_length(registry: Registry, run: str, span: int, figures: StrategyFigure
                 )
 
 
-def _by_window(paper: PaperFigures) -> list[tuple[str, float | None, int]]:
+def _by_window(paper: PaperMetrics) -> list[tuple[str, float | None, int]]:
     """Return the figures of each window; the step is the day of its start since 1970."""
     return [
         (f"window/{name}", getattr(window, name), _day_number(window.start))
@@ -120,7 +124,7 @@ def _by_window(paper: PaperFigures) -> list[tuple[str, float | None, int]]:
     ]
 
 
-def _by_day(paper: PaperFigures, fleet: FleetFigures) -> list[tuple[str, float | None, int]]:
+def _by_day(paper: PaperMetrics, fleet: FleetMetrics) -> list[tuple[str, float | None, int]]:
     """Return the figures of each day after retraining, and the hits of each day's list."""
     after = [
         ("day_after_training/precision_at_k", value, number)
@@ -134,7 +138,7 @@ def _day_number(text: str) -> int:
     return (pd.Timestamp(text[:10]) - pd.Timestamp("1970-01-01")).days
 
 
-def _series(span: int, figures: StrategyFigures) -> MethodLine:
+def _series(span: int, figures: StrategyMetrics) -> MethodLine:
     windows = figures.methods["parallel"].windows
     return MethodLine(
         f"{span / DAY:g} days",
@@ -143,13 +147,15 @@ def _series(span: int, figures: StrategyFigures) -> MethodLine:
     )
 
 
-def _reliability(walk: Walk, timeline: Timeline, protocol: Protocol) -> Sequence[ProbabilityGroup]:
+def _reliability(
+    walk: WalkForward, timeline: Timeline, protocol: EvaluationProtocol
+) -> Sequence[ProbabilityGroup]:
     strategy = walk.settings.strategy
     frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
-    return calibration_figures(table.judged, table.draws).bins
+    return calibration_metrics(table.judged, table.draws).bins
 
 
 def _attach(registry: Registry, run: str, figures: Mapping[str, Figure]) -> None:
@@ -181,7 +187,7 @@ def log_retraining(
         "seed": facts.seed,
         "model_version": predictor.version,
         **_fingerprint(records),
-        **_code(),
+        **_code_version(),
     }
     metrics: dict[str, float | None] = {
         "promoted": float(decision.promoted),
@@ -212,14 +218,14 @@ def _fingerprint(records: WindowedRecords) -> dict[str, object]:
     return {
         "data_files": len(store.files()),
         "data_rows": records.survey.n_records,
-        "data_first": iso(fleet.first),
-        "data_last": iso(fleet.last),
+        "data_first": format_iso(fleet.first),
+        "data_last": format_iso(fleet.last),
         "data_gpus": len(fleet.serials),
         "data_schema": hashlib.blake2b(",".join(columns).encode(), digest_size=8).hexdigest(),
     }
 
 
-def _code() -> dict[str, object]:
+def _code_version() -> dict[str, object]:
     """Return which code it was: version, commit and lock, where there is a checkout."""
     root = Path(__file__).resolve().parents[2]
     facts: dict[str, object] = {"forewarn": version("forewarn")}
@@ -234,18 +240,18 @@ def _code() -> dict[str, object]:
 
 def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
     """Draw what speaks for a failure among the GPUs that the next list would have first."""
-    first = np.argsort(-day.scores, kind="stable")[: max(_LISTED, len(day.scores) // 100)]
+    first = np.argsort(-day.scores, kind="stable")[: max(_N_LISTED, len(day.scores) // 100)]
     listed = predictor.encoder.measures.values(day.fleet, day.instances.take(np.sort(first)))
     columns = set(predictor.encoder.measures.plan.kinds.names)
     totals: dict[str, float] = {}
-    speaks = contributions_of(predictor, listed)
+    speaks = list_contributions(predictor, listed)
     table = speaks.of(np.arange(len(listed))).T
     for name, contributions in zip(speaks.names, table, strict=True):
         channel = channel_of(name, columns)
         totals[channel] = totals.get(channel, 0.0) + float(np.maximum(contributions, 0.0).sum())
     everything = sum(totals.values())
     if everything > 0:
-        strongest = sorted(totals, key=lambda name: -totals[name])[:_REASONS]
+        strongest = sorted(totals, key=lambda name: -totals[name])[:_N_REASONS]
         shares = {name: totals[name] / everything for name in strongest}
         _attach(registry, run, {"reasons.png": reasons_figure(shares)})
 

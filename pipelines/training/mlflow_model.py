@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import latest_instances
-from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.timeline import lay_out
+from forewarn.features.records.fleet_timeline import build_timeline
 from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.at_risk.score import score_with
-from forewarn.pipelines.storage.files.leftovers import scratch_folder
+from forewarn.pipelines.at_risk.fleet_scoring import score_with
+from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
-__all__ = ["Served", "input_example"]
+__all__ = ["ServedPredictor", "input_example"]
 
-_ENOUGH_ROWS = 1_000_000
+_MAX_EXAMPLE_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedPredictor:
     """A predictor behind the interface of `mlflow.pyfunc`.
 
     Attributes
@@ -68,20 +68,22 @@ class Served:
         )  # a signature with integers allows no missing one
 
 
-def _load_pyfunc(path: str) -> Served:
+def _load_pyfunc(path: str) -> ServedPredictor:
     """Return what MLflow calls `predict` of."""
     folder = Path(path)
     if not (folder / "predictor.json").exists():
         folder = folder / "predictor"
-    return Served(Predictor.load(folder))
+    return ServedPredictor(Predictor.load(folder))
 
 
-def input_example(store: RecordStore, last: int, plan: Plan) -> pd.DataFrame:
+def input_example(store: RecordStore, last: int, plan: FeaturePlan) -> pd.DataFrame:
     """Return the records of two GPUs up to the last of all, enough for a window, as an example."""
     since = last - DAY
-    records = store.read_part(since - plan.window_records * store.interval, last + 1, _ENOUGH_ROWS)
+    records = store.read_part(
+        since - plan.window_records * store.interval, last + 1, _MAX_EXAMPLE_ROWS
+    )
     newest = latest_instances(
-        lay_out(records, Failures.none()), window_records=plan.window_records, since=since
+        build_timeline(records, Failures.empty()), window_records=plan.window_records, since=since
     )
     rows = np.concatenate([np.arange(r - plan.window_records + 1, r + 1) for r in newest.row[:2]])
     columns: dict[str, Any] = {

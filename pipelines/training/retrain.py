@@ -8,13 +8,16 @@ from dataclasses import replace
 import pandas as pd
 from mlflow.entities import Run
 
-from forewarn.evaluation.prediction.figures.backtest_figures import Comparison, compare
-from forewarn.evaluation.prediction.figures.drift import Drift
-from forewarn.evaluation.prediction.figures.promotion_gate import GateDecision, decide
-from forewarn.evaluation.prediction.figures.score_table import Protocol, ScoreTable
-from forewarn.evaluation.prediction.walk.walk import Walk
-from forewarn.evaluation.prediction.walk.window_scores import WindowScores
-from forewarn.features.records.timeline import Timeline
+from forewarn.evaluation.prediction.metrics.backtest_metrics import (
+    ChampionComparison,
+    compare_with_champion,
+)
+from forewarn.evaluation.prediction.metrics.drift import Drift
+from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision, decide_promotion
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
+from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.backtest.score_frames import scores_frame
@@ -22,15 +25,15 @@ from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.progress import Stages, note
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.files.leftovers import sweep_scratch
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.files.stale_temporary_files import remove_stale_scratch
 from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.model_registry import CHALLENGER, Registry, RegistryError
 from forewarn.pipelines.storage.registry.registered_version import Version
 from forewarn.pipelines.training.drift_check import (
     SCORES,
     ScoringDay,
-    blend_of,
+    blend_scores,
     drift_between,
     moved_columns,
     report_drift,
@@ -42,15 +45,15 @@ from forewarn.pipelines.training.mlflow_log import (
     log_retraining,
     log_windows,
 )
-from forewarn.pipelines.training.mlflow_model import Served, input_example
-from forewarn.pipelines.training.retraining_decision import Decision, Retrained
+from forewarn.pipelines.training.mlflow_model import ServedPredictor, input_example
+from forewarn.pipelines.training.retraining_decision import RetrainingDecision, RetrainingOutcome
 from forewarn.pipelines.training.train import trained_walk
 from forewarn.pipelines.training.training_cache import RecipeCache
 
 __all__ = ["retrain"]
 
 
-def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
+def retrain(job: Job, moment: int, registry: Registry) -> RetrainingOutcome:
     """Retrain as of `moment`; the champion changes only if the challenger has earned it.
 
     A retraining that is done is not done again, and one that was killed goes on with what it had
@@ -71,43 +74,43 @@ def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
     tags["forewarn.recipe"] = RecipeCache(registry, job.walk_settings, "").digest
     with registry.in_one_line(), registry.locked("retraining"):
-        sweep_scratch()
+        remove_stale_scratch()
         for run in registry.find(tags, status=None):
-            decision = _decided(run)
+            decision = _recorded_decision(run)
             if decision is not None:
-                return _resumed(registry, run, decision)
+                return _resume(registry, run, decision)
             if run.info.status == "FINISHED":  # without an outcome it only looks like it
                 registry.end(run.info.run_id, "KILLED")
         registry.abandon({"forewarn.at": str(moment)})
-        with registry.run(f"retraining {iso(moment)[:16]}", tags) as number:
-            return _carried_out(registry, _retrain(job, moment, registry, number))
+        with registry.run(f"retraining {format_iso(moment)[:16]}", tags) as number:
+            return _carry_out(registry, _retrain(job, moment, registry, number))
 
 
-def _decided(run: Run) -> Decision | None:
+def _recorded_decision(run: Run) -> RetrainingDecision | None:
     """Return what an earlier process decided in a run; None if it did not come so far."""
     text = run.data.tags.get("forewarn.outcome")
     if text is None:
         return None
     try:
-        return Decision.from_text(text)
+        return RetrainingDecision.from_text(text)
     except (ValueError, TypeError, KeyError, AttributeError):
         note(f"MLflow run {run.info.run_id}: its outcome cannot be read, so it is done again")
         return None
 
 
-def _resumed(registry: Registry, run: Run, decision: Decision) -> Retrained:
+def _resume(registry: Registry, run: Run, decision: RetrainingDecision) -> RetrainingOutcome:
     """Do what is left of a decision; nothing is left once its run is finished."""
     if run.info.status == "FINISHED":
         return decision.outcome
-    outcome = _carried_out(registry, decision)
+    outcome = _carry_out(registry, decision)
     registry.end(run.info.run_id)
     return outcome
 
 
-def _carried_out(registry: Registry, decision: Decision) -> Retrained:
+def _carry_out(registry: Registry, decision: RetrainingDecision) -> RetrainingOutcome:
     """Write a decision down, promote, and tell who asked to be told; doing it twice is the same."""
     with registry.locked("promotion"):
-        decision = _still_valid(registry, decision)
+        decision = _check_champion(registry, decision)
         outcome = decision.outcome
         registry.tag(outcome.run, {"forewarn.outcome": decision.as_text()})
         gate = "passed" if outcome.promoted else "refused: " + "; ".join(outcome.reasons)
@@ -120,7 +123,7 @@ def _carried_out(registry: Registry, decision: Decision) -> Retrained:
     return outcome
 
 
-def _still_valid(registry: Registry, decision: Decision) -> Decision:
+def _check_champion(registry: Registry, decision: RetrainingDecision) -> RetrainingDecision:
     """Refuse a promotion over somebody with whom the challenger was not compared."""
     outcome, champion = decision.outcome, registry.champion()
     number = None if champion is None else champion.number
@@ -137,7 +140,7 @@ def _still_valid(registry: Registry, decision: Decision) -> Decision:
     return replace(decision, outcome=outcome, alerts=(_refusal(outcome), *decision.alerts))
 
 
-def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
+def _retrain(job: Job, moment: int, registry: Registry, run: str) -> RetrainingDecision:
     stages, champion, gate = Stages(), registry.champion(), job.settings.gate
     cache = RecipeCache(registry, job.walk_settings, run)
     span = _span_in_use(job.walk_settings.training_spans, champion)
@@ -146,12 +149,12 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
     truth, store = walk.truth, records.store
     with stages("compare with the champion"):
         comparison = _compare(walk, truth, registry, job.protocol)
-        day = ScoringDay.of(store, walk.settings.recipe.step, moment, predictor)
+        day = ScoringDay.from_store(store, walk.settings.recipe.step, moment, predictor)
         drift = _drift(store, walk, day, moment, predictor)
         moved = moved_columns(drift, gate)
         report_drift(store.folder, moment, moved)
         decision = _decide(gate.margin, predictor, day, registry, champion, comparison, drift)
-        decision = _not_older(decision, champion, moment)
+        decision = _refuse_older(decision, champion, moment)
     with stages("log"):
         log_windows(registry, run, walk, truth, job.protocol)
         log_retraining(registry, run, records, predictor, decision, stages)
@@ -159,7 +162,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
         log_reasons(registry, run, predictor, day)
     number = _register(registry, run, predictor, records, cache.digest)
     over = None if champion is None else champion.number
-    outcome = Retrained(
+    outcome = RetrainingOutcome(
         version=number,
         name=predictor.version,
         length_days=predictor.facts.train_length_days,
@@ -169,13 +172,13 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
         champion=number if decision.promoted else over,
         run=run,
     )
-    return Decision(
+    return RetrainingDecision(
         outcome, over, tuple(_alerts(gate.champion_max_age, outcome, champion, moment, moved))
     )
 
 
 def _drift(
-    store: RecordStore, walk: Walk, day: ScoringDay, moment: int, predictor: Predictor
+    store: RecordStore, walk: WalkForward, day: ScoringDay, moment: int, predictor: Predictor
 ) -> dict[str, Drift]:
     """Return the drift of every column, and of the scores where a test window is finished."""
     kinds = predictor.encoder.measures.plan.kinds
@@ -192,18 +195,18 @@ def _span_in_use(spans: Sequence[Nanoseconds], champion: Version | None) -> Nano
     return next((span for span in spans if champion and span == champion.length), None)
 
 
-def _not_older(decision: GateDecision, champion: Version | None, moment: int) -> GateDecision:
+def _refuse_older(decision: GateDecision, champion: Version | None, moment: int) -> GateDecision:
     """Refuse a challenger that knows less of the past than the champion."""
     if champion is None or champion.trained_at is None or champion.trained_at <= moment:
         return decision
     reason = (
-        f"it was trained to {iso(moment)}, the champion (version {champion.number}) to "
-        f"{iso(champion.trained_at)}: only `forewarn models promote` goes back"
+        f"it was trained to {format_iso(moment)}, the champion (version {champion.number}) to "
+        f"{format_iso(champion.trained_at)}: only `forewarn models promote` goes back"
     )
     return replace(decision, promoted=False, reasons=(*decision.reasons, reason))
 
 
-def _loaded(registry: Registry, version: Version | None) -> Predictor | None:
+def _load_champion(registry: Registry, version: Version | None) -> Predictor | None:
     """Return a champion to compare with; None, said in a note, where it cannot be loaded."""
     if version is None:
         return None
@@ -215,29 +218,29 @@ def _loaded(registry: Registry, version: Version | None) -> Predictor | None:
 
 
 def _compare(
-    walk: Walk, timeline: Timeline, registry: Registry, protocol: Protocol
-) -> Comparison | None:
+    walk: WalkForward, timeline: Timeline, registry: Registry, protocol: EvaluationProtocol
+) -> ChampionComparison | None:
     """Compare recipe and champion on the finished windows, each as trained before the window."""
     frames = []
     for window in walk.windows:
-        champion = _loaded(registry, registry.champion_before(window.start))
+        champion = _load_champion(registry, registry.champion_before(window.start))
         if champion is not None:
             frames.append(_paired(walk, timeline, window, champion))
     comparable = [frame for frame in frames if frame is not None]
     if not comparable:
         return None
     frame = pd.concat(comparable, ignore_index=True)
-    return compare(ScoreTable(frame, protocol, walk.unseen_from))
+    return compare_with_champion(ScoreTable(frame, protocol, walk.unseen_from))
 
 
 def _paired(
-    walk: Walk, timeline: Timeline, window: WindowScores, champion: Predictor
+    walk: WalkForward, timeline: Timeline, window: WindowScores, champion: Predictor
 ) -> pd.DataFrame | None:
     """Return the scores of both; None where the champion needs columns that are not read now."""
     kinds = champion.encoder.measures.plan.kinds
     if kinds != walk.settings.recipe.plan.kinds:
         return None
-    theirs = blend_of(champion, *walk.measured(window))
+    theirs = blend_scores(champion, *walk.measured(window))
     length, scores = window.by_strategy[walk.settings.strategy]
     pair = {"challenger": scores["blend"], "champion": theirs}
     return scores_frame(walk, timeline, window, length, pair)
@@ -249,14 +252,14 @@ def _decide(
     day: ScoringDay,
     registry: Registry,
     champion: Version | None,
-    comparison: Comparison | None,
+    comparison: ChampionComparison | None,
     drift: Mapping[str, Drift],
 ) -> GateDecision:
-    other, theirs = _loaded(registry, champion), None
+    other, theirs = _load_champion(registry, champion), None
     kinds = predictor.encoder.measures.plan.kinds
     if other is not None and other.encoder.measures.plan.kinds == kinds:
-        theirs = other.calibration.apply(blend_of(other, day.fleet, day.instances))
-    return decide(
+        theirs = other.calibration.apply(blend_scores(other, day.fleet, day.instances))
+    return decide_promotion(
         comparison,
         margin=margin,
         scores=day.scores,
@@ -278,15 +281,17 @@ def _register(
         "forewarn.recipe": recipe,
     }
     for version in registry.versions():
-        if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
+        if tags.items() <= dict(version.tags).items() and _load_champion(registry, version):
             return version.number
     example = input_example(records.store, records.fleet.last, predictor.encoder.measures.plan)
-    return registry.register(run, predictor, example, Served(predictor).predict(example), tags)
+    return registry.register(
+        run, predictor, example, ServedPredictor(predictor).predict(example), tags
+    )
 
 
 def _alerts(
     champion_max_age: int,
-    outcome: Retrained,
+    outcome: RetrainingOutcome,
     before: Version | None,
     moment: int,
     moved: Mapping[str, Drift],
@@ -311,5 +316,5 @@ def _alerts(
         )
 
 
-def _refusal(outcome: Retrained) -> tuple[str, str]:
+def _refusal(outcome: RetrainingOutcome) -> tuple[str, str]:
     return "refused", f"version {outcome.version}: {'; '.join(outcome.reasons)}"

@@ -7,13 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from forewarn.evaluation.prediction.figures.backtest_figures import Comparison
+from forewarn.evaluation.prediction.metrics.backtest_metrics import ChampionComparison
 
-__all__ = ["Decision", "Retrained"]
+__all__ = ["RetrainingDecision", "RetrainingOutcome"]
 
 
 @dataclass(frozen=True, slots=True)
-class Retrained:
+class RetrainingOutcome:
     """The outcome of a retraining.
 
     Attributes
@@ -39,7 +39,7 @@ class Retrained:
     length_days: float
     promoted: bool
     reasons: tuple[str, ...]
-    comparison: Comparison | None
+    comparison: ChampionComparison | None
     champion: str | None
     run: str
 
@@ -49,7 +49,7 @@ class Retrained:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RetrainingDecision:
     """The outcome of a retraining, and what is left to be done about it.
 
     It is written down before anything is done, so that a process that is killed in between can be
@@ -64,7 +64,7 @@ class Decision:
         What, and text.
     """
 
-    outcome: Retrained
+    outcome: RetrainingOutcome
     over: str | None
     alerts: tuple[tuple[str, str], ...]
 
@@ -73,7 +73,7 @@ class Decision:
         return json.dumps(self.outcome.as_dict() | {"over": self.over, "alerts": self.alerts})
 
     @classmethod
-    def from_text(cls, text: str) -> Decision:
+    def from_text(cls, text: str) -> RetrainingDecision:
         """Read a tag; an older version wrote neither `over` nor `alerts`."""
         stored = json.loads(text)
         over = stored.pop("over", stored["champion"])
@@ -81,13 +81,13 @@ class Decision:
         return cls(_recorded(stored), over, alerts)
 
 
-def _recorded(stored: dict[str, Any]) -> Retrained:
+def _recorded(stored: dict[str, Any]) -> RetrainingOutcome:
     comparison = stored.pop("comparison")
     if comparison is not None:
         pairs = {
             name: comparison[name] and tuple(comparison[name])
             for name in ("interval", "list_precision")
         }
-        comparison = Comparison(**{**comparison, **pairs})
+        comparison = ChampionComparison(**{**comparison, **pairs})
     reasons = tuple(stored.pop("reasons"))
-    return Retrained(**stored, reasons=reasons, comparison=comparison)
+    return RetrainingOutcome(**stored, reasons=reasons, comparison=comparison)

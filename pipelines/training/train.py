@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from forewarn.evaluation.prediction.walk.finished_windows import FinishedWindows
-from forewarn.evaluation.prediction.walk.fleet_survey import FleetSurvey
-from forewarn.evaluation.prediction.walk.retraining_schedule import last_finished
-from forewarn.evaluation.prediction.walk.strategies import Strategy
-from forewarn.evaluation.prediction.walk.walk import Walk
-from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk_forward.finished_windows import FinishedWindows
+from forewarn.evaluation.prediction.walk_forward.fleet_survey import FleetSurvey
+from forewarn.evaluation.prediction.walk_forward.retraining_schedule import last_finished_window
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
-from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
 from forewarn.models.prediction.trained_recipe import (
-    FEWEST_POSITIVES,
+    MIN_POSITIVES,
     RecipeTrainer,
     StartingPoint,
     TrainedRecipe,
@@ -33,8 +33,8 @@ from forewarn.pipelines.config.prediction_tables import ListTable
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
-from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.runtime.progress import Stages, TimeRemaining, note, progress_bar
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
 
@@ -42,7 +42,7 @@ __all__ = ["TrainedWalk", "train_predictor", "trained_walk"]
 
 # Probabilities are fitted to so many finished test windows and newer ones: one holds too few
 # failures.
-_FINISHED_WINDOWS = 3
+_N_CALIBRATION_WINDOWS = 3
 
 
 def train_predictor(
@@ -82,7 +82,7 @@ class TrainedWalk(NamedTuple):
         As they were at the moment of the training.
     """
 
-    walk: Walk
+    walk: WalkForward
     predictor: Predictor
     records: WindowedRecords
 
@@ -121,17 +121,17 @@ def trained_walk(
         As `train_predictor`.
     """
     stages = stages or Stages()
-    settings, start = _started_from(start_from, job.walk_settings, moment)
+    settings, start = _warm_start(start_from, job.walk_settings, moment)
     with stages("read records"):
         records = _read(job.store, settings, moment)
     walk = records.walk(settings, RecipeTrainer(settings.recipe, cache, stages, start))
     walk.span_in_use = span_in_use
     earliest = records.fleet.first if start_from is None else _trained_at(start_from)
     starts = [window for window in records.surveyed_times if earliest <= window < moment]
-    newest = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
+    newest = last_finished_window(moment, every=settings.every, horizon=settings.recipe.horizon)
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         _score_windows(walk, records, starts, newest, bar)
-        bar.set_postfix_str(iso(moment)[:10])
+        bar.set_postfix_str(format_iso(moment)[:10])
         records.move(walk, moment)
         known = as_of(walk.records, walk.failures, moment, settings.reach)
         finished = walk.finished_at(moment, known)
@@ -153,9 +153,9 @@ def trained_walk(
     return TrainedWalk(walk, predictor, records)
 
 
-def _started_from(
-    predictor: Predictor | None, settings: WalkSettings, moment: int
-) -> tuple[WalkSettings, StartingPoint | None]:
+def _warm_start(
+    predictor: Predictor | None, settings: WalkForwardSettings, moment: int
+) -> tuple[WalkForwardSettings, StartingPoint | None]:
     """Return the settings of a training, and the models of another site that vote in it."""
     settings = replace(settings, baselines=())
     if predictor is None:
@@ -165,27 +165,27 @@ def _started_from(
     return replace(settings, committee=committee), start
 
 
-def _read(store: RecordStore, settings: WalkSettings, moment: int) -> WindowedRecords:
+def _read(store: RecordStore, settings: WalkForwardSettings, moment: int) -> WindowedRecords:
     """Survey what a training as of `moment` reads, and hold its files as they are."""
-    n_windows = max(_FINISHED_WINDOWS, settings.most_compared)
+    n_windows = max(_N_CALIBRATION_WINDOWS, settings.most_compared)
     past = settings.every * (n_windows + 1) + settings.recipe.horizon
     start = settings.reads_from(moment - past)
 
     def times(fleet: FleetSurvey) -> list[int]:
         return [*_window_starts(settings, moment, fleet.first, n_windows), moment]
 
-    return WindowedRecords.of(store.held(start, moment), settings, times, start, moment)
+    return WindowedRecords.from_store(store.held(start, moment), settings, times, start, moment)
 
 
 def _score_windows(
-    walk: Walk, records: WindowedRecords, starts: Sequence[int], newest: int, bar: tqdm[Any]
+    walk: WalkForward, records: WindowedRecords, starts: Sequence[int], newest: int, bar: tqdm[Any]
 ) -> None:
     """Train before each of the last test windows, and score it; `newest` is the last finished."""
     settings = walk.settings
     compared = [start for start in starts if start <= newest][-settings.select_over :]
-    left = TimeLeft(len(starts) + 1, "trainings")
+    left = TimeRemaining(len(starts) + 1, "trainings")
     for start in starts:
-        bar.set_postfix_str(iso(start)[:10])
+        bar.set_postfix_str(format_iso(start)[:10])
         records.move(walk, start)
         walk.retrain(start, (_strategy_at(settings, start in compared),))
         bar.update()
@@ -196,39 +196,41 @@ def _trained_at(predictor: Predictor) -> int:
     return parse_moment(predictor.facts.trained_at)
 
 
-def _starting_point(predictor: Predictor, plan: Plan, moment: int) -> StartingPoint:
+def _starting_point(predictor: Predictor, plan: FeaturePlan, moment: int) -> StartingPoint:
     """Return what to start from; refuse what knows of later or measures something else."""
     if _trained_at(predictor) > moment:
         raise JobError(
             f"--start-from: was trained to {predictor.facts.trained_at}, expected a time before "
-            f"--at {iso(moment)}."
+            f"--at {format_iso(moment)}."
         )
     try:
-        return StartingPoint.of(predictor, plan)
+        return StartingPoint.from_predictor(predictor, plan)
     except InputError as error:
         raise JobError(f"--start-from: {error}") from None
 
 
-def _strategy_at(settings: WalkSettings, compared: bool) -> Strategy:
+def _strategy_at(settings: WalkForwardSettings, compared: bool) -> Strategy:
     """Return what is trained before a window; the spans are compared on the last ones only."""
     steady = settings.strategy is Strategy.STEADY
     return Strategy.SLIDING if steady and not compared else settings.strategy
 
 
-def _window_starts(settings: WalkSettings, moment: int, first: int, n_finished: int) -> list[int]:
+def _window_starts(
+    settings: WalkForwardSettings, moment: int, first: int, n_finished: int
+) -> list[int]:
     """Return the starts of the last test windows with labels known at `moment`, oldest first.
 
     So many of them are finished, as far as the records go back; the newer ones in part.
     """
     every, horizon = settings.every, settings.recipe.horizon
     newest = moment - (horizon // every + 1) * every
-    oldest = last_finished(moment, every=every, horizon=horizon) - (n_finished - 1) * every
+    oldest = last_finished_window(moment, every=every, horizon=horizon) - (n_finished - 1) * every
     earliest = first + min(settings.training_spans) + horizon
     return [start for start in range(oldest, newest + 1, every) if start >= earliest]
 
 
 def _fit(
-    walk: Walk, finished: FinishedWindows, moment: int, span_in_use: Nanoseconds | None
+    walk: WalkForward, finished: FinishedWindows, moment: int, span_in_use: Nanoseconds | None
 ) -> TrainedRecipe | None:
     """Select the training span by the finished windows, and fit to it; None: too few fail.
 
@@ -245,7 +247,7 @@ def _fit(
     return trained
 
 
-def _calibrate(walk: Walk, finished: FinishedWindows, trained: TrainedRecipe) -> Calibration:
+def _calibrate(walk: WalkForward, finished: FinishedWindows, trained: TrainedRecipe) -> Calibration:
     """Fit the probabilities to the scores of the last test windows."""
     if not walk.windows:
         note(
@@ -255,7 +257,7 @@ def _calibrate(walk: Walk, finished: FinishedWindows, trained: TrainedRecipe) ->
     return finished.calibrate(walk.settings.strategy, trained.prior, trained.training_span)
 
 
-def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
+def _refusal(walk: WalkForward, records: WindowedRecords, moment: int) -> JobError:
     """Say how many failures a past has that are too few."""
     settings, first = walk.settings, records.fleet.first
     expands = settings.strategy is Strategy.EXPANDING
@@ -265,14 +267,14 @@ def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
     return JobError(
         f"{records.store.folder}: found {plural(n, 'positive')} (instances that a failure "
         f"follows within the horizon) and {plural(n_negatives, 'negative')} in the "
-        f"{days:.3g} days of records before {iso(moment)}, expected at least {FEWEST_POSITIVES} "
+        f"{days:.3g} days of records before {format_iso(moment)}, expected at least {MIN_POSITIVES} "
         "and 1: wait for more, or use `--model builtin:rules`."
     )
 
 
 def _facts(
     records: WindowedRecords,
-    walk: Walk,
+    walk: WalkForward,
     trained: TrainedRecipe,
     n_failures: int,
     moment: int,
@@ -280,10 +282,10 @@ def _facts(
 ) -> PredictorFacts:
     settings, recipe = walk.settings, walk.settings.recipe
     return PredictorFacts(
-        trained_at=iso(moment),
+        trained_at=format_iso(moment),
         train_length_days=trained.training_span / DAY,
         days_of_records=round((moment - records.fleet.first) / DAY, 2),
-        calibrated_on=tuple(iso(window.start) for window in walk.windows),
+        calibrated_on=tuple(format_iso(window.start) for window in walk.windows),
         prevalence=trained.prevalence,
         failures_known=n_failures,
         interval=recipe.plan.interval,

@@ -9,17 +9,20 @@ from importlib.metadata import version
 
 from mlflow.exceptions import MlflowException
 
-from forewarn.evaluation.prediction.walk.retraining_schedule import last_finished
-from forewarn.evaluation.prediction.walk.strategies import Strategy
-from forewarn.evaluation.prediction.walk.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.walk_forward.retraining_schedule import last_finished_window
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.files.leftovers import scratch_folder, sweep_scratch
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.files.stale_temporary_files import (
+    remove_stale_scratch,
+    scratch_folder,
+)
 from forewarn.pipelines.storage.records.record_store import RecordStore
-from forewarn.pipelines.storage.registry.experiment import digest_of
+from forewarn.pipelines.storage.registry.mlflow_experiment import digest_of
 from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_recipe
 
@@ -28,7 +31,7 @@ __all__ = ["RecipeCache", "train_recipe"]
 
 def train_recipe(
     store: RecordStore,
-    settings: WalkSettings,
+    settings: WalkForwardSettings,
     moment: int,
     training_span: Nanoseconds,
     registry: Registry,
@@ -43,11 +46,11 @@ def train_recipe(
         What was done, in words. A span that is kept already, or that too few failures are known
         for, is no error: the retraining that recalls it sees to that.
     """
-    start = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
+    start = last_finished_window(moment, every=settings.every, horizon=settings.recipe.horizon)
     tags = _tags("ahead", start, training_span)
-    sweep_scratch()
+    remove_stale_scratch()
     registry.abandon(tags)
-    with registry.run(f"{iso(start)[:10]}, ahead", tags) as run:
+    with registry.run(f"{format_iso(start)[:10]}, ahead", tags) as run:
         cache = RecipeCache(registry, settings, run)
         trainer = RecipeTrainer(settings.recipe, cache)
         span, names = training_span, settings.names
@@ -65,7 +68,7 @@ def train_recipe(
             trainer = trainer.fading(settings.half_life)
         trainer.train(fleet, start, span, names, candidates)
     what = "recalled" if cache.recalled else "trained" if cache.trained else "too few failures"
-    return f"{training_span / DAY:g} days as of {iso(start)}: {what}"
+    return f"{training_span / DAY:g} days as of {format_iso(start)}: {what}"
 
 
 def _tags(kind: str, moment: int, training_span: Nanoseconds) -> dict[str, str]:
@@ -91,7 +94,7 @@ class RecipeCache:
     """
 
     registry: Registry
-    settings: WalkSettings
+    settings: WalkForwardSettings
     parent: str
     recalled: int = 0
     trained: int = 0
@@ -127,7 +130,7 @@ class RecipeCache:
         except (ValueError, TypeError, LookupError, OSError, MlflowException) as error:
             self.registry.end(run, "FAILED")  # so that nobody tries it again
             reason = " ".join(str(error).split())[:160]
-            what = f"{training_span / DAY:g} days as of {iso(moment)}"
+            what = f"{training_span / DAY:g} days as of {format_iso(moment)}"
             note(f"kept recipe of {what} cannot be used and is trained anew: {reason}")
             return None
 
@@ -137,10 +140,10 @@ class RecipeCache:
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
         """Keep what was trained: the run counts when it is finished."""
-        name = f"{iso(moment)[:10]}, {trained.training_span / DAY:g} days"
+        name = f"{format_iso(moment)[:10]}, {trained.training_span / DAY:g} days"
         tags = self._tags(moment, trained.training_span)
         facts = {
-            "trained_at": iso(moment),
+            "trained_at": format_iso(moment),
             "train_length_days": trained.training_span / DAY,
             "balance": trained.balance,
             "prevalence": trained.prevalence,

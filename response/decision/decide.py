@@ -6,26 +6,26 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.decision.control import is_control
-from forewarn.response.decision.evidence import answer, not_usable
-from forewarn.response.decision.limits import held_back
-from forewarn.response.decision.remedy import DRAIN_MODES, Remedy, remedy
-from forewarn.response.decision.settling import gentle, waits_for_others
+from forewarn.response.decision.group_wait import find_group_wait, soften_drain
+from forewarn.response.decision.holdout import in_holdout
+from forewarn.response.decision.limits import find_blocker
+from forewarn.response.decision.remediation import DRAIN_MODES, Remediation, choose_remediation
 from forewarn.response.decision.situation import Situation
-from forewarn.response.grouping.shared_incidents import candidates, storm_in_words
+from forewarn.response.decision.usable_findings import find_answering_action, find_finding_blocker
+from forewarn.response.grouping.shared_incidents import candidates, describe_event
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
-from forewarn.response.state.clocks import NO_SECOND_CLOCK
+from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.clock_readings import NO_SECOND_CLOCK
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, Severity
-from forewarn.response.state.held import Held
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.machine import Machine
-from forewarn.response.state.pool import Mode, Pool
+from forewarn.response.state.pool import Pool, PoolMode
 from forewarn.response.state.step import Step
 
-__all__ = ["action_of", "decide", "only_observe", "rests_on_certain_damage", "urgency"]
+__all__ = ["decide", "decide_observe_only", "make_action", "rests_on_certain_damage", "urgency"]
 
 
 def urgency(incident: Incident, policy: Policy) -> tuple[int, float, int]:
@@ -55,36 +55,40 @@ def decide(incident: Incident, situation: Situation) -> Decision:
         `ACT` only for a step that changes something; to tell is to observe.
     """
     if incident.shared:
-        return _of_shared(incident, situation)
-    refused = [(finding, not_usable(finding, situation)) for finding in incident.findings]
+        return _decide_shared(incident, situation)
+    refused = [(finding, find_finding_blocker(finding, situation)) for finding in incident.findings]
     usable = [finding for finding, held in refused if held is None]
     if not usable:
         return _without_findings(incident, [held for _, held in refused if held], situation)
-    wish = remedy(incident, usable, situation)
+    wish = choose_remediation(incident, usable, situation)
     waiting = None
     if wish.step.isolates:
-        waiting = waits_for_others(incident, wish, situation)
-        wish = wish.at_most_avoid(waiting.reason) if waiting else gentle(incident, wish, situation)
+        waiting = find_group_wait(incident, wish, situation)
+        wish = (
+            wish.at_most_avoid(waiting.reason)
+            if waiting
+            else soften_drain(incident, wish, situation)
+        )
     if situation.clock_alone:
         wish = wish.at_most_finish(NO_SECOND_CLOCK)
     decision = _draft(incident, wish, situation, waiting.until if waiting else None)
     if wish.step is Step.TELL:
         return decision
-    held = _out_of_reach(incident, situation) or _done_already(incident, wish, situation)
+    held = _untouchable(incident, situation) or _already_handled(incident, wish, situation)
     if held is not None:
         ruling, why = held
-        return _held(decision, ruling, why)
+        return _with_blocker(decision, ruling, why)
     return _by_mode(decision, wish, incident, situation)
 
 
-def only_observe(incident: Incident, situation: Situation, why: str) -> Decision:
+def decide_observe_only(incident: Incident, situation: Situation, why: str) -> Decision:
     """Return a decision by which nothing is done, whatever the incident asks for."""
     decision = decide(incident, situation)
     reason = f"observed only: {why}"
     return replace(decision, ruling=Ruling.OBSERVE, reason=reason, until=None)
 
 
-def action_of(
+def make_action(
     decision: Decision,
     incident: Incident,
     machine: Machine,
@@ -93,7 +97,7 @@ def action_of(
     fleet: Iterable[Machine] = (),
 ) -> Action:
     """Return the action that a decision asks for, as long as nobody has written it."""
-    bearing = _bearing(decision, incident)
+    bearing = _supporting_findings(decision, incident)
     jobs = [finding.job for finding in bearing if finding.job is not None]
     job = next(iter([*jobs, *machine.jobs]), None)
     return Action(
@@ -118,16 +122,16 @@ def action_of(
 
 def rests_on_certain_damage(decision: Decision, incident: Incident) -> bool:
     """Tell whether a finding that a decision rests on proves damage."""
-    return any(is_certain(finding) for finding in _bearing(decision, incident))
+    return any(is_certain(finding) for finding in _supporting_findings(decision, incident))
 
 
-def _bearing(decision: Decision, incident: Incident) -> list[Finding]:
+def _supporting_findings(decision: Decision, incident: Incident) -> list[Finding]:
     by_key = {finding.key: finding for finding in incident.findings}
     return [by_key[key] for key in decision.findings if key in by_key]
 
 
 def _draft(
-    incident: Incident, wish: Remedy, situation: Situation, until: Nanoseconds | None
+    incident: Incident, wish: Remediation, situation: Situation, until: Nanoseconds | None
 ) -> Decision:
     versions = [f.model_version for f in wish.findings if f.model_version]
     return Decision(
@@ -146,14 +150,14 @@ def _draft(
     )
 
 
-def _held(decision: Decision, ruling: Ruling, held: Held) -> Decision:
+def _with_blocker(decision: Decision, ruling: Ruling, held: Blocker) -> Decision:
     verb = "held back" if ruling is Ruling.HOLD else "observed only"
     reason = f"{decision.reason}; {verb}: {held.reason}"
     until = decision.until if held.until is None else held.until
     return replace(decision, ruling=ruling, reason=reason, until=until)
 
 
-def _without_findings(incident: Incident, helds: list[Held], situation: Situation) -> Decision:
+def _without_findings(incident: Incident, helds: list[Blocker], situation: Situation) -> Decision:
     """Return that nothing is done, and why none of the findings may be acted on."""
     words = "; ".join(dict.fromkeys(held.reason for held in helds)) or "it has no findings"
     untils = [held.until for held in helds if held.until is not None]
@@ -176,7 +180,7 @@ def _without_findings(incident: Incident, helds: list[Held], situation: Situatio
     )
 
 
-def _of_shared(incident: Incident, situation: Situation) -> Decision:
+def _decide_shared(incident: Incident, situation: Situation) -> Decision:
     """Return what an event on many machines says; it takes none of them out."""
     possible = candidates(incident.findings, incident.shared, situation.settings)
     severities = [situation.policy.rule(finding).severity for finding in incident.findings]
@@ -187,7 +191,7 @@ def _of_shared(incident: Incident, situation: Situation) -> Decision:
         step=Step.TELL,
         mode=None,
         severity=max(severities, key=lambda s: s.rank, default=Severity.NOTICE),
-        reason=storm_in_words(incident.shared, len(incident.machines), possible),
+        reason=describe_event(incident.shared, len(incident.machines), possible),
         until=None,
         valid_until=max((f.valid_until for f in incident.findings), default=situation.now),
         findings=tuple(finding.key for finding in incident.findings),
@@ -198,86 +202,88 @@ def _of_shared(incident: Incident, situation: Situation) -> Decision:
 # --- the machine ----------------------------------------------------------------------------------
 
 
-def _out_of_reach(incident: Incident, situation: Situation) -> tuple[Ruling, Held] | None:
+def _untouchable(incident: Incident, situation: Situation) -> tuple[Ruling, Blocker] | None:
     """Return why nothing is done to this machine, whatever the step."""
     name = incident.machine
     if incident.state is not IncidentState.OPEN:
-        return Ruling.HOLD, Held(f"the incident is {incident.state}", None)
+        return Ruling.HOLD, Blocker(f"the incident is {incident.state}", None)
     machine = situation.fleet.get(name)
     if machine is None:
-        return Ruling.HOLD, Held(f"the scheduler does not know {name}", None)
+        return Ruling.HOLD, Blocker(f"the scheduler does not know {name}", None)
     if machine.pool is None or machine.pool not in situation.pools:
-        return Ruling.OBSERVE, Held(f"{name} is in no pool in which anybody may act", None)
+        return Ruling.OBSERVE, Blocker(f"{name} is in no pool in which anybody may act", None)
     if machine.opted_out:
-        return Ruling.OBSERVE, Held(f"{name} is opted out by its label", None)
+        return Ruling.OBSERVE, Blocker(f"{name} is opted out by its label", None)
     if machine.out and machine.action is None:
         said_why = f" ({machine.reason})" if machine.reason else ""
-        return Ruling.HOLD, Held(f"{name} is out of service already{said_why}", None)
+        return Ruling.HOLD, Blocker(f"{name} is out of service already{said_why}", None)
     return None
 
 
-def _done_already(
-    incident: Incident, wish: Remedy, situation: Situation
-) -> tuple[Ruling, Held] | None:
+def _already_handled(
+    incident: Incident, wish: Remediation, situation: Situation
+) -> tuple[Ruling, Blocker] | None:
     """Return the action that is on this machine, or was its answer to all these findings."""
     for action in situation.recent:
         if action.machine == incident.machine and action.open:
             if action.step.isolates:
-                return Ruling.HOLD, Held(f"action {action.id} takes it out already", None)
+                return Ruling.HOLD, Blocker(f"action {action.id} takes it out already", None)
             if action.step is wish.step:
-                return Ruling.HOLD, Held(f"action {action.id} does so already", None)
-    ended = answer(incident.machine, wish.findings, situation.recent, isolates=wish.step.isolates)
+                return Ruling.HOLD, Blocker(f"action {action.id} does so already", None)
+    ended = find_answering_action(
+        incident.machine, wish.findings, situation.recent, isolates=wish.step.isolates
+    )
     if ended is not None:
         words = f"action {ended.id} answered this, and is {ended.state}"
-        return Ruling.HOLD, Held(words, None)
+        return Ruling.HOLD, Blocker(words, None)
     return None
 
 
 # --- who may act ----------------------------------------------------------------------------------
 
 
-def _with_lot(
-    decision: Decision, wish: Remedy, machine: Machine, pool: Pool, situation: Situation
+def _assign_holdout(
+    decision: Decision, wish: Remediation, machine: Machine, pool: Pool, situation: Situation
 ) -> Decision:
     """Draw the lot of a drain by prediction alone, before anybody sees the decision."""
     if not wish.predicted:
         return decision
-    if pool.mode is Mode.OBSERVE:
+    if pool.mode is PoolMode.OBSERVE:
         return replace(decision, propensity=1.0)
     if not pool.control:
         return decision
     salt = situation.settings.salt
-    drawn = is_control(machine.name, decision.incident, share=pool.control, salt=salt)
+    drawn = in_holdout(machine.name, decision.incident, share=pool.control, salt=salt)
     return replace(decision, propensity=pool.control, control=drawn)
 
 
 def _by_mode(
-    decision: Decision, wish: Remedy, incident: Incident, situation: Situation
+    decision: Decision, wish: Remediation, incident: Incident, situation: Situation
 ) -> Decision:
     machine = situation.fleet[incident.machine]
     pool = situation.pools[machine.pool or ""]
-    decision = _with_lot(decision, wish, machine, pool, situation)
-    held = _only_observed(decision, wish, pool, situation)
+    decision = _assign_holdout(decision, wish, machine, pool, situation)
+    held = _observe_only_blocker(decision, wish, pool, situation)
     if held is not None:
-        return _held(decision, Ruling.OBSERVE, held)
+        return _with_blocker(decision, Ruling.OBSERVE, held)
     approver = _approver(decision, situation)
-    if approver is None and (wish.needs_person or pool.mode is Mode.PROPOSE):
+    if approver is None and (wish.needs_person or pool.mode is PoolMode.PROPOSE):
         return replace(decision, ruling=Ruling.PROPOSE)
     decision = replace(decision, who=approver or decision.who)
     return _within_limits(decision, incident, machine, situation)
 
 
-def _only_observed(
-    decision: Decision, wish: Remedy, pool: Pool, situation: Situation
-) -> Held | None:
+def _observe_only_blocker(
+    decision: Decision, wish: Remediation, pool: Pool, situation: Situation
+) -> Blocker | None:
     """Return why nobody may act on this now."""
     if decision.control:
-        return Held("it is left in service and watched, as one of the control share", None)
+        return Blocker("it is left in service and watched, as one of the control share", None)
     for brake in situation.brakes:
-        if brake.stops(wish.findings):
-            return Held(brake.reason, brake.until)
-    if pool.mode is Mode.OBSERVE:
-        return Held(f"pool {pool.name} is in mode observe", None)
+        if brake.blocks(wish.findings):
+            return Blocker(brake.reason, brake.until)
+    if pool.mode is PoolMode.OBSERVE:
+        return Blocker(f"pool {pool.name} is in mode observe", None)
     return None
 
 
@@ -297,8 +303,8 @@ def _approver(decision: Decision, situation: Situation) -> str | None:
 def _within_limits(
     decision: Decision, incident: Incident, machine: Machine, situation: Situation
 ) -> Decision:
-    held = held_back(
-        action_of(decision, incident, machine, situation.now),
+    held = find_blocker(
+        make_action(decision, incident, machine, situation.now),
         pools=situation.pools,
         fleet=list(situation.fleet.values()),
         recent=situation.recent,
@@ -306,5 +312,5 @@ def _within_limits(
         certain=rests_on_certain_damage(decision, incident),
     )
     if held is not None:
-        return _held(decision, Ruling.HOLD, held)
+        return _with_blocker(decision, Ruling.HOLD, held)
     return replace(decision, ruling=Ruling.ACT)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.decision.census import Census, first_fit
+from forewarn.response.decision.counted_outages import LimitContext, capacity_free_at
 from forewarn.response.state.action import Action, ActionState
-from forewarn.response.state.held import Held
+from forewarn.response.state.blocker import Blocker
 from forewarn.response.state.pool import Pool
 from forewarn.response.state.step import DrainMode
 
-__all__ = ["eviction_held_back", "killed_exceeded"]
+__all__ = ["exceeded_kill_limit", "find_eviction_blocker"]
 
 
-def eviction_held_back(
+def find_eviction_blocker(
     action: Action,
     jobs: int,
     *,
     pool: Pool,
     recent: Sequence[Action],
     now: Nanoseconds,
-) -> Held | None:
+) -> Blocker | None:
     """Return what holds back the end of the jobs of a drain whose deadline is reached.
 
     Of several deadlines the first comes first, so that two do not hold back each other.
@@ -44,27 +44,29 @@ def eviction_held_back(
         for other in recent
         if other.id != action.id and (not _waits(other) or (other.valid_until, other.id) < order)
     ]
-    census = Census(action, pool, {}, earlier, now)
-    return next(iter(killed_exceeded(earlier, jobs, census)), None)
+    census = LimitContext(action, pool, {}, earlier, now)
+    return next(iter(exceeded_kill_limit(earlier, jobs, census)), None)
 
 
 def _waits(action: Action) -> bool:
     return action.mode is DrainMode.DEADLINE and action.state is ActionState.HOLDING
 
 
-def killed_exceeded(others: Sequence[Action], jobs: int, census: Census) -> Iterable[Held]:
+def exceeded_kill_limit(
+    others: Sequence[Action], jobs: int, census: LimitContext
+) -> Iterable[Blocker]:
     """Yield the limit of killed jobs if so many more are too many."""
     same = [other for other in others if other.pool == census.pool.name]
-    ends = [end for other in same for end in _killed(other, census)]
+    ends = [end for other in same for end in _kill_expiries(other, census)]
     limit = census.limits.killed_jobs
     if jobs and len(ends) + jobs > limit:
         noun, verb = "job" if jobs == 1 else "jobs", "was" if len(ends) == 1 else "were"
         words = f"{jobs} {noun} would be ended, and {len(ends)} {verb} "
         words += f"within {census.span}, at most {limit}"
-        yield Held(words, first_fit(ends, limit, jobs))
+        yield Blocker(words, capacity_free_at(ends, limit, jobs))
 
 
-def _killed(action: Action, census: Census) -> list[Nanoseconds | None]:
+def _kill_expiries(action: Action, census: LimitContext) -> list[Nanoseconds | None]:
     """Return for each job that an action ended when it no longer counts.
 
     When exactly it did is not known: at the latest when the machine came to rest. None: it has
@@ -78,17 +80,17 @@ def _killed(action: Action, census: Census) -> list[Nanoseconds | None]:
         jobs = max(action.jobs, 1)
     else:
         return []
-    if not _at_rest(action):
+    if not _is_finished(action):
         return [None] * jobs
     end = Nanoseconds(max(action.at, action.changed_at) + census.limits.refill)
     return [end] * jobs if end > census.now else []
 
 
-def _at_rest(action: Action) -> bool:
+def _is_finished(action: Action) -> bool:
     return action.state is ActionState.DRAINED or not action.open
 
 
 def _in_time(action: Action, now: Nanoseconds) -> bool:
     """Tell whether a drain with a deadline has killed nothing: it is ahead, or it came to rest."""
-    rested = _at_rest(action) and action.changed_at < action.valid_until
+    rested = _is_finished(action) and action.changed_at < action.valid_until
     return now < action.valid_until or rested

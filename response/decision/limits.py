@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.decision.census import (
-    Census,
-    Outage,
-    first_fit,
-    jobs_under,
-    marks_without_action,
-    outages,
+from forewarn.response.decision.counted_outages import (
+    CountedOutage,
+    LimitContext,
+    capacity_free_at,
+    counted_outages,
+    jobs_on_machine,
     reversible_outages,
+    unexplained_mark_expiries,
 )
-from forewarn.response.decision.killed_jobs import killed_exceeded
+from forewarn.response.decision.killed_jobs import exceeded_kill_limit
 from forewarn.response.state.action import Action
-from forewarn.response.state.held import Held
+from forewarn.response.state.blocker import Blocker
 from forewarn.response.state.machine import Machine
-from forewarn.response.state.pool import Pool, share_of
+from forewarn.response.state.pool import Pool, share_to_count
 from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["Held", "held_back", "many_out"]
+__all__ = ["Blocker", "find_blocker", "high_outage_alert"]
 
 
-def held_back(
+def find_blocker(
     action: Action,
     *,
     pools: Mapping[str, Pool],
@@ -33,7 +33,7 @@ def held_back(
     recent: Sequence[Action],
     now: Nanoseconds,
     certain: bool = False,
-) -> Held | None:
+) -> Blocker | None:
     """Return what holds a new action back; None if nothing does.
 
     Limits hold back what takes one more machine out, or lets jobs avoid one more; nothing else.
@@ -62,18 +62,18 @@ def held_back(
     """
     pool = pools.get(action.pool)
     if pool is None:
-        return Held(f"pool {action.pool} has no rules", None)
+        return Blocker(f"pool {action.pool} has no rules", None)
     others = [other for other in recent if other.id != action.id]
     machines = {machine.name: machine for machine in fleet}
-    census = Census(action, pool, machines, others, now)
+    census = LimitContext(action, pool, machines, others, now)
     if action.step is Step.AVOID:
         return _too_many_avoided(census)
     if not action.step.isolates:
         return None
-    return _out_already(census) or _longest(_exceeded(census, certain))
+    return _out_already(census) or _longest_blocker(_exceeded(census, certain))
 
 
-def many_out(fleet: Iterable[Machine], pools: Iterable[str], *, share: float) -> str:
+def high_outage_alert(fleet: Iterable[Machine], pools: Iterable[str], *, share: float) -> str:
     """Return which pools have more than a share of their machines out of service, in words.
 
     Whoever took them out; of a pool with one machine out nothing is said. Empty if there is none.
@@ -98,78 +98,78 @@ def many_out(fleet: Iterable[Machine], pools: Iterable[str], *, share: float) ->
     )
 
 
-def _longest(helds: Iterable[Held]) -> Held | None:
+def _longest_blocker(helds: Iterable[Blocker]) -> Blocker | None:
     return max(helds, key=lambda held: (held.until is None, held.until or 0), default=None)
 
 
-def _out_already(census: Census) -> Held | None:
+def _out_already(census: LimitContext) -> Blocker | None:
     name = census.action.machine
     for other in census.others:
         if other.machine == name and other.open and other.step.isolates:
-            return Held(f"action {other.id} takes {name} out already", None)
+            return Blocker(f"action {other.id} takes {name} out already", None)
     if name in census.machines and census.machines[name].out:
-        return Held(f"{name} is out of service already", None)
+        return Blocker(f"{name} is out of service already", None)
     return None
 
 
-def _exceeded(census: Census, certain: bool) -> Iterable[Held]:
+def _exceeded(census: LimitContext, certain: bool) -> Iterable[Blocker]:
     """Yield each limit that does not let one more machine out."""
-    limits, action, out = census.limits, census.action, outages(census)
+    limits, action, out = census.limits, census.action, counted_outages(census)
     if not certain:
         yield from _reversible_exceeded(census)
     yield from _number_exceeded(census, out)
-    for job in sorted(jobs_under(census)):
+    for job in sorted(jobs_on_machine(census)):
         under = [outage.until for outage in out if job in outage.jobs]
         yield from _over(under, limits.job, f"of job {job} out now or {census.taken}")
     begun = [other for other in census.others if census.counts(other)]
     same = [census.refilled(other) for other in begun if other.cause == action.cause]
     yield from _over(same, limits.cause, f"{census.taken} for cause {action.cause}")
-    fleet = [*marks_without_action(census), *(census.refilled(other) for other in begun)]
+    fleet = [*unexplained_mark_expiries(census), *(census.refilled(other) for other in begun)]
     yield from _over(fleet, census.rate, f"{census.taken} in the whole fleet")
     if action.mode is DrainMode.NOW:
-        yield from killed_exceeded(census.others, _jobs_at_stake(census), census)
+        yield from exceeded_kill_limit(census.others, _jobs_at_stake(census), census)
 
 
-def _jobs_at_stake(census: Census) -> int:
+def _jobs_at_stake(census: LimitContext) -> int:
     machine = census.machines.get(census.action.machine)
     seen = len(machine.jobs) if machine else 0
     return max(census.action.jobs, seen, int(census.action.job is not None))
 
 
-def _number_exceeded(census: Census, out: Sequence[Outage]) -> Iterable[Held]:
+def _number_exceeded(census: LimitContext, out: Sequence[CountedOutage]) -> Iterable[Blocker]:
     """Yield the number of machines of the pool that may be out, whoever took them out."""
     bound, name = census.limits.machines, census.pool.name
     n_out = sum(outage.until is None and outage.pool == name for outage in out)
     if bound is not None and n_out >= bound:
         words = f"{n_out} of {census.size} machines of pool {name} {_are(n_out)} out"
-        yield Held(f"{words}, at most {bound}", None)
+        yield Blocker(f"{words}, at most {bound}", None)
 
 
-def _reversible_exceeded(census: Census) -> Iterable[Held]:
+def _reversible_exceeded(census: LimitContext) -> Iterable[Blocker]:
     """Yield the limits that count what we took out ourselves and may have been wrong about.
 
     What others took out counts for neither: some 3 % of the machines of a fleet are always out.
     """
     limits, name, size = census.limits, census.pool.name, census.size
     ours, rack = reversible_outages(census), census.action.rack
-    bound = share_of(limits.share, size)
+    bound = share_to_count(limits.share, size)
     n_ours = sum(outage.until is None and outage.pool == name for outage in ours)
     if n_ours >= bound:
         words = f"forewarn has {n_ours} of {size} machines of pool {name} out, at most {bound}"
-        yield Held(words, None)
+        yield Blocker(words, None)
     if rack is not None:
         in_rack = [outage.until for outage in ours if outage.rack == rack]
         yield from _over(in_rack, limits.rack, f"of rack {rack} out by forewarn or {census.taken}")
 
 
-def _over(untils: Sequence[Nanoseconds | None], limit: int, which: str) -> Iterable[Held]:
+def _over(untils: Sequence[Nanoseconds | None], limit: int, which: str) -> Iterable[Blocker]:
     number = len(untils)
     if number >= limit:
         words = f"{number} {_machines(number)} {which}, at most {limit}"
-        yield Held(words, first_fit(untils, limit, 1))
+        yield Blocker(words, capacity_free_at(untils, limit, 1))
 
 
-def _too_many_avoided(census: Census) -> Held | None:
+def _too_many_avoided(census: LimitContext) -> Blocker | None:
     name, size = census.pool.name, census.size
     avoided = {machine.name for machine in census.machines.values() if _avoided(machine, name)}
     avoided |= {
@@ -178,11 +178,11 @@ def _too_many_avoided(census: Census) -> Held | None:
         if other.step is Step.AVOID and other.open and other.pool == name
     }
     number = len(avoided - {census.action.machine})
-    bound = share_of(census.limits.avoided, size)
+    bound = share_to_count(census.limits.avoided, size)
     if number < bound:
         return None
     words = f"{number} of {size} machines of pool {name} {_are(number)} avoided, at most {bound}"
-    return Held(words, None)
+    return Blocker(words, None)
 
 
 def _avoided(machine: Machine, pool: str) -> bool:

@@ -8,18 +8,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.decision.brakes import Brake
-from forewarn.response.decision.override import Override
-from forewarn.response.grouping.sightings import Key, Sighting, by_key, sightings
+from forewarn.response.decision.interlocks import Interlock
+from forewarn.response.decision.manual_override import Override
+from forewarn.response.grouping.event_observations import (
+    GroupKey,
+    Observation,
+    group_by_key,
+    list_observations,
+)
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Decision
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.response_settings import ResponseSettings
 
-__all__ = ["Approval", "Situation", "by_machine"]
+__all__ = ["Approval", "Situation", "group_by_machine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class Situation:
     clock_alone : bool
         No second clock confirms ours: nothing beyond a drain that lets jobs run out.
     indexed : mapping of (str, str) to sequence of Sighting, or None
-        The `sightings`, where somebody keeps them.
+        The `list_observations`, where somebody keeps them.
     """
 
     now: Nanoseconds
@@ -78,24 +83,24 @@ class Situation:
     recent: Sequence[Action] = ()
     overrides: Sequence[Override] = ()
     approvals: Mapping[int, Approval] = field(default_factory=dict)
-    brakes: Sequence[Brake] = ()
+    brakes: Sequence[Interlock] = ()
     settings: ResponseSettings = field(default_factory=ResponseSettings)
     given_back: Mapping[str, Nanoseconds] = field(default_factory=dict)
     clock_alone: bool = False
-    indexed: Mapping[Key, Sequence[Sighting]] | None = None
+    indexed: Mapping[GroupKey, Sequence[Observation]] | None = None
 
     def beside(self, incident: Incident) -> list[Incident]:
         """Return the other open incidents of its machine."""
         return [other for other in self.open.get(incident.machine, ()) if other.id != incident.id]
 
     @cached_property
-    def sightings(self) -> Mapping[Key, Sequence[Sighting]]:
+    def sightings(self) -> Mapping[GroupKey, Sequence[Observation]]:
         """What open incidents say of each job, rack and switch, the oldest first."""
         if self.indexed is not None:
             return self.indexed
         incidents = {i.id: i for group in self.open.values() for i in group}
         until = Nanoseconds(self.now + self.settings.ahead)
-        return by_key(sightings(incidents.values(), self.fleet, until=until))
+        return group_by_key(list_observations(incidents.values(), self.fleet, until=until))
 
     @cached_property
     def job_sizes(self) -> Counter[str]:
@@ -103,7 +108,7 @@ class Situation:
         return Counter(job for machine in self.fleet.values() for job in set(machine.jobs))
 
 
-def by_machine(incidents: Iterable[Incident]) -> dict[str, list[Incident]]:
+def group_by_machine(incidents: Iterable[Incident]) -> dict[str, list[Incident]]:
     """Return incidents by each of their machines."""
     groups: dict[str, list[Incident]] = defaultdict(list)
     for incident in incidents:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from forewarn.features.time_units import Nanoseconds
-from forewarn.response.decision.killed_jobs import eviction_held_back
-from forewarn.response.follow_up.course import Call, Course, Watched
+from forewarn.features.time_units import MINUTE, Nanoseconds
+from forewarn.response.decision.killed_jobs import find_eviction_blocker
+from forewarn.response.follow_up.action_transition import (
+    ActionTransition,
+    DriverCall,
+    TrackedAction,
+)
 from forewarn.response.state.action import Action, ActionState
-from forewarn.response.state.clocks import NO_SECOND_CLOCK
+from forewarn.response.state.clock_readings import NO_SECOND_CLOCK
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.pool import Pool
-from forewarn.response.state.settings import MINUTE
 from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["orphans", "reconcile"]
+__all__ = ["reconcile", "stale_marks"]
 
-_SURE = Nanoseconds(15 * MINUTE)
+_LATE_ANSWER_SPAN = Nanoseconds(15 * MINUTE)
 """A scheduler that did not answer may still do it so long after it was asked."""
 
 
 def reconcile(
-    watched: Sequence[Watched],
+    watched: Sequence[TrackedAction],
     fleet: Mapping[str, Machine],
     *,
     controller: str,
@@ -32,7 +35,7 @@ def reconcile(
     stopped: bool,
     now: Nanoseconds,
     clock_alone: bool = False,
-) -> list[Course]:
+) -> list[ActionTransition]:
     """Return what is done about each open action.
 
     Parameters
@@ -62,14 +65,14 @@ def reconcile(
     """
     ordered = sorted(watched, key=lambda w: (w.action.valid_until, w.action.id))
     reset = _weights_reset(watched, fleet)
-    reading = _Reading(fleet, controller, configured or controller, reset, stopped, now)
-    courses = _without_other_marks([_course(w, reading) for w in ordered])
+    reading = _SchedulerReading(fleet, controller, configured or controller, reset, stopped, now)
+    courses = _release_overridden([_next_transition(w, reading) for w in ordered])
     reasons = {"the kill switch is on": stopped, NO_SECOND_CLOCK: clock_alone}
     forbidden = next((reason for reason, holds in reasons.items() if holds), "")
     return [_with_eviction(course, fleet, pools, recent, forbidden, now) for course in courses]
 
 
-def orphans(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[Machine]:
+def stale_marks(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[Machine]:
     """Return machines that bear our mark although its action has ended: it is to be taken off.
 
     A scheduler that gave no answer may do a thing much later.
@@ -79,7 +82,7 @@ def orphans(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[Machi
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _SchedulerReading:
     """What was read now; `reset`: no machine that was avoided is avoided any more."""
 
     fleet: Mapping[str, Machine]
@@ -90,7 +93,7 @@ class _Reading:
     now: Nanoseconds
 
 
-def _weights_reset(watched: Iterable[Watched], fleet: Mapping[str, Machine]) -> bool:
+def _weights_reset(watched: Iterable[TrackedAction], fleet: Mapping[str, Machine]) -> bool:
     """Tell whether all machines that were avoided are so no longer, as after a new configuration.
 
     With a single one nobody can tell that from a person who undid it, unless the scheduler counts
@@ -100,13 +103,17 @@ def _weights_reset(watched: Iterable[Watched], fleet: Mapping[str, Machine]) -> 
     return len(names) > 1 and not any(name in fleet and fleet[name].avoided for name in names)
 
 
-def _course(watched: Watched, reading: _Reading) -> Course:
+def _next_transition(watched: TrackedAction, reading: _SchedulerReading) -> ActionTransition:
     action, machine = watched.action, reading.fleet.get(watched.action.machine)
     stopped, now = reading.stopped, reading.now
     if machine is None:
-        return Course(action, action.state, detail="the scheduler does not list the machine")
+        return ActionTransition(
+            action, action.state, detail="the scheduler does not list the machine"
+        )
     if machine.state is ServiceState.UNKNOWN and not machine.reason:
-        return Course(action, action.state, detail="the scheduler does not know the machine yet")
+        return ActionTransition(
+            action, action.state, detail="the scheduler does not know the machine yet"
+        )
     match action.state:
         case ActionState.INTENDED:
             return _intended(action, machine, stopped, now)
@@ -124,74 +131,88 @@ def _holds(action: Action, machine: Machine) -> bool:
     return machine.out and machine.action == action.id
 
 
-def _foreign(action: Action, machine: Machine) -> bool:
+def _taken_by_others(action: Action, machine: Machine) -> bool:
     """Tell whether somebody else has the machine out of service."""
     return action.step.isolates and machine.out and machine.action != action.id
 
 
-def _at_rest(action: Action, machine: Machine) -> ActionState:
+def _drained_or_holding(action: Action, machine: Machine) -> ActionState:
     empty = not machine.jobs and machine.state is not ServiceState.DRAINING
     rested = action.step.isolates and empty and machine.state is not ServiceState.UNKNOWN
     return ActionState.DRAINED if rested else ActionState.HOLDING
 
 
-def _intended(action: Action, machine: Machine, stopped: bool, now: Nanoseconds) -> Course:
+def _intended(
+    action: Action, machine: Machine, stopped: bool, now: Nanoseconds
+) -> ActionTransition:
     if _holds(action, machine):  # it was sent, and we were ended before we could write that
-        return Course(action, _at_rest(action, machine), detail="read back", holds=True)
-    if _foreign(action, machine):
+        return ActionTransition(
+            action, _drained_or_holding(action, machine), detail="read back", holds=True
+        )
+    if _taken_by_others(action, machine):
         words = f"somebody else took the machine out first: {machine.reason}"
-        return Course(action, ActionState.EXPIRED, detail=words)
+        return ActionTransition(action, ActionState.EXPIRED, detail=words)
     if now >= action.valid_until:
-        return Course(action, ActionState.EXPIRED, detail="never sent, and no longer valid")
+        return ActionTransition(
+            action, ActionState.EXPIRED, detail="never sent, and no longer valid"
+        )
     if stopped:
-        return Course(action, action.state, detail="not sent: the kill switch is on")
-    return Course(action, ActionState.SENT, Call.APPLY)
+        return ActionTransition(action, action.state, detail="not sent: the kill switch is on")
+    return ActionTransition(action, ActionState.SENT, DriverCall.APPLY)
 
 
-def _sent(action: Action, machine: Machine, stopped: bool, now: Nanoseconds) -> Course:
+def _sent(action: Action, machine: Machine, stopped: bool, now: Nanoseconds) -> ActionTransition:
     """Ask again until it holds: without an answer nobody knows whether it was done."""
     if _holds(action, machine):
-        return Course(action, _at_rest(action, machine), detail="read back", holds=True)
-    if _foreign(action, machine):
+        return ActionTransition(
+            action, _drained_or_holding(action, machine), detail="read back", holds=True
+        )
+    if _taken_by_others(action, machine):
         words = f"somebody else took the machine out first: {machine.reason}"
-        return Course(action, ActionState.FAILED, detail=words)
+        return ActionTransition(action, ActionState.FAILED, detail=words)
     if not stopped and now < action.valid_until:
-        return Course(action, action.state, Call.APPLY, detail="it does not hold yet")
-    if now < action.changed_at + _SURE:
-        return Course(action, action.state, detail="unknown whether it was done")
+        return ActionTransition(
+            action, action.state, DriverCall.APPLY, detail="it does not hold yet"
+        )
+    if now < action.changed_at + _LATE_ANSWER_SPAN:
+        return ActionTransition(action, action.state, detail="unknown whether it was done")
     words = "it never held, and is not asked for any more"
-    return Course(action, ActionState.RELEASING, Call.UNDO, detail=words)
+    return ActionTransition(action, ActionState.RELEASING, DriverCall.UNDO, detail=words)
 
 
-def _releasing(action: Action, machine: Machine) -> Course:
+def _releasing(action: Action, machine: Machine) -> ActionTransition:
     if _holds(action, machine):
-        return Course(action, action.state, Call.UNDO)
-    return Course(action, ActionState.RELEASED, detail="read back")
+        return ActionTransition(action, action.state, DriverCall.UNDO)
+    return ActionTransition(action, ActionState.RELEASED, detail="read back")
 
 
-def _holding(watched: Watched, machine: Machine, reading: _Reading) -> Course:
+def _holding(
+    watched: TrackedAction, machine: Machine, reading: _SchedulerReading
+) -> ActionTransition:
     action = watched.action
     if _holds(action, machine):
         drained = action.state is ActionState.DRAINED
-        state = action.state if drained else _at_rest(action, machine)
-        return Course(action, state, holds=True)
-    if _foreign(action, machine):
+        state = action.state if drained else _drained_or_holding(action, machine)
+        return ActionTransition(action, state, holds=True)
+    if _taken_by_others(action, machine):
         words = f"somebody else set another reason: {machine.reason}"
-        return Course(action, ActionState.OVERRIDDEN, detail=words)
+        return ActionTransition(action, ActionState.OVERRIDDEN, detail=words)
     lost = _lost(watched, machine, reading)
     # A drain is set again once. A weight is lost with every new configuration, by nobody's wish.
     if not lost or (watched.set_again and action.step.isolates):
-        return Course(action, ActionState.OVERRIDDEN, detail="somebody undid it")
+        return ActionTransition(action, ActionState.OVERRIDDEN, detail="somebody undid it")
     if reading.now >= action.valid_until:
         words = f"lost: {lost}, and it is no longer valid"
-        return Course(action, ActionState.RELEASED, detail=words)
+        return ActionTransition(action, ActionState.RELEASED, detail=words)
     if reading.stopped:
-        return Course(action, action.state, detail=f"lost: {lost}; the kill switch is on")
+        return ActionTransition(action, action.state, detail=f"lost: {lost}; the kill switch is on")
     words = f"set again: {lost}"
-    return Course(action, ActionState.SENT, Call.APPLY, detail=words, set_again=True)
+    return ActionTransition(
+        action, ActionState.SENT, DriverCall.APPLY, detail=words, set_again=True
+    )
 
 
-def _lost(watched: Watched, machine: Machine, reading: _Reading) -> str:
+def _lost(watched: TrackedAction, machine: Machine, reading: _SchedulerReading) -> str:
     """Return why an action may be gone although nobody undid it; empty if nothing says so."""
     avoids = watched.action.step is Step.AVOID
     life = reading.configured if avoids else reading.controller
@@ -205,7 +226,7 @@ def _lost(watched: Watched, machine: Machine, reading: _Reading) -> str:
     return ""
 
 
-def _without_other_marks(courses: list[Course]) -> list[Course]:
+def _release_overridden(courses: list[ActionTransition]) -> list[ActionTransition]:
     """Take off all our marks of an incident of which one action was overridden."""
     overridden = {
         (course.action.incident, course.action.machine)
@@ -221,21 +242,21 @@ def _without_other_marks(courses: list[Course]) -> list[Course]:
     ]
 
 
-def _released(course: Course) -> Course:
+def _released(course: ActionTransition) -> ActionTransition:
     words = "another action of the incident was overridden"
     if course.action.state is ActionState.INTENDED:
-        return Course(course.action, ActionState.EXPIRED, detail=words)
-    return Course(course.action, ActionState.RELEASING, Call.UNDO, detail=words)
+        return ActionTransition(course.action, ActionState.EXPIRED, detail=words)
+    return ActionTransition(course.action, ActionState.RELEASING, DriverCall.UNDO, detail=words)
 
 
 def _with_eviction(
-    course: Course,
+    course: ActionTransition,
     fleet: Mapping[str, Machine],
     pools: Mapping[str, Pool],
     recent: Sequence[Action],
     forbidden: str,
     now: Nanoseconds,
-) -> Course:
+) -> ActionTransition:
     """End the jobs of a drain whose deadline is reached, as far as the limit lets us.
 
     `forbidden` says why no job is ended now; empty if jobs may be.
@@ -251,7 +272,7 @@ def _with_eviction(
     pool = pools.get(action.pool)
     if pool is None:
         return replace(course, detail=f"no job is ended: pool {action.pool} has no rules")
-    held = eviction_held_back(action, len(machine.jobs), pool=pool, recent=recent, now=now)
+    held = find_eviction_blocker(action, len(machine.jobs), pool=pool, recent=recent, now=now)
     if held is not None:
         return replace(course, detail=f"no job is ended: {held.reason}")
-    return replace(course, call=Call.EVICT, jobs=machine.jobs, detail="jobs are ended")
+    return replace(course, call=DriverCall.EVICT, jobs=machine.jobs, detail="jobs are ended")

@@ -8,12 +8,12 @@ from forewarn.response.state.action import Action
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import Step
 
-__all__ = ["unknown_marks", "unknown_marks_in_words"]
+__all__ = ["find_unknown_marks", "unknown_marks_alert"]
 
-_NAMED = 5  # machines in one line
+_MAX_LISTED_MACHINES = 5  # machines in one line
 
 
-def unknown_marks(machines: Iterable[Machine], actions: Collection[Action]) -> list[Machine]:
+def find_unknown_marks(machines: Iterable[Machine], actions: Collection[Action]) -> list[Machine]:
     """Return the machines whose mark nobody in the ledger has set, as after the ledger was lost.
 
     Numbers of actions begin at 1 in each ledger, so number and machine have to agree.
@@ -35,14 +35,18 @@ def unknown_marks(machines: Iterable[Machine], actions: Collection[Action]) -> l
     ]
 
 
-def unknown_marks_in_words(machines: Collection[Machine]) -> str:
+def unknown_marks_alert(machines: Collection[Machine]) -> str:
     """Return an alert about such machines; empty if there is none."""
     if not machines:
         return ""
     names = sorted(machine.name for machine in machines)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    more = (
+        f" and {len(names) - _MAX_LISTED_MACHINES} more"
+        if len(names) > _MAX_LISTED_MACHINES
+        else ""
+    )
     bear, pronoun = ("machine bears", "it") if len(names) == 1 else ("machines bear", "them")
     return (
         f"{len(names)} {bear} a mark of forewarn without an action in the ledger: "
-        f"{', '.join(names[:_NAMED])}{more}; `forewarn incidents` lists {pronoun}"
+        f"{', '.join(names[:_MAX_LISTED_MACHINES])}{more}; `forewarn incidents` lists {pronoun}"
     )

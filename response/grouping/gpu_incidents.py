@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from forewarn.response.state.finding import Finding, Voucher
+from forewarn.response.state.finding import Finding, Provenance
 from forewarn.response.state.incident import Incident
 
-__all__ = ["Grouping", "gpu_serial_of", "group_findings"]
+__all__ = ["Grouping", "group_findings", "resolve_gpu_serial"]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ def group_findings(findings: Sequence[Finding], open_incidents: Iterable[Inciden
     subjects: dict[str, list[_Subject]] = defaultdict(list)
     for incident in sorted(open_incidents, key=lambda incident: -incident.id):
         if not incident.shared:
-            subjects[incident.machine].append(_Subject.of(incident))
+            subjects[incident.machine].append(_Subject.from_incident(incident))
     grouping = Grouping()
     for finding in findings:
         of_machine = subjects[finding.machine]
@@ -62,7 +62,7 @@ def group_findings(findings: Sequence[Finding], open_incidents: Iterable[Inciden
     return grouping
 
 
-def gpu_serial_of(opened_for: str | None, findings: Iterable[Finding]) -> str | None:
+def resolve_gpu_serial(opened_for: str | None, findings: Iterable[Finding]) -> str | None:
     """Return the serial of an incident's GPU; a shared token may not name that of a host.
 
     Parameters
@@ -75,7 +75,7 @@ def gpu_serial_of(opened_for: str | None, findings: Iterable[Finding]) -> str | 
     if opened_for is not None:
         return opened_for
     named = [finding for finding in findings if finding.gpu_serial is not None]
-    by_host = [finding for finding in named if finding.vouched is Voucher.HOST]
+    by_host = [finding for finding in named if finding.vouched is Provenance.HOST]
     return next((finding.gpu_serial for finding in by_host or named), None)
 
 
@@ -85,10 +85,10 @@ class _Subject:
 
     incident: int
     serials: set[str] = field(default_factory=set)
-    locations: set[tuple[str, Voucher]] = field(default_factory=set)
+    locations: set[tuple[str, Provenance]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, incident: Incident) -> _Subject:
+    def from_incident(cls, incident: Incident) -> _Subject:
         subject = cls(incident.id, set() if incident.gpu_serial is None else {incident.gpu_serial})
         for finding in incident.findings:
             subject.add(finding)
@@ -104,7 +104,7 @@ class _Subject:
         """Tell whether a finding is at one of its locations, or both are about the machine."""
         if not finding.location:
             return finding.gpu_serial is None and not self.locations and not self.serials
-        vouchers = {Voucher.HOST, finding.vouched}
+        vouchers = {Provenance.HOST, finding.vouched}
         return any((finding.location, voucher) in self.locations for voucher in vouchers)
 
 

@@ -8,20 +8,26 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.grouping.sightings import Key, Sighting, by_key, is_event, sightings
-from forewarn.response.state.finding import BY_HAND, Finding, Voucher
+from forewarn.response.grouping.event_observations import (
+    GroupKey,
+    Observation,
+    group_by_key,
+    is_event,
+    list_observations,
+)
+from forewarn.response.state.finding import MANUAL_CAUSE, Finding, Provenance
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.response_settings import ResponseSettings
 
 __all__ = [
     "SharedIncident",
-    "belongs",
-    "bounds_of",
+    "belongs_to_event",
     "candidates",
-    "over_at",
+    "describe_event",
+    "event_ends_at",
+    "event_thresholds",
     "shared_incidents",
-    "storm_in_words",
 ]
 
 _ORDER = ("job", "switch", "rack", "cause")
@@ -80,7 +86,7 @@ def shared_incidents(
     events = []
     for part in _by_voucher(incidents):
         by_id = {incident.id: incident for incident in part}
-        groups = _clusters(sightings(part, fleet, until=until), settings)
+        groups = _clusters(list_observations(part, fleet, until=until), settings)
         events += [_event(group, by_id, settings) for group in groups]
     return [event for event in events if event is not None]
 
@@ -92,27 +98,27 @@ def _by_voucher(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Inc
     """
     by_host, rest = list[Incident](), list[Incident]()
     for incident in incidents:
-        findings = _decisive(incident)
-        is_shared = bool(findings) and findings[0].vouched is Voucher.SHARED
+        findings = _host_findings(incident)
+        is_shared = bool(findings) and findings[0].vouched is Provenance.SHARED
         (rest if is_shared else by_host).append(replace(incident, findings=findings))
     return by_host, rest
 
 
-def _decisive(incident: Incident) -> tuple[Finding, ...]:
+def _host_findings(incident: Incident) -> tuple[Finding, ...]:
     """Return the findings of hosts; those of shared tokens only where there are no others."""
-    by_host = tuple(f for f in incident.findings if f.vouched is Voucher.HOST)
+    by_host = tuple(f for f in incident.findings if f.vouched is Provenance.HOST)
     return by_host or incident.findings
 
 
-def over_at(incident: Incident, settings: ResponseSettings, now: Nanoseconds) -> Nanoseconds:
+def event_ends_at(incident: Incident, settings: ResponseSettings, now: Nanoseconds) -> Nanoseconds:
     """Return when nothing more is expected of a shared incident."""
     span = _span(incident.shared, settings)
     latest = now + settings.ahead
-    times = [f.at for f in _decisive(incident) if is_event(f) and f.at <= latest]
+    times = [f.at for f in _host_findings(incident) if is_event(f) and f.at <= latest]
     return Nanoseconds(max(times, default=incident.opened_at) + span)
 
 
-def belongs(finding: Finding, shared: Incident, settings: ResponseSettings) -> bool:
+def belongs_to_event(finding: Finding, shared: Incident, settings: ResponseSettings) -> bool:
     """Tell whether a finding is a part of an event: of one of its causes, and at its time."""
     span = _span(shared.shared, settings)
     return is_event(finding) and any(
@@ -140,7 +146,7 @@ def candidates(
 
 def _span(shared: str, settings: ResponseSettings) -> Nanoseconds:
     kind, _, name = shared.partition(" ")
-    return settings.settle_of(name if kind == "job" else None)
+    return settings.group_wait_for(name if kind == "job" else None)
 
 
 def _last_burst(findings: Iterable[Finding], span: Nanoseconds) -> list[Finding]:
@@ -152,7 +158,7 @@ def _last_burst(findings: Iterable[Finding], span: Nanoseconds) -> list[Finding]
     return newest_first
 
 
-def storm_in_words(shared: str, n_machines: int, possible: Sequence[str]) -> str:
+def describe_event(shared: str, n_machines: int, possible: Sequence[str]) -> str:
     """Return what a shared incident says; it drains nothing."""
     words = f"{n_machines} machines of {shared} at once: one event, no machine is taken out for it"
     if len(possible) == 1:
@@ -164,7 +170,7 @@ def storm_in_words(shared: str, n_machines: int, possible: Sequence[str]) -> str
 # --- who belongs together -------------------------------------------------------------------------
 
 
-class _Links:
+class _DisjointSets:
     """Which sightings belong together, by number; each group has one root."""
 
     def __init__(self, size: int) -> None:
@@ -184,29 +190,34 @@ class _Links:
         self._parents[self.root(second)] = self.root(first)
 
 
-def _clusters(seen: list[Sighting], settings: ResponseSettings) -> list[list[Sighting]]:
+def _clusters(seen: list[Observation], settings: ResponseSettings) -> list[list[Observation]]:
     """Return the groups of sightings that are one event."""
-    links = _Links(len(seen))
+    links = _DisjointSets(len(seen))
     numbers = {id(sighting): number for number, sighting in enumerate(seen)}
-    for key, group in by_key(seen).items():
-        many, span = bounds_of(key, settings)
+    for key, group in group_by_key(seen).items():
+        many, span = event_thresholds(key, settings)
         _link_windows(group, [numbers[id(s)] for s in group], links, many=many, span=span)
-    groups: dict[int, list[Sighting]] = defaultdict(list)
+    groups: dict[int, list[Observation]] = defaultdict(list)
     for number, sighting in enumerate(seen):
         if links.linked[number]:
             groups[links.root(number)].append(sighting)
     return list(groups.values())
 
 
-def bounds_of(key: Key, settings: ResponseSettings) -> tuple[int, Nanoseconds]:
+def event_thresholds(key: GroupKey, settings: ResponseSettings) -> tuple[int, Nanoseconds]:
     """Return how many machines that share this are one event, and within which span."""
     kind, name = key
     many = settings.many_of_fleet if kind == "cause" else settings.many
-    return many, settings.settle_of(name if kind == "job" else None)
+    return many, settings.group_wait_for(name if kind == "job" else None)
 
 
 def _link_windows(
-    group: list[Sighting], numbers: list[int], links: _Links, *, many: int, span: Nanoseconds
+    group: list[Observation],
+    numbers: list[int],
+    links: _DisjointSets,
+    *,
+    many: int,
+    span: Nanoseconds,
 ) -> None:
     """Link all sightings of each span in which there are many machines."""
     machines: Counter[str] = Counter()
@@ -226,7 +237,7 @@ def _link_windows(
 
 
 def _event(
-    group: list[Sighting], by_id: Mapping[int, Incident], settings: ResponseSettings
+    group: list[Observation], by_id: Mapping[int, Incident], settings: ResponseSettings
 ) -> SharedIncident | None:
     """Return what a group of sightings becomes; None where all of it is in one incident already."""
     numbers = list(dict.fromkeys(sighting.incident for sighting in group))
@@ -235,13 +246,13 @@ def _event(
     joining = [by_id[n] for n in numbers if into is None or n != into.id]
     joining = [i for i in joining if not _isolates(i) and not _by_hand(i)]
     if into is not None:
-        joining = _without_waiting(joining, into, settings)
+        joining = _keep_joining(joining, into, settings)
     if not joining:
         return None
     parts = [*([into] if into else []), *joining]
     held_out = [by_id[n] for n in numbers if _isolates(by_id[n])]
     findings = [f for incident in (*parts, *held_out) for f in incident.findings]
-    shared = into.shared if into else _in_common(group, settings)
+    shared = into.shared if into else _common_key(group, settings)
     possible = candidates(findings, shared, settings)
     machines = _machines(group, parts, possible[0])
     return SharedIncident(
@@ -251,20 +262,20 @@ def _event(
         candidates=possible,
         incidents=tuple(incident.id for incident in joining),
         into=into.id if into else None,
-        why=storm_in_words(shared, len(machines), possible),
+        why=describe_event(shared, len(machines), possible),
     )
 
 
 def _by_hand(incident: Incident) -> bool:
     """Tell whether a person wants something done to this very machine."""
-    return any(finding.cause == BY_HAND for finding in incident.findings)
+    return any(finding.cause == MANUAL_CAUSE for finding in incident.findings)
 
 
 def _isolates(incident: Incident) -> bool:
     return any(action.open and action.step.isolates for action in incident.actions)
 
 
-def _without_waiting(
+def _keep_joining(
     joining: list[Incident], into: Incident, settings: ResponseSettings
 ) -> list[Incident]:
     """Leave out what is new on a few of its machines: that waits, and may act when it is over.
@@ -275,22 +286,24 @@ def _without_waiting(
         incident
         for incident in joining
         if incident.machine in into.machines
-        and not all(belongs(f, into, settings) for f in incident.findings if is_event(f))
+        and not all(belongs_to_event(f, into, settings) for f in incident.findings if is_event(f))
     ]
     if len({incident.machine for incident in again}) >= settings.many:
         return joining
     return [incident for incident in joining if incident not in again]
 
 
-def _machines(group: Sequence[Sighting], parts: Sequence[Incident], first: str) -> tuple[str, ...]:
+def _machines(
+    group: Sequence[Observation], parts: Sequence[Incident], first: str
+) -> tuple[str, ...]:
     names = [sighting.machine for sighting in group]
     names += [name for incident in parts for name in incident.machines]
     return tuple(dict.fromkeys([first, *names]))
 
 
-def _in_common(group: Sequence[Sighting], settings: ResponseSettings) -> str:
+def _common_key(group: Sequence[Observation], settings: ResponseSettings) -> str:
     """Return what most of the machines share; a job before a switch before a rack."""
-    machines: dict[Key, set[str]] = defaultdict(set)
+    machines: dict[GroupKey, set[str]] = defaultdict(set)
     for sighting in group:
         for key in sighting.keys:
             machines[key].add(sighting.machine)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from forewarn.response.policy.rule import xid_of
-from forewarn.response.state.finding import Finding, FindingKind, Voucher
+from forewarn.response.policy.policy_rule import xid_code
+from forewarn.response.state.finding import Finding, FindingKind, Provenance
 
 __all__ = ["CERTAIN_XIDS", "RECOVERY_CHANGED", "is_certain", "is_certain_cause"]
 
@@ -31,9 +31,9 @@ def is_certain(finding: Finding) -> bool:
     >>> is_certain(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
     True
     """
-    if finding.vouched is Voucher.SHARED:
+    if finding.vouched is Provenance.SHARED:
         return False
-    code = xid_of(finding)
+    code = xid_code(finding)
     if code == RECOVERY_CHANGED:
         return finding.evidence.get("action") not in (None, "", "none")
     if code is not None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forewarn.features.duration import duration_in_words
-from forewarn.features.time_units import Nanoseconds
-from forewarn.response.policy.rule import Rule
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import SECOND, Nanoseconds
+from forewarn.response.policy.policy_rule import Rule
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.step import Step
 
-__all__ = ["History", "escalated", "times_taken"]
+__all__ = ["MachineHistory", "count_taken", "escalate"]
 
 _NEVER_TAKEN = frozenset({ActionState.FAILED, ActionState.EXPIRED})
 _LADDER = list(Step)
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class MachineHistory:
     """What is known of one machine up to a moment.
 
     Attributes
@@ -36,8 +36,8 @@ class History:
     now: Nanoseconds
 
 
-def escalated(
-    finding: Finding, rule: Rule, history: History, *, again: Nanoseconds
+def escalate(
+    finding: Finding, rule: Rule, history: MachineHistory, *, again: Nanoseconds
 ) -> tuple[Step, str]:
     """Return the step of a rule, or a harder one and why.
 
@@ -61,7 +61,7 @@ def escalated(
     return max(reasons, key=lambda reason: reason[0].rank)
 
 
-def times_taken(step: Step, history: History, *, within: Nanoseconds) -> int:
+def count_taken(step: Step, history: MachineHistory, *, within: Nanoseconds) -> int:
     """Return how often a step was taken and ended on this machine within a span."""
     return sum(
         action.step is step
@@ -72,7 +72,7 @@ def times_taken(step: Step, history: History, *, within: Nanoseconds) -> int:
     )
 
 
-def _by_count(finding: Finding, rule: Rule, history: History) -> list[tuple[Step, str]]:
+def _by_count(finding: Finding, rule: Rule, history: MachineHistory) -> list[tuple[Step, str]]:
     """Return the steps that how often and how long a cause was seen asks for."""
     if rule.often is None and rule.lasting is None:
         return []
@@ -81,12 +81,12 @@ def _by_count(finding: Finding, rule: Rule, history: History) -> list[tuple[Step
     if rule.often is not None:
         start = finding.last_said - rule.often.within
         if sum(_times_since(other, start) for other in same) >= rule.often.times:
-            span = duration_in_words(rule.often.within / 1e9)
+            span = format_duration(rule.often.within / SECOND)
             steps.append((rule.often.step, f"{rule.often.times} times or more in {span}"))
     if rule.lasting is not None:
         first = min((_first(other) for other in same), default=finding.at)
         if finding.last_said - first >= rule.lasting.span:
-            span = duration_in_words(rule.lasting.span / 1e9)
+            span = format_duration(rule.lasting.span / SECOND)
             steps.append((rule.lasting.step, f"seen for {span} or more"))
     return steps
 

@@ -9,24 +9,24 @@ from dataclasses import asdict, dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.policy.certain_damage import is_certain
-from forewarn.response.policy.echo import without_echoes
-from forewarn.response.policy.escalation import History, escalated, times_taken
-from forewarn.response.policy.rule import Rule, Standard, XidRule, xid_of
+from forewarn.response.policy.escalation import MachineHistory, count_taken, escalate
+from forewarn.response.policy.inhibition import drop_inhibited
+from forewarn.response.policy.policy_rule import Rule, SeverityDefault, XidRule, xid_code
 from forewarn.response.state.action import Action
-from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["Choice", "Policy"]
+__all__ = ["Policy", "PolicyChoice"]
 
 _MODES = list(DrainMode)
-_STATED = ("action", "check", "severity")  # evidence that says which rule holds
-_MOST_RULES = 10_000
+_RULE_EVIDENCE_KEYS = ("action", "check", "severity")  # evidence that says which rule holds
+_MAX_CACHED_RULES = 10_000
 _RECOVERY_CAUSES = ("xid 154", "needs_reset")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PolicyChoice:
     """What a policy wants done about an incident; who may do it is asked elsewhere.
 
     Attributes
@@ -52,7 +52,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _FindingStep:
     finding: Finding
     severity: Severity
     step: Step
@@ -93,7 +93,7 @@ class Policy:
         Digest of all this but the names of the codes.
     """
 
-    standards: Mapping[Severity, Standard]
+    standards: Mapping[Severity, SeverityDefault]
     kinds: Mapping[FindingKind, Rule]
     xids: Mapping[int, XidRule]
     together: Nanoseconds
@@ -116,10 +116,10 @@ class Policy:
         report its code at all. What only a shared token says leads at most to `avoid`: any host may
         have sent it.
         """
-        stated = (repr(finding.evidence.get(name)) for name in _STATED)
+        stated = (repr(finding.evidence.get(name)) for name in _RULE_EVIDENCE_KEYS)
         key = (finding.kind, finding.cause, finding.severity, finding.vouched, *stated)
         if key not in self._rules:
-            if len(self._rules) >= _MOST_RULES:  # causes have names of their sources
+            if len(self._rules) >= _MAX_CACHED_RULES:  # causes have names of their sources
                 self._rules.clear()
             self._rules[key] = self._rule_for(finding)
         return self._rules[key]
@@ -128,14 +128,14 @@ class Policy:
         rule = self._rule_in_words(finding)
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
-        if finding.vouched is Voucher.SHARED:
+        if finding.vouched is Provenance.SHARED:
             rule = replace(rule, at_most=_milder(rule.at_most, Step.AVOID))
         rule = self.bounded(rule, finding.kind)
         return self._at_least_drain(rule) if is_certain(finding) else rule
 
     def _rule_in_words(self, finding: Finding) -> Rule:
         """Return the rule of a code or kind, or of what the driver itself says of the fault."""
-        code = xid_of(finding)
+        code = xid_code(finding)
         xid = None if code is None else self.xids.get(code)
         rule = self.kinds[finding.kind] if xid is None else xid.rule
         stated = None
@@ -180,7 +180,7 @@ class Policy:
         beside: Sequence[Incident],
         earlier: Sequence[Action],
         now: Nanoseconds,
-    ) -> Choice:
+    ) -> PolicyChoice:
         """Return what is to be done about an incident.
 
         Parameters
@@ -210,17 +210,19 @@ class Policy:
         ]
         around = self._active(others, now)
         known = _known([*incident.findings, *others], now)
-        sounding = without_echoes(
+        sounding = drop_inhibited(
             own, known, xids=self.xids, rule=self.rule, together=self.together
         )
-        history = History(
+        history = MachineHistory(
             findings=known,
             actions=[action for action in earlier if action.machine in machines],
             now=now,
         )
         judged = [self._judged(finding, [*own, *around], history) for finding in sounding]
         if not judged:
-            return Choice(Severity.NOTICE, Step.TELL, None, "nothing that may be acted on is left")
+            return PolicyChoice(
+                Severity.NOTICE, Step.TELL, None, "nothing that may be acted on is left"
+            )
         return self._chosen(judged, history)
 
     def _active(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
@@ -228,10 +230,12 @@ class Policy:
         known = _known(findings, now)
         return [f for f in known if f.valid(now) and now - f.last_said <= self.rule(f).max_age]
 
-    def _judged(self, finding: Finding, active: Sequence[Finding], history: History) -> _Judged:
+    def _judged(
+        self, finding: Finding, active: Sequence[Finding], history: MachineHistory
+    ) -> _FindingStep:
         """Return which step a finding asks for, and why."""
         rule = self.rule(finding)
-        step, why = escalated(finding, rule, history, again=self.again)
+        step, why = escalate(finding, rule, history, again=self.again)
         needed = rule.confirmed_by
         second = needed and self._second(finding, active)
         if needed and not second:
@@ -246,7 +250,7 @@ class Policy:
             mode = DrainMode.FINISH
         words = self.words(finding)
         text = f"{words}: {step}" + (f" ({why})" if why else "")
-        return _Judged(finding, severity, step, mode if step.isolates else None, text)
+        return _FindingStep(finding, severity, step, mode if step.isolates else None, text)
 
     def _second(self, finding: Finding, active: Sequence[Finding]) -> str:
         """Return the cause of the gravest finding of another kind that confirms this one.
@@ -263,15 +267,15 @@ class Policy:
         ]
         return max(confirming)[1] if confirming else ""
 
-    def _chosen(self, judged: Sequence[_Judged], history: History) -> Choice:
+    def _chosen(self, judged: Sequence[_FindingStep], history: MachineHistory) -> PolicyChoice:
         hardest = max(judged, key=lambda judgement: judgement.order)
         asking = [j.finding for j in judged if (j.step, j.mode) == (hardest.step, hardest.mode)]
-        taken = times_taken(hardest.step, history, within=self.within)
+        taken = count_taken(hardest.step, history, within=self.within)
         person = hardest.step.isolates and taken >= self.most
         reason = hardest.why
         if person:
             reason += f"; {hardest.step} was taken {self.most} times already, a person has to look"
-        return Choice(
+        return PolicyChoice(
             severity=max((j.severity for j in judged), key=lambda severity: severity.rank),
             step=hardest.step,
             mode=hardest.mode,
@@ -282,7 +286,7 @@ class Policy:
 
     def words(self, finding: Finding) -> str:
         """Return what a finding is, with the meaning of an Xid."""
-        code = xid_of(finding)
+        code = xid_code(finding)
         xid = None if code is None else self.xids.get(code)
         return finding.cause if xid is None or not xid.name else f"{finding.cause} ({xid.name})"
 

@@ -6,17 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.evaluation.bootstrap import Interval, interval, machine_draws
+from forewarn.evaluation.bootstrap import Interval, bootstrap_weights, percentile_interval
+from forewarn.features.array_types import Float64Array
 
-__all__ = ["Figure", "Resampling", "figure", "ratio"]
-
-Floats = npt.NDArray[np.float64]
+__all__ = ["Estimate", "Resampling", "make_estimate", "safe_ratio"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Estimate:
     """A number with its interval; where there is no number, `why` says why."""
 
     value: float | None
@@ -40,21 +38,21 @@ class Resampling:
         names = sorted(set(machines))
         self._numbers = {name: number for number, name in enumerate(names)}
         size = max(len(names), size, 1)
-        self._draws = np.vstack([np.ones(size), machine_draws(size, seed=seed)])
+        self._draws = np.vstack([np.ones(size), bootstrap_weights(size, seed=seed)])
 
-    def weights(self, machines: Sequence[str]) -> Floats:
+    def weights(self, machines: Sequence[str]) -> Float64Array:
         """Return how often each of some machines is drawn, shape (1 + draws, machines)."""
         return self._draws[:, [self._numbers[name] for name in machines]]
 
 
-def figure(values: Floats, why: str = "") -> Figure:
+def make_estimate(values: Float64Array, why: str = "") -> Estimate:
     """Return the first value with the interval of the others; no number where it is not finite."""
     if not np.isfinite(values[0]):
-        return Figure(None, None, why)
-    return Figure(float(values[0]), interval(values[1:]))
+        return Estimate(None, None, why)
+    return Estimate(float(values[0]), percentile_interval(values[1:]))
 
 
-def ratio(above: Floats, below: Floats) -> Floats:
+def safe_ratio(above: Float64Array, below: Float64Array) -> Float64Array:
     """Return above / below; NaN where there is nothing below."""
     safe = np.where(below > 0, below, 1.0)
     return np.where(below > 0, above / safe, np.nan)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["ENDED", "Action", "ActionState"]
+__all__ = ["ENDED_STATES", "Action", "ActionState"]
 
 
 class ActionState(StrEnum):
@@ -32,8 +32,8 @@ class ActionState(StrEnum):
     EXPIRED = "expired"
 
 
-_NEVER_BEGUN = frozenset({ActionState.FAILED, ActionState.EXPIRED})
-ENDED = frozenset(
+_NEVER_STARTED = frozenset({ActionState.FAILED, ActionState.EXPIRED})
+ENDED_STATES = frozenset(
     {ActionState.RELEASED, ActionState.OVERRIDDEN, ActionState.FAILED, ActionState.EXPIRED}
 )
 
@@ -91,9 +91,9 @@ class Action:
     @property
     def open(self) -> bool:
         """Tell whether it still wants something of the machine."""
-        return self.state not in ENDED
+        return self.state not in ENDED_STATES
 
     @property
     def begun(self) -> bool:
         """Tell whether it may have touched the machine, now or before."""
-        return self.state not in _NEVER_BEGUN
+        return self.state not in _NEVER_STARTED

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from forewarn.features.telemetry.parsers.reading import pci_address
+from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["BY_HAND", "Finding", "FindingKey", "FindingKind", "Severity", "Voucher"]
+__all__ = ["MANUAL_CAUSE", "Finding", "FindingKey", "FindingKind", "Provenance", "Severity"]
 
-BY_HAND: Final = "by hand"
+MANUAL_CAUSE: Final = "by hand"
 """The cause of what a person wants done to a machine."""
 
 
@@ -46,11 +46,11 @@ class FindingKind(StrEnum):
     CHECK = "check"
     DIAGNOSIS = "diagnosis"
     BLIND = "blind"
-    FOREIGN_DRAIN = "foreign_drain"
+    EXTERNAL_DRAIN = "foreign_drain"
     REPORT = "report"
 
 
-class Voucher(StrEnum):
+class Provenance(StrEnum):
     """Who answers for a finding.
 
     `HOST`: a source of the site itself, or a token that is bound to the machine. `SHARED`: only a
@@ -71,7 +71,7 @@ class FindingKey(NamedTuple):
     source: str
     machine: str
     id: str
-    vouched: Voucher = Voucher.HOST
+    vouched: Provenance = Provenance.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Finding:
     first: Nanoseconds | None = None
     last: Nanoseconds | None = None
     count: int = 1
-    vouched: Voucher = Voucher.HOST
+    vouched: Provenance = Provenance.HOST
 
     @property
     def key(self) -> FindingKey:
@@ -164,7 +164,7 @@ class Finding:
         """Return where in its machine the GPU is: PCI address, else slot; empty if unknown."""
         pci, slot = self.evidence.get("pci"), self.evidence.get("slot")
         if isinstance(pci, str) and pci:
-            return pci_address(pci) or pci
+            return parse_pci_address(pci) or pci
         return f"slot {slot}" if isinstance(slot, int | str) and slot != "" else ""
 
     def same_gpu(self, other: Finding) -> bool:
@@ -188,7 +188,7 @@ class Finding:
 
     def supports(self, other: Finding) -> bool:
         """Tell whether it may change what is done about another: a shared token's word may not."""
-        return self.vouched is Voucher.HOST or other.vouched is Voucher.SHARED
+        return self.vouched is Provenance.HOST or other.vouched is Provenance.SHARED
 
     @property
     def predicts(self) -> bool:

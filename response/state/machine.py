@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["OURS", "Machine", "ServiceState"]
+__all__ = ["MARK_PREFIX", "Machine", "ServiceState"]
 
-OURS = "forewarn:"
+MARK_PREFIX = "forewarn:"
 """What a reason begins with that forewarn has set; the number of the action follows."""
 
 
@@ -84,9 +84,9 @@ class Machine:
         >>> Machine("a", ServiceState.DRAINED, reason="forewarn:17 xid 79").action
         17
         """
-        if not self.reason.startswith(OURS):
+        if not self.reason.startswith(MARK_PREFIX):
             return None
-        number = self.reason.removeprefix(OURS).split(" ", 1)[0]
+        number = self.reason.removeprefix(MARK_PREFIX).split(" ", 1)[0]
         return int(number) if number.isascii() and number.isdigit() else None
 
     @property

@@ -8,13 +8,13 @@ from typing import Final
 
 from forewarn.features.time_units import DAY, Nanoseconds
 
-__all__ = ["Limits", "Mode", "Pool", "share_of"]
+__all__ = ["Limits", "Pool", "PoolMode", "share_to_count"]
 
-_RATE: Final = 0.01
-_LEAST_RATE: Final = 2
+_DEFAULT_FLEET_RATE: Final = 0.01
+_MIN_FLEET_RATE: Final = 2
 
 
-class Mode(StrEnum):
+class PoolMode(StrEnum):
     """Who may act: nobody, a person who approves, or forewarn."""
 
     OBSERVE = "observe"
@@ -58,14 +58,14 @@ class Limits:
     avoided: float = 0.25
     refill: Nanoseconds = DAY
 
-    def rate_of(self, fleet_size: int) -> int:
+    def max_rate(self, fleet_size: int) -> int:
         """Return how many machines of a fleet may be taken out within `refill`."""
         if self.fleet_rate is not None:
             return self.fleet_rate
-        return max(_LEAST_RATE, share_of(_RATE, fleet_size))
+        return max(_MIN_FLEET_RATE, share_to_count(_DEFAULT_FLEET_RATE, fleet_size))
 
 
-def share_of(share: float, size: int) -> int:
+def share_to_count(share: float, size: int) -> int:
     """Return how many machines a share is: at least one, unless the share is nothing."""
     # 0.29 * 100 is a little less than 29.
     return max(1, int(share * size + 1e-9)) if share > 0 else 0
@@ -85,6 +85,6 @@ class Pool:
     """
 
     name: str
-    mode: Mode = Mode.OBSERVE
+    mode: PoolMode = PoolMode.OBSERVE
     control: float = 0.0
     limits: Limits = Limits()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from forewarn.evaluation.simulation.fleet.defects import VISIBLE
-from forewarn.evaluation.simulation.fleet.simulator import FIRST_DAY, simulate_fleet
+from forewarn.evaluation.simulation.fleet.fleet_simulator import FIRST_DAY, simulate_fleet
 
 SIZE: dict[str, int] = {"n_gpus": 160, "n_days": 12, "seed": 5}
 INTERVAL = np.timedelta64(10, "m")

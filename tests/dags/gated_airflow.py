@@ -17,14 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from forewarn.models.prediction.trees import base
+from forewarn.models.prediction.trees import tree_model
 
 HELD = (
     ("forewarn.pipelines.training.retrain", "_register"),
-    ("forewarn.pipelines.at_risk.score", "score_with"),
+    ("forewarn.pipelines.at_risk.fleet_scoring", "score_with"),
 )
 IMPORTED = (
-    *("forewarn.pipelines.training.mlflow_model", "forewarn.pipelines.ingest.host_files"),
+    *("forewarn.pipelines.training.mlflow_model", "forewarn.pipelines.ingest.host_file_ingest"),
     *("mlflow.pyfunc", "mlflow.models", "mlflow.store.tracking.sqlalchemy_store"),
     *("lightgbm", "sklearn.linear_model", "alembic.command"),
     *("airflow.cli.commands.api_server_command", "airflow.api_fastapi.app"),
@@ -81,5 +81,5 @@ if __name__ == "__main__":
         importlib.import_module(name)
     for module, step in HELD:
         hold(importlib.import_module(module), step, Path(gate))
-    base._TREES = int(trees)
+    tree_model._N_TREES = int(trees)
     serve(Path(gate))

@@ -18,7 +18,7 @@ import httpx
 import pandas as pd
 import pytest
 
-from forewarn.models.prediction.trees import base as trees
+from forewarn.models.prediction.trees import tree_model as trees
 from forewarn.pipelines.cli.main import main
 
 pytestmark = pytest.mark.airflow
@@ -269,7 +269,7 @@ def commanded(records: Path, config_text: str, tmp_path_factory: pytest.TempPath
 
 def command(folder: Path, *arguments: str) -> None:
     with contextlib.chdir(folder), warnings.catch_warnings(), pytest.MonkeyPatch.context() as few:
-        few.setattr(trees, "_TREES", N_TREES)
+        few.setattr(trees, "_N_TREES", N_TREES)
         warnings.simplefilter("ignore")  # of MLflow and Alembic
         assert main(arguments) == 0
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.evaluation.bootstrap import bootstrap_weights, percentile_interval
 
 NAN = float("nan")
 
@@ -14,7 +14,7 @@ NAN = float("nan")
 def test_every_draw_takes_as_many_machines_as_there_are(
     n_machines: int, seed: int, n_draws: int
 ) -> None:
-    draws = machine_draws(n_machines, seed=seed, n_draws=n_draws)
+    draws = bootstrap_weights(n_machines, seed=seed, n_draws=n_draws)
     assert draws.shape == (n_draws, n_machines)
     assert (draws >= 0).all()
     assert (draws == np.round(draws)).all()
@@ -22,38 +22,38 @@ def test_every_draw_takes_as_many_machines_as_there_are(
 
 
 def test_the_seed_decides_the_draws() -> None:
-    assert np.array_equal(machine_draws(9, seed=4), machine_draws(9, seed=4))
-    assert not np.array_equal(machine_draws(9, seed=4), machine_draws(9, seed=5))
+    assert np.array_equal(bootstrap_weights(9, seed=4), bootstrap_weights(9, seed=4))
+    assert not np.array_equal(bootstrap_weights(9, seed=4), bootstrap_weights(9, seed=5))
 
 
 def test_machines_are_drawn_with_replacement_and_alike() -> None:
-    draws = machine_draws(10, seed=0, n_draws=4_000)
+    draws = bootstrap_weights(10, seed=0, n_draws=4_000)
     # Drawn not at all with (9/10)^10, as in any bootstrap.
     assert np.mean(draws == 0) == pytest.approx(0.9**10, abs=0.02)
     assert draws.mean(axis=0) == pytest.approx(np.ones(10), abs=0.08)
 
 
 def test_one_machine_is_always_drawn_once() -> None:
-    assert (machine_draws(1, seed=3) == 1).all()
+    assert (bootstrap_weights(1, seed=3) == 1).all()
 
 
 def test_interval_is_the_central_95_percent() -> None:
-    assert interval(np.arange(201.0)) == pytest.approx((5.0, 195.0))
+    assert percentile_interval(np.arange(201.0)) == pytest.approx((5.0, 195.0))
 
 
 def test_draws_without_a_value_are_left_out() -> None:
-    assert interval([NAN, 3.0, np.inf, 1.0]) == interval([1.0, 3.0])
+    assert percentile_interval([NAN, 3.0, np.inf, 1.0]) == percentile_interval([1.0, 3.0])
 
 
 def test_no_interval_if_fewer_than_half_of_the_draws_have_a_value() -> None:
-    assert interval([1.0, 1.0, NAN, NAN]) == (1.0, 1.0)
-    assert interval([1.0, NAN, NAN]) is None
-    assert interval([NAN]) is None
-    assert interval([]) is None
+    assert percentile_interval([1.0, 1.0, NAN, NAN]) == (1.0, 1.0)
+    assert percentile_interval([1.0, NAN, NAN]) is None
+    assert percentile_interval([NAN]) is None
+    assert percentile_interval([]) is None
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_interval_lies_within_the_draws_and_in_order(values: list[float]) -> None:
-    found = interval(values)
+    found = percentile_interval(values)
     assert found is not None
     assert min(values) <= found[0] <= found[1] <= max(values)

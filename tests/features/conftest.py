@@ -13,12 +13,11 @@ from tests.features.table_source import TableSource
 
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.table import FeatureKinds, Records
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.records.record_table import FeatureKinds, Records
+from forewarn.features.time_units import MINUTE, Nanoseconds
 
 Row = dict[str, Any]
 
-MINUTE = 60 * 10**9
 # A midnight; every moment of these tests is given in minutes after it.
 START = 20_500 * 24 * 60 * MINUTE
 

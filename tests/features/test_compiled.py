@@ -34,7 +34,7 @@ def test_where_no_folder_can_be_written_to_it_is_compiled_anew(
     def no_folder(_: Any) -> None:
         raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(compiled_module, "_KeptCode", no_folder)
+    monkeypatch.setattr(compiled_module, "_CodeCache", no_folder)
     assert compiled(_sum)(np.ones(3)) == 3.0
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.duration import duration_in_words
+from forewarn.features.duration import format_duration
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from forewarn.features.duration import duration_in_words
     ],
 )
 def test_a_duration_is_said_as_people_say_it(seconds: float, words: str) -> None:
-    assert duration_in_words(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @given(st.floats(0.001, 1e9))
 def test_the_words_are_right_to_a_hundredth(seconds: float) -> None:
-    amount, unit = duration_in_words(seconds).split()
+    amount, unit = format_duration(seconds).split()
     length = {"day": 86_400, "days": 86_400, "h": 3600, "min": 60, "s": 1, "ms": 0.001}[unit]
     assert float(amount) * length == pytest.approx(seconds, rel=0.01)

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tests.gloo_jobs.capture JOB ARCHIVE.tar.xz
 
-`JOB` is a folder of `tests.gloo_jobs.table --keep`. Of each dump the last operations stay, of each
+`JOB` is a folder of `tests.gloo_jobs.comparison_table --keep`. Of each dump the last operations stay, of each
 log the lines of the last steps; paths of the machine that it ran on are replaced.
 """
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.gloo_jobs.evidence import KernelSamples, pids, take_dumps, take_stacks
 from tests.gloo_jobs.launcher_report import Failure, failures
+from tests.gloo_jobs.live_evidence import KernelSamples, pids, take_dumps, take_stacks
 
 __all__ = ["CRASHES", "FAULTS", "HANGS", "LOCAL", "Plan", "run_job", "watch_hang"]
 

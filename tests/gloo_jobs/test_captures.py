@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from tests.gloo_jobs.job import CRASHES, HANGS, Plan
 
-from forewarn.models.diagnosis.verdict.verdict import Diagnosis
-from forewarn.pipelines.diagnosis.run import diagnose
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
+from forewarn.pipelines.diagnosis.diagnose_job import diagnose
 from forewarn.pipelines.runtime.timestamps import parse_moment
 
 CAPTURES = Path(__file__).with_name("captures")
 SEED = 1
-NINE_MINUTES = 9 * 60 * 10**9
+NINE_MINUTES = 9 * MINUTE
 Unpack = Callable[[str], Path]
 
 

@@ -9,12 +9,13 @@ from tests.conftest import skip_or_fail
 from tests.gloo_jobs.job import Plan, run_job
 from tests.gloo_jobs.torch_environment import torch_programs
 
-from forewarn.models.diagnosis.verdict.verdict import Diagnosis
-from forewarn.pipelines.diagnosis.run import diagnose
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
+from forewarn.pipelines.diagnosis.diagnose_job import diagnose
 from forewarn.pipelines.runtime.timestamps import parse_moment
 
 pytestmark = pytest.mark.gloo
-NINE_MINUTES = 9 * 60 * 10**9
+NINE_MINUTES = 9 * MINUTE
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import pytest
 from tests.conftest import skip_or_fail
 from tests.gloo_jobs.torch_environment import torch_programs
 
-from forewarn.pipelines.agent.jobs.collector import JobCollector
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.agent.jobs.job_collector import JobCollector
 from forewarn.pipelines.config.agent_policy import JobsTable
-from forewarn.pipelines.diagnosis.job_reading import read_job
+from forewarn.pipelines.diagnosis.loaded_job import read_job
 from forewarn.pipelines.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.gloo
-SECOND = 10**9
 SILENT = 500  # seconds: the logs say nothing for over 8 minutes
 STUCK = 2
 # Stands in the place of torch's module: a rank that waits is known by the file of its function.

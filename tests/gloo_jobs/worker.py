@@ -92,7 +92,7 @@ class Groups:
     data: dist.ProcessGroup
 
     @classmethod
-    def of(cls, rank: int, size: int, timeout: timedelta) -> Groups:
+    def create(cls, rank: int, size: int, timeout: timedelta) -> Groups:
         """Make all groups, as each rank has to, and return those of one rank."""
         tensor = [range(first, first + TENSOR) for first in range(0, size, TENSOR)]
         data = [range(first, size, TENSOR) for first in range(TENSOR)]
@@ -173,7 +173,7 @@ def train(plan: Plan, rank: int) -> None:
     """Train as one rank."""
     with worker_main():
         dist.init_process_group("gloo", timeout=START)
-        groups = Groups.of(rank, dist.get_world_size(), timedelta(seconds=plan.timeout))
+        groups = Groups.create(rank, dist.get_world_size(), timedelta(seconds=plan.timeout))
         dist.barrier()
         (plan.folder / f"{rank}.pid").write_text(str(os.getpid()))
         for step, values in steps(plan, rank):

@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
-from forewarn.models.prediction.networks import training as network_training
-from forewarn.models.prediction.trees import base as trees
+from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask, healthy_task
+from forewarn.models.prediction.networks import network_training
+from forewarn.models.prediction.trees import tree_model as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
@@ -26,7 +26,7 @@ from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 def training_briefly() -> Iterator[None]:
     """Train networks briefly and few trees: how good they become is tested in `tests/models`."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trees, "_TREES", 60)
+        patched.setattr(trees, "_N_TREES", 60)
         for name, epochs in (("_MOST_EPOCHS", 3), ("_LEAST_EPOCHS", 2), ("_FIXED_EPOCHS", 2)):
             patched.setattr(network_training, name, epochs)
         yield

@@ -14,13 +14,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.features.telemetry.parsers.reading import Unread
-from forewarn.pipelines.ingest.host_files import ingest_raw
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.pipelines.ingest.host_file_ingest import ingest_host_files
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.prometheus import Pulled, pull
-from forewarn.pipelines.ingest.prometheus_server import Server
+from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+from forewarn.pipelines.ingest.prometheus_ingest import PullResult, pull
 
-MINUTE = 60 * 10**9
 UUID = "GPU-aaaa0000-0000-0000-0000-0000000000{:02}"
 TEXT_UUID = "GPU-eeeeeeee-0000-0000-0000-00000000000{}"
 
@@ -52,29 +52,29 @@ def url(shared_data: Path, prometheus_over: Callable[[Path], str]) -> str:
     return prometheus_over(shared_data / "telemetry_cases" / "prometheus" / "series.openmetrics")
 
 
-def pulled_from(url: str, out: Path, start: str, end: str) -> Pulled:
+def pulled_from(url: str, out: Path, start: str, end: str) -> PullResult:
     landing = Landing(out, 10 * MINUTE, clock=FixedClock())
-    with closing(Server(url)) as server:
+    with closing(PrometheusClient(url)) as server:
         return pull(
             server, landing, start=moment(f"2026-11-25 {start}"), end=moment(f"2026-11-25 {end}")
         )
 
 
 @pytest.fixture(scope="module")
-def pulled(url: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pulled, Path]:
+def pulled(url: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[PullResult, Path]:
     out = tmp_path_factory.mktemp("series")
     return pulled_from(url, out, "10:10", "12:00"), out
 
 
 @pytest.fixture
-def records_of(pulled: tuple[Pulled, Path]) -> Callable[[int], pd.DataFrame]:
+def records_of(pulled: tuple[PullResult, Path]) -> Callable[[int], pd.DataFrame]:
     """Return the records of a GPU, by the last digits of its UUID."""
     records = table(pulled[1], "date=*/*.parquet")
     return lambda number: records[records["gpu_serial"] == UUID.format(number)]
 
 
 @pytest.fixture
-def xids_of(pulled: tuple[Pulled, Path]) -> Callable[[int], list[tuple[str, int]]]:
+def xids_of(pulled: tuple[PullResult, Path]) -> Callable[[int], list[tuple[str, int]]]:
     events = table(pulled[1], "_events/date=*/*.parquet")
 
     def of_gpu(number: int) -> list[tuple[str, int]]:
@@ -106,7 +106,7 @@ def test_p3_p4_the_machine_is_not_the_pod(gpu: int, machine: str, records_of: Re
     assert set(records_of(gpu)["machine_id"]) == {machine}
 
 
-def test_p3_what_was_chosen_is_said(pulled: tuple[Pulled, Path]) -> None:
+def test_p3_what_was_chosen_is_said(pulled: tuple[PullResult, Path]) -> None:
     reasons = "\n".join(pulled[0].machines.reasons)
     assert "label `hostname` names the machine of 1 GPUs (not `Hostname`: it names pods" in reasons
     assert "label `instance` names the machine of 1 GPUs" in reasons
@@ -128,14 +128,14 @@ def test_p7_a_gap_is_no_change(records_of: Records, xids_of: Xids) -> None:
 
 
 def test_p8_the_parts_of_a_split_gpu(
-    pulled: tuple[Pulled, Path], records_of: Records, xids_of: Xids
+    pulled: tuple[PullResult, Path], records_of: Records, xids_of: Xids
 ) -> None:
     assert records_of(7)["temperature_gpu"].to_list() == [61.0] * 12
     assert xids_of(7) == [("10:25", 79)]
     assert pulled[0].parts == {(UUID.format(7), "3"), (UUID.format(7), "4")}
 
 
-def test_failures(pulled: tuple[Pulled, Path]) -> None:
+def test_failures(pulled: tuple[PullResult, Path]) -> None:
     failures = pq.read_table(pulled[1] / "failures.parquet").to_pylist()
     assert [(row["gpu_serial"][-2:], row["cause"]) for row in failures] == [
         ("05", "xid 79"),
@@ -148,11 +148,11 @@ def test_failures(pulled: tuple[Pulled, Path]) -> None:
 
 @pytest.mark.parametrize("minutes", [10, 30, 70])
 def test_where_a_call_ends_changes_nothing(
-    minutes: int, url: str, pulled: tuple[Pulled, Path], tmp_path: Path
+    minutes: int, url: str, pulled: tuple[PullResult, Path], tmp_path: Path
 ) -> None:
     start = moment("2026-11-25 10:10")
     landing = Landing(tmp_path, 10 * MINUTE, clock=FixedClock())
-    with closing(Server(url)) as server:
+    with closing(PrometheusClient(url)) as server:
         for end in range(start, moment("2026-11-25 12:00") + 1, minutes * MINUTE):
             pull(server, landing, start=start if end == start else None, end=end)
         pull(server, landing, start=None, end=moment("2026-11-25 12:00"))
@@ -172,7 +172,7 @@ def read(shared_data: Path, tmp_path: Path) -> Callable[[str], tuple[dict[str, A
     def of_case(case: str) -> tuple[dict[str, Any], Unread]:
         folder = shared_data / "telemetry_cases" / case / "raw"
         landing = Landing(tmp_path, 10 * MINUTE, clock=FixedClock())
-        done = ingest_raw(folder, landing, now=FixedClock().now())
+        done = ingest_host_files(folder, landing, now=FixedClock().now())
         rows = table(tmp_path, "date=*/*.parquet")
         assert len(rows) == 1
         return {str(name): rows[name].iloc[0] for name in rows}, done.unread
@@ -207,7 +207,7 @@ def test_p8_mig_exporter_text(read: Read) -> None:
 def test_s14_federate_timestamps(read: Read) -> None:
     record, unread = read("federate-timestamps")
     assert (record["temperature_gpu"], record["power_draw"]) == (55.0, 300.0)
-    assert record["timestamp"].value == 1_795_601_400 * 10**9
+    assert record["timestamp"].value == 1_795_601_400 * SECOND
     assert not unread
 
 

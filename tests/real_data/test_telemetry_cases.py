@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.features.telemetry.parsers.reading import Unread
-from forewarn.pipelines.ingest.host_files import ingest_raw
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.time_units import MINUTE
+from forewarn.pipelines.ingest.host_file_ingest import ingest_host_files
 from forewarn.pipelines.ingest.landing import Landing
 
-MINUTE = 60 * 10**9
 FIRST, SECOND = "1650000000001", "1650000000002"  # at 0000:19:00 and 0000:3b:00 of gn01
 # Folders whose tests stand elsewhere.
 ELSEWHERE = {
@@ -71,7 +71,7 @@ def _rows(paths: list[Path]) -> list[dict[str, Any]]:
 def read(shared_data: Path, tmp_path: Path) -> Callable[[str], Result]:
     def of_case(case: str) -> Result:
         folder = shared_data / "telemetry_cases" / case / "raw"
-        done = ingest_raw(folder, Landing(tmp_path, 10 * MINUTE))
+        done = ingest_host_files(folder, Landing(tmp_path, 10 * MINUTE))
         return Result(
             done.unread,
             _rows([*tmp_path.glob("_events/date=*/*.parquet")]),

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.decision.limits import held_back
+from forewarn.response.decision.limits import find_blocker
 from forewarn.response.state.action import Action, ActionState
-from forewarn.response.state.machine import OURS, Machine, ServiceState
+from forewarn.response.state.machine import MARK_PREFIX, Machine, ServiceState
 from forewarn.response.state.pool import Limits, Pool
 from forewarn.response.state.step import DrainMode, Step
 
@@ -90,7 +90,7 @@ class Fleet:
         for number, rack in enumerate(self.racks):
             state, reason = ServiceState.IN_SERVICE, ""
             if (action := ours.get(f"n{number}")) is not None:
-                state, reason = ServiceState.DRAINED, f"{OURS}{action.id} {action.cause}"
+                state, reason = ServiceState.DRAINED, f"{MARK_PREFIX}{action.id} {action.cause}"
             elif number in out:
                 state, reason = ServiceState.DOWN, "a fault"
             name = f"n{number}"
@@ -124,7 +124,7 @@ class Fleet:
             Nanoseconds(now),
             gpus=8,
         )
-        held = held_back(
+        held = find_blocker(
             action,
             pools={"train": Pool("train", limits=LIMITS)},
             fleet=[m for m in machines if m.name != f"n{server}"],

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.simulation.fleet.drivers import Reboot
-from forewarn.evaluation.simulation.fleet.hardware import Layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout
 from forewarn.evaluation.simulation.fleet.random_streams import (
     RECORDS_PER_DAY,
-    BoolArray,
     Purpose,
-    lognormal,
-    stream,
+    draw_lognormal,
+    random_stream,
 )
+from forewarn.features.array_types import BoolArray, Int64Array
 
-__all__ = ["Collection", "CollectionDay"]
+__all__ = ["CollectionDay", "CollectionGaps"]
 
 # All guesses; none of it depends on whether a GPU is about to fail.
 _LONE_MISSING = 0.003  # share of records lost one by one
@@ -59,7 +59,7 @@ class CollectionDay:
         return np.asarray(lone | self._no_sensors)
 
 
-class Collection:
+class CollectionGaps:
     """Loses single records, and all of a machine, rack or data centre for a while.
 
     Parameters
@@ -68,20 +68,20 @@ class Collection:
     seed : int
     """
 
-    def __init__(self, layout: Layout, seed: int) -> None:
+    def __init__(self, layout: FleetLayout, seed: int) -> None:
         self._layout, self._seed = layout, seed
         self._outages: list[_Outage] = []
 
     def advance(self, day: int, reboots: Iterable[Reboot]) -> CollectionDay:
         """Collect one day; days come in order, from 0 on."""
-        rng = stream(self._seed, Purpose.COLLECTION, day)
+        rng = random_stream(self._seed, Purpose.COLLECTION, day)
         shape = (len(self._layout), RECORDS_PER_DAY)
         arrives = rng.random(shape, np.float32) >= _LONE_MISSING
         no_sensors = rng.random(shape, np.float32) < _NO_SENSORS
         for unit, per_day, hours in _OUTAGES:
             self._begin_outages(rng, day, getattr(self._layout, unit), per_day, hours)
         for reboot in reboots:
-            positions = self._layout.positions_of(reboot.machine)
+            positions = self._layout.machine_positions(reboot.machine)
             self._outages.append(_Outage(positions, reboot.at, reboot.at + reboot.missed))
         begin = day * RECORDS_PER_DAY
         for outage in self._outages:
@@ -95,11 +95,11 @@ class Collection:
         self,
         rng: np.random.Generator,
         day: int,
-        unit_of: npt.NDArray[np.int64],
+        unit_of: Int64Array,
         per_day: float,
         hours: float,
     ) -> None:
         for unit in np.flatnonzero(rng.random(int(unit_of.max()) + 1) < per_day):
             start = day * RECORDS_PER_DAY + int(rng.integers(RECORDS_PER_DAY))
-            length = 1 + int(lognormal(rng, hours, _OUTAGE_SPREAD) * RECORDS_PER_DAY / 24)
+            length = 1 + int(draw_lognormal(rng, hours, _OUTAGE_SPREAD) * RECORDS_PER_DAY / 24)
             self._outages.append(_Outage(np.flatnonzero(unit_of == unit), start, start + length))

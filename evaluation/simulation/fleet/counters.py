@@ -7,21 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
-from forewarn.evaluation.simulation.fleet.hardware import Traits
+from forewarn.evaluation.simulation.fleet.fleet_hardware import Traits
 from forewarn.evaluation.simulation.fleet.random_streams import (
     RECORDS_PER_DAY,
-    BoolArray,
-    FloatArray,
-    IntArray,
     Purpose,
-    lognormal,
-    stream,
+    draw_lognormal,
+    random_stream,
 )
+from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 
 __all__ = ["COUNTERS", "CounterDay", "Counters"]
 
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
-_KEPT_BY_REBOOT = "rows_remapped"
+_NON_VOLATILE = "rows_remapped"
 """Row remaps are kept on the board (NVIDIA, GPU memory error management); the rest is volatile."""
 
 # Guesses on healthy boards, a day. A V100 retires pages instead of remapping rows; the fleet's
@@ -56,9 +54,9 @@ class CounterDay:
         Lanes.
     """
 
-    totals: dict[str, IntArray]
-    increases: dict[str, IntArray]
-    link_width: IntArray
+    totals: dict[str, Int64Array]
+    increases: dict[str, Int64Array]
+    link_width: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Counters:
 
     def __init__(self, traits: Traits, seed: int) -> None:
         self._seed = seed
-        rng = stream(seed, Purpose.COUNTERS)
+        rng = random_stream(seed, Purpose.COUNTERS)
         n = len(traits.frailty)
         days = rng.uniform(0, 60, n)
         rates = {
@@ -101,13 +99,13 @@ class Counters:
         day: int,
         traits: Traits,
         symptoms: dict[str, Symptoms],
-        traffic: FloatArray,
+        traffic: Float32Array,
         *,
         counting: BoolArray,
         reboots: BoolArray,
         repairs: BoolArray,
-        ecc_factor: FloatArray,
-        replay_factor: FloatArray,
+        ecc_factor: Float32Array,
+        replay_factor: Float32Array,
     ) -> CounterDay:
         """Count through one day; days come in order, from 0 on.
 
@@ -124,7 +122,7 @@ class Counters:
         ecc_factor, replay_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
             How often the driver reports such errors.
         """
-        rng = stream(self._seed, Purpose.COUNTERS, day)
+        rng = random_stream(self._seed, Purpose.COUNTERS, day)
         memory, link = symptoms["memory"], symptoms["link"]
         rates = {
             "ecc_corrected": _rates(traits.ecc_per_day, memory, _ECC_LOG),
@@ -140,20 +138,25 @@ class Counters:
         use = (_IDLE_SHARE + 2 * traffic) * counting
         increases = {name: _count(rng, rates[name] * use) for name in COUNTERS}
         resets = {
-            name: repairs if name == _KEPT_BY_REBOOT else repairs | reboots for name in COUNTERS
+            name: repairs if name == _NON_VOLATILE else repairs | reboots for name in COUNTERS
         }
         totals = {
-            name: _add_up(self._totals[name], increases[name], resets[name]) for name in COUNTERS
+            name: _accumulate(self._totals[name], increases[name], resets[name])
+            for name in COUNTERS
         }
         self._totals = {name: totals[name][:, -1].copy() for name in COUNTERS}
         return CounterDay(totals, increases, self._widths(rng, link, reboots | repairs))
 
-    def _add_bursts(self, rng: np.random.Generator, day: int, rates: dict[str, FloatArray]) -> None:
+    def _add_bursts(
+        self, rng: np.random.Generator, day: int, rates: dict[str, Float32Array]
+    ) -> None:
         begin = day * RECORDS_PER_DAY
         n = len(rates["ecc_corrected"])
         for _ in range(rng.poisson(_BURSTS_PER_DAY * n)):
             start = begin + int(rng.integers(RECORDS_PER_DAY))
-            length = 1 + int(lognormal(rng, _BURST_HOURS, _BURST_SPREAD) * RECORDS_PER_DAY / 24)
+            length = 1 + int(
+                draw_lognormal(rng, _BURST_HOURS, _BURST_SPREAD) * RECORDS_PER_DAY / 24
+            )
             counter = "ecc_corrected" if rng.random() < 0.5 else "pcie_replays"
             per_day = 10 ** rng.uniform(*_BURST_LOG)
             position = int(rng.integers(n))
@@ -163,7 +166,7 @@ class Counters:
             rates[burst.counter][burst.position, span] += burst.per_day
         self._bursts = [b for b in self._bursts if b.end > begin + RECORDS_PER_DAY]
 
-    def _widths(self, rng: np.random.Generator, link: Symptoms, restarts: BoolArray) -> IntArray:
+    def _widths(self, rng: np.random.Generator, link: Symptoms, restarts: BoolArray) -> Int64Array:
         """Return the lanes in use; what a restart does to the link shows from the next day on."""
         narrow = np.repeat((self._always_narrow | self._badly_trained)[:, None], RECORDS_PER_DAY, 1)
         fails = (link.lean < _NARROW_LEAN)[:, None] & (link.second > _NARROW_LEVEL)
@@ -174,7 +177,7 @@ class Counters:
         return np.where(narrow, _FULL_WIDTH // 2, _FULL_WIDTH)
 
 
-def _rates(base: FloatArray, defects: Symptoms, log: tuple[float, float]) -> FloatArray:
+def _rates(base: Float32Array, defects: Symptoms, log: tuple[float, float]) -> Float32Array:
     """Return errors a day of boards, with those that defects add by their first face."""
     rates = np.repeat(base[:, None], RECORDS_PER_DAY, axis=1)
     added = 10.0 ** (log[0] + log[1] * defects.first)
@@ -182,13 +185,13 @@ def _rates(base: FloatArray, defects: Symptoms, log: tuple[float, float]) -> Flo
     return rates
 
 
-def _count(rng: np.random.Generator, per_day: FloatArray) -> IntArray:
+def _count(rng: np.random.Generator, per_day: Float32Array) -> Int64Array:
     """Draw the errors of each record, in clusters."""
     cluster = rng.gamma(_BURSTINESS, 1 / _BURSTINESS, per_day.shape)
     return rng.poisson(per_day / RECORDS_PER_DAY * cluster)
 
 
-def _add_up(before: IntArray, increases: IntArray, resets: BoolArray) -> IntArray:
+def _accumulate(before: Int64Array, increases: Int64Array, resets: BoolArray) -> Int64Array:
     """Sum increases; at a reset the count so far falls away, and so does what it began with."""
     sums = np.cumsum(increases, axis=1)
     dropped = np.maximum.accumulate(np.where(resets, sums - increases, 0), axis=1)

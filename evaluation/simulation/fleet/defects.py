@@ -6,13 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forewarn.evaluation.simulation.fleet.random_streams import (
-    RECORDS_PER_DAY,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    lognormal,
-)
+from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY, draw_lognormal
+from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 
 __all__ = ["MECHANISMS", "SUDDEN", "VISIBLE", "Defects", "Symptoms"]
 
@@ -27,7 +22,7 @@ SUDDEN = len(VISIBLE)
 # hours to a month, so that a window of three hours misses a part of it.
 _MEDIAN_DAYS = (4.0, 6.0, 1.5, 2.0)
 _LENGTH_SPREAD = 1.1
-_SHORTEST, _LONGEST = 12, 30 * RECORDS_PER_DAY
+_MIN_RECORDS, _MAX_RECORDS = 12, 30 * RECORDS_PER_DAY
 
 # How the signs grow and how strong they are. Guesses, wide on purpose: some boards fail before
 # much is to be seen, and a defect that goes away can look worse than one that kills.
@@ -51,17 +46,17 @@ class Symptoms:
         From 0 to 1, which of the mechanism's two faces the defect shows.
     """
 
-    positions: IntArray
-    level: FloatArray
-    lean: FloatArray
+    positions: Int64Array
+    level: Float32Array
+    lean: Float32Array
 
     @property
-    def first(self) -> FloatArray:
+    def first(self) -> Float32Array:
         """Level of the first face, of shape (n, RECORDS_PER_DAY)."""
         return self.level * self.lean[:, None]
 
     @property
-    def second(self) -> FloatArray:
+    def second(self) -> Float32Array:
         """Level of the second face, of shape (n, RECORDS_PER_DAY)."""
         return self.level * (1 - self.lean[:, None])
 
@@ -86,13 +81,13 @@ class Defects:
     def __init__(self, n_positions: int) -> None:
         shape = (len(MECHANISMS), n_positions)
         never = np.iinfo(np.int64).min // 2
-        self.onset: IntArray = np.full(shape, never)
-        self.end: IntArray = np.full(shape, never)
+        self.onset: Int64Array = np.full(shape, never)
+        self.end: Int64Array = np.full(shape, never)
         self.fatal: BoolArray = np.zeros(shape, bool)
-        self._reach: FloatArray = np.zeros(shape, np.float32)
-        self._curve: FloatArray = np.ones(shape, np.float32)
-        self._strength: FloatArray = np.ones(shape, np.float32)
-        self._lean: FloatArray = np.zeros(shape, np.float32)
+        self._reach: Float32Array = np.zeros(shape, np.float32)
+        self._curve: Float32Array = np.ones(shape, np.float32)
+        self._strength: Float32Array = np.ones(shape, np.float32)
+        self._lean: Float32Array = np.zeros(shape, np.float32)
 
     def free(self, mechanism: int, at: int) -> BoolArray:
         """Return which positions have no defect of a mechanism at or after a time."""
@@ -126,8 +121,8 @@ class Defects:
         self.end[where] = onset + (_draw_length(rng, mechanism) if length is None else length)
         self.fatal[where] = fatal
         self._reach[where] = rng.uniform(*(_FATAL_REACH if fatal else _BENIGN_REACH))
-        self._curve[where] = lognormal(rng, 1.0, _CURVE_SPREAD)
-        self._strength[where] = lognormal(rng, 1.0, _STRENGTH_SPREAD)
+        self._curve[where] = draw_lognormal(rng, 1.0, _CURVE_SPREAD)
+        self._strength[where] = draw_lognormal(rng, 1.0, _STRENGTH_SPREAD)
         spread = _LEAN_CONCENTRATION
         self._lean[where] = rng.beta(spread * lean, spread * (1 - lean))
 
@@ -156,5 +151,5 @@ class Defects:
 def _draw_length(rng: np.random.Generator, mechanism: int) -> int:
     if mechanism == SUDDEN:
         return 1
-    days = lognormal(rng, _MEDIAN_DAYS[mechanism], _LENGTH_SPREAD)
-    return int(np.clip(days * RECORDS_PER_DAY, _SHORTEST, _LONGEST))
+    days = draw_lognormal(rng, _MEDIAN_DAYS[mechanism], _LENGTH_SPREAD)
+    return int(np.clip(days * RECORDS_PER_DAY, _MIN_RECORDS, _MAX_RECORDS))

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forewarn.evaluation.simulation.fleet.hardware import Layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout
 from forewarn.evaluation.simulation.fleet.random_streams import (
     RECORDS_PER_DAY,
-    FloatArray,
-    IntArray,
     Purpose,
-    stream,
+    random_stream,
 )
+from forewarn.features.array_types import Float32Array, Int64Array
 
 __all__ = ["DriverDay", "Drivers", "Reboot"]
 
@@ -51,12 +50,12 @@ class DriverDay:
         Names of the versions so far.
     """
 
-    version: IntArray
+    version: Int64Array
     reboots: tuple[Reboot, ...]
     names: tuple[str, ...]
-    _traits: dict[str, FloatArray]
+    _traits: dict[str, Float32Array]
 
-    def factor(self, trait: str) -> FloatArray:
+    def factor(self, trait: str) -> Float32Array:
         """Return what the versions multiply by, of shape (n_positions, RECORDS_PER_DAY).
 
         Parameters
@@ -75,14 +74,14 @@ class Drivers:
     seed : int
     """
 
-    def __init__(self, layout: Layout, seed: int) -> None:
+    def __init__(self, layout: FleetLayout, seed: int) -> None:
         self._layout, self._seed = layout, seed
         self._names: list[str] = []
         self._traits: dict[str, list[float]] = {trait: [] for trait in _SPREADS}
-        rng = stream(seed, Purpose.DRIVERS)
+        rng = random_stream(seed, Purpose.DRIVERS)
         racks = len(layout.rack_names)
-        self._version: IntArray = (rng.random(racks) < rng.random()).astype(np.int64)
-        self._due: IntArray = np.full(racks, np.iinfo(np.int64).max)
+        self._version: Int64Array = (rng.random(racks) < rng.random()).astype(np.int64)
+        self._due: Int64Array = np.full(racks, np.iinfo(np.int64).max)
         self._next_campaign = int(rng.integers(*_CAMPAIGN_EVERY_DAYS)) // 2
         self._release()
         self._release()
@@ -90,7 +89,7 @@ class Drivers:
     def _release(self) -> None:
         """Bring out a version."""
         number = len(self._names)
-        rng = stream(self._seed, Purpose.DRIVER_TRAITS, number)
+        rng = random_stream(self._seed, Purpose.DRIVER_TRAITS, number)
         self._names.append(f"{535 + 5 * number}.{int(rng.integers(20, 200))}.{number % 9 + 1:02d}")
         for trait, spread in _SPREADS.items():
             self._traits[trait].append(float(np.exp(spread * rng.standard_normal())))
@@ -104,7 +103,7 @@ class Drivers:
 
     def advance(self, day: int) -> DriverDay:
         """Live through one day; days come in order, from 0 on."""
-        rng = stream(self._seed, Purpose.DRIVERS, day)
+        rng = random_stream(self._seed, Purpose.DRIVERS, day)
         if day == self._next_campaign:
             self._begin_campaign(rng, day)
         begin = day * RECORDS_PER_DAY

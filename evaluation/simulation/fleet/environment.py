@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forewarn.evaluation.simulation.fleet.hardware import Layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout
 from forewarn.evaluation.simulation.fleet.random_streams import (
     RECORDS_PER_DAY,
-    FloatArray,
     Purpose,
-    lognormal,
-    slow_walk,
-    stream,
+    ar1_step,
+    draw_lognormal,
+    random_stream,
 )
+from forewarn.features.array_types import Float32Array
 
 __all__ = ["DaySurroundings", "Surroundings"]
 
@@ -43,8 +43,8 @@ class DaySurroundings:
         Share of the board's power limit that it may use.
     """
 
-    inlet: FloatArray
-    cap: FloatArray
+    inlet: Float32Array
+    cap: Float32Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _draw_events(
     events = []
     for rack in np.flatnonzero(rng.random(n_racks) < per_day):
         start = day * RECORDS_PER_DAY + int(rng.integers(RECORDS_PER_DAY))
-        length = int(lognormal(rng, hours, _HOURS_SPREAD) * RECORDS_PER_DAY / 24) + 1
+        length = int(draw_lognormal(rng, hours, _HOURS_SPREAD) * RECORDS_PER_DAY / 24) + 1
         events.append(_RackEvent(int(rack), start, start + length, rng.uniform(*size)))
     return events
 
@@ -82,24 +82,24 @@ class Surroundings:
         First simulated day, for the season.
     """
 
-    def __init__(self, layout: Layout, seed: int, start: np.datetime64) -> None:
+    def __init__(self, layout: FleetLayout, seed: int, start: np.datetime64) -> None:
         self._layout, self._seed = layout, seed
         days = start.astype("datetime64[D]") - start.astype("datetime64[Y]")
         self._first_day_of_year = int(days.astype(np.int64))
-        rng = stream(seed, Purpose.SITE)
+        rng = random_stream(seed, Purpose.SITE)
         centres = _ROOM_CELSIUS + _ROOM_SPREAD * rng.standard_normal(len(layout.centre_names))
         racks = _RACK_SPREAD * rng.standard_normal(len(layout.rack_names))
         machines = _MACHINE_SPREAD * rng.standard_normal(len(layout.machine_names))
         self._base = centres[layout.centre] + racks[layout.rack] + machines[layout.machine]
-        self._weather: FloatArray = np.zeros(len(layout.centre_names), np.float32)
+        self._weather: Float32Array = np.zeros(len(layout.centre_names), np.float32)
         self._cooling: list[_RackEvent] = []
         self._capping: list[_RackEvent] = []
 
     def advance(self, day: int) -> DaySurroundings:
         """Live through one day; days come in order, from 0 on."""
-        rng = stream(self._seed, Purpose.SITE, day)
+        rng = random_stream(self._seed, Purpose.SITE, day)
         before = self._weather
-        self._weather = slow_walk(
+        self._weather = ar1_step(
             rng, before, spread=_WEATHER_CELSIUS, memory_days=_WEATHER_MEMORY_DAYS
         )
         racks = len(self._layout.rack_names)
@@ -116,7 +116,7 @@ class Surroundings:
         self._cooling = _apply(self._cooling, day, warmer, replace=False)
         return DaySurroundings(inlet + warmer[self._layout.rack], cap[self._layout.rack])
 
-    def _air(self, day: int, before: FloatArray) -> FloatArray:
+    def _air(self, day: int, before: Float32Array) -> Float32Array:
         """Return the air without events, of shape (n_positions, RECORDS_PER_DAY)."""
         record = np.arange(RECORDS_PER_DAY)
         date = self._first_day_of_year + day + record / RECORDS_PER_DAY
@@ -129,7 +129,7 @@ class Surroundings:
 
 
 def _apply(
-    events: list[_RackEvent], day: int, values: FloatArray, *, replace: bool
+    events: list[_RackEvent], day: int, values: Float32Array, *, replace: bool
 ) -> list[_RackEvent]:
     """Write the day's part of events into `values`; return the events that go on."""
     begin = day * RECORDS_PER_DAY

@@ -8,16 +8,11 @@ what a model makes of the records.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
-from forewarn.evaluation.simulation.fleet.hardware import Layout
-from forewarn.evaluation.simulation.fleet.random_streams import (
-    FloatArray,
-    Purpose,
-    slow_walk,
-    stream,
-)
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout
+from forewarn.evaluation.simulation.fleet.random_streams import Purpose, ar1_step, random_stream
+from forewarn.features.array_types import Float32Array, Float64Array
 
 __all__ = ["FAILURES_PER_GPU_DAY", "FailureRates"]
 
@@ -44,14 +39,14 @@ _MACHINE_FRAILTY_SHAPE = 2.7
 _BAD_SLOTS, _BAD_SLOT_FACTOR = 0.02, 6.0
 
 
-def _frailty_of_places(rng: np.random.Generator, layout: Layout) -> FloatArray:
+def _draw_position_frailty(rng: np.random.Generator, layout: FleetLayout) -> Float32Array:
     """Draw what each position multiplies the rate of each mechanism by; 1 on average."""
     shape = _MACHINE_FRAILTY_SHAPE
     machines = rng.gamma(shape, 1 / shape, len(layout.machine_names))
     bad = np.where(rng.random(len(layout)) < _BAD_SLOTS, _BAD_SLOT_FACTOR, 1.0)
     slots = bad / (1 + _BAD_SLOTS * (_BAD_SLOT_FACTOR - 1))
     frailty = np.tile(machines[layout.machine], (len(MECHANISMS), 1))
-    memory = layout.of_model("memory_frailty")
+    memory = layout.model_values("memory_frailty")
     frailty[0] *= memory / memory.mean()
     frailty[1:] *= slots  # what ails memory sits on the board itself
     return frailty.astype(np.float32)
@@ -66,21 +61,21 @@ class FailureRates:
     seed : int
     """
 
-    def __init__(self, layout: Layout, seed: int) -> None:
+    def __init__(self, layout: FleetLayout, seed: int) -> None:
         self._seed = seed
-        rng = stream(seed, Purpose.FRAILTY)
-        self._frailty = _frailty_of_places(rng, layout)
+        rng = random_stream(seed, Purpose.FRAILTY)
+        self._frailty = _draw_position_frailty(rng, layout)
         self._mix = (_MIX_SPREAD * rng.standard_normal(len(MECHANISMS))).astype(np.float32)
         self._lean = (_LEAN_SPREAD * rng.standard_normal(len(MECHANISMS))).astype(np.float32)
 
     def advance(self, day: int) -> None:
         """Let mix and leans drift into a day."""
-        rng = stream(self._seed, Purpose.MIX, day)
-        self._mix = slow_walk(rng, self._mix, spread=_MIX_SPREAD, memory_days=_MIX_MEMORY_DAYS)
-        self._lean = slow_walk(rng, self._lean, spread=_LEAN_SPREAD, memory_days=_LEAN_MEMORY_DAYS)
+        rng = random_stream(self._seed, Purpose.MIX, day)
+        self._mix = ar1_step(rng, self._mix, spread=_MIX_SPREAD, memory_days=_MIX_MEMORY_DAYS)
+        self._lean = ar1_step(rng, self._lean, spread=_LEAN_SPREAD, memory_days=_LEAN_MEMORY_DAYS)
 
     @property
-    def shares(self) -> npt.NDArray[np.float64]:
+    def shares(self) -> Float64Array:
         """Today's share of each mechanism in all failures; the total does not drift."""
         causes = _MIX * np.exp(self._mix.astype(np.float64))
         causes /= causes.sum()
@@ -89,11 +84,11 @@ class FailureRates:
         return np.asarray(shares)
 
     @property
-    def leans(self) -> npt.NDArray[np.float64]:
+    def leans(self) -> Float64Array:
         """Centre of the leans of today's new defects, by mechanism, between 0 and 1."""
         return np.asarray(1 / (1 + np.exp(-self._lean.astype(np.float64))))
 
-    def per_day(self, mechanism: int, boards: FloatArray) -> FloatArray:
+    def per_day(self, mechanism: int, boards: Float32Array) -> Float32Array:
         """Return the rate of failures a day at each position.
 
         Parameters

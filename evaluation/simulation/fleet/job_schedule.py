@@ -8,19 +8,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forewarn.evaluation.simulation.fleet.hardware import Layout
-from forewarn.evaluation.simulation.fleet.jobs import JOB_KINDS, Demand, Load, draw_demand, load_of
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout
+from forewarn.evaluation.simulation.fleet.job_kinds import (
+    JOB_KINDS,
+    Demand,
+    GpuLoad,
+    compute_load,
+    draw_demand,
+)
 from forewarn.evaluation.simulation.fleet.random_streams import (
     RECORDS_PER_DAY,
-    BoolArray,
-    FloatArray,
-    IntArray,
     Purpose,
-    slow_walk,
-    stream,
+    ar1_step,
+    random_stream,
 )
+from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 
-__all__ = ["Interruption", "Run", "Schedule", "WorkDay"]
+__all__ = ["Interruption", "JobRun", "JobSchedule", "WorkDay"]
 
 _WARM_UP_DAYS = 7
 """Days before the first in which long jobs may have begun."""
@@ -30,7 +34,7 @@ _WARM_UP_DAYS = 7
 _SHARED = 0.2
 _WAIT_RECORDS, _NIGHT_FACTOR, _WEEKEND_FACTOR = 3.0, 3.0, 2.0
 _NIGHT_RECORDS = 42
-_A_MONDAY = np.datetime64("1970-01-05", "D")
+_REFERENCE_MONDAY = np.datetime64("1970-01-05", "D")
 _MIX_SPREAD, _MIX_MEMORY_DAYS = 0.4, 14.0
 
 
@@ -48,13 +52,13 @@ class _Pool:
     """Units of one GPU model that take the same jobs: whole machines, or single GPUs."""
 
     whole: bool
-    units: list[IntArray]
+    units: list[Int64Array]
     machines: list[int]
     free_at: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Run:
+class JobRun:
     """A job on its positions, in records [start, end)."""
 
     demand: Demand
@@ -65,7 +69,7 @@ class Run:
     interrupted: bool = False
 
     @property
-    def positions(self) -> IntArray:
+    def positions(self) -> Int64Array:
         """Return the positions that it runs on."""
         return np.concatenate([self.pool.units[unit] for unit in self.units])
 
@@ -81,17 +85,17 @@ class WorkDay:
         The jobs that run on that day.
     """
 
-    load: Load
-    runs: tuple[Run, ...]
+    load: GpuLoad
+    runs: tuple[JobRun, ...]
 
 
-def _make_pools(layout: Layout, rng: np.random.Generator) -> list[_Pool]:
+def _make_pools(layout: FleetLayout, rng: np.random.Generator) -> list[_Pool]:
     """Share out the machines; jobs stay within one GPU model."""
     machines = range(len(layout.machine_names))
     shared = rng.random(len(machines)) < _SHARED
     pools: dict[tuple[int, bool], _Pool] = {}
     for machine in machines:
-        positions, whole = layout.positions_of(machine), not shared[machine]
+        positions, whole = layout.machine_positions(machine), not shared[machine]
         key = int(layout.model[positions[0]]), whole
         pool = pools.setdefault(key, _Pool(whole, [], []))
         units = [positions] if whole else [positions[i : i + 1] for i in range(len(positions))]
@@ -101,7 +105,7 @@ def _make_pools(layout: Layout, rng: np.random.Generator) -> list[_Pool]:
     return list(pools.values())
 
 
-class Schedule:
+class JobSchedule:
     """Gang scheduling: a job takes the machines that come free first, all at once.
 
     Parameters
@@ -112,12 +116,14 @@ class Schedule:
         First simulated day, for the weekends.
     """
 
-    def __init__(self, layout: Layout, seed: int, start: np.datetime64) -> None:
+    def __init__(self, layout: FleetLayout, seed: int, start: np.datetime64) -> None:
         self._n_positions, self._seed = len(layout), seed
-        self._weekday = int((start.astype("datetime64[D]") - _A_MONDAY).astype(np.int64)) % 7
-        self._pools = _make_pools(layout, stream(seed, Purpose.JOBS))
-        self._mix: FloatArray = np.zeros(len(JOB_KINDS), np.float32)
-        self._runs: list[Run] = []
+        self._weekday = (
+            int((start.astype("datetime64[D]") - _REFERENCE_MONDAY).astype(np.int64)) % 7
+        )
+        self._pools = _make_pools(layout, random_stream(seed, Purpose.JOBS))
+        self._mix: Float32Array = np.zeros(len(JOB_KINDS), np.float32)
+        self._runs: list[JobRun] = []
         self._blocked: dict[int, list[Interruption]] = {}
         everywhere = np.ones((self._n_positions, RECORDS_PER_DAY), bool)
         for day in range(-_WARM_UP_DAYS, 0):
@@ -133,9 +139,9 @@ class Schedule:
             Those that begin on that day.
         up : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
         """
-        rng = stream(self._seed, Purpose.JOBS, day)
-        walks = stream(self._seed, Purpose.WALKS, day)
-        self._mix = slow_walk(walks, self._mix, spread=_MIX_SPREAD, memory_days=_MIX_MEMORY_DAYS)
+        rng = random_stream(self._seed, Purpose.JOBS, day)
+        walks = random_stream(self._seed, Purpose.WALKS, day)
+        self._mix = ar1_step(walks, self._mix, spread=_MIX_SPREAD, memory_days=_MIX_MEMORY_DAYS)
         begin, end = day * RECORDS_PER_DAY, (day + 1) * RECORDS_PER_DAY
         self._block(interruptions, begin)
         for pool in self._pools:
@@ -144,7 +150,7 @@ class Schedule:
         job = np.zeros((self._n_positions, RECORDS_PER_DAY), np.int32)
         for number, run in enumerate(today):
             job[run.positions, max(run.start - begin, 0) : max(run.end - begin, 0)] = number + 1
-        load = load_of([run.demand for run in today], job, day, up)
+        load = compute_load([run.demand for run in today], job, day, up)
         self._runs = [run for run in self._runs if run.end > end]
         return WorkDay(load, today)
 
@@ -157,7 +163,7 @@ class Schedule:
         for run in self._runs:
             self._cut(run)
 
-    def _cut(self, run: Run) -> None:
+    def _cut(self, run: JobRun) -> None:
         """End a run where the first of its machines is blocked."""
         machines = {run.pool.machines[unit] for unit in run.units}
         stops = [
@@ -187,7 +193,7 @@ class Schedule:
             gang = [heapq.heappop(queue) for _ in range(size)]
             start, units = gang[-1][0], [unit for _, unit in gang]
             start += self._wait(rng, start)
-            run = Run(demand, pool, units, start, start + demand.records)
+            run = JobRun(demand, pool, units, start, start + demand.records)
             for unit in units:
                 pool.free_at[unit] = run.end
             self._cut(run)

@@ -9,17 +9,15 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import Float32Array
 
 __all__ = [
     "RECORDS_PER_DAY",
-    "BoolArray",
-    "FloatArray",
-    "IntArray",
     "Purpose",
-    "lognormal",
-    "slow_walk",
-    "stream",
+    "ar1_step",
+    "draw_lognormal",
+    "random_stream",
 ]
 
 RECORDS_PER_DAY = 144
@@ -27,10 +25,6 @@ RECORDS_PER_DAY = 144
 
 _FIRST_DAY = 1_000
 """Day zero's position in the seed sequence, which takes no negative number."""
-
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 
 
 class Purpose(IntEnum):
@@ -52,7 +46,7 @@ class Purpose(IntEnum):
     WALKS = 13
 
 
-def stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.random.Generator:
+def random_stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.random.Generator:
     """Return the random generator of one purpose and day.
 
     Parameters
@@ -73,14 +67,14 @@ def stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.random.Gen
     return np.random.default_rng((seed, int(purpose), day + _FIRST_DAY))
 
 
-def lognormal(rng: np.random.Generator, median: float, spread: float) -> float:
+def draw_lognormal(rng: np.random.Generator, median: float, spread: float) -> float:
     """Draw one number whose logarithm is normal; `spread` is in natural logarithms."""
     return median * float(np.exp(spread * rng.standard_normal()))
 
 
-def slow_walk(
-    rng: np.random.Generator, before: FloatArray, *, spread: float, memory_days: float
-) -> FloatArray:
+def ar1_step(
+    rng: np.random.Generator, before: Float32Array, *, spread: float, memory_days: float
+) -> Float32Array:
     """Take one day's step of walks around zero that forget their past in `memory_days`.
 
     Parameters

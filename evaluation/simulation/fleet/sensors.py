@@ -5,27 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
 from forewarn.evaluation.simulation.fleet.environment import DaySurroundings
-from forewarn.evaluation.simulation.fleet.hardware import Layout, Traits
-from forewarn.evaluation.simulation.fleet.jobs import Load
-from forewarn.evaluation.simulation.fleet.random_streams import (
-    BoolArray,
-    FloatArray,
-    Purpose,
-    stream,
-)
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout, Traits
+from forewarn.evaluation.simulation.fleet.job_kinds import GpuLoad
+from forewarn.evaluation.simulation.fleet.random_streams import Purpose, random_stream
+from forewarn.features.array_types import BoolArray, Float32Array, FloatingArray
 
-__all__ = ["Readings", "Telemetry"]
+__all__ = ["Readings", "SensorSimulator"]
 
 # Guesses on healthy boards.
 _CELSIUS_LIMITS = (5, 100)  # of the sensor
 _LOAD_NOISE = 3.0  # percent of utilisation between GPUs of a job
 _POWER_NOISE = 0.02
 _CELSIUS_NOISE = 0.6
-_SETTLED = 0.85  # of a step in temperature within one record
+_THERMAL_MEMORY = 0.85  # of a step in temperature within one record
 _RECIRCULATION = 4.0  # K more at the inlet when the whole rack runs at its limit
 _CLOCK_EXPONENT = 0.4  # clock ~ power^0.4 near the limit: power grows with voltage and frequency
 _CLOCK_STEP = 15.0  # MHz
@@ -52,28 +47,28 @@ class Readings:
         In degrees Celsius, W, %, %, MiB, MHz.
     """
 
-    temperature_gpu: FloatArray
-    power_draw: FloatArray
-    utilization_gpu: FloatArray
-    utilization_memory: FloatArray
-    memory_used: FloatArray
-    clock_sm: FloatArray
+    temperature_gpu: Float32Array
+    power_draw: Float32Array
+    utilization_gpu: Float32Array
+    utilization_memory: Float32Array
+    memory_used: Float32Array
+    clock_sm: Float32Array
 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
     """Power and clock of the day, changed in place by what ails a board."""
 
-    watts: FloatArray
-    clock: FloatArray
+    watts: Float32Array
+    clock: Float32Array
     busy: BoolArray
 
 
-def _as_floats(values: npt.NDArray[np.floating]) -> FloatArray:
+def _as_floats(values: FloatingArray) -> Float32Array:
     return values.astype(np.float32, copy=False)
 
 
-class Telemetry:
+class SensorSimulator:
     """Work, surroundings and defects in; temperatures, power and clocks out.
 
     Parameters
@@ -82,26 +77,26 @@ class Telemetry:
     seed : int
     """
 
-    def __init__(self, layout: Layout, seed: int) -> None:
+    def __init__(self, layout: FleetLayout, seed: int) -> None:
         self._layout, self._seed = layout, seed
-        self._celsius: FloatArray | None = None
+        self._celsius: Float32Array | None = None
         _, self._rack_start = np.unique(layout.rack, return_index=True)
-        rng = stream(seed, Purpose.TELEMETRY)
+        rng = random_stream(seed, Purpose.TELEMETRY)
         self._reserved = np.round(rng.uniform(*_MEMORY_RESERVED, (len(layout), 1)))
 
-    def _of_model(self, attribute: str) -> FloatArray:
-        return self._layout.of_model(attribute)[:, None]
+    def _of_model(self, attribute: str) -> Float32Array:
+        return self._layout.model_values(attribute)[:, None]
 
     def read(
         self,
         day: int,
-        load: Load,
+        load: GpuLoad,
         site: DaySurroundings,
         traits: Traits,
         symptoms: dict[str, Symptoms],
         *,
-        power_factor: FloatArray,
-        bandwidth_factor: FloatArray,
+        power_factor: Float32Array,
+        bandwidth_factor: Float32Array,
     ) -> Readings:
         """Return a day's readings; days come in order, from 0 on.
 
@@ -116,7 +111,7 @@ class Telemetry:
         power_factor, bandwidth_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
             What the driver does to power and to the utilisation of the memory.
         """
-        rng = stream(self._seed, Purpose.TELEMETRY, day)
+        rng = random_stream(self._seed, Purpose.TELEMETRY, day)
         noise = _LOAD_NOISE * rng.standard_normal(load.busy.shape, np.float32)
         utilization = _as_floats((load.utilization + noise).clip(0, 100) * load.busy)
         draw = self._healthy(rng, load, utilization, site.cap, traits, power_factor)
@@ -135,18 +130,18 @@ class Telemetry:
             clock_sm=_as_floats(_CLOCK_STEP * np.round(draw.clock / _CLOCK_STEP)),
         )
 
-    def _memory(self, load: Load) -> FloatArray:
+    def _memory(self, load: GpuLoad) -> Float32Array:
         total = self._of_model("memory_mib")
         return _as_floats(np.round(np.minimum(load.memory * total + self._reserved, total)))
 
     def _healthy(
         self,
         rng: np.random.Generator,
-        load: Load,
-        utilization: FloatArray,
-        cap: FloatArray,
+        load: GpuLoad,
+        utilization: Float32Array,
+        cap: Float32Array,
         traits: Traits,
-        factor: FloatArray,
+        factor: Float32Array,
     ) -> _Draw:
         """Return power and clock of a board without defects."""
         idle, limit = self._of_model("idle_watts"), self._of_model("limit_watts")
@@ -179,7 +174,7 @@ class Telemetry:
         idle = self._of_model("idle_watts")[rows]
         draw.watts[rows] = idle + (draw.watts[rows] - idle).clip(0) * share
 
-    def _resistance(self, traits: Traits, defects: Symptoms) -> FloatArray:
+    def _resistance(self, traits: Traits, defects: Symptoms) -> Float32Array:
         """Return kelvin per watt of each position and record."""
         machine = self._layout.machine
         more = np.zeros((len(machine), defects.level.shape[1]), np.float32)
@@ -190,7 +185,7 @@ class Telemetry:
         more = np.maximum(more, around[machine])
         return _as_floats(self._of_model("kelvin_per_watt") * traits.cooling[:, None] * (1 + more))
 
-    def _warm_up(self, inlet: FloatArray, resistance: FloatArray, draw: _Draw) -> FloatArray:
+    def _warm_up(self, inlet: Float32Array, resistance: Float32Array, draw: _Draw) -> Float32Array:
         """Return settled temperatures; too hot a board lowers its power and clock."""
         share = draw.watts / self._of_model("limit_watts")
         size = np.diff([*self._rack_start, len(share)])[:, None]
@@ -202,9 +197,9 @@ class Telemetry:
         draw.clock[...] *= (1 - _SLOWDOWN_CLOCK * excess).clip(0.4)
         return _as_floats(celsius - _SLOWDOWN_SHARE * excess)
 
-    def _settle(self, celsius: FloatArray) -> FloatArray:
+    def _settle(self, celsius: Float32Array) -> Float32Array:
         """Let temperatures lag behind, from one day to the next too."""
         before = celsius[:, :1] if self._celsius is None else self._celsius
         self._celsius = celsius[:, -1:].copy()
         lagged = np.concatenate([before, celsius[:, :-1]], axis=1)
-        return _as_floats(_SETTLED * celsius + (1 - _SETTLED) * lagged)
+        return _as_floats(_THERMAL_MEMORY * celsius + (1 - _THERMAL_MEMORY) * lagged)

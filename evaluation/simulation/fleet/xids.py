@@ -10,16 +10,14 @@ import numpy.typing as npt
 
 from forewarn.evaluation.simulation.fleet.counters import CounterDay
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
-from forewarn.evaluation.simulation.fleet.faults import Failure
-from forewarn.evaluation.simulation.fleet.job_schedule import Run
+from forewarn.evaluation.simulation.fleet.fault_process import SimulatedFailure
+from forewarn.evaluation.simulation.fleet.job_schedule import JobRun
 from forewarn.evaluation.simulation.fleet.random_streams import (
     RECORDS_PER_DAY,
-    BoolArray,
-    FloatArray,
-    IntArray,
     Purpose,
-    stream,
+    random_stream,
 )
+from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 
 __all__ = ["XIDS", "Xids"]
 
@@ -51,12 +49,12 @@ _Chances = tuple[tuple[int, float], ...]
 class _Events:
     """One code's, or several codes', events at positions and records of the day."""
 
-    positions: IntArray
-    records: IntArray
-    codes: IntArray
+    positions: Int64Array
+    records: Int64Array
+    codes: Int64Array
 
 
-def _choose(rng: np.random.Generator, chances: _Chances, size: int) -> IntArray:
+def _choose(rng: np.random.Generator, chances: _Chances, size: int) -> Int64Array:
     codes, shares = zip(*chances, strict=True)
     return rng.choice(np.array(codes), size, p=np.array(shares))
 
@@ -78,11 +76,11 @@ class Xids:
         day: int,
         counters: CounterDay,
         symptoms: dict[str, Symptoms],
-        runs: tuple[Run, ...],
-        failures: tuple[Failure, ...],
+        runs: tuple[JobRun, ...],
+        failures: tuple[SimulatedFailure, ...],
         *,
         working: BoolArray,
-        timeout_factor: FloatArray,
+        timeout_factor: Float32Array,
     ) -> npt.NDArray[np.int16]:
         """Return the Xid of each position and record, 0 for none.
 
@@ -99,7 +97,7 @@ class Xids:
         timeout_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
             How often the driver times out on the board's firmware.
         """
-        rng = stream(self._seed, Purpose.XIDS, day)
+        rng = random_stream(self._seed, Purpose.XIDS, day)
         rank = np.zeros((self._n_positions, RECORDS_PER_DAY), np.int8)
         for events in self._all(rng, day, counters, symptoms, runs, timeout_factor):
             ranks = np.array([_RANK[int(code)] for code in events.codes], np.int8)
@@ -116,21 +114,21 @@ class Xids:
         day: int,
         counters: CounterDay,
         symptoms: dict[str, Symptoms],
-        runs: tuple[Run, ...],
-        timeout_factor: FloatArray,
+        runs: tuple[JobRun, ...],
+        timeout_factor: Float32Array,
     ) -> Iterator[_Events]:
         yield from self._healthy(rng, timeout_factor)
-        yield from _of_counters(rng, counters)
+        yield from _counter_events(rng, counters)
         for name, chances in (("link", _LINK_PER_DAY), ("power", _POWER_PER_DAY)):
-            yield from _of_defects(rng, symptoms[name], chances)
+            yield from _defect_events(rng, symptoms[name], chances)
         begin = day * RECORDS_PER_DAY
         for run in runs:
             if run.demand.buggy:
-                yield _buggy(rng, run, begin)
+                yield _buggy_application_events(rng, run, begin)
             if 0 < run.end - begin < RECORDS_PER_DAY and run.end > run.start:
-                yield from _ending(rng, run, run.end - begin)
+                yield from _job_end_events(rng, run, run.end - begin)
 
-    def _healthy(self, rng: np.random.Generator, timeout_factor: FloatArray) -> Iterator[_Events]:
+    def _healthy(self, rng: np.random.Generator, timeout_factor: Float32Array) -> Iterator[_Events]:
         for code, per_day in _HEALTHY_PER_DAY:
             count = int(rng.poisson(3 * per_day * self._n_positions))
             positions = rng.integers(0, self._n_positions, count)
@@ -140,7 +138,7 @@ class Xids:
             yield _Events(positions[drawn], records[drawn], np.full(int(drawn.sum()), code))
 
 
-def _of_counters(rng: np.random.Generator, counters: CounterDay) -> Iterator[_Events]:
+def _counter_events(rng: np.random.Generator, counters: CounterDay) -> Iterator[_Events]:
     """Row remaps, uncorrected errors and floods of corrected ones are logged."""
     positions, records = np.nonzero(counters.increases["rows_remapped"])
     yield _Events(positions, records, np.full(len(positions), 63))
@@ -150,7 +148,7 @@ def _of_counters(rng: np.random.Generator, counters: CounterDay) -> Iterator[_Ev
     yield _Events(positions, records, np.full(len(positions), 92))
 
 
-def _of_defects(
+def _defect_events(
     rng: np.random.Generator, defects: Symptoms, chances: _Chances
 ) -> Iterator[_Events]:
     for code, per_day in chances:
@@ -159,7 +157,7 @@ def _of_defects(
         yield _Events(defects.positions[rows], records, np.full(len(rows), code))
 
 
-def _buggy(rng: np.random.Generator, run: Run, begin: int) -> _Events:
+def _buggy_application_events(rng: np.random.Generator, run: JobRun, begin: int) -> _Events:
     """Draw the errors of an application that raises its own all along."""
     start, end = max(run.start - begin, 0), min(run.end - begin, RECORDS_PER_DAY)
     hours = (end - start) * 24 / RECORDS_PER_DAY * len(run.positions)
@@ -169,7 +167,7 @@ def _buggy(rng: np.random.Generator, run: Run, begin: int) -> _Events:
     return _Events(positions, records, _choose(rng, _CULPRITS, count))
 
 
-def _ending(rng: np.random.Generator, run: Run, record: int) -> Iterator[_Events]:
+def _job_end_events(rng: np.random.Generator, run: JobRun, record: int) -> Iterator[_Events]:
     """Tell of a job that was killed or crashed, in the record after its last."""
     positions = run.positions
     records = np.full(len(positions), record)

@@ -8,7 +8,15 @@ import numpy as np
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 
-__all__ = ["LIST_HOUR", "Alert", "Breakdown", "JobPlan", "MonthPlan", "Odds", "plan_month"]
+__all__ = [
+    "LIST_HOUR",
+    "Breakdown",
+    "ListQuality",
+    "MonthJob",
+    "MonthPlan",
+    "SimulatedAlert",
+    "plan_month",
+]
 
 # 400 training servers, 4.18 faults per 1,000 node-days, half of them down for 0.85 days
 # (InfiniteHBD's traces). A third of what is down comes back within hours and a tenth takes weeks.
@@ -17,13 +25,13 @@ _DOWN_MEDIAN, _DOWN_SPREAD = 0.85, 1.5
 # Sizes of jobs in machines, and how often: many small ones, and a few that take most of the time.
 _SIZES, _SHARES = (1, 2, 4, 8, 16), (0.4, 0.25, 0.15, 0.12, 0.08)
 _HOURS_MEDIAN, _HOURS_SPREAD = 8.0, 1.2
-_BUSY = 0.85  # of the machines' time that the jobs ask for
+_TARGET_UTILIZATION = 0.85  # of the machines' time that the jobs ask for
 LIST_HOUR = Nanoseconds(6 * HOUR)
 """When the list of a day is made, after midnight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Odds:
+class ListQuality:
     """How good the daily list is.
 
     Attributes
@@ -48,7 +56,7 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class SimulatedAlert:
     """A machine on the list of a day; `true` if it breaks down within the day that follows."""
 
     machine: int
@@ -57,7 +65,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlan:
+class MonthJob:
     """A job that somebody hands in: how many machines, and hours of work."""
 
     number: int
@@ -83,12 +91,12 @@ class MonthPlan:
     start: Nanoseconds
     end: Nanoseconds
     breakdowns: tuple[Breakdown, ...]
-    alerts: tuple[Alert, ...]
-    jobs: tuple[JobPlan, ...]
+    alerts: tuple[SimulatedAlert, ...]
+    jobs: tuple[MonthJob, ...]
 
 
 def plan_month(
-    machines: int, days: int, *, seed: int, start: Nanoseconds, odds: Odds | None = None
+    machines: int, days: int, *, seed: int, start: Nanoseconds, odds: ListQuality | None = None
 ) -> MonthPlan:
     """Draw a month.
 
@@ -108,7 +116,7 @@ def plan_month(
         start=start,
         end=end,
         breakdowns=breakdowns,
-        alerts=_alerts(rng, machines, days, start, breakdowns, odds or Odds()),
+        alerts=_alerts(rng, machines, days, start, breakdowns, odds or ListQuality()),
         jobs=_jobs(rng, machines, days, start),
     )
 
@@ -120,7 +128,7 @@ def _breakdowns(
     for machine in range(machines):
         at = float(start)
         while (at := at + rng.exponential(1 / _FAULTS_A_DAY) * DAY) < end:
-            down = _DOWN_MEDIAN * DAY * np.exp(_DOWN_SPREAD * rng.standard_normal())
+            down = _DOWN_MEDIAN * np.exp(_DOWN_SPREAD * rng.standard_normal()) * DAY
             broken.append(Breakdown(machine, Nanoseconds(int(at)), Nanoseconds(int(at + down))))
             at += down
     return tuple(sorted(broken, key=lambda breakdown: breakdown.at))
@@ -132,8 +140,8 @@ def _alerts(
     days: int,
     start: Nanoseconds,
     breakdowns: tuple[Breakdown, ...],
-    odds: Odds,
-) -> tuple[Alert, ...]:
+    odds: ListQuality,
+) -> tuple[SimulatedAlert, ...]:
     """Draw the lists: before some failures, and as many others as the precision says."""
     foreseen = [b for b in breakdowns if rng.random() < odds.recall]
     first = start + LIST_HOUR
@@ -143,15 +151,17 @@ def _alerts(
     n_false = rng.poisson(len(true) * (1 / odds.precision - 1)) if true else 0
     drawn = {(int(rng.integers(machines)), int(rng.integers(days))) for _ in range(n_false)}
     marked = true | (drawn - fails)
-    alerts = [Alert(m, Nanoseconds(first + day * DAY), (m, day) in true) for m, day in marked]
+    alerts = [
+        SimulatedAlert(m, Nanoseconds(first + day * DAY), (m, day) in true) for m, day in marked
+    ]
     return tuple(sorted(alerts, key=lambda alert: (alert.at, alert.machine)))
 
 
 def _jobs(
     rng: np.random.Generator, machines: int, days: int, start: Nanoseconds
-) -> tuple[JobPlan, ...]:
+) -> tuple[MonthJob, ...]:
     """Draw jobs until they ask for most of the machines' time."""
-    left, plans = _BUSY * machines * days * 24, list[tuple[float, int, float]]()
+    left, plans = _TARGET_UTILIZATION * machines * days * 24, list[tuple[float, int, float]]()
     while left > 0:
         size = min(int(rng.choice(_SIZES, p=_SHARES)), machines)
         hours = float(np.clip(_HOURS_MEDIAN * np.exp(_HOURS_SPREAD * rng.standard_normal()), 1, 96))
@@ -159,6 +169,6 @@ def _jobs(
         left -= size * hours
     plans.sort()
     return tuple(
-        JobPlan(number, Nanoseconds(int(start + day * DAY)), size, hours)
+        MonthJob(number, Nanoseconds(int(start + day * DAY)), size, hours)
         for number, (day, size, hours) in enumerate(plans, 1)
     )

@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent, parse_event
 from forewarn.features.telemetry.parsers.log_line import LogLine
 from forewarn.features.telemetry.parsers.log_prefix import DRIVER
-from forewarn.features.telemetry.parsers.reading import pci_address
 
-__all__ = ["EventReader", "may_be_of_kernel", "parts_of"]
+__all__ = ["EventReader", "may_be_kernel_line", "split_message"]
 
 # What it says in two lines or three of a GPU that gives no answer when the driver is loaded.
 _REFUSED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,})")
 
 
-def may_be_of_kernel(line: LogLine) -> bool:
+def may_be_kernel_line(line: LogLine) -> bool:
     """Tell whether the kernel wrote a line, or nothing at all stands before its message."""
     return line.writer == "kernel" or (line.writer is None and line.time is None)
 
 
-def parts_of(line: LogLine) -> Iterator[LogLine]:
+def split_message(line: LogLine) -> Iterator[LogLine]:
     """Yield a message of several lines line by line, where the first one is the driver's own.
 
     In another one a line can begin with what a user chose, such as the name of a file.
@@ -46,9 +46,9 @@ class EventReader:
 
         What a program wrote tells nothing: it may quote the kernel, also of another time or host.
         """
-        if not may_be_of_kernel(line):
+        if not may_be_kernel_line(line):
             return []
-        events = (self._event(part) for part in parts_of(line))
+        events = (self._event(part) for part in split_message(line))
         return [event for event in events if event is not None]
 
     def _event(self, line: LogLine) -> KernelEvent | None:
@@ -77,7 +77,7 @@ class EventReader:
         """Return the event of a GPU that gave no answer when the driver was loaded."""
         first, text = self._begun[0], _joined(line.message for line in self._begun)
         self._begun = []
-        pci = pci_address(first.message)
+        pci = parse_pci_address(first.message)
         if pci is None:
             return None
         return KernelEvent("lost", replace(first, message=text), pci=pci, text=text)

@@ -11,27 +11,31 @@ from statistics import fmean
 
 from prometheus_client.parser import text_fd_to_metric_families
 
-from forewarn.features.telemetry.parsers.dcgm import (
-    BLANK,
-    COUNTED_XIDS,
+from forewarn.features.telemetry.parsers.dcgm_metrics import (
+    BLANK_THRESHOLD,
     METRICS,
+    XID_COUNT_METRIC,
     Metric,
     metric_of,
     throttled_by_hardware,
 )
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.features.telemetry.parsers.machine_label import (
-    Sighting,
+    LabelObservation,
     choose_labels,
 )
-from forewarn.features.telemetry.parsers.prometheus import GpuLabels, exporter_of, gpu_labels
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
+from forewarn.features.telemetry.parsers.prometheus_answers import (
+    GpuLabels,
+    exporter_name,
+    parse_gpu_labels,
+)
 
 __all__ = ["PARTS_JOINED", "ExporterText", "StateSample", "parse_metrics"]
 
 # Counted in `Unread`, though nothing is left out.
 PARTS_JOINED = "no series of a whole GPU (MIG): its parts are joined"
-_STATES = ("xid", "recovery_action", "row_remap_failure")
-_SECONDS_UNTIL = 10**11  # a larger time is in milliseconds, a smaller one (OpenMetrics) in seconds
+_STATE_COLUMNS = ("xid", "recovery_action", "row_remap_failure")
+_MAX_SECONDS = 10**11  # a larger time is in milliseconds, a smaller one (OpenMetrics) in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +103,13 @@ def parse_metrics(text: str) -> ExporterText:
     """
     parsed = ExporterText()
     samples = list(_samples(text, parsed.unread))
-    machines = choose_labels(_sightings(samples))
+    machines = choose_labels(_label_observations(samples))
     gpus: dict[tuple[str | None, ...], _Gpu] = {}
     for sample in samples:
-        labels = gpu_labels(sample.labels)
+        labels = parse_gpu_labels(sample.labels)
         if labels.gpu is None and labels.slot is None:
             parsed.unread.add("a metric that names no GPU", sample.name)
-        elif math.isfinite(sample.value) and abs(sample.value) < BLANK:
+        elif math.isfinite(sample.value) and abs(sample.value) < BLANK_THRESHOLD:
             host = machines.machine(sample.labels, labels.gpu)
             parsed.states += _states(sample, labels, host)
             key = (host, labels.gpu, None if labels.gpu else str(labels.slot))
@@ -115,25 +119,25 @@ def parse_metrics(text: str) -> ExporterText:
     return parsed
 
 
-def _sightings(samples: Sequence[_Sample]) -> Iterator[Sighting]:
+def _label_observations(samples: Sequence[_Sample]) -> Iterator[LabelObservation]:
     for sample in samples:
-        labels = gpu_labels(sample.labels)
+        labels = parse_gpu_labels(sample.labels)
         if labels.gpu is not None:
             times = (float(sample.time or sample.scrape),)
-            yield Sighting(labels.gpu, labels.slot, sample.labels, times)
+            yield LabelObservation(labels.gpu, labels.slot, sample.labels, times)
 
 
 def _states(sample: _Sample, labels: GpuLabels, host: str | None) -> Iterator[StateSample]:
     """Yield what a sample says of an event or a state."""
     known = metric_of(sample.name)
     code = sample.labels.get("xid", "")
-    if known is not None and known[0].column in _STATES:
+    if known is not None and known[0].column in _STATE_COLUMNS:
         state = known[0].column
-    elif sample.name == COUNTED_XIDS and code.isascii() and code.isdigit() and len(code) < 6:
+    elif sample.name == XID_COUNT_METRIC and code.isascii() and code.isdigit() and len(code) < 6:
         state = f"xid {int(code)}"
     else:
         return
-    exporter = exporter_of(sample.labels)
+    exporter = exporter_name(sample.labels)
     yield StateSample(labels, host, state, exporter, sample.value, sample.time, sample.scrape)
 
 
@@ -209,7 +213,7 @@ def _samples(text: str, unread: Unread) -> Iterator[_Sample]:
             scrape += 1
         seen.update(keys)
         for name, labels, value, time in ((s.name, s.labels, s.value, s.time) for s in samples):
-            if metric_of(name) is not None or name == COUNTED_XIDS:
+            if metric_of(name) is not None or name == XID_COUNT_METRIC:
                 yield _Sample(name, labels, value, time, scrape)
 
 
@@ -232,5 +236,5 @@ def _nanoseconds(timestamp: object) -> int | None:
     if not isinstance(timestamp, int | float) or not math.isfinite(timestamp) or timestamp <= 0:
         return None
     number = timestamp * 1000
-    milliseconds = number if number >= _SECONDS_UNTIL else number * 1000
+    milliseconds = number if number >= _MAX_SECONDS else number * 1000
     return round(milliseconds) * 1_000_000

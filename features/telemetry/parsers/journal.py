@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.log_prefix import Writer
-from forewarn.features.telemetry.parsers.reading import Unread
 
 __all__ = ["is_journal", "journal_line", "journal_messages"]
 
@@ -16,8 +16,8 @@ _JSON = re.compile(r'\{[^\n]*"__REALTIME_TIMESTAMP"')
 _EXPORT = re.compile(r"(?:__[A-Z_]+=[^\n]*\n)*?__REALTIME_TIMESTAMP=\d")
 _FIELD = re.compile(r"[A-Z_][A-Z0-9_]*=")
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
-_SIZE = 8  # bytes of a length, in front of a value of several lines
-_LATEST = 2**63 - 1
+_LENGTH_BYTES = 8  # bytes of a length, in front of a value of several lines
+_MAX_TIME = 2**63 - 1
 
 
 def is_journal(text: str) -> bool:
@@ -48,7 +48,7 @@ def journal_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, st
         A message may have several lines.
     Writer
     """
-    entries = _of_json(text, unread) if text.startswith("{") else _of_export(text)
+    entries = _json_entries(text, unread) if text.startswith("{") else _export_entries(text)
     yield from map(_read, entries)
 
 
@@ -56,7 +56,7 @@ def journal_line(line: str) -> tuple[int | None, str, Writer] | None:
     """Return time, message and writer of one entry as JSON, None if the line is none."""
     if not _JSON.match(line):
         return None
-    entry = next(_of_json(line, Unread()), None)
+    entry = next(_json_entries(line, Unread()), None)
     return None if entry is None else _read(entry)
 
 
@@ -77,7 +77,7 @@ def _writer(entry: Mapping[str, Any]) -> Writer:
     return "kernel" if names.count("kernel") == len(names) and facility == "0" else "program"
 
 
-def _of_json(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
+def _json_entries(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
     for line in filter(str.strip, text.split("\n")):  # a message may hold other ends of lines
         try:
             entry = json.loads(line)
@@ -89,7 +89,7 @@ def _of_json(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
             unread.add("an entry that is no JSON", line)
 
 
-def _of_export(text: str) -> Iterator[dict[str, Any]]:
+def _export_entries(text: str) -> Iterator[dict[str, Any]]:
     """Yield the fields of each entry; a blank line ends one."""
     for part in re.split(r"\n\n+", text):
         fields: dict[str, list[str]] = {}
@@ -104,14 +104,16 @@ def _of_export(text: str) -> Iterator[dict[str, Any]]:
             elif name:
                 fields[name].append(line)
         values = {name: "\n".join(lines) for name, lines in fields.items()}
-        yield {n: text[_SIZE:] if n in of_several_lines else text for n, text in values.items()}
+        yield {
+            n: text[_LENGTH_BYTES:] if n in of_several_lines else text for n, text in values.items()
+        }
 
 
 def _time(text: Any) -> int | None:
     if not isinstance(text, str) or not re.fullmatch("[0-9]{1,17}", text):
         return None
     time = int(text) * 1_000
-    return time if time <= _LATEST else None
+    return time if time <= _MAX_TIME else None
 
 
 def _message(value: Any) -> str:

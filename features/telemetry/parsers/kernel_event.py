@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 from forewarn.features.telemetry.parsers.log_line import LogLine
-from forewarn.features.telemetry.parsers.reading import pci_address
-from forewarn.features.telemetry.parsers.recovery_action import recovery_action
+from forewarn.features.telemetry.parsers.recovery_action import parse_recovery_action
 from forewarn.features.xid_catalogue import NVLINK_XIDS
 
 __all__ = ["MAX_COUNT", "KernelEvent", "Kind", "Severity", "parse_event"]
@@ -61,7 +61,7 @@ class KernelEvent:
     code : int or None
         Of the Xid or SXid.
     pci : str or None
-        In the form of `pci_address`.
+        In the form of `parse_pci_address`.
     pid, process : int and str, or None
         Where the driver knew them.
     text : str
@@ -101,7 +101,7 @@ def parse_event(line: LogLine) -> KernelEvent | None:
 
 
 def _xid(match: re.Match[str], line: LogLine) -> KernelEvent | None:
-    pci, code, rest = pci_address(match["pci"]), int(match["code"]), match["rest"]
+    pci, code, rest = parse_pci_address(match["pci"]), int(match["code"]), match["rest"]
     if pci is None:
         return None
     kind: Kind = "xid" if match.re is _XID else "sxid"
@@ -127,16 +127,16 @@ def _severity(text: str) -> Severity | None:
 
 def _action(text: str) -> str | None:
     match = _RECOVERY.search(text)
-    return match and recovery_action(match["number"] or match["words"])
+    return match and parse_recovery_action(match["number"] or match["words"])
 
 
 def _lost(match: re.Match[str], line: LogLine) -> KernelEvent | None:
-    pci = pci_address(match["pci"])
+    pci = parse_pci_address(match["pci"])
     return (pci and KernelEvent("lost", line, pci=pci, text=line.message)) or None
 
 
 def _init_failed(match: re.Match[str], line: LogLine) -> KernelEvent:
-    pci = pci_address(match["pci"] or "")
+    pci = parse_pci_address(match["pci"] or "")
     return KernelEvent("init_failed", line, pci=pci, text=match["caller"])
 
 

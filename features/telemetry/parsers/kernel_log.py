@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from forewarn.features.telemetry.parsers.event_reader import EventReader, may_be_of_kernel, parts_of
+from forewarn.features.telemetry.parsers.event_reader import (
+    EventReader,
+    may_be_kernel_line,
+    split_message,
+)
+from forewarn.features.telemetry.parsers.gpu_reading import Unread, parse_pci_address
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
 from forewarn.features.telemetry.parsers.log_line import LogLine, log_lines
-from forewarn.features.telemetry.parsers.reading import Unread, pci_address
 
 __all__ = ["KernelLog", "note_unread", "parse_kernel_log"]
 
-_OURS = re.compile("NVRM|nvswitch")
+_DRIVER_LINE = re.compile("NVRM|nvswitch")
 _BOARD = re.compile(r"NVRM: GPU at (?P<pci>PCI:\S+): (?P<uuid>GPU-[0-9a-f-]{36})")
 _SERIAL = re.compile(r"NVRM: GPU Board Serial Number: (?P<serial>\w+)")
 # What it adds of a GPU that fell off the bus.
@@ -80,7 +84,7 @@ def parse_kernel_log(
         if line.time is not None and line.writer == "kernel":
             log.first = line.time if log.first is None else min(log.first, line.time)
             log.last = line.time if log.last is None else max(log.last, line.time)
-        for part in parts_of(line):
+        for part in split_message(line):
             events = reader.events(part)
             log.events += events
             if not events:
@@ -94,8 +98,8 @@ def note_unread(unread: Unread, line: LogLine) -> None:
     message = line.message
     if line.writer == "program":
         return
-    if re.search(r"\bS?Xid\b", message) and (ours := _OURS.search(message)):
-        known = ours.start() == 0 and may_be_of_kernel(line)
+    if re.search(r"\bS?Xid\b", message) and (ours := _DRIVER_LINE.search(message)):
+        known = ours.start() == 0 and may_be_kernel_line(line)
         unread.add("an Xid that cannot be read" if known else _UNKNOWN_FORM, message)
     elif _AMD.match(message):
         unread.add("a fault of an AMD GPU, which is not supported yet", message)
@@ -104,11 +108,11 @@ def note_unread(unread: Unread, line: LogLine) -> None:
 def _note_board(log: KernelLog, message: str, board: str | None) -> str | None:
     """Note UUID and serial, which come on two lines; return the GPU that is being described."""
     if match := _BOARD.match(message):
-        board = pci_address(match["pci"])
+        board = parse_pci_address(match["pci"])
         if board is not None:
             log.boards[board] = (match["uuid"], None)
         return board
-    if (match := _LOST_SERIAL.match(message)) and (pci := pci_address(match["pci"])):
+    if (match := _LOST_SERIAL.match(message)) and (pci := parse_pci_address(match["pci"])):
         log.boards[pci] = (log.boards.get(pci, (None, None))[0], match["serial"])
     elif board is not None and (match := _SERIAL.match(message)):
         log.boards[board] = (log.boards[board][0], match["serial"])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.journal import (
     is_journal,
     journal_line,
@@ -18,8 +19,7 @@ from forewarn.features.telemetry.parsers.log_prefix import (
     facility_writer,
     read_prefix,
 )
-from forewarn.features.telemetry.parsers.log_time import Clocks, moment_on
-from forewarn.features.telemetry.parsers.reading import Unread
+from forewarn.features.telemetry.parsers.log_time import HostClock, parse_iso_time
 
 __all__ = ["LogLine", "is_kernel_log", "log_lines", "read_line"]
 
@@ -29,8 +29,8 @@ _ENDS = re.compile(r"-- .* ends? at \S{1,12} (?P<moment>[\d-]{10} [\d:]{8}) (?P<
 _CONTINUES = re.compile(r"\s|NVRM: |nvidia-nvswitch\d")  # how the next line of a message begins
 _BLANK = "\ufeff \r\n\0"  # what a loss of power leaves in a file is zeros
 _NEW_LINE = "#012"  # how rsyslog writes one
-_HEAD = 2000
-_ANY = Clocks(0, 0, 2**62)  # where only whether there is a time matters
+_MAX_SNIFFED_LENGTH = 2000
+_ANY_CLOCK = HostClock(0, 0, 2**62)  # where only whether there is a time matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ def is_kernel_log(text: str) -> bool:
     >>> is_kernel_log("<6>[ 5.000000] eth0: up"), is_kernel_log("serial, temperature.gpu")
     (True, False)
     """
-    head = text.lstrip(_BLANK)[:_HEAD]
+    head = text.lstrip(_BLANK)[:_MAX_SNIFFED_LENGTH]
     if is_journal(head):
         return True
     lines = [raw for raw in head.splitlines()[:-1] or head.splitlines() if raw.strip()]
     begun = [raw for raw in lines if not raw.startswith((" ", "\t", "-- "))]
-    logged = [raw for raw in begun if _read(raw, _ANY)[0].time is not None]
+    logged = [raw for raw in begun if _read(raw, _ANY_CLOCK)[0].time is not None]
     return 2 * len(logged) > len(begun) > 0
 
 
@@ -90,15 +90,15 @@ def log_lines(
         return
     if before is None and (match := _ENDS.match(text)):
         moment = match["moment"].replace(" ", "T")
-        before = moment_on(moment, 0, 0 if match["zone"] == "UTC" else offset)
-    clocks, last = Clocks(boot_time, offset, before), None
+        before = parse_iso_time(moment, 0, 0 if match["zone"] == "UTC" else offset)
+    clocks, last = HostClock(boot_time, offset, before), None
     for raw in text.replace("\0", "").split("\n"):
         if raw.strip() and not _DICTIONARY.match(raw) and not raw.startswith("-- "):
             last = read_line(raw, clocks, last)
             yield last
 
 
-def read_line(raw: str, clocks: Clocks, last: LogLine | None = None) -> LogLine:
+def read_line(raw: str, clocks: HostClock, last: LogLine | None = None) -> LogLine:
     """Read one line of a log.
 
     A line that begins like none belongs to the one before it where it is indented or begins as
@@ -117,7 +117,7 @@ def read_line(raw: str, clocks: Clocks, last: LogLine | None = None) -> LogLine:
     return replace(last, message=line.message)
 
 
-def _read(raw: str, clocks: Clocks) -> tuple[LogLine, bool]:
+def _read(raw: str, clocks: HostClock) -> tuple[LogLine, bool]:
     """Return a line, and whether it begins as those of a log do."""
     raw = _COLOUR.sub("", raw) if "\x1b" in raw else raw
     if match := KMSG.match(raw):

@@ -7,13 +7,12 @@ import re
 from dataclasses import dataclass
 
 from forewarn.features.telemetry.parsers.log_prefix import CALENDAR, DATED, SINCE_BOOT, UNIX
+from forewarn.features.time_units import DAY, SECOND
 
-__all__ = ["Clocks", "moment_on", "month_number"]
+__all__ = ["HostClock", "month_number", "parse_iso_time"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_LATEST = 2**63 - 1
-_SECOND = 1_000_000_000
-_DAY = 86_400 * _SECOND
+_MAX_TIME = 2**63 - 1
 
 # The short names of January to December in the C library's locales, lower case and without a
 # closing point. No name here stands for two months: Croatian, whose `lis` is not that of Polish
@@ -56,7 +55,7 @@ def month_number(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class HostClock:
     """What has to be known of a host to date its log.
 
     Attributes
@@ -76,20 +75,20 @@ class Clocks:
     def moment(self, time: re.Match[str]) -> int | None:
         """Return the nanoseconds since 1970 UTC of a time of `read_prefix`; None without one."""
         if time.re is SINCE_BOOT:
-            return self.after_boot(int(time["seconds"]) * _SECOND + _fraction(time))
+            return self.after_boot(int(time["seconds"]) * SECOND + _fraction(time))
         if time.re is UNIX:
-            return int(time["seconds"]) * _SECOND + _fraction(time)
+            return int(time["seconds"]) * SECOND + _fraction(time)
         if time.re in DATED:
             zone = (time["zone"] or "").replace("UTC", "Z")
             text = time["moment"] + zone.replace("Z", "+00:00")
-            return moment_on(text, _fraction(time), 0 if zone else self.offset)
+            return parse_iso_time(text, _fraction(time), 0 if zone else self.offset)
         if time.re in CALENDAR and time.groupdict().get("year"):
             return self._on(time, int(time["year"]))
         return self._latest_on(time)
 
     def after_boot(self, since: int) -> int | None:
         """Return the moment so many nanoseconds after the boot."""
-        known = self.boot_time is not None and self.boot_time + since <= _LATEST
+        known = self.boot_time is not None and self.boot_time + since <= _MAX_TIME
         return self.boot_time + since if known and self.boot_time is not None else None
 
     def _latest_on(self, time: re.Match[str]) -> int | None:
@@ -98,7 +97,7 @@ class Clocks:
             return None
         year = (_EPOCH + dt.timedelta(microseconds=self.before // 1_000)).year
         moments = (self._on(time, then) for then in range(year, max(year - 9, 0), -1))
-        latest = self.before + _DAY
+        latest = self.before + DAY
         return next((moment for moment in moments if moment is not None and moment <= latest), None)
 
     def _on(self, time: re.Match[str], year: int) -> int | None:
@@ -107,10 +106,10 @@ class Clocks:
         if month is None:
             return None
         text = f"{year:04}-{month:02}-{int(time['day']):02}T{time['clock']}"
-        return moment_on(text, _fraction(time), self.offset)
+        return parse_iso_time(text, _fraction(time), self.offset)
 
 
-def moment_on(text: str, fraction: int, offset: int) -> int | None:
+def parse_iso_time(text: str, fraction: int, offset: int) -> int | None:
     """Return the nanoseconds since 1970 UTC of an ISO time; without a zone it is UTC.
 
     Parameters
@@ -127,8 +126,8 @@ def moment_on(text: str, fraction: int, offset: int) -> int | None:
         seconds = (then - _EPOCH) // dt.timedelta(seconds=1)
     except (ValueError, OverflowError):
         return None
-    moment = seconds * _SECOND + fraction - offset
-    return moment if 0 <= moment <= _LATEST else None
+    moment = seconds * SECOND + fraction - offset
+    return moment if 0 <= moment <= _MAX_TIME else None
 
 
 def _fraction(time: re.Match[str]) -> int:

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from forewarn.features.telemetry.rows import is_host_name
+from forewarn.features.telemetry.telemetry_rows import is_host_name
 
-__all__ = ["MACHINE_LABELS", "MachineLabels", "Sighting", "choose_labels"]
+__all__ = ["MACHINE_LABELS", "LabelObservation", "MachineLabels", "choose_labels"]
 
 # Of two labels that are equally good the earlier one is taken.
 MACHINE_LABELS = (
@@ -23,11 +23,11 @@ _POD = re.compile(
     r".*(?:dcgm|exporter).*-[a-z0-9]{5}|(?:nvidia-)?dcgm-exporter|(?=.*[a-f])[0-9a-f]{12}"
 )
 _PORT = re.compile(r":[0-9]{1,5}$")
-_MOVED_SHARE = 0.1  # of GPUs whose address changed: rather exporters were replaced
+_MAX_MOVED_SHARE = 0.1  # of GPUs whose address changed: rather exporters were replaced
 _MOSTLY_KNOWN = -0.5  # rank of a label half of whose names are in the CMDB
 _LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
 # Why a label was not chosen, by the part of its rank that decided.
-_WHY = (
+_REJECTION_REASONS = (
     "fewer of its names are in the CMDB",
     "several machines share a name",
     "it names pods or containers of the exporter",
@@ -40,7 +40,7 @@ Layout = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class LabelObservation:
     """A GPU with the labels of one series.
 
     Attributes
@@ -133,7 +133,7 @@ def _layout(labels: Mapping[str, str]) -> Layout:
 
 
 def choose_labels(
-    sightings: Iterable[Sighting],
+    sightings: Iterable[LabelObservation],
     known: Collection[str] = (),
     before: Mapping[str, str] | None = None,
 ) -> MachineLabels:
@@ -151,7 +151,7 @@ def choose_labels(
     before : mapping of str to str, optional
         `MachineLabels.chosen` of an earlier choice.
     """
-    by_layout: dict[Layout, list[Sighting]] = defaultdict(list)
+    by_layout: dict[Layout, list[LabelObservation]] = defaultdict(list)
     for sighting in sightings:
         by_layout[_layout(sighting.labels)].append(sighting)
     machines = frozenset(known)
@@ -161,7 +161,7 @@ def choose_labels(
         n_gpus = len({sighting.gpu for sighting in seen})
         ranks = {label: _rank(label, seen, machines, previous) for label in layout}
         order = sorted(ranks, key=lambda label: ranks[label])
-        unstable = n_gpus * _MOVED_SHARE if previous != "" else -1.0
+        unstable = n_gpus * _MAX_MOVED_SHARE if previous != "" else -1.0
         ranked[layout] = tuple(label for label in order if _is_usable(ranks[label], unstable))
         best = next((label for label in ranked[layout] if not ranks[label][2]), "")
         if layout and (len(layout) > 1 or not best):
@@ -181,7 +181,9 @@ def _is_usable(rank: Rank, unstable: float) -> bool:
     return not shared and not (is_address and moves > unstable and known > _MOSTLY_KNOWN)
 
 
-def _rank(label: str, seen: list[Sighting], known: frozenset[str], previous: str | None) -> Rank:
+def _rank(
+    label: str, seen: list[LabelObservation], known: frozenset[str], previous: str | None
+) -> Rank:
     """Return how well a label names machines, the less the better."""
     names: dict[str, set[str]] = defaultdict(set)
     gpus_at: dict[tuple[str, int, float], set[str]] = defaultdict(set)
@@ -213,7 +215,7 @@ def _reason(best: str, ranks: Mapping[str, Rank], n_gpus: int) -> str:
             "such as `node`, with a relabel rule of Prometheus, or `machine_id` to the CMDB"
         )
     others = [
-        f"not `{label}`: {_WHY[next(i for i in range(7) if ranks[label][i] != ranks[best][i])]}"
+        f"not `{label}`: {_REJECTION_REASONS[next(i for i in range(7) if ranks[label][i] != ranks[best][i])]}"
         for label in sorted(ranks, key=lambda label: ranks[label])
         if label != best
     ]
@@ -222,7 +224,7 @@ def _reason(best: str, ranks: Mapping[str, Rank], n_gpus: int) -> str:
 
 
 def _names_of_gpus(
-    sightings: Iterator[Sighting], labels: MachineLabels
+    sightings: Iterator[LabelObservation], labels: MachineLabels
 ) -> Iterator[tuple[str, str]]:
     """Yield the machine of each GPU that has been on one machine only, by a name of its own."""
     names: dict[str, Counter[str]] = defaultdict(Counter)

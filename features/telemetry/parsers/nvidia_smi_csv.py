@@ -7,16 +7,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from forewarn.features.telemetry.parsers.gpu_reading import (
+    GpuReading,
+    Unread,
+    parse_gpu_name,
+    parse_pci_address,
+)
 from forewarn.features.telemetry.parsers.local_clock import clock_time
-from forewarn.features.telemetry.parsers.quantity import is_absent, quantity
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, name_of_gpu, pci_address
-from forewarn.features.telemetry.parsers.recovery_action import action_number
-from forewarn.features.telemetry.parsers.smi_words import (
-    asked_recovery,
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
     is_lost_line,
     is_lost_row,
     is_state,
+    requested_recovery,
 )
+from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quantity
+from forewarn.features.telemetry.parsers.recovery_action import action_number
 
 __all__ = [
     "DAMAGED",
@@ -81,7 +86,7 @@ _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
 _PLACES = ("pci.bus_id", "gpu_bus_id", "index", "timestamp")
 _IDENTITY = ("serial", "gpu_serial", "uuid", "gpu_uuid", "name", "gpu_name")
 _ACTION, _RESET_REQUIRED = "gpu_recovery_action", "reset_status.reset_required"
-_READ = {_ACTION, _RESET_REQUIRED}.union(
+_READ_FIELDS = {_ACTION, _RESET_REQUIRED}.union(
     *(names for fields in _NUMBERS.values() for names in fields)
 )
 
@@ -129,7 +134,7 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     fields = [_HEADER.fullmatch(name) for name in header]
     names = [match["name"] if match else "" for match in fields]
     units = {match["name"]: match["unit"] or "" for match in fields if match}
-    if names and not _READ.intersection(names):
+    if names and not _READ_FIELDS.intersection(names):
         unread.add("a table without a column that is read", lines[start])
     for line in lines[start + 1 :]:
         # A job that adds to one file writes its header every time, and what else is printed.
@@ -159,7 +164,7 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
     slot, time = texts["slot"], clock_time(texts["time"] or "")
     position = GpuReading(
-        pci=pci_address(texts["pci"] or ""),
+        pci=parse_pci_address(texts["pci"] or ""),
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
         time=time,
     )
@@ -170,14 +175,14 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
     if is_lost_row(values, names, numbers, unread):
         return replace(position, lost=True, serial=texts["serial"], uuid=texts["uuid"])
     unread.join(not_numbers)
-    action = asked_recovery(cells.values(), cells.get(_ACTION), cells.get(_RESET_REQUIRED))
+    action = requested_recovery(cells.values(), cells.get(_ACTION), cells.get(_RESET_REQUIRED))
     named = {key: texts[key] for key in ("gpu_type", "driver_version")}
     return replace(
         position,
         numbers=numbers | action_number(action),
         texts={key: text for key, text in named.items() if text is not None},
-        serial=name_of_gpu(texts["serial"]),
-        uuid=name_of_gpu(texts["uuid"]),
+        serial=parse_gpu_name(texts["serial"]),
+        uuid=parse_gpu_name(texts["uuid"]),
         action=action,
     )
 
@@ -212,7 +217,7 @@ def _number(
         value = cells.get(name, "")
         if is_absent(value) or is_state(value):
             continue
-        number = quantity(column, value, units.get(name, ""))
+        number = parse_quantity(column, value, units.get(name, ""))
         if number is not None:
             return number
         unread.add(f"{name} is no number in a known unit", value)

@@ -7,17 +7,22 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
+from forewarn.features.telemetry.parsers.gpu_reading import (
+    GpuReading,
+    Unread,
+    parse_gpu_name,
+    parse_pci_address,
+)
 from forewarn.features.telemetry.parsers.local_clock import clock_time
-from forewarn.features.telemetry.parsers.quantity import is_absent, quantity
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, name_of_gpu, pci_address
-from forewarn.features.telemetry.parsers.recovery_action import action_number
-from forewarn.features.telemetry.parsers.smi_words import (
-    asked_recovery,
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
     is_lost_line,
     is_lost_row,
     is_state,
     lost_gpus,
+    requested_recovery,
 )
+from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quantity
+from forewarn.features.telemetry.parsers.recovery_action import action_number
 
 __all__ = ["parse_nvidia_smi_xml", "readings_of"]
 
@@ -126,8 +131,10 @@ def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
 
 def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unread) -> GpuReading:
     """Make a reading of one `gpu` element."""
-    pci = pci_address(gpu.get("id", "")) or pci_address(_text(gpu, "pci/pci_bus_id") or "")
-    serial, uuid = (name_of_gpu(_text(gpu, name)) for name in ("serial", "uuid"))
+    pci = parse_pci_address(gpu.get("id", "")) or parse_pci_address(
+        _text(gpu, "pci/pci_bus_id") or ""
+    )
+    serial, uuid = (parse_gpu_name(_text(gpu, name)) for name in ("serial", "uuid"))
     values = [text for element in gpu.iter() if (text := (element.text or "").strip())]
     names = [name for path in _IDENTITY if (name := (gpu.findtext(path) or "").strip())]
     not_numbers = Unread()
@@ -136,7 +143,7 @@ def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unre
         return GpuReading(serial=serial, uuid=uuid, pci=pci, slot=slot, lost=True)
     unread.join(not_numbers)
     reset = gpu.findtext("gpu_reset_status/reset_required")
-    action = asked_recovery(values, gpu.findtext("gpu_recovery_action"), reset)
+    action = requested_recovery(values, gpu.findtext("gpu_recovery_action"), reset)
     texts = {"gpu_type": _text(gpu, "product_name"), "driver_version": driver}
     return GpuReading(
         numbers=numbers | action_number(action),
@@ -167,7 +174,7 @@ def _number(
     for paths in ways:
         texts = [(path, _text(gpu, path)) for path in paths]
         present = [(path, text) for path, text in texts if text is not None]
-        values = [quantity(column, text) for _, text in present]
+        values = [parse_quantity(column, text) for _, text in present]
         for (path, text), value in zip(present, values, strict=True):
             if value is None:
                 unread.add(f"{path} is no number in a known unit", text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_absent", "quantity"]
+__all__ = ["is_absent", "parse_quantity"]
 
 # Unit -> factor to the unit of formats.md, section 1. No row has a unit of another kind.
 _UNITS = {
@@ -43,7 +43,7 @@ def is_absent(text: str) -> bool:
     return bool(_ABSENT.fullmatch(text))
 
 
-def quantity(column: str, text: str, unit: str = "") -> float | None:
+def parse_quantity(column: str, text: str, unit: str = "") -> float | None:
     """Return a number in the unit of a record column, None if it is none in a known unit.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EVENT_ACTIONS", "action_number", "recovery_action"]
+__all__ = ["EVENT_ACTIONS", "action_number", "parse_recovery_action"]
 
 EVENT_ACTIONS = ("none", "reset", "reboot", "drain", "drain_and_reset")
 # By NVML's numbers. The fifth is a recovery of an IMEX domain, which is no matter of this machine.
@@ -22,7 +22,7 @@ _WORDS = {
 }
 
 
-def recovery_action(text: str) -> str | None:
+def parse_recovery_action(text: str) -> str | None:
     """Return the action that a word or a number of NVML means, None if it is none of them.
 
     Examples

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array
 from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
 from forewarn.models.tensorflow_runtime import fresh_keras, tensorflow
 
-__all__ = ["build_vae", "fit_lstm_vae", "weights_of"]
+__all__ = ["build_vae", "fit_lstm_vae", "weights_from_keras"]
 
-Floats = npt.NDArray[np.float32]
 
 _EPOCHS = 30
 _BATCH = 256
@@ -39,7 +38,7 @@ def build_vae(keras: Any, length: int, n_parts: int) -> tuple[Any, Any]:
     return encoder, decoder
 
 
-def fit_lstm_vae(windows: Floats, *, seed: int) -> tuple[LstmVae, float]:
+def fit_lstm_vae(windows: Float32Array, *, seed: int) -> tuple[LstmVae, float]:
     """Fit a denoiser to windows of mostly healthy machines.
 
     Parameters
@@ -82,13 +81,13 @@ def fit_lstm_vae(windows: Floats, *, seed: int) -> tuple[LstmVae, float]:
         for rows in np.array_split(order, steps):
             noise = generator.standard_normal((len(rows), LATENT), dtype=np.float32)
             compiled(windows[rows], noise)
-    fitted = LstmVae(length, weights_of(encoder, decoder))
+    fitted = LstmVae(length, weights_from_keras(encoder, decoder))
     return fitted, _error(fitted, windows)
 
 
-def weights_of(encoder: Any, decoder: Any) -> dict[str, Floats]:
+def weights_from_keras(encoder: Any, decoder: Any) -> dict[str, Float32Array]:
     """Return the weights under the names that `LstmVae` knows."""
-    weights: dict[str, Floats] = {}
+    weights: dict[str, Float32Array] = {}
     for name in ("encoder", "decoder"):
         layer = (encoder if name == "encoder" else decoder).get_layer(name)
         kernel, recurrent, bias = layer.get_weights()
@@ -99,7 +98,7 @@ def weights_of(encoder: Any, decoder: Any) -> dict[str, Floats]:
     return {name: np.asarray(values, dtype=np.float32) for name, values in weights.items()}
 
 
-def _error(fitted: LstmVae, windows: Floats) -> float:
+def _error(fitted: LstmVae, windows: Float32Array) -> float:
     """Return the mean squared error of the reconstruction of the windows."""
     n, length, n_parts = windows.shape
     reconstructed = fitted.reconstruct(np.ascontiguousarray(windows.transpose(2, 0, 1)))

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.models.detection.threshold import UPPER, logarithms
+from forewarn.features.array_types import Float32Array
+from forewarn.models.detection.threshold import TAIL_QUANTILE, log_scores
 
 __all__ = ["machine_levels"]
 
-Floats = npt.NDArray[np.float32]
 
-_FIRST = 7  # tasks of a machine that say nothing of it yet
-_BELIEVED = 16.0  # tasks beyond these that make half of what a machine shows believed
+_N_BURN_IN_TASKS = 7  # tasks of a machine that say nothing of it yet
+_PRIOR_TASKS = 16.0  # tasks beyond these that make half of what a machine shows believed
 
 
-def machine_levels(tasks: Iterable[tuple[Sequence[str], Floats]]) -> dict[str, float]:
+def machine_levels(tasks: Iterable[tuple[Sequence[str], Float32Array]]) -> dict[str, float]:
     """Return by how much the logarithm of what each machine reaches lies above the others'.
 
     Compared are upper fifths, from which thresholds are fitted. What a machine differs by is drawn
@@ -44,15 +43,15 @@ def machine_levels(tasks: Iterable[tuple[Sequence[str], Floats]]) -> dict[str, f
     """
     reached: dict[str, list[float]] = {}
     for machines, levels in tasks:
-        logs, known = logarithms(levels), np.isfinite(levels)
+        logs, known = log_scores(levels), np.isfinite(levels)
         for machine in np.flatnonzero(known).tolist():
             reached.setdefault(machines[machine], []).append(float(logs[machine]))
     if not reached:
         return {}
-    usual = float(np.quantile(np.concatenate(list(reached.values())), UPPER))
-    shown = {name: (len(logs) - _FIRST, logs) for name, logs in reached.items()}
+    usual = float(np.quantile(np.concatenate(list(reached.values())), TAIL_QUANTILE))
+    shown = {name: (len(logs) - _N_BURN_IN_TASKS, logs) for name, logs in reached.items()}
     return {
-        name: n / (n + _BELIEVED) * (float(np.quantile(logs, UPPER)) - usual)
+        name: n / (n + _PRIOR_TASKS) * (float(np.quantile(logs, TAIL_QUANTILE)) - usual)
         for name, (n, logs) in shown.items()
         if n > 0
     }

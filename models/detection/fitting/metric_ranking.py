@@ -6,16 +6,16 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["largest_z", "ranked_metrics"]
+from forewarn.features.array_types import BoolArray, Float32Array, Float64Array
 
-Floats = npt.NDArray[np.float32]
-
-_DEPTH = 5
+__all__ = ["max_abs_z", "rank_metrics"]
 
 
-def largest_z(series: Floats, window: int, span: int) -> float:
+_MAX_DEPTH = 5
+
+
+def max_abs_z(series: Float32Array, window: int, span: int) -> float:
     """Return the largest |z| of a machine among the machines, in the mean over a span.
 
     Parameters
@@ -41,8 +41,8 @@ def largest_z(series: Floats, window: int, span: int) -> float:
     return float(np.abs((total[:, n:] - total[:, :-n]) / n).max())
 
 
-def ranked_metrics(
-    names: Sequence[str], largest: npt.NDArray[np.float64], faulty: npt.NDArray[np.bool_], seed: int
+def rank_metrics(
+    names: Sequence[str], largest: Float64Array, faulty: BoolArray, seed: int
 ) -> list[tuple[str, float]]:
     """Order metrics by what a decision tree gains from them.
 
@@ -50,7 +50,7 @@ def ranked_metrics(
     ----------
     names : sequence of str
     largest : ndarray of shape (n_pulls, n_metrics)
-        `largest_z` of every pull.
+        `max_abs_z` of every pull.
     faulty : ndarray of shape (n_pulls,), bool
     seed : int
 
@@ -61,7 +61,7 @@ def ranked_metrics(
     """
     from sklearn.tree import DecisionTreeClassifier
 
-    tree = DecisionTreeClassifier(max_depth=_DEPTH, class_weight="balanced", random_state=seed)
+    tree = DecisionTreeClassifier(max_depth=_MAX_DEPTH, class_weight="balanced", random_state=seed)
     tree.fit(largest, faulty)
     gains = zip(names, tree.feature_importances_.tolist(), strict=True)
     return sorted(gains, key=lambda gain: -gain[1])

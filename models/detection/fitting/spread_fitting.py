@@ -6,32 +6,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.detection.frozen_sensors import frozen, longest_runs
+from forewarn.features.array_types import Float32Array, Float64Array
+from forewarn.features.detection.frozen_sensors import find_frozen, longest_runs
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.healthy_spread import HealthySpread, Range, names_tell
-from forewarn.models.detection.task import Task
+from forewarn.models.detection.healthy_spread import HealthySpread, Range, have_stable_names
+from forewarn.models.detection.monitored_task import Task
 
 __all__ = [
     "TaskSpread",
     "fit_healthy_spread",
     "group_differences",
     "group_levels",
-    "learned_from_each_other",
-    "task_spread_of",
+    "measure_task_spread",
+    "share_tolerance",
 ]
 
-Floats = npt.NDArray[np.float32]
 
-_FORGIVEN = 0.999  # of the machines of healthy tasks: what they always differ by is forgiven
-_MARGIN = 2.0
-_KNOWN = 8  # healthy tasks after which a machine is forgiven what it showed, not what any did
-_SAME = 0.25  # of what machines differ by is what one differs by from task to task
-_HANGING = 0.05  # of the machines of a metric may have a sensor that hangs
-_FEWEST_TASKS = 2  # that had a small group, so that something is known of it
-_NEVER = 1_000_000_000  # ticks: no sensor of the metric is ever taken for hanging
+_TOLERATED_QUANTILE = (
+    0.999  # of the machines of healthy tasks: what they always differ by is forgiven
+)
+_TOLERANCE_FACTOR = 2.0
+_MIN_TASKS_PER_MACHINE = (
+    8  # healthy tasks after which a machine is forgiven what it showed, not what any did
+)
+_MAX_WITHIN_MACHINE_SHARE = (
+    0.25  # of what machines differ by is what one differs by from task to task
+)
+_MAX_FROZEN_SHARE = 0.05  # of the machines of a metric may have a sensor that hangs
+_MIN_TASKS_PER_GROUP = 2  # that had a small group, so that something is known of it
+_NEVER_FROZEN = 1_000_000_000  # ticks: no sensor of the metric is ever taken for hanging
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +56,42 @@ class TaskSpread:
 
     machines: tuple[str, ...]
     deviation: float
-    offset: Floats
-    spread: Floats
-    still: Floats
+    offset: Float32Array
+    spread: Float32Array
+    still: Float32Array
 
 
-def task_spread_of(detector: Detector, model: MetricModel, task: Task) -> TaskSpread | None:
+def measure_task_spread(detector: Detector, model: MetricModel, task: Task) -> TaskSpread | None:
     """Return what a task shows on a metric; None if nothing can be said of any machine."""
-    still = _still_runs(detector, model, task)
-    plain = replace(model, usual=HealthySpread(still=_NEVER, groups=model.usual.groups))
+    still = _frozen_runs(detector, model, task)
+    plain = replace(model, usual=HealthySpread(still=_NEVER_FROZEN, groups=model.usual.groups))
     done = detector.examine(task, plain, None, detector.pauses(task))
     if still is None or done is None or not np.isfinite(done.past.spread).any():
         return None
     spread = done.past.spread
     deviation = float(np.nanmedian(spread))
-    return TaskSpread(task.machines, deviation, _typical(done.past.offset), _typical(spread), still)
+    return TaskSpread(
+        task.machines,
+        deviation,
+        _machine_medians(done.past.offset),
+        _machine_medians(spread),
+        still,
+    )
 
 
-def _still_runs(detector: Detector, model: MetricModel, task: Task) -> Floats | None:
+def _frozen_runs(detector: Detector, model: MetricModel, task: Task) -> Float32Array | None:
     """Return the ticks of each machine's longest run that a rule for all metrics calls hanging."""
-    longest: Floats = np.zeros(len(task.machines), dtype=np.float32)
+    longest: Float32Array = np.zeros(len(task.machines), dtype=np.float32)
     for limits in model.limits:
         values = task.series(limits.name)
         if values is None:
             return None
-        hangs = frozen(limits.scale(values), detector.rules.still)
+        hangs = find_frozen(limits.scale(values), detector.rules.still)
         longest = np.maximum(longest, longest_runs(hangs))
     return longest
 
 
-def _typical(values: Floats) -> Floats:
+def _machine_medians(values: Float32Array) -> Float32Array:
     """Return the median of each machine; NaN where there is none."""
     out = np.full(len(values), np.nan, dtype=np.float32)
     measured = np.isfinite(values).any(axis=1)
@@ -107,15 +118,15 @@ def fit_healthy_spread(
     spreads = [task.spread[np.isfinite(task.spread)] for task in tasks]
     return HealthySpread(
         deviation=float(np.median([task.deviation for task in tasks])),
-        offset=_MARGIN * _greatest(offsets, doubted),
-        spread=_MARGIN * _greatest(spreads, doubted),
-        still=_longest_still(tasks),
+        offset=_TOLERANCE_FACTOR * _tolerated_value(offsets, doubted),
+        spread=_TOLERANCE_FACTOR * _tolerated_value(spreads, doubted),
+        still=_frozen_limit(tasks),
         machines=_machine_ranges(tasks),
         groups=groups,
     )
 
 
-def learned_from_each_other(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
+def share_tolerance(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
     """Let metrics in which no machine happened to differ for good learn from the others.
 
     Machines that always differ are few, and each does so on some metrics only: that of hundreds
@@ -134,30 +145,30 @@ def learned_from_each_other(spreads: Sequence[HealthySpread]) -> list[HealthySpr
     >>> [spread.offset for spread in learned_from_each_other(own)]
     [0.2, 0.2, 0.4, 0.0]
     """
-    if names_tell(spreads):
+    if have_stable_names(spreads):
         return list(spreads)
     known = [spread.offset for spread in spreads if 0.0 < spread.offset < np.inf]
     least = float(np.median(known)) if known else 0.0
     return [replace(s, offset=max(s.offset, least)) if s.offset > 0.0 else s for s in spreads]
 
 
-def _greatest(values: Sequence[Floats], doubted: float) -> float:
+def _tolerated_value(values: Sequence[Float32Array], doubted: float) -> float:
     """Return what nearly all machines stay below, in tasks without the most extreme ones."""
     ascending = sorted(
         (machines for machines in values if len(machines)),
         key=lambda machines: float(machines.max()),
     )
     certain = ascending[: len(ascending) - int(doubted * len(ascending))]
-    return float(np.quantile(np.concatenate(certain), _FORGIVEN)) if certain else 0.0
+    return float(np.quantile(np.concatenate(certain), _TOLERATED_QUANTILE)) if certain else 0.0
 
 
-def _longest_still(tasks: Sequence[TaskSpread]) -> int:
+def _frozen_limit(tasks: Sequence[TaskSpread]) -> int:
     """Return 0 if the rule for all metrics suits these machines, else that none of them hangs.
 
     A gauge of whole percents, or one that nothing happens to, does not hang.
     """
     runs = np.concatenate([task.still for task in tasks])
-    return _NEVER if (runs > 0).sum() > max(1.0, _HANGING * len(runs)) else 0
+    return _NEVER_FROZEN if (runs > 0).sum() > max(1.0, _MAX_FROZEN_SHARE * len(runs)) else 0
 
 
 def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
@@ -167,13 +178,17 @@ def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
         for machine, offset in zip(task.machines, task.offset.tolist(), strict=True):
             if np.isfinite(offset):
                 shown.setdefault(machine, []).append(offset)
-    known = {name: np.array(offsets) for name, offsets in shown.items() if len(offsets) >= _KNOWN}
-    if not known or not _tells(list(known.values())):
+    known = {
+        name: np.array(offsets)
+        for name, offsets in shown.items()
+        if len(offsets) >= _MIN_TASKS_PER_MACHINE
+    }
+    if not known or not _are_names_stable(list(known.values())):
         return {}
     return {machine: _range(offsets) for machine, offsets in known.items()}
 
 
-def _tells(offsets: Sequence[npt.NDArray[np.float64]]) -> bool:
+def _are_names_stable(offsets: Sequence[Float64Array]) -> bool:
     """Tell whether the name of a machine says what it differs by: in each task it is the same.
 
     Where names are given anew in each task, as ranks are, a machine differs from itself as much
@@ -182,12 +197,12 @@ def _tells(offsets: Sequence[npt.NDArray[np.float64]]) -> bool:
     own = np.concatenate([np.abs(machine - np.median(machine)) for machine in offsets])
     everybody = np.concatenate(offsets)
     all_of_them = np.abs(everybody - np.median(everybody))
-    return bool(np.median(own) < _SAME * np.median(all_of_them))
+    return bool(np.median(own) < _MAX_WITHIN_MACHINE_SHARE * np.median(all_of_them))
 
 
-def _range(offsets: npt.NDArray[np.float64]) -> Range:
+def _range(offsets: Float64Array) -> Range:
     middle = float(np.median(offsets))
-    reach = _MARGIN * float(np.abs(offsets - middle).max())
+    reach = _TOLERANCE_FACTOR * float(np.abs(offsets - middle).max())
     return middle - reach, middle + reach
 
 
@@ -197,7 +212,7 @@ def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
     small = np.flatnonzero(task.in_small_group)
     if values is None or not len(small) or not task.group_names:
         return {}
-    levels = _typical(limits.scale(values))
+    levels = _machine_medians(limits.scale(values))
     if not np.isfinite(levels).any():
         return {}
     middle = float(np.nanmedian(levels))
@@ -220,5 +235,5 @@ def group_levels(differences: Iterable[Mapping[str, float]]) -> dict[str, float]
     return {
         group: float(np.median(values))
         for group, values in by_group.items()
-        if len(values) >= _FEWEST_TASKS
+        if len(values) >= _MIN_TASKS_PER_GROUP
     }

@@ -6,28 +6,36 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array
+from forewarn.models.detection.detection_rules import CONFIDENT_SCORE
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.fitting.machine_levels import machine_levels
-from forewarn.models.detection.rules import SURE
-from forewarn.models.detection.task import Task
-from forewarn.models.detection.threshold import Threshold, fit_threshold, logarithms, pooled_spread
+from forewarn.models.detection.monitored_task import Task
+from forewarn.models.detection.threshold import Threshold, fit_threshold, log_scores, pooled_spread
 
-__all__ = ["Reached", "Suspect", "fit_thresholds", "reached_by", "sample_windows", "suspects"]
+__all__ = [
+    "PeakScore",
+    "Suspect",
+    "find_suspects",
+    "fit_thresholds",
+    "peak_score",
+    "sample_windows",
+]
 
-Floats = npt.NDArray[np.float32]
 
-_DOUBTED = 0.1  # of the jobs may hold a fault that nobody labelled
-_SHOWS = 0.05  # of the metrics, at least, a fault shows in
+_CONTAMINATION = 0.1  # of the jobs may hold a fault that nobody labelled
+_MIN_METRIC_SHARE = 0.05  # of the metrics, at least, a fault shows in
 _FOLDS = 10
-_RESTLESS = 0.02  # of the tasks
-_HABIT = 2  # jobs whose machines have always differed: then it is no fault of one of them
-_FEWEST_JOBS = 5  # of fewer nobody can tell which is the odd one
+_MAX_ALARM_SHARE = 0.02  # of the tasks
+_MIN_HABITUAL_JOBS = (
+    2  # jobs whose machines have always differed: then it is no fault of one of them
+)
+_MIN_JOBS = 5  # of fewer nobody can tell which is the odd one
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class PeakScore:
     """How far a task came on one metric.
 
     Attributes
@@ -51,12 +59,12 @@ class Reached:
     machine: str = ""
     lasting: bool = False
     machines: tuple[str, ...] = ()
-    by_machine: Floats = field(default_factory=lambda: np.empty(0, np.float32), compare=False)
+    by_machine: Float32Array = field(default_factory=lambda: np.empty(0, np.float32), compare=False)
 
-    def without(self, levels: Mapping[str, float]) -> Reached:
+    def without(self, levels: Mapping[str, float]) -> PeakScore:
         """Return how far the task came beyond the levels of its machines."""
         own = np.array([levels.get(name, 0.0) for name in self.machines])
-        beyond = np.exp(logarithms(self.by_machine) - own)[np.isfinite(self.by_machine)]
+        beyond = np.exp(log_scores(self.by_machine) - own)[np.isfinite(self.by_machine)]
         return replace(self, highest=float(beyond.max()))
 
 
@@ -88,7 +96,9 @@ class Suspect:
         )
 
 
-def sample_windows(series: Floats, length: int, n: int, generator: np.random.Generator) -> Floats:
+def sample_windows(
+    series: Float32Array, length: int, n: int, generator: np.random.Generator
+) -> Float32Array:
     """Draw windows without a missing sample, shape (at most n, length, parts).
 
     Parameters
@@ -108,7 +118,7 @@ def sample_windows(series: Floats, length: int, n: int, generator: np.random.Gen
     return np.ascontiguousarray(windows[whole][:n])
 
 
-def reached_by(detector: Detector, model: MetricModel, task: Task, days: float) -> Reached | None:
+def peak_score(detector: Detector, model: MetricModel, task: Task, days: float) -> PeakScore | None:
     """Return how far a task comes on a metric; None if nothing can be said of any machine."""
     done = detector.examine(task, model, None, detector.pauses(task))
     if done is None:
@@ -118,12 +128,12 @@ def reached_by(detector: Detector, model: MetricModel, task: Task, days: float) 
     if not len(highest) or not np.isfinite(highest[most]):
         return None
     peak, machines = float(highest[most]), task.machines
-    lasting = peak > 0.0 and done.always(most, peak / SURE)
-    return Reached(peak, len(machines), days, machines[most], lasting, machines, highest)
+    lasting = peak > 0.0 and done.always(most, peak / CONFIDENT_SCORE)
+    return PeakScore(peak, len(machines), days, machines[most], lasting, machines, highest)
 
 
 def fit_thresholds(
-    reached: Mapping[str, Mapping[str, Reached]],
+    reached: Mapping[str, Mapping[str, PeakScore]],
     per_day: float,
     out: Container[str] = (),
     *,
@@ -147,12 +157,12 @@ def fit_thresholds(
         for metric, tasks in reached.items()
     }
     spread = _spread(certain.values())
-    usual = {metric: _fitted(tasks, per_day, spread) for metric, tasks in certain.items()}
+    usual = {metric: _fit_one(tasks, per_day, spread) for metric, tasks in certain.items()}
     return _by_machine(usual, certain, per_day) if names_tell else usual
 
 
 def _by_machine(
-    usual: Mapping[str, Threshold], certain: Mapping[str, Sequence[Reached]], per_day: float
+    usual: Mapping[str, Threshold], certain: Mapping[str, Sequence[PeakScore]], per_day: float
 ) -> dict[str, Threshold]:
     """Give machines thresholds of their own: as much above what each reaches as all others."""
     levels = {
@@ -165,22 +175,22 @@ def _by_machine(
     }
     spread = _spread(beyond.values())
     return {
-        metric: threshold.by_machine(
-            _fitted(beyond[metric], per_day, spread, threshold.slope), levels[metric]
+        metric: threshold.with_machine_levels(
+            _fit_one(beyond[metric], per_day, spread, threshold.slope), levels[metric]
         )
         for metric, threshold in usual.items()
     }
 
 
-def _spread(metrics: Iterable[Sequence[Reached]]) -> float:
+def _spread(metrics: Iterable[Sequence[PeakScore]]) -> float:
     """Return by how much what tasks reach scatters, over all metrics."""
     return pooled_spread(
         ([task.highest for task in tasks], [task.n_machines for task in tasks]) for tasks in metrics
     )
 
 
-def _fitted(
-    tasks: Sequence[Reached], per_day: float, spread: float, slope: float | None = None
+def _fit_one(
+    tasks: Sequence[PeakScore], per_day: float, spread: float, slope: float | None = None
 ) -> Threshold:
     if not tasks:
         return Threshold(base=float(np.log(1e6)), slope=0.0, margin=0.0, tail=0.05)
@@ -194,8 +204,8 @@ def _fitted(
     )
 
 
-def suspects(
-    reached: Mapping[str, Mapping[str, Reached]], jobs: Mapping[str, str], per_day: float
+def find_suspects(
+    reached: Mapping[str, Mapping[str, PeakScore]], jobs: Mapping[str, str], per_day: float
 ) -> list[Suspect]:
     """Return the tasks that may hold a fault which nobody labelled.
 
@@ -213,12 +223,12 @@ def suspects(
         False alarms by each metric, per task and day.
     """
     names = sorted(set(jobs.values()))
-    if len(names) < _FEWEST_JOBS:
+    if len(names) < _MIN_JOBS:
         return []
     strongest: dict[str, float] = dict.fromkeys(names, 0.0)
-    for suspect in _judged(reached, reached, per_day):
+    for suspect in _judge_tasks(reached, reached, per_day):
         strongest[jobs[suspect.task]] = max(strongest[jobs[suspect.task]], suspect.score)
-    most = max(1, int(_DOUBTED * len(names)))
+    most = max(1, int(_CONTAMINATION * len(names)))
     doubted = set(sorted(names, key=lambda job: -strongest[job])[:most])
     certain = {
         metric: {task: reach for task, reach in tasks.items() if jobs[task] not in doubted}
@@ -228,14 +238,16 @@ def suspects(
     steady = {metric for metric in reached if _is_steady(certain[metric], jobs, per_day, spread)}
     judged = [
         suspect
-        for suspect in _judged(certain, reached, per_day)
-        if jobs[suspect.task] in doubted and suspect.score >= SURE and suspect.metric in steady
+        for suspect in _judge_tasks(certain, reached, per_day)
+        if jobs[suspect.task] in doubted
+        and suspect.score >= CONFIDENT_SCORE
+        and suspect.metric in steady
     ]
     by_task: dict[str, list[Suspect]] = {}
-    for suspect in _without_habits(judged, jobs):
+    for suspect in _drop_habitual(judged, jobs):
         by_task.setdefault(suspect.task, []).append(suspect)
     # Of many metrics any may do for once what it never did: that alone is no fault.
-    least = int(np.ceil(_SHOWS * len(reached)))
+    least = int(np.ceil(_MIN_METRIC_SHARE * len(reached)))
     named = [_strongest(by) for by in by_task.values() if len(by) >= least]
     return sorted(named, key=lambda suspect: suspect.task)
 
@@ -246,19 +258,19 @@ def _strongest(suspects: Sequence[Suspect]) -> Suspect:
     return replace(first, lasting=all(suspect.lasting for suspect in suspects))
 
 
-def _without_habits(judged: Sequence[Suspect], jobs: Mapping[str, str]) -> list[Suspect]:
+def _drop_habitual(judged: Sequence[Suspect], jobs: Mapping[str, str]) -> list[Suspect]:
     """Leave out what has been so since the first sample in several jobs, metric by metric."""
     lasting = [suspect for suspect in judged if suspect.lasting]
     habits = {
         metric
         for metric in {suspect.metric for suspect in lasting}
-        if len({jobs[s.task] for s in lasting if s.metric == metric}) >= _HABIT
+        if len({jobs[s.task] for s in lasting if s.metric == metric}) >= _MIN_HABITUAL_JOBS
     }
     return [s for s in judged if not (s in lasting and s.metric in habits)]
 
 
 def _is_steady(
-    tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float, spread: float
+    tasks: Mapping[str, PeakScore], jobs: Mapping[str, str], per_day: float, spread: float
 ) -> bool:
     """Tell whether a metric names nobody in jobs that its thresholds were not fitted to.
 
@@ -269,18 +281,18 @@ def _is_steady(
     alarms = 0
     for number in set(fold.values()):
         inside = [reach for task, reach in tasks.items() if fold[jobs[task]] != number]
-        threshold = _fitted(inside, per_day, spread)
+        threshold = _fit_one(inside, per_day, spread)
         alarms += sum(
             reach.highest >= threshold.at(reach.n_machines)
             for task, reach in tasks.items()
             if fold[jobs[task]] == number
         )
-    return alarms <= _RESTLESS * len(tasks)
+    return alarms <= _MAX_ALARM_SHARE * len(tasks)
 
 
-def _judged(
-    fitted_to: Mapping[str, Mapping[str, Reached]],
-    judged: Mapping[str, Mapping[str, Reached]],
+def _judge_tasks(
+    fitted_to: Mapping[str, Mapping[str, PeakScore]],
+    judged: Mapping[str, Mapping[str, PeakScore]],
     per_day: float,
 ) -> list[Suspect]:
     """Return how far each task comes on each metric, in thresholds fitted to some tasks."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 __all__ = ["clock_offsets"]
 
-_FEWEST = 3  # events that a machine shares with others
+_MIN_SHARED_STEPS = 3  # events that a machine shares with others
 
 
 def clock_offsets(events: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, int]:
@@ -45,5 +45,5 @@ def clock_offsets(events: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, 
     return {
         machine: int(statistics.median_low(values))
         for machine, values in sorted(differences.items())
-        if len(values) >= _FEWEST
+        if len(values) >= _MIN_SHARED_STEPS
     }

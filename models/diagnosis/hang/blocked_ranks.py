@@ -8,26 +8,27 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
-from forewarn.features.diagnosis.ranks import Ranks, rank_list
+from forewarn.features.diagnosis.ranks import Ranks, format_ranks
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.probes.metrics_probe import sm_percent
-from forewarn.models.diagnosis.verdict.verdict import (
-    CERTAIN,
-    HALF,
-    Candidate,
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    STRONG,
+    CulpritCandidate,
     Evidence,
-    Finding,
+    JobFinding,
     Kind,
 )
 
-__all__ = ["busy_without_result", "sleep_finding", "sleeping_ranks", "stop_finding"]
+__all__ = ["busy_without_completion", "sleep_finding", "sleeping_ranks", "stopped_process_finding"]
 
-_SECOND = 1_000_000_000
-_LIMIT = 5.0  # seconds in state D (Baidu 4.3)
-_HUNG = 120.0  # seconds after which the kernel, too, calls a task in state D hung, by default
-_NEARLY = 0.9  # of an interval in state D: it was in it from end to end
-_MINUTE = 60 * _SECOND
-_WORKING = 70.0  # % of SM activity (Baidu 4.3)
-_FEW = 0.125  # of the ranks, one at least: what all do is no sign of one
+_MIN_BLOCKED_SECONDS = 5.0  # seconds in state D (Baidu 4.3)
+_HUNG_TASK_SECONDS = (
+    120.0  # seconds after which the kernel, too, calls a task in state D hung, by default
+)
+_MIN_FULL_SHARE = 0.9  # of an interval in state D: it was in it from end to end
+_MIN_BUSY_SM_PERCENT = 70.0  # % of SM activity (Baidu 4.3)
+_MAX_BLOCKED_SHARE = 0.125  # of the ranks, one at least: what all do is no sign of one
 
 
 def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]:
@@ -49,21 +50,21 @@ def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]
     >>> sleeping_ranks(RankSamples.of(np.zeros(4, np.int64), time, values), 12 * 10**9)
     {0: (3000000000, 9.0)}
     """
-    return _lasting(kernel, at, "in_d", "d_seconds")
+    return _blocked_in_state(kernel, at, "in_d", "d_seconds")
 
 
-def _lasting(
+def _blocked_in_state(
     kernel: RankSamples, at: int, state: str, measured: str
 ) -> dict[int, tuple[int, float]]:
     """Return who is in a state for over 5 s, since when, and for how many seconds."""
     lasting = {}
     for rank, rows in kernel.by_rank():
         time = kernel.time[rows]
-        if time[-1] < at - _MINUTE:
+        if time[-1] < at - MINUTE:
             continue
-        seconds = _sleep_at_end(time, *(_channel(kernel, n, rows) for n in (state, measured)))
-        if seconds > _LIMIT:
-            lasting[rank] = (int(time[-1]) - round(seconds * _SECOND), seconds)
+        seconds = _trailing_seconds(time, *(_channel(kernel, n, rows) for n in (state, measured)))
+        if seconds > _MIN_BLOCKED_SECONDS:
+            lasting[rank] = (int(time[-1]) - round(seconds * SECOND), seconds)
     return lasting
 
 
@@ -72,12 +73,12 @@ def _channel(samples: RankSamples, name: str, rows: slice) -> npt.NDArray[np.flo
     return np.full(rows.stop - rows.start, np.nan) if column is None else column[rows]
 
 
-def _sleep_at_end(
+def _trailing_seconds(
     time: npt.NDArray[np.int64], in_d: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]
 ) -> float:
     """Add up the seconds of the last intervals that were spent in a state without a break."""
-    usual = float(np.median(np.diff(time))) / _SECOND if len(time) > 1 else 0.0
-    spans = np.diff(time, prepend=time[0]) / _SECOND
+    usual = float(np.median(np.diff(time))) / SECOND if len(time) > 1 else 0.0
+    spans = np.diff(time, prepend=time[0]) / SECOND
     spans[0] = usual
     total = 0.0
     for row in range(len(time) - 1, -1, -1):
@@ -85,12 +86,12 @@ def _sleep_at_end(
         if not np.isfinite(seconds):
             seconds = float(spans[row]) if in_d[row] == 1.0 else 0.0
         total += seconds
-        if seconds < _NEARLY * min(spans[row], usual) or not seconds:
+        if seconds < _MIN_FULL_SHARE * min(spans[row], usual) or not seconds:
             break
     return total
 
 
-def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
+def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | None:
     """Return who is in state D; where ranks of many machines are, it is what they share.
 
     Who writes a checkpoint may be in state D for all of the time, in one call after the other. So
@@ -111,12 +112,12 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     finding = _state_finding(sleeping, kernel, ranks, says, shared)
     if finding is None:
         return None
-    unbroken = sleeping_ranks(_without_calls(kernel), at)
-    hung = {rank for rank, (_, seconds) in unbroken.items() if seconds >= _HUNG}
+    unbroken = sleeping_ranks(_unbroken_sleep(kernel), at)
+    hung = {rank for rank, (_, seconds) in unbroken.items() if seconds >= _HUNG_TASK_SECONDS}
     return replace(finding, cannot_end=any(c.rank in hung for c in finding.candidates))
 
 
-def _without_calls(kernel: RankSamples) -> RankSamples:
+def _unbroken_sleep(kernel: RankSamples) -> RankSamples:
     """Return the samples with no time in state D where a call returned, or nobody knows."""
     seconds, calls = (kernel.values.get(name) for name in ("d_seconds", "syscalls"))
     is_one_sleep = np.zeros(len(kernel.rank), dtype=bool) if calls is None else calls == 0.0
@@ -125,7 +126,7 @@ def _without_calls(kernel: RankSamples) -> RankSamples:
     return replace(kernel, values={**kernel.values, **alone})
 
 
-def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
+def stopped_process_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | None:
     """Return whose process is stopped for over 5 s; where many are, somebody suspended the job.
 
     It stays so as long as the job stands still, though nobody took samples any more; what is older
@@ -143,10 +144,12 @@ def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     says = "is in state T", "is stopped, by SIGSTOP or a debugger,"
     shared = "are in state T: somebody suspended them together"
     last = int(kernel.time.max(initial=0))
-    finding = _state_finding(_lasting(kernel, last, "is_stopped", ""), kernel, ranks, says, shared)
+    finding = _state_finding(
+        _blocked_in_state(kernel, last, "is_stopped", ""), kernel, ranks, says, shared
+    )
     if finding is None:
         return None
-    kind: Kind = "none" if last >= at - _MINUTE else "hang"
+    kind: Kind = "none" if last >= at - MINUTE else "hang"
     return replace(finding, kind=kind, cannot_end=True, taken=last)
 
 
@@ -156,7 +159,7 @@ def _state_finding(
     ranks: Ranks,
     says: tuple[str, str],
     shared: str,
-) -> Finding | None:
+) -> JobFinding | None:
     """Return who is in a state, as a candidate where few are."""
     if not blocked:
         return None
@@ -164,28 +167,28 @@ def _state_finding(
         Evidence("kernel", f"rank {rank} {says[0]} for {seconds:.0f} s", rank, since)
         for rank, (since, seconds) in list(blocked.items())[:8]
     )
-    if not _are_few(list(blocked), kernel, ranks):
-        cause = f"{rank_list(sorted(blocked))} {shared}"
-        return Finding("none", cause, evidence=evidence)
+    if not _is_minority(list(blocked), kernel, ranks):
+        cause = f"{format_ranks(sorted(blocked))} {shared}"
+        return JobFinding("none", cause, evidence=evidence)
     candidates = tuple(
-        Candidate(rank, f"{says[1]} for {seconds:.0f} s", HALF, since)
+        CulpritCandidate(rank, f"{says[1]} for {seconds:.0f} s", MODERATE, since)
         for rank, (since, seconds) in sorted(blocked.items(), key=lambda item: -item[1][1])
     )
     cause = f"rank {candidates[0].rank} {candidates[0].why}"
-    return Finding("none", cause, candidates, evidence=evidence)
+    return JobFinding("none", cause, candidates, evidence=evidence)
 
 
-def _are_few(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
+def _is_minority(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
     """Say whether ranks are few of all, or run on one machine while others run elsewhere."""
     n_ranks = len(np.unique(samples.rank))
     machines = {ranks.machine(rank) for rank in chosen}
     is_machine = len(machines) == 1 and None not in machines and 2 * len(chosen) <= n_ranks
-    return is_machine or len(chosen) <= max(1, _FEW * n_ranks)
+    return is_machine or len(chosen) <= max(1, _MAX_BLOCKED_SHARE * n_ranks)
 
 
-def busy_without_result(
+def busy_without_completion(
     kernel: RankSamples, metrics: RankSamples, ranks: Ranks, at: int
-) -> Finding | None:
+) -> JobFinding | None:
     """Return whose SMs work for a minute while no completion comes: Baidu's root cause (4.3).
 
     With state D besides, that is enough for a name. Only what few ranks show counts.
@@ -201,28 +204,28 @@ def busy_without_result(
     at : int
         Nanoseconds since 1970 UTC.
     """
-    activity = sm_percent(metrics).between(at - _MINUTE, at)
+    activity = sm_percent(metrics).between(at - MINUTE, at)
     working = [
         rank
         for rank, rows in activity.by_rank()
-        if np.nanmin(_channel(activity, "sm_activity", rows), initial=np.inf) > _WORKING
+        if np.nanmin(_channel(activity, "sm_activity", rows), initial=np.inf) > _MIN_BUSY_SM_PERCENT
         and np.isfinite(_channel(activity, "sm_activity", rows)).any()
     ]
-    recent = kernel.between(at - _MINUTE, at)
+    recent = kernel.between(at - MINUTE, at)
     completions = recent.medians("verbs_completions")
     stuck = [rank for rank in working if completions.get(rank, 1.0) == 0.0]
-    if not stuck or not _are_few(stuck, metrics, ranks):
+    if not stuck or not _is_minority(stuck, metrics, ranks):
         return None
     sleeping = sleeping_ranks(kernel, at)
     candidates = tuple(
-        Candidate(
+        CulpritCandidate(
             rank,
             "its SMs work without any completion" + (" in state D" if rank in sleeping else ""),
-            (CERTAIN if rank in sleeping else HALF) / len(stuck),
+            (STRONG if rank in sleeping else MODERATE) / len(stuck),
         )
         for rank in stuck
     )
     says = "has SM activity over 70 % for a minute and no verbs completion"
     evidence = tuple(Evidence("kernel", f"rank {rank} {says}", rank) for rank in stuck[:8])
     cause = f"rank {stuck[0]} {says}" if len(stuck) == 1 else ""
-    return Finding("hang", cause, candidates, evidence=evidence)
+    return JobFinding("hang", cause, candidates, evidence=evidence)

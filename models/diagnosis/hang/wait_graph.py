@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from forewarn.features.diagnosis.ranks import rank_list
-from forewarn.models.diagnosis.hang.stalls import Stall
-from forewarn.models.diagnosis.verdict.absence import Absence
-from forewarn.models.diagnosis.verdict.verdict import (
-    CERTAIN,
-    HALF,
-    SIGN,
-    Candidate,
+from forewarn.features.diagnosis.ranks import format_ranks
+from forewarn.models.diagnosis.hang.stalled_operations import Stall
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    STRONG,
+    WEAK,
+    CulpritCandidate,
     Evidence,
-    Finding,
+    JobFinding,
 )
+from forewarn.models.diagnosis.verdict.rank_absence import RankAbsence
 
 __all__ = ["wait_finding"]
 
 
-def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
+def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
     """Say who began a stand-still, from the operations that do not end.
 
     A rank waits for the members that have not entered its oldest unfinished operation, and, where
@@ -44,18 +44,18 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     evidence = tuple(_evidence(stall) for stall in sorted(stalls, key=lambda stall: stall.since))
     odd = [stall for stall in stalls if stall.is_mismatch]
     if odd:
-        return _mismatch(odd, waiting, evidence)
-    sinks, circles = _ends(stalls)
-    stuck = _stuck(stalls)
-    candidates = _origins(stalls, sinks, is_stuck=bool(stuck)) or stuck
+        return _mismatch_finding(odd, waiting, evidence)
+    sinks, circles = _sinks_and_cycles(stalls)
+    stuck = _stuck_candidates(stalls)
+    candidates = _origin_candidates(stalls, sinks, is_stuck=bool(stuck)) or stuck
     absent = frozenset(rank for stall in stalls for rank in stall.absent)
     if circles and not absent.intersection(sinks):
-        return _deadlock(circles, waiting, evidence)
+        return _deadlock_finding(circles, waiting, evidence)
     cause = candidates[0].why if len(candidates) == 1 else ""
     proven = frozenset(rank for stall in stalls if stall.absent for rank in stall.waiting)
     rest = proven.difference([candidate.rank for candidate in candidates])
     missing = absent.intersection(sinks)
-    return Finding(
+    return JobFinding(
         "hang",
         cause,
         candidates,
@@ -66,21 +66,23 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     )
 
 
-def _absence(missing: frozenset[int], stalls: Sequence[Stall]) -> Absence | None:
+def _absence(missing: frozenset[int], stalls: Sequence[Stall]) -> RankAbsence | None:
     first, last = min(stall.since for stall in stalls), max(stall.last for stall in stalls)
-    return Absence(missing, first, last) if missing else None
+    return RankAbsence(missing, first, last) if missing else None
 
 
 def _evidence(stall: Stall) -> Evidence:
     """Say of one operation who waits for whom."""
     if stall.is_mismatch:
-        parts = "; ".join(f"{rank_list(ranks)}: {text}" for text, ranks in stall.variants.items())
+        parts = "; ".join(
+            f"{format_ranks(ranks)}: {text}" for text, ranks in stall.variants.items()
+        )
         says = f"operation {stall.seq} of group {stall.group} differs: {parts}"
     else:
         blocking = stall.absent or stall.silent
-        whom = rank_list(blocking) if blocking else "nobody: all have entered"
+        whom = format_ranks(blocking) if blocking else "nobody: all have entered"
         no_dump = " (no dump)" if not stall.absent and stall.silent else ""
-        waiters = rank_list(stall.waiting) if stall.waiting else "nobody"
+        waiters = format_ranks(stall.waiting) if stall.waiting else "nobody"
         verb = "waits" if len(stall.waiting) < 2 else "wait"
         says = (
             f"{waiters} {verb} for {whom}{no_dump} in {stall.operation}, operation {stall.seq} of "
@@ -98,22 +100,22 @@ def _evidence(stall: Stall) -> Evidence:
     return Evidence("flight", says, time=stall.since, details=details)
 
 
-def _mismatch(
+def _mismatch_finding(
     stalls: Sequence[Stall], waiting: frozenset[int], evidence: tuple[Evidence, ...]
-) -> Finding:
+) -> JobFinding:
     """Name who does something else than the most of a group."""
     odd = dict.fromkeys(rank for stall in stalls for rank in stall.odd_ranks())
     first = min(stalls, key=lambda stall: stall.since)
     why = f"does something else than the others in operation {first.seq} of group {first.group}"
-    candidates = tuple(Candidate(rank, why, CERTAIN / len(odd), first.since) for rank in odd)
+    candidates = tuple(CulpritCandidate(rank, why, STRONG / len(odd), first.since) for rank in odd)
     cause = f"a mismatch in group {first.group}: " + " against ".join(
-        f"{text} ({rank_list(ranks)})" for text, ranks in first.variants.items()
+        f"{text} ({format_ranks(ranks)})" for text, ranks in first.variants.items()
     )
     rest = waiting - odd.keys()
-    return Finding("hang", cause, candidates, rest, evidence, cannot_end=True)
+    return JobFinding("hang", cause, candidates, rest, evidence, cannot_end=True)
 
 
-def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
+def _sinks_and_cycles(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     """Return who is waited for and waits for nobody, and the circles.
 
     Ranks and operations are the nodes of a graph: a rank points to its operation, that to the
@@ -131,7 +133,7 @@ def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     met = {rank for stall in stalls for rank in stall.absent or stall.silent}
     pairs = {index - len(stalls) for index, stall in enumerate(stalls) if not stall.variants}
     sinks, circles = [], []
-    for part in _strong_parts(after):
+    for part in _strongly_connected_components(after):
         ranks = sorted(met & part)
         is_leaf = all(part.issuperset(after[node]) for node in part)
         if len(ranks) == 1 and is_leaf:
@@ -141,7 +143,7 @@ def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     return sorted(sinks), sorted(circles)
 
 
-def _strong_parts(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
+def _strongly_connected_components(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
     """Return the parts of a graph in which each node leads to each other one (Kosaraju)."""
     before: dict[int, list[int]] = {node: [] for node in after}
     for node, following in after.items():
@@ -168,9 +170,9 @@ def _depth_first(after: Mapping[int, Sequence[int]], start: int, seen: set[int])
     return order
 
 
-def _origins(
+def _origin_candidates(
     stalls: Sequence[Stall], sinks: Sequence[int], *, is_stuck: bool
-) -> tuple[Candidate, ...]:
+) -> tuple[CulpritCandidate, ...]:
     """Return who is waited for and waits for nobody; whoever left no dump is less certain.
 
     Where another operation does not end though all have entered it, that may be so of the one that
@@ -187,21 +189,21 @@ def _origins(
         waiters = {waiter for stall in by_rank[rank] for waiter in stall.waiting}
         since = min((stall.since for stall in by_rank[rank]), default=None)
         is_doubtful = bool(sure) or is_stuck
-        weight = CERTAIN / len(sure) if rank in sure else _silent_weight(silent, is_doubtful)
+        weight = STRONG / len(sure) if rank in sure else _weight_without_dump(silent, is_doubtful)
         dump = " and left no dump" if rank in silent else ""
-        why = f"{rank_list(sorted(waiters))} waits for it, it waits for nobody{dump}"
+        why = f"{format_ranks(sorted(waiters))} waits for it, it waits for nobody{dump}"
         if len(waiters) > 1:
             why = why.replace("waits for it", "wait for it", 1)
-        candidates.append(Candidate(rank, why, weight, since))
+        candidates.append(CulpritCandidate(rank, why, weight, since))
     return tuple(candidates)
 
 
-def _silent_weight(silent: set[int], is_doubtful: bool) -> float:
+def _weight_without_dump(silent: set[int], is_doubtful: bool) -> float:
     """Return the weight of a rank without a dump: it may itself wait for somebody."""
-    return SIGN if is_doubtful else CERTAIN / len(silent)
+    return WEAK if is_doubtful else STRONG / len(silent)
 
 
-def _stuck(stalls: Sequence[Stall]) -> tuple[Candidate, ...]:
+def _stuck_candidates(stalls: Sequence[Stall]) -> tuple[CulpritCandidate, ...]:
     """Return the members of operations that all have entered and that do not end."""
     stuck = [s for s in stalls if not (s.absent or s.silent or s.is_mismatch) and s.variants]
     members = dict.fromkeys(
@@ -211,14 +213,14 @@ def _stuck(stalls: Sequence[Stall]) -> tuple[Candidate, ...]:
     if first is None:
         return ()
     why = f"is in operation {first.seq} of group {first.group}, which all entered and none left"
-    weight = min(HALF, CERTAIN / len(members))
-    return tuple(Candidate(rank, why, weight, first.since) for rank in members)
+    weight = min(MODERATE, STRONG / len(members))
+    return tuple(CulpritCandidate(rank, why, weight, first.since) for rank in members)
 
 
-def _deadlock(
+def _deadlock_finding(
     circles: Sequence[Sequence[int]], waiting: frozenset[int], evidence: tuple[Evidence, ...]
-) -> Finding:
+) -> JobFinding:
     ranks = [rank for circle in circles for rank in circle]
-    cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
+    cause = f"a deadlock of the program: {format_ranks(ranks)} wait for each other in a circle"
     cause += "; on other machines it would come again"
-    return Finding("hang", cause, (), waiting, evidence, of_program=True, cannot_end=True)
+    return JobFinding("hang", cause, (), waiting, evidence, of_program=True, cannot_end=True)

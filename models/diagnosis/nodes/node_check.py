@@ -6,14 +6,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forewarn.models.diagnosis.nodes.pair_evidence import Group, Proof, proof_of
+from forewarn.models.diagnosis.nodes.group_testing import (
+    NodeGroup,
+    GroupTestConclusions,
+    draw_conclusions,
+)
 
-__all__ = ["COLLECTIVE_LIMIT", "ROUND_LIMIT", "GroupTest", "NodeCheck", "check_of"]
+__all__ = ["COLLECTIVE_LIMIT", "ROUND_LIMIT", "GroupTest", "NodeCheck", "evaluate_tests"]
 
 COLLECTIVE_LIMIT = 180.0  # seconds (DLRover)
 ROUND_LIMIT = 300.0
-_SLOW = 2.0  # times the median
-_FEWEST = 4  # nodes: with fewer nobody can be told from the others
+_SLOW_FACTOR = 2.0  # times the median
+_MIN_NODES = 4  # nodes: with fewer nobody can be told from the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class GroupTest:
     """
 
     round: int
-    nodes: Group
+    nodes: NodeGroup
     passed: bool | None
     seconds: float | None = None
 
@@ -61,18 +65,18 @@ class NodeCheck:
         same.
     """
 
-    works: Proof
-    speed: Proof
+    works: GroupTestConclusions
+    speed: GroupTestConclusions
     fastest: dict[str, float]
     doubtful: frozenset[str] = frozenset()
 
     @property
-    def links(self) -> frozenset[Group]:
+    def links(self) -> frozenset[NodeGroup]:
         """Bad links whose ends both passed with two partners or more."""
         return frozenset(link for link in self.works.links if not link & self.doubtful)
 
 
-def check_of(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
+def evaluate_tests(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
     """Say which nodes are faulty, slow or good, and which links are.
 
     Slow is a passed test that takes over twice the median of the nodes' fastest times. Up to three
@@ -83,11 +87,11 @@ def check_of(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
     nodes : sequence of str
     tests : sequence of GroupTest
     """
-    if len(nodes) < _FEWEST:
-        nothing = Proof(frozenset(), frozenset(), frozenset(), frozenset())
+    if len(nodes) < _MIN_NODES:
+        nothing = GroupTestConclusions(frozenset(), frozenset(), frozenset(), frozenset())
         return NodeCheck(nothing, nothing, {})
     passed = [test for test in tests if test.outcome is True]
-    works = proof_of(
+    works = draw_conclusions(
         [test.nodes for test in passed], [test.nodes for test in tests if test.outcome is False]
     )
     timed = [(test.nodes, test.seconds) for test in passed if test.seconds is not None]
@@ -95,15 +99,15 @@ def check_of(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
     for group, seconds in timed:
         for node in group:
             fastest[node] = min(seconds, fastest.get(node, seconds))
-    limit = _SLOW * statistics.median(fastest.values()) if fastest else 0.0
-    speed = proof_of(
+    limit = _SLOW_FACTOR * statistics.median(fastest.values()) if fastest else 0.0
+    speed = draw_conclusions(
         [group for group, seconds in timed if seconds <= limit],
         [group for group, seconds in timed if seconds > limit],
     )
     return NodeCheck(works, speed, fastest, _doubtful(works, passed))
 
 
-def _doubtful(works: Proof, passed: Sequence[GroupTest]) -> frozenset[str]:
+def _doubtful(works: GroupTestConclusions, passed: Sequence[GroupTest]) -> frozenset[str]:
     partners: dict[str, set[str]] = {}
     for test in passed:
         for node in test.nodes:

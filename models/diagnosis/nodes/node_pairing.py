@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from forewarn.models.diagnosis.nodes.node_check import GroupTest, NodeCheck, check_of
-from forewarn.models.diagnosis.nodes.pair_evidence import Group, within
+from forewarn.models.diagnosis.nodes.group_testing import NodeGroup, links_within
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, NodeCheck, evaluate_tests
 
-__all__ = ["pairs"]
+__all__ = ["plan_next_round"]
 
-_FEWEST = 4
+_MIN_NODES = 4
 
 
-def pairs(nodes: Sequence[str], tests: Sequence[GroupTest]) -> tuple[tuple[str, ...], ...]:
+def plan_next_round(
+    nodes: Sequence[str], tests: Sequence[GroupTest]
+) -> tuple[tuple[str, ...], ...]:
     """Return the groups of the next round; none when no further test would say more.
 
     Round 1 takes neighbours; of an odd number the last three are one group. From round 2 on each
@@ -39,31 +41,33 @@ def pairs(nodes: Sequence[str], tests: Sequence[GroupTest]) -> tuple[tuple[str, 
     (('5', '1'), ('6', '2'), ('3', '4'))
     """
     if not tests:
-        return _neighbours(nodes)
-    if len(nodes) < _FEWEST:
+        return _pair_neighbours(nodes)
+    if len(nodes) < _MIN_NODES:
         return ()
-    check = check_of(nodes, tests)
-    met = {link for test in tests for link in _compared(test)}
-    groups = _for_suspects(nodes, check, met)
-    free = _free(nodes, groups, check)
+    check = evaluate_tests(nodes, tests)
+    met = {link for test in tests for link in _links_tested(test)}
+    groups = _pairs_for_suspects(nodes, check, met)
+    free = _unassigned_good_nodes(nodes, groups, check)
     if max(test.round for test in tests) == 1:
-        return (*groups, *_fast_with_slow(free))
-    return (*groups, *_for_doubtful(free, check, met))
+        return (*groups, *_pair_fast_with_slow(free))
+    return (*groups, *_pairs_for_unproven_speed(free, check, met))
 
 
-def _compared(test: GroupTest) -> list[Group]:
+def _links_tested(test: GroupTest) -> list[NodeGroup]:
     """Return the links of which a test tells; a failed group of three tells of no single link."""
-    return within(test.nodes) if len(test.nodes) == 2 or test.outcome else []
+    return links_within(test.nodes) if len(test.nodes) == 2 or test.outcome else []
 
 
-def _neighbours(nodes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def _pair_neighbours(nodes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     groups = [tuple(nodes[start : start + 2]) for start in range(0, len(nodes), 2)]
     if len(groups) > 1 and len(groups[-1]) == 1:
         groups[-2:] = [groups[-2] + groups[-1]]
     return tuple(group for group in groups if len(group) > 1)
 
 
-def _for_suspects(nodes: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
+def _pairs_for_suspects(
+    nodes: Sequence[str], check: NodeCheck, met: set[NodeGroup]
+) -> list[tuple[str, ...]]:
     """Pair the nodes that are in doubt with good ones, then with each other."""
     proof = check.works
     settled = proof.good | proof.bad | proof.unsteady
@@ -73,12 +77,14 @@ def _for_suspects(nodes: Sequence[str], check: NodeCheck, met: set[Group]) -> li
     # The end of a bad link is good, but who fails with it cannot be told from a second bad link
     # until it has passed often enough; so it helps where nobody else is left.
     helpers = sorted(sure, key=lambda node: node in ends)
-    groups = _matched(suspects, helpers, met)
+    groups = _match_unmet(suspects, helpers, met)
     busy = {node for group in groups for node in group}
-    return groups + _among([node for node in suspects if node not in busy], met)
+    return groups + _pair_among([node for node in suspects if node not in busy], met)
 
 
-def _free(nodes: Sequence[str], groups: Iterable[Sequence[str]], check: NodeCheck) -> list[str]:
+def _unassigned_good_nodes(
+    nodes: Sequence[str], groups: Iterable[Sequence[str]], check: NodeCheck
+) -> list[str]:
     """Return the good nodes without a test, the fastest first."""
     busy = {node for group in groups for node in group}
     return [n for n in _by_speed(nodes, check) if n in check.works.good and n not in busy]
@@ -88,7 +94,7 @@ def _by_speed(nodes: Sequence[str], check: NodeCheck) -> list[str]:
     return sorted(nodes, key=lambda node: check.fastest.get(node, float("inf")))
 
 
-def _fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
+def _pair_fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
     """Pair the fastest with the slowest; an odd node joins the last pair."""
     half = len(free) // 2
     groups: list[tuple[str, ...]] = list(
@@ -99,15 +105,17 @@ def _fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
     return groups
 
 
-def _for_doubtful(free: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
+def _pairs_for_unproven_speed(
+    free: Sequence[str], check: NodeCheck, met: set[NodeGroup]
+) -> list[tuple[str, ...]]:
     """Pair nodes that were slow in all tests so far with fast ones that they have not met."""
     speed = check.speed
     slow = [n for n in free if n in check.fastest and n not in speed.good | speed.bad]
-    return _matched(slow, [node for node in free if node in speed.good], met)
+    return _match_unmet(slow, [node for node in free if node in speed.good], met)
 
 
-def _matched(
-    nodes: Sequence[str], partners: Sequence[str], met: set[Group]
+def _match_unmet(
+    nodes: Sequence[str], partners: Sequence[str], met: set[NodeGroup]
 ) -> list[tuple[str, ...]]:
     """Give each node the first partner that it has not met, those with fewest choices first."""
     choices = {node: [p for p in partners if frozenset((node, p)) not in met] for node in nodes}
@@ -121,7 +129,7 @@ def _matched(
     return groups
 
 
-def _among(nodes: Sequence[str], met: set[Group]) -> list[tuple[str, ...]]:
+def _pair_among(nodes: Sequence[str], met: set[NodeGroup]) -> list[tuple[str, ...]]:
     """Pair nodes with each other that have not met yet."""
     groups: list[tuple[str, ...]] = []
     left = list(nodes)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from forewarn.features.diagnosis.operations import Operations
+from forewarn.features.diagnosis.collective_operations import CollectiveOperations
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["collective_probe"]
 
-_SECOND = 1_000_000_000
-_LIMIT = 30 * _SECOND  # an operation that is older does not move (Baidu 4.1)
+_MAX_OPERATION_AGE = 30 * SECOND  # an operation that is older does not move (Baidu 4.1)
 
 
-def collective_probe(operations: Operations, at: int) -> Probe:
+def collective_probe(operations: CollectiveOperations, at: int) -> Probe:
     """Say whether an operation is unfinished for over 30 s.
 
     Parameters
@@ -30,9 +30,11 @@ def collective_probe(operations: Operations, at: int) -> Probe:
         return Probe("collective", "active", None, "all operations have ended")
     row = unfinished[np.argmin(unfinished["created"])]
     since = int(row["created"])
-    age = (at - since) / _SECOND
+    age = (at - since) / SECOND
     name, group = operations.names[row["name"]], operations.groups[row["group"]]
     what = f"{name} of rank {row['rank']} in group {group} is unfinished for {age:.0f} s"
-    if at - since < _LIMIT:
-        return Probe("collective", "active", None, f"{what}, under {_LIMIT // _SECOND} s")
-    return Probe("collective", "idle", since, what, sure=since + _LIMIT)
+    if at - since < _MAX_OPERATION_AGE:
+        return Probe(
+            "collective", "active", None, f"{what}, under {_MAX_OPERATION_AGE // SECOND} s"
+        )
+    return Probe("collective", "idle", since, what, sure=since + _MAX_OPERATION_AGE)

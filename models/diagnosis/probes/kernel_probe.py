@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
-from forewarn.models.diagnosis.verdict.verdict import Finding
 
 __all__ = ["kernel_probe"]
 
-_LIMIT = 120 * 10**9  # after which the kernel, too, calls a task hung
+_HUNG_TASK_LIMIT = 2 * MINUTE  # after which the kernel, too, calls a task hung
 
 
-def kernel_probe(blocked: Iterable[Finding]) -> Probe | None:
+def kernel_probe(blocked: Iterable[JobFinding]) -> Probe | None:
     """Say that a rank does not move, since it is stopped or in one sleep in the kernel.
 
     Parameters
@@ -34,4 +35,6 @@ def kernel_probe(blocked: Iterable[Finding]) -> Probe | None:
         return None
     leader = min(leaders, key=lambda candidate: candidate.since or 0)
     since = leader.since or 0
-    return Probe("kernel", "idle", since, f"rank {leader.rank} {leader.why}", sure=since + _LIMIT)
+    return Probe(
+        "kernel", "idle", since, f"rank {leader.rank} {leader.why}", sure=since + _HUNG_TASK_LIMIT
+    )

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from forewarn.features.time_units import MINUTE
 from forewarn.models.diagnosis.probes.phases import Phase
 
-__all__ = ["PhaseLine", "first_step_phase", "logged_phases", "pauses"]
+__all__ = ["PhaseLine", "find_log_pauses", "first_step_phase", "logged_phases"]
 
-_LONGER = 5  # times the usual time between two marks is a pause
-_SHORTEST = 60 * 10**9
-_TOGETHER = 5 * 60 * 10**9  # within it the beginnings that ranks write are those of one phase
+_PAUSE_FACTOR = 5  # times the usual time between two marks is a pause
+_MIN_PAUSE = MINUTE
+_SAME_PHASE_WINDOW = 5 * MINUTE  # within it the beginnings that ranks write are those of one phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,11 @@ def logged_phases(lines: Iterable[PhaseLine], last_step: int | None) -> list[Pha
     ordered = sorted(lines, key=lambda line: (line.time, line.begins))
     phases: list[Phase] = []
     for kind in ("checkpoint", "evaluation"):
-        phases += _of_kind(kind, [line for line in ordered if line.kind == kind], last_step)
+        phases += _phases_of_kind(kind, [line for line in ordered if line.kind == kind], last_step)
     return sorted(phases, key=lambda phase: phase.begin)
 
 
-def _of_kind(
+def _phases_of_kind(
     kind: Literal["checkpoint", "evaluation"], lines: Sequence[PhaseLine], last_step: int | None
 ) -> list[Phase]:
     phases: list[Phase] = []
@@ -69,14 +70,14 @@ def _of_kind(
             if begin is not None:
                 phases.append(Phase(kind, begin, line.time))
             begin = None
-        elif begin is None or line.time - begin > _TOGETHER:
+        elif begin is None or line.time - begin > _SAME_PHASE_WINDOW:
             begin = line.time
     if begin is not None and (last_step is None or last_step <= begin):
         phases.append(Phase(kind, begin, None))
     return phases
 
 
-def pauses(marks: Sequence[int], at: int) -> list[Phase]:
+def find_log_pauses(marks: Sequence[int], at: int) -> list[Phase]:
     """Return the spans in which no rank wrote, though this job writes more often.
 
     The last one is open, and only there if the job has come out of others: they tell how long it
@@ -101,7 +102,7 @@ def pauses(marks: Sequence[int], at: int) -> list[Phase]:
     if not spans:
         return []
     usual = statistics.median(end - begin for begin, end in spans)
-    least = max(_SHORTEST, _LONGER * usual)
+    least = max(_MIN_PAUSE, _PAUSE_FACTOR * usual)
     past = [Phase("pause", begin, end) for begin, end in spans if end - begin >= least]
     return [*past, Phase("pause", times[-1], None)] if past else []
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["log_probe"]
 
-_FEWEST = 5  # gaps that tell how often a job writes
-_SILENCE = 8 * 60 * 10**9  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
+_MIN_GAPS = 5  # gaps that tell how often a job writes
+_MIN_SILENCE = 8 * MINUTE  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
 
 
 def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[int] = ()) -> Probe:
@@ -36,27 +37,27 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
     if not times:
         return Probe("log", "blind", None, "no log of a rank tells times")
     rank = max(times, key=lambda number: (times[number], -number))
-    silence, limit = at - times[rank], _limit([mark for mark in marks if mark <= at])
+    silence, limit = at - times[rank], _silence_limit([mark for mark in marks if mark <= at])
     if silence < limit:
         if len(times) < len(last_writes):
             missing = len(last_writes) - len(times)
-            why = f"rank {rank} wrote {_words(silence)} ago; {missing} logs tell no times"
+            why = f"rank {rank} wrote {_format_span(silence)} ago; {missing} logs tell no times"
             return Probe("log", "active", None, why)
-        return Probe("log", "active", None, f"rank {rank} wrote {_words(silence)} ago")
+        return Probe("log", "active", None, f"rank {rank} wrote {_format_span(silence)} ago")
     if len(times) < len(last_writes):
         return Probe("log", "blind", None, "some logs tell no times, and the others are silent")
-    why = f"no rank wrote for {_words(silence)}, the last was rank {rank}"
+    why = f"no rank wrote for {_format_span(silence)}, the last was rank {rank}"
     return Probe("log", "idle", times[rank], why, sure=times[rank] + limit)
 
 
-def _limit(marks: Sequence[int]) -> int:
+def _silence_limit(marks: Sequence[int]) -> int:
     """Return how long a job may be silent: twice what nine of ten of its gaps stay below."""
     gaps = np.diff(np.unique(np.array(marks, dtype=np.int64)))
-    if len(gaps) < _FEWEST:
-        return _SILENCE
-    return max(_SILENCE, 2 * int(np.quantile(gaps, 0.9)))
+    if len(gaps) < _MIN_GAPS:
+        return _MIN_SILENCE
+    return max(_MIN_SILENCE, 2 * int(np.quantile(gaps, 0.9)))
 
 
-def _words(span: int) -> str:
-    seconds = span / 10**9
+def _format_span(span: int) -> str:
+    seconds = span / SECOND
     return f"{math.floor(seconds)} s" if seconds < 120 else f"{math.floor(seconds / 60)} minutes"

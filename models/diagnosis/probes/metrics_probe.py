@@ -8,22 +8,27 @@ import numpy as np
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.time_units import SECOND
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
 from forewarn.models.diagnosis.verdict.probe import Probe
-from forewarn.models.diagnosis.verdict.verdict import HALF, Candidate, Evidence, Finding
 
-__all__ = ["idle_gpus", "metrics_probe", "sm_percent", "traffic"]
+__all__ = ["idle_gpus", "inter_rank_traffic", "metrics_probe", "sm_percent"]
 
-_SECOND = 1_000_000_000
-_SPAN = 180 * _SECOND  # without a byte (FACTS: "for minutes")
-_BACKGROUND = 1e-3  # of the usual rate: a link that is kept alive moves no gradients
-_BUSY, _IDLE = 99.0, 5.0  # % of GPU utilisation
-_LOW = 30.0  # % of SM activity: a collective that waits fills a few of them
-_MOST = 0.5  # of the ranks
-_COVERED = 0.5  # of the ranks have to be measured
-_NAMED = 2  # ranks that may be idle (Baidu 4.2)
+_IDLE_WINDOW = 180 * SECOND  # without a byte (FACTS: "for minutes")
+_BACKGROUND_TRAFFIC_RATIO = 1e-3  # of the usual rate: a link that is kept alive moves no gradients
+_MIN_BUSY_UTILIZATION, _MAX_IDLE_UTILIZATION = 99.0, 5.0  # % of GPU utilisation
+_MAX_LOW_SM_PERCENT = 30.0  # % of SM activity: a collective that waits fills a few of them
+_MAJORITY = 0.5  # of the ranks
+_MIN_COVERAGE = 0.5  # of the ranks have to be measured
+_MAX_IDLE_RANKS = 2  # ranks that may be idle (Baidu 4.2)
 
 
-def traffic(samples: RankSamples) -> tuple[RankSamples, str]:
+def inter_rank_traffic(samples: RankSamples) -> tuple[RankSamples, str]:
     """Return the rates of bytes between ranks, and of which link: RDMA, else NVLink.
 
     A job within a machine moves nothing by RDMA; its NVLink is looked at then.
@@ -56,32 +61,32 @@ def metrics_probe(samples: RankSamples, n_ranks: int, at: int) -> Probe:
     at : int
         Nanoseconds since 1970 UTC.
     """
-    rates, link = traffic(samples)
-    recent = samples.between(at - _SPAN, at)
+    rates, link = inter_rank_traffic(samples)
+    recent = samples.between(at - _IDLE_WINDOW, at)
     utilization = recent.medians("gpu_utilization")
-    measured = np.unique(rates.rank[rates.time >= at - _SPAN])
-    if len(measured) < _COVERED * n_ranks or len(utilization) < _COVERED * n_ranks:
+    measured = np.unique(rates.rank[rates.time >= at - _IDLE_WINDOW])
+    if len(measured) < _MIN_COVERAGE * n_ranks or len(utilization) < _MIN_COVERAGE * n_ranks:
         why = f"the last 3 minutes have traffic and utilisation of {len(measured)} of {n_ranks}"
         return Probe("metrics", "blind", None, f"{why} ranks")
     moved = _last_moved(rates)
     since = int(samples.time.min()) if moved is None else moved
-    if at - since < _SPAN:
+    if at - since < _IDLE_WINDOW:
         return Probe("metrics", "active", None, f"{link} moved bytes {_seconds(at - since)} s ago")
-    busy = np.mean([value >= _BUSY for value in utilization.values()])
-    activity = sm_percent(samples).between(at - _SPAN, at).medians("sm_activity")
-    low = np.mean([value < _LOW for value in activity.values()]) if activity else 1.0
+    busy = np.mean([value >= _MIN_BUSY_UTILIZATION for value in utilization.values()])
+    activity = sm_percent(samples).between(at - _IDLE_WINDOW, at).medians("sm_activity")
+    low = np.mean([value < _MAX_LOW_SM_PERCENT for value in activity.values()]) if activity else 1.0
     still = f"no rank moved a byte by {link} for {_seconds(at - since)} s"
     spin = f"{busy:.0%} of the GPUs are at 100 %"
-    if busy <= _MOST:
+    if busy <= _MAJORITY:
         return Probe("metrics", "active", None, f"{still}, but only {spin}")
-    if low <= _MOST:
+    if low <= _MAJORITY:
         return Probe("metrics", "active", None, f"{still}, but SMs work on {1 - low:.0%} of them")
     sm = "with low SM activity" if activity else "SM activity is not known"
-    return Probe("metrics", "idle", since, f"{still}; {spin}, {sm}", sure=since + _SPAN)
+    return Probe("metrics", "idle", since, f"{still}; {spin}, {sm}", sure=since + _IDLE_WINDOW)
 
 
 def _seconds(span: int) -> int:
-    return round(span / _SECOND)
+    return round(span / SECOND)
 
 
 def _last_moved(rates: RankSamples) -> int | None:
@@ -90,11 +95,11 @@ def _last_moved(rates: RankSamples) -> int | None:
     moving = rate[rate > 0]
     if not len(moving):
         return None
-    times = rates.time[rate > _BACKGROUND * np.quantile(moving, 0.9)]
+    times = rates.time[rate > _BACKGROUND_TRAFFIC_RATIO * np.quantile(moving, 0.9)]
     return int(times.max())
 
 
-def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) -> Finding | None:
+def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) -> JobFinding | None:
     """Return the one or two ranks whose GPU does nothing while those of most others spin.
 
     Parameters
@@ -108,21 +113,25 @@ def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) ->
     at : int
         Nanoseconds since 1970 UTC.
     """
-    utilization = samples.between(at - _SPAN, at).medians("gpu_utilization")
-    idle = sorted(rank for rank, value in utilization.items() if value <= _IDLE)
-    busy = sum(value >= _BUSY for value in utilization.values())
-    if not idle or busy <= _MOST * len(utilization):
+    utilization = samples.between(at - _IDLE_WINDOW, at).medians("gpu_utilization")
+    idle = sorted(rank for rank, value in utilization.items() if value <= _MAX_IDLE_UTILIZATION)
+    busy = sum(value >= _MIN_BUSY_UTILIZATION for value in utilization.values())
+    if not idle or busy <= _MAJORITY * len(utilization):
         return None
     why = "its GPU is at 0 % where the others are at 100 %"
     machines = {ranks.machine(rank) for rank in idle}
-    candidates: tuple[Candidate, ...] = ()
-    if len(idle) <= _NAMED:
-        candidates = tuple(Candidate(rank, why, HALF / len(idle), since) for rank in idle)
+    candidates: tuple[CulpritCandidate, ...] = ()
+    if len(idle) <= _MAX_IDLE_RANKS:
+        candidates = tuple(
+            CulpritCandidate(rank, why, MODERATE / len(idle), since) for rank in idle
+        )
     elif len(machines) == 1 and None not in machines:
-        candidates = (Candidate(None, why.replace("its", "each", 1), HALF, since, *machines),)
+        candidates = (
+            CulpritCandidate(None, why.replace("its", "each", 1), MODERATE, since, *machines),
+        )
     if not candidates:
         return None
-    return Finding("hang", "", candidates, evidence=_evidence(idle, utilization, since))
+    return JobFinding("hang", "", candidates, evidence=_evidence(idle, utilization, since))
 
 
 def _evidence(

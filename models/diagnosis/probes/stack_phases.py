@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from forewarn.features.diagnosis.stack_sample import Stack, wait_of
+from forewarn.features.diagnosis.stack_sample import Stack, classify_wait
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.probes.phases import Phase
-from forewarn.models.diagnosis.probes.stack_probe import StackRound
+from forewarn.models.diagnosis.probes.stack_probe import StackSample
 
 __all__ = ["stack_phases"]
 
-_SECOND = 1_000_000_000
-_APART = 60 * _SECOND  # rounds that are farther apart show two phases
-_AROUND = 30 * _SECOND  # a phase began before the first round that shows it, and ends later
+_MAX_SAMPLE_GAP = MINUTE  # rounds that are farther apart show two phases
+_PHASE_MARGIN = 30 * SECOND  # a phase began before the first round that shows it, and ends later
 # Functions by what a rank does in them; what loads, builds or compiles is before a step.
-_KINDS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]] = {
+_PHASE_FUNCTIONS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]] = {
     "checkpoint": re.compile(
         r"(?i)(\w*_)?(async_?)?savez?(_(?!for_backward)\w+)?|\w*(checkpoint|ckpt)\w*save\w*"
         r"|(write|dump|store|export)_(checkpoint|ckpt|model|state|weights)\w*"
@@ -34,7 +34,7 @@ _KINDS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]]
 }
 
 
-def stack_phases(rounds: Sequence[StackRound]) -> list[Phase]:
+def stack_phases(rounds: Sequence[StackSample]) -> list[Phase]:
     """Return the spans in which a rank saves a checkpoint, evaluates, or prepares the first step.
 
     The last one is open: it may end at any moment. So is a stand-still in a call in which the job
@@ -47,45 +47,49 @@ def stack_phases(rounds: Sequence[StackRound]) -> list[Phase]:
     """
     phases: list[Phase] = []
     last = rounds[-1].time if rounds else 0
-    for kind, pattern in _KINDS.items():
-        for first, end in _spans([sample.time for sample in rounds if _shows(sample, pattern)]):
-            ended = None if end == last else end + _AROUND
-            phases.append(Phase(kind, first - 2 * _AROUND, ended, seen=end))
-    return sorted([*phases, *_repeated(rounds)], key=lambda phase: phase.begin)
+    for kind, pattern in _PHASE_FUNCTIONS.items():
+        for first, end in _merge_times(
+            [sample.time for sample in rounds if _contains_call(sample, pattern)]
+        ):
+            ended = None if end == last else end + _PHASE_MARGIN
+            phases.append(Phase(kind, first - 2 * _PHASE_MARGIN, ended, seen=end))
+    return sorted([*phases, *_repeated_stalls(rounds)], key=lambda phase: phase.begin)
 
 
-def _spans(times: Sequence[int]) -> list[tuple[int, int]]:
+def _merge_times(times: Sequence[int]) -> list[tuple[int, int]]:
     """Join times that are close to each other."""
     spans: list[tuple[int, int]] = []
     for time in times:
-        if spans and time - spans[-1][1] <= _APART:
+        if spans and time - spans[-1][1] <= _MAX_SAMPLE_GAP:
             spans[-1] = spans[-1][0], time
         else:
             spans.append((time, time))
     return spans
 
 
-def _repeated(rounds: Sequence[StackRound]) -> list[Phase]:
+def _repeated_stalls(rounds: Sequence[StackSample]) -> list[Phase]:
     """Return the stand-stills in the calls of the last round, if any was over before."""
-    calls = _outside(rounds[-1]) if rounds else frozenset()
+    calls = _calls_outside_waits(rounds[-1]) if rounds else frozenset()
     if not calls:
         return []
-    spans = _spans([sample.time for sample in rounds if _outside(sample) == calls])
+    spans = _merge_times(
+        [sample.time for sample in rounds if _calls_outside_waits(sample) == calls]
+    )
     past = [
-        Phase("repeat", first - 2 * _AROUND, end + _AROUND)
+        Phase("repeat", first - 2 * _PHASE_MARGIN, end + _PHASE_MARGIN)
         for first, end in spans[:-1]
         if end > first
     ]
-    return [*past, Phase("repeat", spans[-1][0] - 2 * _AROUND, None)] if past else []
+    return [*past, Phase("repeat", spans[-1][0] - 2 * _PHASE_MARGIN, None)] if past else []
 
 
-def _outside(sample: StackRound) -> frozenset[tuple[str, str]]:
+def _calls_outside_waits(sample: StackSample) -> frozenset[tuple[str, str]]:
     """Return the innermost calls of ranks that wait for nobody, where others wait for them."""
     stacks = set[Stack](sample.stacks.values())
-    outside = {stack[0][:2] for stack in stacks if wait_of(stack) is None}
+    outside = {stack[0][:2] for stack in stacks if classify_wait(stack) is None}
     return frozenset(outside if len(outside) < len(stacks) else ())
 
 
-def _shows(sample: StackRound, pattern: re.Pattern[str]) -> bool:
+def _contains_call(sample: StackSample, pattern: re.Pattern[str]) -> bool:
     stacks = set[Stack](sample.stacks.values())  # of thousands most are the same
     return any(pattern.fullmatch(call.name) for stack in stacks for call in stack)

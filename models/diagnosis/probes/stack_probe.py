@@ -7,25 +7,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from forewarn.features.diagnosis.ranks import rank_list
-from forewarn.features.diagnosis.stack_sample import Stack, wait_of
+from forewarn.features.diagnosis.ranks import format_ranks
+from forewarn.features.diagnosis.stack_sample import Stack, classify_wait
+from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
 from forewarn.models.diagnosis.verdict.probe import Probe
-from forewarn.models.diagnosis.verdict.verdict import HALF, Candidate, Evidence, Finding
 
-__all__ = ["StackRound", "odd_in_round", "odd_stacks", "stack_probe"]
+__all__ = ["StackSample", "find_divergent_stacks", "latest_divergent_stacks", "stack_probe"]
 
-_SECOND = 1_000_000_000
-_ROUNDS, _SPAN = 5, 4 * 30 * _SECOND  # samples in the same frames (Baidu 4.1)
-_SLACK = 5 * _SECOND  # an agent takes its samples a little early, or late
-_STALE = 5 * 60 * _SECOND
-_LONGEST_WAIT = 30 * 60 * _SECOND  # the time-out of Megatron; a stand-still lasts no longer
-_COVERED = 0.5  # of the ranks, for the others to be told by them
-_FEW = 0.125  # of the ranks may be elsewhere, one at least
-_SHOWN, _MOST = 5, 32  # innermost frames of a stack in a sentence, and in details
+_MIN_EQUAL_SAMPLES, _MIN_EQUAL_SPAN = 5, 2 * MINUTE  # samples in the same frames (Baidu 4.1)
+_SAMPLING_JITTER = 5 * SECOND  # an agent takes its samples a little early, or late
+_MAX_SAMPLE_AGE = 5 * MINUTE
+_MAX_WAIT = 30 * MINUTE  # the time-out of Megatron; a stand-still lasts no longer
+_MIN_COVERAGE = 0.5  # of the ranks, for the others to be told by them
+_MAX_DIVERGENT_SHARE = 0.125  # of the ranks may be elsewhere, one at least
+_MAX_SENTENCE_FRAMES, _MAX_DETAIL_FRAMES = (
+    5,
+    32,
+)  # innermost frames of a stack in a sentence, and in details
 
 
 @dataclass(frozen=True, slots=True)
-class StackRound:
+class StackSample:
     """The stacks of one sample.
 
     Attributes
@@ -40,7 +48,7 @@ class StackRound:
     stacks: Mapping[int, Stack]
 
 
-def stack_probe(rounds: Sequence[StackRound], n_ranks: int, at: int) -> Probe:
+def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
     """Say whether all ranks stood in the same frames in 5 samples over 2 minutes.
 
     Parameters
@@ -52,29 +60,32 @@ def stack_probe(rounds: Sequence[StackRound], n_ranks: int, at: int) -> Probe:
     at : int
         Nanoseconds since 1970 UTC.
     """
-    if not rounds or at - rounds[-1].time > _STALE:
+    if not rounds or at - rounds[-1].time > _MAX_SAMPLE_AGE:
         return Probe("stack", "blind", None, "no stack was taken in the last 5 minutes")
     last = rounds[-1]
-    if len(last.stacks) < _COVERED * n_ranks:
+    if len(last.stacks) < _MIN_COVERAGE * n_ranks:
         why = f"the last sample has {len(last.stacks)} of {n_ranks} ranks"
         return Probe("stack", "blind", None, why)
     same = list(takewhile(lambda sample: not _moved(sample, last), reversed(rounds)))
     if len(same) < len(rounds):
         moved = _moved(rounds[-len(same) - 1], last)
-        span = (last.time - same[-1].time) / _SECOND
+        span = (last.time - same[-1].time) / SECOND
         if not _is_long(same):
-            who = rank_list(moved)
+            who = format_ranks(moved)
             return Probe("stack", "active", None, f"{who} moved within the last {span + 30:.0f} s")
     elif not _is_long(same):
         return Probe(
-            "stack", "blind", None, f"{len(rounds)} samples, expected {_ROUNDS} over 2 min"
+            "stack",
+            "blind",
+            None,
+            f"{len(rounds)} samples, expected {_MIN_EQUAL_SAMPLES} over 2 min",
         )
     since = same[-1].time
     why = f"all {len(last.stacks)} stacks are the same in {len(same)} samples"
-    return Probe("stack", "idle", since, why, sure=_sure(same))
+    return Probe("stack", "idle", since, why, sure=_confirmed_at(same))
 
 
-def _moved(sample: StackRound, last: StackRound) -> list[int]:
+def _moved(sample: StackSample, last: StackSample) -> list[int]:
     """Return the ranks whose stack differs between two samples; who is in one only did not move."""
     return [
         rank
@@ -83,23 +94,27 @@ def _moved(sample: StackRound, last: StackRound) -> list[int]:
     ]
 
 
-def _is_long(same: Sequence[StackRound]) -> bool:
-    return len(same) >= _ROUNDS and same[0].time - same[-1].time >= _SPAN - _SLACK
+def _is_long(same: Sequence[StackSample]) -> bool:
+    return (
+        len(same) >= _MIN_EQUAL_SAMPLES
+        and same[0].time - same[-1].time >= _MIN_EQUAL_SPAN - _SAMPLING_JITTER
+    )
 
 
-def _sure(same: Sequence[StackRound]) -> int:
+def _confirmed_at(same: Sequence[StackSample]) -> int:
     """Return when the limit had passed: the samples come with the last one first."""
     ordered = same[::-1]
     return next(
         sample.time
         for n, sample in enumerate(ordered, start=1)
-        if n >= _ROUNDS and sample.time - ordered[0].time >= _SPAN - _SLACK
+        if n >= _MIN_EQUAL_SAMPLES
+        and sample.time - ordered[0].time >= _MIN_EQUAL_SPAN - _SAMPLING_JITTER
     )
 
 
-def odd_in_round(
-    rounds: Sequence[StackRound], n_ranks: int, at: int, since: int | None
-) -> Finding | None:
+def latest_divergent_stacks(
+    rounds: Sequence[StackSample], n_ranks: int, at: int, since: int | None
+) -> JobFinding | None:
     """Return whose stack is odd in the last sample, which is to be after a stand-still began.
 
     Parameters
@@ -114,13 +129,13 @@ def odd_in_round(
         When they stood so first.
     """
     last = rounds[-1] if rounds else None
-    if last is None or at - last.time > _LONGEST_WAIT or len(last.stacks) < _COVERED * n_ranks:
+    if last is None or at - last.time > _MAX_WAIT or len(last.stacks) < _MIN_COVERAGE * n_ranks:
         return None
-    finding = odd_stacks(last.stacks, since)
+    finding = find_divergent_stacks(last.stacks, since)
     return None if finding is None else replace(finding, taken=last.time)
 
 
-def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None:
+def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> JobFinding | None:
     """Return whose stack is outside the waits in which the others are.
 
     Parameters
@@ -136,19 +151,19 @@ def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None
         None where less than half of the ranks wait, and no half of them does the same. Who is in
         recv began nothing, nor who is in a barrier with others.
     """
-    waits = {rank: wait_of(stack) for rank, stack in stacks.items()}
+    waits = {rank: classify_wait(stack) for rank, stack in stacks.items()}
     inside = {rank for rank, wait in waits.items() if wait is not None}
     outside = sorted(stacks.keys() - inside)
     if 2 * len(inside) < len(stacks):
-        outside = _unlike_most({rank: stacks[rank] for rank in outside})
+        outside = _unlike_majority({rank: stacks[rank] for rank in outside})
     if not outside and not inside:
         return None
     if not outside:
-        outside = _in_another(stacks, waits)
-    few = len(outside) <= max(1, _FEW * len(stacks))
-    weight = HALF / len(outside) if outside and few else 0.0
+        outside = _in_other_collective(stacks, waits)
+    few = len(outside) <= max(1, _MAX_DIVERGENT_SHARE * len(stacks))
+    weight = MODERATE / len(outside) if outside and few else 0.0
     candidates = tuple(
-        Candidate(rank, f"is in {stacks[rank][0]} while the others wait", weight, since)
+        CulpritCandidate(rank, f"is in {stacks[rank][0]} while the others wait", weight, since)
         for rank in outside
         if weight
     )
@@ -156,12 +171,14 @@ def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None
     waiting = frozenset(_waiting(waits)) - set(outside)
     usual = min(inside - set(outside), default=None)
     evidence = tuple(
-        _evidence(rank, usual, stacks, since) for rank in outside[:_SHOWN] if few or usual is None
+        _evidence(rank, usual, stacks, since)
+        for rank in outside[:_MAX_SENTENCE_FRAMES]
+        if few or usual is None
     )
-    return Finding("hang", cause, candidates, waiting, evidence)
+    return JobFinding("hang", cause, candidates, waiting, evidence)
 
 
-def _in_another(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:
+def _in_other_collective(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:
     """Return who is in another collective than most ranks of the job."""
     names = {rank: stacks[rank][0].name for rank, wait in waits.items() if wait == "collective"}
     if not names:
@@ -170,7 +187,7 @@ def _in_another(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) ->
     return [rank for rank in sorted(names) if 2 * count > len(stacks) and names[rank] != usual]
 
 
-def _unlike_most(stacks: Mapping[int, Stack]) -> list[int]:
+def _unlike_majority(stacks: Mapping[int, Stack]) -> list[int]:
     """Return who does something else than half of the ranks, by the functions of their stacks."""
     shapes = {rank: tuple(call[:2] for call in stack) for rank, stack in stacks.items()}
     shape, count = Counter(shapes.values()).most_common(1)[0]
@@ -188,10 +205,15 @@ def _evidence(
     rank: int, usual: int | None, stacks: Mapping[int, Stack], since: int | None
 ) -> Evidence:
     """Show a rank's stack beside that of a rank that waits."""
-    path = " < ".join(str(call) for call in stacks[rank][:_SHOWN])
-    details: dict[str, object] = {"frames": [str(call) for call in stacks[rank][:_MOST]]}
+    path = " < ".join(str(call) for call in stacks[rank][:_MAX_SENTENCE_FRAMES])
+    details: dict[str, object] = {
+        "frames": [str(call) for call in stacks[rank][:_MAX_DETAIL_FRAMES]]
+    }
     if usual is None:
         return Evidence("stacks", f"rank {rank} stands in {path}", rank, since, details)
-    details |= {"usual_frames": [str(call) for call in stacks[usual][:_MOST]], "usual_rank": usual}
+    details |= {
+        "usual_frames": [str(call) for call in stacks[usual][:_MAX_DETAIL_FRAMES]],
+        "usual_rank": usual,
+    }
     says = f"rank {rank} stands in {path}, rank {usual} in {stacks[usual][0]}"
     return Evidence("stacks", says, rank, since, details)

@@ -10,14 +10,21 @@ from typing import Literal
 
 import numpy as np
 
-from forewarn.features.diagnosis.ranks import rank_list
-from forewarn.models.diagnosis.verdict.verdict import CERTAIN, Candidate, Evidence, Finding
+from forewarn.features.diagnosis.ranks import format_ranks
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    STRONG,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
 
 __all__ = ["Profile", "jitter_finding"]
 
 # What a frame's name tells, the first that fits. Off the CPU a wait for other ranks is none of the
 # rank's own; on it neither: collectives spin.
-_OTHERS = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|barrier|nccl|gloo|c10d|irecv")
+_COLLECTIVE_FRAMES = re.compile(
+    r"(?i)all_?reduce|all_?gather|reduce_?scatter|barrier|nccl|gloo|c10d|irecv"
+)
 _CAUSES: Mapping[str, re.Pattern[str]] = {
     "garbage collection": re.compile(r"(?i)gc_collect|gc\.collect|_PyGC_|collect_generations"),
     "checkpoint writer": re.compile(r"(?i)checkpoint|save_state|torch/serialization|_save\b"),
@@ -28,11 +35,14 @@ _CAUSES: Mapping[str, re.Pattern[str]] = {
     "lock waits": re.compile(r"(?i)futex|mutex|lll_lock|pthread_cond|semaphore|\block\b|acquire"),
     "neighbours on the CPU": re.compile(r"(?i)preempt|involuntary|cfs_throttl|steal|migration/"),
 }
-_GREW, _FACTOR = 0.05, 1.5  # of all samples at least, and times the share of normal spans
-_AHEAD = 2.0  # times what the median of the ranks grew by: it is of this rank
-_FEWEST = 20  # samples in a profile
+_MIN_GROWTH, _MIN_GROWTH_FACTOR = (
+    0.05,
+    1.5,
+)  # of all samples at least, and times the share of normal spans
+_OUTLIER_FACTOR = 2.0  # times what the median of the ranks grew by: it is of this rank
+_MIN_SAMPLES = 20  # samples in a profile
 
-Stacks = Mapping[tuple[str, ...], float]
+StackCounts = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +60,8 @@ class Profile:
 
     rank: int
     clock: Literal["on", "off"]
-    normal: Stacks
-    slow: Stacks
+    normal: StackCounts
+    slow: StackCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class _Growth:
         return Evidence("profiles", says, self.rank, None, details)
 
 
-def jitter_finding(profiles: Iterable[Profile]) -> Finding | None:
+def jitter_finding(profiles: Iterable[Profile]) -> JobFinding | None:
     """Return what grew in slow spans, and on which rank; None if nothing did.
 
     Counts on and off the CPU have units of their own, so shares are taken of each by itself.
@@ -88,34 +98,42 @@ def jitter_finding(profiles: Iterable[Profile]) -> Finding | None:
     """
     measured = list(profiles)
     growths = [growth for profile in measured for growth in _growths(profile)]
-    usual = {key: _usual(key, growths, measured) for key in {(g.clock, g.cause) for g in growths}}
-    large = [growth for growth in growths if growth.by >= _GREW and _is_larger(growth)]
+    usual = {
+        key: _median_growth(key, growths, measured) for key in {(g.clock, g.cause) for g in growths}
+    }
+    large = [growth for growth in growths if growth.by >= _MIN_GROWTH and _is_larger(growth)]
     if not large:
         return None
-    own = [g for g in large if g.by >= _AHEAD * max(usual[g.clock, g.cause], _GREW / _AHEAD)]
+    own = [
+        g
+        for g in large
+        if g.by >= _OUTLIER_FACTOR * max(usual[g.clock, g.cause], _MIN_GROWTH / _OUTLIER_FACTOR)
+    ]
     top = max(own or large, key=lambda growth: growth.by)
     evidence = tuple(g.evidence() for g in sorted(own or large, key=lambda g: -g.by)[:8])
     if not own:
         ranks = sorted({growth.rank for growth in large})
-        cause = f"{top.cause} on {rank_list(ranks)}: {top.after:.0%} against {top.before:.0%}"
-        return Finding("jitter", cause, evidence=evidence)
+        cause = f"{top.cause} on {format_ranks(ranks)}: {top.after:.0%} against {top.before:.0%}"
+        return JobFinding("jitter", cause, evidence=evidence)
     best = {g.rank: g for g in sorted(own, key=lambda growth: growth.by)}
     candidates = tuple(
-        Candidate(rank, _why(growth), CERTAIN * growth.by / top.by if rank != top.rank else CERTAIN)
+        CulpritCandidate(
+            rank, _why(growth), STRONG * growth.by / top.by if rank != top.rank else STRONG
+        )
         for rank, growth in sorted(best.items(), key=lambda item: -item[1].by)
     )
-    return Finding("jitter", _why(top), candidates, evidence=evidence)
+    return JobFinding("jitter", _why(top), candidates, evidence=evidence)
 
 
 def _is_larger(growth: _Growth) -> bool:
-    return growth.after >= _FACTOR * growth.before
+    return growth.after >= _MIN_GROWTH_FACTOR * growth.before
 
 
 def _why(growth: _Growth) -> str:
     return f"{growth.cause} {growth.clock} CPU: {growth.after:.0%} against {growth.before:.0%}"
 
 
-def _usual(key: tuple[str, str], growths: list[_Growth], profiles: list[Profile]) -> float:
+def _median_growth(key: tuple[str, str], growths: list[_Growth], profiles: list[Profile]) -> float:
     """Return by how much a cause grew in the median of the ranks; with one rank there is none."""
     by_rank = {growth.rank: growth.by for growth in growths if (growth.clock, growth.cause) == key}
     ranks = {profile.rank for profile in profiles if profile.clock == key[0]}
@@ -124,7 +142,7 @@ def _usual(key: tuple[str, str], growths: list[_Growth], profiles: list[Profile]
 
 def _growths(profile: Profile) -> Iterable[_Growth]:
     totals = sum(profile.normal.values()), sum(profile.slow.values())
-    if min(totals) < _FEWEST:
+    if min(totals) < _MIN_SAMPLES:
         return
     before, after = _by_cause(profile.normal), _by_cause(profile.slow)
     for cause in after.keys() | before.keys():
@@ -134,19 +152,19 @@ def _growths(profile: Profile) -> Iterable[_Growth]:
         yield _Growth(profile.rank, profile.clock, cause, *shares, frame)
 
 
-def _by_cause(stacks: Stacks) -> dict[str, Counter[str]]:
+def _by_cause(stacks: StackCounts) -> dict[str, Counter[str]]:
     """Return the samples of each cause by innermost frame; no stack counts twice."""
     causes: dict[str, Counter[str]] = {}
     for stack, count in stacks.items():
-        cause = _cause(stack)
+        cause = _classify_stack(stack)
         if cause is not None:
             causes.setdefault(cause, Counter())[stack[-1]] += int(count)
     return causes
 
 
-def _cause(stack: tuple[str, ...]) -> str | None:
+def _classify_stack(stack: tuple[str, ...]) -> str | None:
     """Return what a stack is in; one of no known cause goes by its innermost frame."""
-    if not stack or any(_OTHERS.search(frame) for frame in stack):
+    if not stack or any(_COLLECTIVE_FRAMES.search(frame) for frame in stack):
         return None
     for cause, pattern in _CAUSES.items():
         if any(pattern.search(frame) for frame in stack):

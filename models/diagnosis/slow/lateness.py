@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.diagnosis.operations import Operations
+from forewarn.features.array_types import Float64Array, Int64Array
+from forewarn.features.diagnosis.collective_operations import CollectiveOperations
+from forewarn.features.time_units import SECOND
 
-__all__ = ["Lateness", "measure_lateness", "own_times"]
+__all__ = ["Lateness", "measure_lateness", "times_between_operations"]
 
-_FEWEST_STEPS = 5
-_REPEATS = 0.75  # of the steps have the usual number of operations
-_MOST_STEPS = 40  # the last ones: what was before a rank became slow says nothing of it
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+_MIN_STEPS = 5
+_MIN_REGULAR_SHARE = 0.75  # of the steps have the usual number of operations
+_MAX_STEPS = 40  # the last ones: what was before a rank became slow says nothing of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,12 @@ class Lateness:
     """
 
     rank: int
-    own: FloatArray
-    begin: IntArray
+    own: Float64Array
+    begin: Int64Array
     step: float
 
 
-def measure_lateness(operations: Operations) -> dict[int, Lateness]:
+def measure_lateness(operations: CollectiveOperations) -> dict[int, Lateness]:
     """Return the lateness of each rank of which five steps or more are recorded.
 
     Parameters
@@ -54,7 +53,7 @@ def measure_lateness(operations: Operations) -> dict[int, Lateness]:
         last member enters it, and the clocks of all machines are taken to agree.
     """
     entries = operations.entries
-    own = own_times(operations)
+    own = times_between_operations(operations)
     starts = np.flatnonzero(np.diff(entries["rank"], prepend=-1))
     ends = starts + np.diff(starts, append=len(entries))
     measured = {}
@@ -65,7 +64,7 @@ def measure_lateness(operations: Operations) -> dict[int, Lateness]:
     return measured
 
 
-def own_times(operations: Operations) -> FloatArray:
+def times_between_operations(operations: CollectiveOperations) -> Float64Array:
     """Return for each entry the seconds since the rank's previous operation ended.
 
     At least 0, and NaN where it is the first entry of its rank, or where the end of the operation
@@ -73,17 +72,19 @@ def own_times(operations: Operations) -> FloatArray:
     """
     entries = operations.entries
     entered = np.maximum(entries["created"], entries["started"])
-    ended = np.where(entries["completed"] > 0, entries["completed"], _ends(operations, entered))
+    ended = np.where(
+        entries["completed"] > 0, entries["completed"], _last_entry_times(operations, entered)
+    )
     gaps = np.full(len(entries), np.nan)
     if len(entries) < 2:
         return gaps
-    spans = (entered[1:] - ended[:-1]) / 1e9
+    spans = (entered[1:] - ended[:-1]) / SECOND
     known = (entries["rank"][1:] == entries["rank"][:-1]) & (ended[:-1] > 0)
     gaps[1:] = np.where(known, np.maximum(spans, 0.0), np.nan)
     return gaps
 
 
-def _ends(operations: Operations, entered: IntArray) -> IntArray:
+def _last_entry_times(operations: CollectiveOperations, entered: Int64Array) -> Int64Array:
     """Return when the last member entered each operation; 0 where not all of them are recorded."""
     entries = operations.entries
     order = np.lexsort((entries["seq"], entries["group"], entries["is_p2p"]))
@@ -108,23 +109,23 @@ def _ends(operations: Operations, entered: IntArray) -> IntArray:
     return ends
 
 
-def _by_step(rows: npt.NDArray[np.void], own: FloatArray) -> Lateness | None:
+def _by_step(rows: npt.NDArray[np.void], own: Float64Array) -> Lateness | None:
     """Add up a rank's own time by step; None where too few steps are recorded."""
     begins, length = _steps(rows)
-    if len(begins) < _FEWEST_STEPS:
+    if len(begins) < _MIN_STEPS:
         return None
-    begins = begins[-_MOST_STEPS:]
+    begins = begins[-_MAX_STEPS:]
     sums = own[begins[:, None] + np.arange(1, length + 1)].sum(axis=1)
     begin = rows["created"][begins].astype(np.int64)
     known = np.isfinite(sums)
-    if known.sum() < _FEWEST_STEPS:
+    if known.sum() < _MIN_STEPS:
         return None
     ends = rows["created"][begins + length]
-    step = float(np.median(ends - begin)) / 1e9
+    step = float(np.median(ends - begin)) / SECOND
     return Lateness(int(rows["rank"][0]), sums[known], begin[known], step)
 
 
-def _steps(rows: npt.NDArray[np.void]) -> tuple[IntArray, int]:
+def _steps(rows: npt.NDArray[np.void]) -> tuple[Int64Array, int]:
     """Return where steps begin that have the usual number of operations, and that number.
 
     A step lasts from an operation that comes once in it to the next one. A barrier of a checkpoint
@@ -136,10 +137,14 @@ def _steps(rows: npt.NDArray[np.void]) -> tuple[IntArray, int]:
     for code in np.unique(codes):
         places = np.flatnonzero(codes == code)
         gaps = np.diff(places)
-        if len(gaps) < _FEWEST_STEPS:
+        if len(gaps) < _MIN_STEPS:
             continue
         usual = int(np.bincount(gaps).argmax())
         regular = gaps == usual
-        if usual > best[1] and np.mean(regular) >= _REPEATS and regular.sum() >= _FEWEST_STEPS:
+        if (
+            usual > best[1]
+            and np.mean(regular) >= _MIN_REGULAR_SHARE
+            and regular.sum() >= _MIN_STEPS
+        ):
             best = places[:-1][regular], usual
     return best

@@ -9,29 +9,30 @@ import numpy as np
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.verdict.verdict import (
-    CERTAIN,
-    SIGN,
-    Candidate,
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    STRONG,
+    WEAK,
+    CulpritCandidate,
     Evidence,
-    Finding,
+    JobFinding,
     Kind,
 )
 
-__all__ = ["Channel", "deviation_finding"]
+__all__ = ["PeerChannel", "deviation_finding"]
 
-_RECENT = 180 * 10**9
-_PAST = 300 * 10**9  # that a past of its own has at least
-_RATIO = 2.0  # times what peers, and the rank itself before, have
-_SPREADS = 6.0
-_MAD = 1.4826
-_FEWEST = 3  # ranks that can be compared
-_AGREE = 2  # channels that make a verdict of their own
-_FEW = 0.125  # of the ranks
+_RECENT_WINDOW = 3 * MINUTE
+_MIN_BASELINE = 5 * MINUTE  # that a past of its own has at least
+_MIN_RATIO = 2.0  # times what peers, and the rank itself before, have
+_MIN_MADS = 6.0
+_MAD_TO_SIGMA = 1.4826
+_MIN_PEERS = 3  # ranks that can be compared
+_MIN_AGREEING_CHANNELS = 2  # channels that make a verdict of their own
+_MAX_DEVIATING_SHARE = 0.125  # of the ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class PeerChannel:
     """A quantity that peers share.
 
     Attributes
@@ -56,7 +57,7 @@ class Channel:
 @dataclass(frozen=True, slots=True)
 class _Deviation:
     rank: int
-    channel: Channel
+    channel: PeerChannel
     now: float
     peers: float
     past: float | None
@@ -71,7 +72,7 @@ class _Deviation:
         return Evidence(self.channel.part, says, self.rank)
 
 
-def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding | None:
+def deviation_finding(channels: list[PeerChannel], ranks: Ranks, at: int) -> JobFinding | None:
     """Return who differs by twice from its peers and from its own past.
 
     One channel is a sign; where two of different kinds agree on a rank, that rank is slow. What
@@ -85,7 +86,7 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
     at : int
         Nanoseconds since 1970 UTC; the last 3 minutes are compared.
     """
-    few = max(1, int(_FEW * len(ranks.table)))
+    few = max(1, int(_MAX_DEVIATING_SHARE * len(ranks.table)))
     by_channel = [_deviations(channel, ranks, at) for channel in channels]
     deviations = [each for several in by_channel if len(several) <= few for each in several]
     if not deviations:
@@ -96,7 +97,7 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
     agreed = {
         rank
         for rank, several in by_rank.items()
-        if len({_kind_of(each.channel) for each in several}) >= _AGREE
+        if len({_channel_kind(each.channel) for each in several}) >= _MIN_AGREEING_CHANNELS
     }
     candidates = sorted(
         (_candidate(rank, several, rank in agreed) for rank, several in by_rank.items()),
@@ -105,26 +106,26 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
     evidence = tuple(deviation.evidence() for deviation in deviations[:16])
     kind: Kind = "slow" if agreed else "none"
     cause = f"rank {candidates[0].rank} {candidates[0].why}" if agreed else ""
-    return Finding(kind, cause, tuple(candidates), evidence=evidence)
+    return JobFinding(kind, cause, tuple(candidates), evidence=evidence)
 
 
-def _kind_of(channel: Channel) -> str:
+def _channel_kind(channel: PeerChannel) -> str:
     """Return what a channel tells of: bytes by any link fall together when steps are longer."""
     return "traffic" if channel.name == "rate" else channel.name
 
 
-def _candidate(rank: int, several: list[_Deviation], is_agreed: bool) -> Candidate:
+def _candidate(rank: int, several: list[_Deviation], is_agreed: bool) -> CulpritCandidate:
     what = " and ".join(deviation.channel.says for deviation in several)
     why = f"differs from its peers in {what}"
-    return Candidate(rank, why, CERTAIN if is_agreed else SIGN)
+    return CulpritCandidate(rank, why, STRONG if is_agreed else WEAK)
 
 
-def _deviations(channel: Channel, ranks: Ranks, at: int) -> list[_Deviation]:
+def _deviations(channel: PeerChannel, ranks: Ranks, at: int) -> list[_Deviation]:
     samples = channel.samples
-    now = samples.between(at - _RECENT + 1, at).medians(channel.name)
-    before = samples.between(0, at - _RECENT)
+    now = samples.between(at - _RECENT_WINDOW + 1, at).medians(channel.name)
+    before = samples.between(0, at - _RECENT_WINDOW)
     past = before.medians(channel.name)
-    if not len(before.time) or before.time.max() - before.time.min() < _PAST:
+    if not len(before.time) or before.time.max() - before.time.min() < _MIN_BASELINE:
         past = {}
     every = (_deviation(rank, channel, now, past, ranks) for rank in now if rank in ranks.table)
     return [deviation for deviation in every if deviation is not None]
@@ -132,26 +133,26 @@ def _deviations(channel: Channel, ranks: Ranks, at: int) -> list[_Deviation]:
 
 def _deviation(
     rank: int,
-    channel: Channel,
+    channel: PeerChannel,
     now: Mapping[int, float],
     past: Mapping[int, float],
     ranks: Ranks,
 ) -> _Deviation | None:
     others = np.array([now[peer] for peer in ranks.peers(rank) if peer in now])
-    if len(others) < _FEWEST:
+    if len(others) < _MIN_PEERS:
         return None
     usual = float(np.median(others))
-    spread = _MAD * float(np.median(np.abs(others - usual)))
-    if abs(now[rank] - usual) < max(_SPREADS * spread, channel.least):
+    spread = _MAD_TO_SIGMA * float(np.median(np.abs(others - usual)))
+    if abs(now[rank] - usual) < max(_MIN_MADS * spread, channel.least):
         return None
     own = past.get(rank)
-    ratios = [_ratio(now[rank], usual)] + ([] if own is None else [_ratio(now[rank], own)])
-    if min(abs(ratio) for ratio in ratios) < np.log(_RATIO) or np.ptp(np.sign(ratios)):
+    ratios = [_log_ratio(now[rank], usual)] + ([] if own is None else [_log_ratio(now[rank], own)])
+    if min(abs(ratio) for ratio in ratios) < np.log(_MIN_RATIO) or np.ptp(np.sign(ratios)):
         return None
     return _Deviation(rank, channel, now[rank], usual, own, ratios[0])
 
 
-def _ratio(value: float, other: float) -> float:
+def _log_ratio(value: float, other: float) -> float:
     """Return the logarithm of how much more it is; one of nothing is bounded."""
     small = 1e-3 * max(abs(value), abs(other), 1e-12)
     return float(np.log(max(value, small) / max(other, small)))

@@ -7,20 +7,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forewarn.features.diagnosis.ranks import Ranks, rank_list
+from forewarn.features.diagnosis.ranks import Ranks, format_ranks
 from forewarn.models.diagnosis.slow.lateness import Lateness
-from forewarn.models.diagnosis.verdict.verdict import CERTAIN, Candidate, Evidence, Finding
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    STRONG,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
 
 __all__ = ["slow_finding"]
 
-_SHARE = 0.05  # of a step: what is less is not worth a name
-_SPREADS = 4.0  # times the spread of the peers
-_MAD = 1.4826  # makes the median absolute deviation that of a normal distribution
-_OFTEN = 0.6  # of the steps
-_MOSTLY = 0.8  # of the steps since it began
-_FEWEST = 3  # ranks that can be compared
-_AS_LATE = 0.5  # of a rank's lateness: a partner with less is punctual
-_MORE = 1.25  # times the lateness of the slow rank: a rank that is later is late by itself
+_MIN_STEP_SHARE = 0.05  # of a step: what is less is not worth a name
+_MIN_MADS = 4.0  # times the spread of the peers
+_MAD_TO_SIGMA = 1.4826  # makes the median absolute deviation that of a normal distribution
+_MIN_LATE_SHARE = 0.6  # of the steps
+_MIN_LATE_SHARE_SINCE = 0.8  # of the steps since it began
+_MIN_RANKS = 3  # ranks that can be compared
+_PUNCTUAL_RATIO = 0.5  # of a rank's lateness: a partner with less is punctual
+_MAX_EXPLAINED_RATIO = (
+    1.25  # times the lateness of the slow rank: a rank that is later is late by itself
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ def slow_finding(
     unsure: Mapping[int, float] | None = None,
     unseen: Mapping[int, frozenset[int]] | None = None,
     hides_pairs: bool = False,
-) -> Finding | None:
+) -> JobFinding | None:
     """Name the rank that is later of its own than its peers by 5 % of a step, step after step.
 
     Parameters
@@ -59,7 +66,7 @@ def slow_finding(
     Finding or None
         None where nobody is late, or nobody can be compared.
     """
-    if len(lateness) < _FEWEST:
+    if len(lateness) < _MIN_RANKS:
         return None
     medians = {rank: float(np.median(late.own)) for rank, late in lateness.items()}
     excesses = [
@@ -69,9 +76,12 @@ def slow_finding(
         and excess.seconds > 2 * (unsure or {}).get(rank, 0.0)
     ]
     late = [excess.rank for excess in excesses]
-    seconds = {rank: own - _usual(rank, medians, ranks)[0] for rank, own in medians.items()}
-    alone = late_alone(late, seconds, ranks)
-    waits = pipeline_waits(late, alone, seconds, ranks) if hides_pairs else ()
+    seconds = {
+        rank: own - _peer_median_and_spread(rank, medians, ranks)[0]
+        for rank, own in medians.items()
+    }
+    alone = late_without_partners(late, seconds, ranks)
+    waits = late_through_pipeline(late, alone, seconds, ranks) if hides_pairs else ()
     excesses = [excess for excess in excesses if excess.rank not in waits]
     if not excesses:
         return None
@@ -82,41 +92,46 @@ def slow_finding(
         f"rank {top.rank} enters its collectives {top.seconds:.3f} s a step later than its peers; "
         f"without that a step of {top.step:.3f} s would gain {gain:.3f} s"
     )
-    return Finding(
+    return JobFinding(
         "slow",
         cause,
-        _candidates(excesses, _possible(unseen or {}, alone, ranks)),
+        _candidates(excesses, _possible_waits(unseen or {}, alone, ranks)),
         evidence=tuple(_evidence(excess) for excess in excesses),
     )
 
 
 def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Excess | None:
     """Return by how much a rank is later than its peers, None if that is nothing."""
-    usual, spread = _usual(late.rank, medians, ranks)
+    usual, spread = _peer_median_and_spread(late.rank, medians, ranks)
     seconds = medians[late.rank] - usual
     is_late = late.own > usual + seconds / 2
-    if seconds < max(_SHARE * late.step, _SPREADS * spread) or np.mean(is_late) < _OFTEN:
+    if (
+        seconds < max(_MIN_STEP_SHARE * late.step, _MIN_MADS * spread)
+        or np.mean(is_late) < _MIN_LATE_SHARE
+    ):
         return None
     return _Excess(late.rank, seconds, usual, late.step, _since(late, is_late))
 
 
-def _usual(rank: int, medians: Mapping[int, float], ranks: Ranks) -> tuple[float, float]:
+def _peer_median_and_spread(
+    rank: int, medians: Mapping[int, float], ranks: Ranks
+) -> tuple[float, float]:
     """Return the median and the spread of a rank's peers, of all others if these are too few."""
     others = np.array([medians[peer] for peer in ranks.peers(rank) if peer in medians])
-    if len(others) < _FEWEST - 1:
+    if len(others) < _MIN_RANKS - 1:
         others = np.array([value for other, value in medians.items() if other != rank])
     usual = float(np.median(others))
-    return usual, _MAD * float(np.median(np.abs(others - usual)))
+    return usual, _MAD_TO_SIGMA * float(np.median(np.abs(others - usual)))
 
 
 def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
     """Return the step from which on the rank is late in most of all further steps."""
     onwards = np.cumsum(is_late[::-1])[::-1] / np.arange(len(is_late), 0, -1)
-    first = np.flatnonzero(onwards >= min(_MOSTLY, onwards[0]))
+    first = np.flatnonzero(onwards >= min(_MIN_LATE_SHARE_SINCE, onwards[0]))
     return int(late.begin[first[0]])
 
 
-def _possible(
+def _possible_waits(
     unseen: Mapping[int, frozenset[int]], alone: Collection[int], ranks: Ranks
 ) -> Mapping[int, frozenset[int]]:
     """Leave out tensor partners without a dump where another one is punctual: both would wait."""
@@ -128,20 +143,20 @@ def _possible(
 
 def _candidates(
     excesses: list[_Excess], unseen: Mapping[int, frozenset[int]]
-) -> tuple[Candidate, ...]:
+) -> tuple[CulpritCandidate, ...]:
     """Return who is late, and whom they may have waited for; they share the weight."""
     late = {excess.rank for excess in excesses}
-    candidates: dict[int, Candidate] = {}
+    candidates: dict[int, CulpritCandidate] = {}
     for excess in excesses:
         others = sorted(unseen.get(excess.rank, frozenset()) - late)
-        weight = CERTAIN * excess.seconds / excesses[0].seconds / (1 + len(others))
+        weight = STRONG * excess.seconds / excesses[0].seconds / (1 + len(others))
         why = f"{excess.seconds:.3f} s a step later than its peers, of its own"
         if others:
-            why = f"{why} or since it waited for {rank_list(others)} without a dump"
-        candidates[excess.rank] = Candidate(excess.rank, why, weight, excess.since)
+            why = f"{why} or since it waited for {format_ranks(others)} without a dump"
+        candidates[excess.rank] = CulpritCandidate(excess.rank, why, weight, excess.since)
         for rank in others:
             why = f"left no dump, and rank {excess.rank}, which is late, may have waited for it"
-            candidates.setdefault(rank, Candidate(rank, why, weight, excess.since))
+            candidates.setdefault(rank, CulpritCandidate(rank, why, weight, excess.since))
     return tuple(candidates.values())
 
 
@@ -158,7 +173,9 @@ def _evidence(excess: _Excess) -> Evidence:
 # from another stage, a member without a dump) delays all of them alike; a slow rank is late alone.
 
 
-def late_alone(late: Collection[int], seconds: Mapping[int, float], ranks: Ranks) -> frozenset[int]:
+def late_without_partners(
+    late: Collection[int], seconds: Mapping[int, float], ranks: Ranks
+) -> frozenset[int]:
     """Return the late ranks of which a tensor partner is punctual.
 
     Parameters
@@ -181,13 +198,13 @@ def late_alone(late: Collection[int], seconds: Mapping[int, float], ranks: Ranks
         rank
         for rank in late
         if any(
-            seconds.get(partner, seconds[rank]) < _AS_LATE * seconds[rank]
+            seconds.get(partner, seconds[rank]) < _PUNCTUAL_RATIO * seconds[rank]
             for partner in ranks.tensor_partners(rank)
         )
     )
 
 
-def pipeline_waits(
+def late_through_pipeline(
     late: Collection[int], alone: Collection[int], seconds: Mapping[int, float], ranks: Ranks
 ) -> frozenset[int]:
     """Return the late ranks that a slow one of their pipeline explains: they wait in a recv.
@@ -197,7 +214,7 @@ def pipeline_waits(
     late, alone : collections of int
         Who is too late, and who of them is so of its own.
     seconds : mapping of int to float
-        As `late_alone` takes it.
+        As `late_without_partners` takes it.
     ranks : Ranks
 
     Examples
@@ -216,7 +233,7 @@ def pipeline_waits(
         for rank in set(late).difference(alone)
         if any(
             ranks.table[other].pp != ranks.table[rank].pp
-            and seconds[rank] <= _MORE * seconds[other]
+            and seconds[rank] <= _MAX_EXPLAINED_RATIO * seconds[other]
             for other in slow.get(ranks.table[rank].dp, ())
         )
     )

@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.inputs import Columns, Inputs
+from forewarn.features.prediction.model_inputs import InputColumns, ModelInputs
 
 __all__ = ["BucketScaling", "InputScaling"]
 
-_BUCKETS = 256  # values of a uint8
+_N_BUCKETS = 256  # values of a uint8
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class BucketScaling:
         """Return the scaled values, of shape (..., n_columns + 1)."""
         n_columns = len(self.levels)
         scaled = np.empty((*values.shape[:-1], n_columns + 1), dtype=np.float32)
-        scaled[..., :-1] = self._table[values + np.arange(n_columns) * _BUCKETS]
+        scaled[..., :-1] = self._table[values + np.arange(n_columns) * _N_BUCKETS]
         missing = _missing_share(values, np.asarray(self.levels)) - self.centres[-1]
         scaled[..., -1] = missing if self.varied[-1] else 0.0
         return scaled
@@ -99,7 +99,7 @@ def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
     """Place of each column's buckets in [-1, 1], NaN for missing; (n_columns, 256)."""
     top = np.asarray(levels, dtype=np.float64)[:, None] - 1.0
     lowest = np.where(top > 1, 1.0, 0.0)
-    buckets = np.arange(_BUCKETS, dtype=np.float64)[None, :]
+    buckets = np.arange(_N_BUCKETS, dtype=np.float64)[None, :]
     places = np.clip(2.0 * (buckets - lowest) / np.maximum(top - lowest, 1.0) - 1.0, -1.0, 1.0)
     return np.where(buckets < lowest, np.nan, places)
 
@@ -107,8 +107,8 @@ def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
 def _counts(values: npt.NDArray[np.uint8], n_columns: int) -> npt.NDArray[np.int64]:
     """Count how often each column holds each bucket number; (n_columns, 256)."""
     rows = values.reshape(math.prod(values.shape[:-1]), n_columns)
-    counts = [np.bincount(rows[:, column], minlength=_BUCKETS) for column in range(n_columns)]
-    return np.array(counts, dtype=np.int64).reshape(n_columns, _BUCKETS)
+    counts = [np.bincount(rows[:, column], minlength=_N_BUCKETS) for column in range(n_columns)]
+    return np.array(counts, dtype=np.int64).reshape(n_columns, _N_BUCKETS)
 
 
 def _missing_share(
@@ -122,20 +122,20 @@ def _missing_share(
 
 @dataclass(frozen=True)
 class InputScaling:
-    """The scaling of both parts of `Inputs`."""
+    """The scaling of both parts of `ModelInputs`."""
 
     sequence: BucketScaling
     context: BucketScaling
 
     @classmethod
-    def fit(cls, inputs: Inputs) -> Self:
+    def fit(cls, inputs: ModelInputs) -> Self:
         """Take means from the training instances."""
         return cls(
             BucketScaling.fit(inputs.sequence, inputs.sequence_levels),
             BucketScaling.fit(inputs.context, inputs.context_levels),
         )
 
-    def apply(self, inputs: Inputs) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def apply(self, inputs: ModelInputs) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return (n, length, n_channels + 1) and (n, n_context + 1)."""
         return self.sequence.apply(inputs.sequence), self.context.apply(inputs.context)
 
@@ -144,7 +144,7 @@ class InputScaling:
         return {"sequence": self.sequence.to_dict(), "context": self.context.to_dict()}
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any], columns: Columns) -> Self:
+    def from_dict(cls, saved: dict[str, Any], columns: InputColumns) -> Self:
         """Read what `to_dict` returned, of instances with these columns."""
         scaling = cls(
             BucketScaling.from_dict(saved["sequence"]), BucketScaling.from_dict(saved["context"])

@@ -7,17 +7,15 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.prediction.inputs import Columns, Inputs
+from forewarn.features.array_types import Float64Array, Int64Array, UInt8Array
+from forewarn.features.prediction.model_inputs import InputColumns, ModelInputs
 from forewarn.models.prediction.linear.bucket_scaling import InputScaling
 
 __all__ = ["LinearTable"]
 
-Floats = npt.NDArray[np.float64]
-Buckets = npt.NDArray[np.uint8]
 
-_NO_REST = 0  # a column that has no level of rest; as a bucket number it is "missing"
+_NO_MODE = 0  # a column that has no level of rest; as a bucket number it is "missing"
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,15 @@ class LinearTable:
     centres: tuple[float, ...]
 
     @classmethod
-    def fit(cls, inputs: Inputs) -> Self:
+    def fit(cls, inputs: ModelInputs) -> Self:
         """Look at n training instances."""
         values = np.concatenate([inputs.sequence[:, -1], inputs.context], axis=1)
         levels = (*inputs.sequence_levels, *inputs.context_levels)
-        rest = tuple(_rest(column, n) for column, n in zip(values.T, levels, strict=True))
+        rest = tuple(_mode_bucket(column, n) for column, n in zip(values.T, levels, strict=True))
         table = cls(InputScaling.fit(inputs), rest, ())
         return cls(table.scaling, rest, tuple(table._columns(inputs).mean(axis=0).tolist()))
 
-    def apply(self, inputs: Inputs) -> Floats:
+    def apply(self, inputs: ModelInputs) -> Float64Array:
         """Return the columns of n instances, shape (n, n_columns)."""
         columns = self._columns(inputs)
         columns -= np.asarray(self.centres)
@@ -65,7 +63,7 @@ class LinearTable:
         """Number of columns of the table."""
         return len(self.centres)
 
-    def sources(self, columns: Columns) -> npt.NDArray[np.int64]:
+    def sources(self, columns: InputColumns) -> Int64Array:
         """Return which channel or context column each column of the table is of.
 
         The shares of missing values, which are of no single one, are -1.
@@ -78,11 +76,11 @@ class LinearTable:
         ).astype(np.int64)
 
     @cached_property
-    def _resting(self) -> npt.NDArray[np.int64]:
+    def _resting(self) -> Int64Array:
         """Columns that have a level of rest."""
-        return np.flatnonzero(np.asarray(self.rest) != _NO_REST)
+        return np.flatnonzero(np.asarray(self.rest) != _NO_MODE)
 
-    def _columns(self, inputs: Inputs) -> Floats:
+    def _columns(self, inputs: ModelInputs) -> Float64Array:
         first, last = inputs.sequence[:, 0], inputs.sequence[:, -1]
         scaled, before = (self.scaling.sequence.apply(records) for records in (last, first))
         seen = (first > 0) & (last > 0)
@@ -103,7 +101,7 @@ class LinearTable:
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any], columns: Columns) -> Self:
+    def from_dict(cls, saved: dict[str, Any], columns: InputColumns) -> Self:
         """Read what `to_dict` returned, of instances with these columns.
 
         Raises
@@ -123,7 +121,7 @@ class LinearTable:
         return table
 
 
-def _rest(column: Buckets, levels: int) -> int:
+def _mode_bucket(column: UInt8Array, levels: int) -> int:
     """Return the bucket number of more than half of the values; 0 if there is none.
 
     A column of two levels is one-hot, and one of three says whether it left its rest already.
@@ -131,4 +129,4 @@ def _rest(column: Buckets, levels: int) -> int:
     counts = np.bincount(column, minlength=2)
     counts[0] = 0
     often = int(counts.argmax())
-    return often if levels > 3 and 2 * counts[often] > len(column) else _NO_REST
+    return often if levels > 3 and 2 * counts[often] > len(column) else _NO_MODE

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 __all__ = ["logit", "sigmoid"]
 
-_EDGE = 1e-6
+_MIN_PROBABILITY = 1e-6
 
 
 def logit(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -16,7 +16,9 @@ def logit(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
     >>> logit([0.5, 0.0]).round(3).tolist()
     [0.0, -13.816]
     """
-    clipped = np.clip(np.asarray(probabilities, dtype=np.float64), _EDGE, 1.0 - _EDGE)
+    clipped = np.clip(
+        np.asarray(probabilities, dtype=np.float64), _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY
+    )
     return np.log(clipped) - np.log1p(-clipped)
 
 

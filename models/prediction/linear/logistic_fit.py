@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Float64Array, Int8Array
 from forewarn.models.prediction.linear.log_odds import sigmoid
 
-__all__ = ["Evidence", "LogisticFit", "fit_logistic", "maximum"]
+__all__ = ["LogisticFit", "RegressionData", "fit_logistic", "posterior_mode"]
 
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 _TOLERANCE = 1e-10
-
-Floats = npt.NDArray[np.float64]
 
 
 class LogisticFit(NamedTuple):
@@ -28,10 +26,10 @@ class LogisticFit(NamedTuple):
     intercept : float
     """
 
-    coefficients: Floats
+    coefficients: Float64Array
     intercept: float
 
-    def score(self, table: Floats) -> Floats:
+    def score(self, table: Float64Array) -> Float64Array:
         """Return scores of shape (n,) in [0, 1] of a table of shape (n, n_columns)."""
         # Not by BLAS: it rounds by how many rows and threads there are, and a list would not agree
         # with a backtest to the last digit.
@@ -39,9 +37,9 @@ class LogisticFit(NamedTuple):
 
 
 def fit_logistic(
-    table: Floats,
-    labels: npt.NDArray[np.int8],
-    weights: npt.NDArray[np.float32],
+    table: Float64Array,
+    labels: Int8Array,
+    weights: Float32Array,
     strength: float = 1.0,
 ) -> LogisticFit:
     """Fit with a ridge penalty.
@@ -67,7 +65,7 @@ def fit_logistic(
     return LogisticFit(regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
 
 
-class Evidence(NamedTuple):
+class RegressionData(NamedTuple):
     """A part of what is regressed on.
 
     Attributes
@@ -78,24 +76,28 @@ class Evidence(NamedTuple):
         Log odds that are added whatever the coefficients are.
     """
 
-    design: Floats
-    outcomes: Floats
-    weights: Floats
-    offset: Floats | float = 0.0
+    design: Float64Array
+    outcomes: Float64Array
+    weights: Float64Array
+    offset: Float64Array | float = 0.0
 
 
 @dataclass(slots=True)
-class _Slope:
+class _Derivatives:
     """The loss at some coefficients, and its first two derivatives."""
 
     loss: float
-    gradient: Floats
-    curvature: Floats
+    gradient: Float64Array
+    curvature: Float64Array
 
     @classmethod
     def at(
-        cls, coefficients: Floats, parts: Iterable[Evidence], centre: Floats, spread: Floats
-    ) -> _Slope:
+        cls,
+        coefficients: Float64Array,
+        parts: Iterable[RegressionData],
+        centre: Float64Array,
+        spread: Float64Array,
+    ) -> _Derivatives:
         n = len(coefficients)
         slope = cls(0.0, np.zeros(n), np.zeros((n, n)))
         for part in parts:
@@ -105,7 +107,7 @@ class _Slope:
         slope.curvature += np.diag(1.0 / spread**2)
         return slope
 
-    def _add(self, part: Evidence, coefficients: Floats) -> None:
+    def _add(self, part: RegressionData, coefficients: Float64Array) -> None:
         design, outcomes, weights, offset = part
         log_odds = design @ coefficients + offset
         expected = sigmoid(log_odds)
@@ -114,7 +116,9 @@ class _Slope:
         self.curvature += (design.T * (weights * expected * (1.0 - expected))) @ design
 
 
-def maximum(parts: Iterable[Evidence], centre: Floats, spread: Floats) -> Floats:
+def posterior_mode(
+    parts: Iterable[RegressionData], centre: Float64Array, spread: Float64Array
+) -> Float64Array:
     """Return the coefficients by Newton's method, halving steps that overshoot.
 
     Parameters
@@ -125,13 +129,13 @@ def maximum(parts: Iterable[Evidence], centre: Floats, spread: Floats) -> Floats
         Mean and standard deviation of the prior of each coefficient.
     """
     coefficients = centre.astype(np.float64)
-    now = _Slope.at(coefficients, parts, centre, spread)
-    for _ in range(_MOST_STEPS):
+    now = _Derivatives.at(coefficients, parts, centre, spread)
+    for _ in range(_MAX_STEPS):
         step = np.linalg.solve(now.curvature, now.gradient)
-        ahead = _Slope.at(coefficients - step, parts, centre, spread)
+        ahead = _Derivatives.at(coefficients - step, parts, centre, spread)
         while ahead.loss > now.loss and np.abs(step).max() > _TOLERANCE:
             step = step / 2.0
-            ahead = _Slope.at(coefficients - step, parts, centre, spread)
+            ahead = _Derivatives.at(coefficients - step, parts, centre, spread)
         coefficients, now = coefficients - step, ahead
         if np.abs(step).max() <= _TOLERANCE:
             break

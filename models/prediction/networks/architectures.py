@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.models.prediction.networks.base import NetworkModel
+from forewarn.models.prediction.networks.network_model import NetworkModel
 
 __all__ = ["CnnModel", "LstmModel", "MlpModel"]
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.inputs import Inputs
-from forewarn.models.prediction.trees.base import TreeModel
+from forewarn.features.prediction.model_inputs import ModelInputs
 from forewarn.models.prediction.trees.leaf_paths import LeafPaths
 from forewarn.models.prediction.trees.shapley import shapley_values
+from forewarn.models.prediction.trees.tree_model import TreeModel
 
 __all__ = ["GbdtModel"]
 
@@ -34,7 +34,7 @@ class GbdtModel(TreeModel):
         "max_bin": 64,
     }
 
-    def table(self, inputs: Inputs) -> npt.NDArray[np.float32]:
+    def table(self, inputs: ModelInputs) -> npt.NDArray[np.float32]:
         """Flatten window and context, oldest record first."""
         n, length, n_channels = inputs.sequence.shape
         table = np.empty((n, length * n_channels + inputs.context.shape[1]), dtype=np.float32)
@@ -42,7 +42,7 @@ class GbdtModel(TreeModel):
         table[:, length * n_channels :] = inputs.context
         return table
 
-    def contributions(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+    def contributions(self, inputs: ModelInputs) -> npt.NDArray[np.float64]:
         """Return what each feature adds to the log odds, in the order of `feature_names`.
 
         Returns
@@ -50,13 +50,13 @@ class GbdtModel(TreeModel):
         ndarray of shape (n, n_features)
             Shapley values of the trees: a row and a constant add up to the log odds of the score.
         """
-        leaves = LeafPaths.of_text(self.text_)
+        leaves = LeafPaths.from_text(self.text_)
         parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
         for rows, table in self.tables(inputs):
             parts[rows] = shapley_values(leaves, table)
         return parts
 
-    def names(self, inputs: Inputs) -> tuple[str, ...]:
+    def names(self, inputs: ModelInputs) -> tuple[str, ...]:
         """Name the columns of `table`."""
         length = inputs.sequence.shape[1]
         window = (

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
+
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 
 __all__ = ["LeafPaths"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _FIELDS = (
     *("split_feature", "threshold", "left_child", "right_child", "leaf_value", "leaf_count"),
     "internal_count",
 )
-_MOST_SLOTS = 62
+_MAX_SLOTS = 62
 _Step = tuple[int, float, bool, float]
 
 
@@ -43,18 +42,18 @@ class LeafPaths(NamedTuple):
         Of the training instances that reach the column's splits, those that go on to the leaf.
     """
 
-    value: Floats
-    first_step: Ints
-    first_slot: Ints
-    column: Ints
-    threshold: Floats
-    below: npt.NDArray[np.bool_]
-    slot: Ints
-    slot_column: Ints
-    share: Floats
+    value: Float64Array
+    first_step: Int64Array
+    first_slot: Int64Array
+    column: Int64Array
+    threshold: Float64Array
+    below: BoolArray
+    slot: Int64Array
+    slot_column: Int64Array
+    share: Float64Array
 
     @classmethod
-    def of_text(cls, text: str) -> Self:
+    def from_text(cls, text: str) -> Self:
         """Read what LightGBM writes of trees with numeric splits (`check_tree_text`).
 
         Raises
@@ -73,8 +72,8 @@ class LeafPaths(NamedTuple):
             n_steps.append(n_steps[-1] + len(path))
             n_slots.append(n_slots[-1] + len(slots))
             columns.append((path, [number[step[0]] for step in path], slots))
-            if len(slots) > _MOST_SLOTS:
-                raise ValueError(f"a path asks for {len(slots)} columns, expected {_MOST_SLOTS}")
+            if len(slots) > _MAX_SLOTS:
+                raise ValueError(f"a path asks for {len(slots)} columns, expected {_MAX_SLOTS}")
         steps = [step for path, _, _ in columns for step in path]
         return cls(
             np.array([value for value, _ in leaves]),

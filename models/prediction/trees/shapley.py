@@ -10,21 +10,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from forewarn.features.array_types import Float32Array, Float64Array, Int64Array
 from forewarn.features.compiled import compiled
-from forewarn.features.threads import in_threads
+from forewarn.features.threads import map_threads
 from forewarn.models.prediction.trees.leaf_paths import LeafPaths
 
 __all__ = ["shapley_values"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-_ROWS_AT_ONCE = 1024
-_PLACES = 2048  # for the patterns of so many rows, so that there is always a free one
+_BATCH_ROWS = 1024
+_PATTERN_SLOTS = 2048  # for the patterns of so many rows, so that there is always a free one
 
 
-def shapley_values(leaves: LeafPaths, table: npt.NDArray[np.float32]) -> Floats:
+def shapley_values(leaves: LeafPaths, table: Float32Array) -> Float64Array:
     """Return what each column adds to the sum of the trees, against the mean of their training.
 
     Parameters
@@ -39,47 +37,49 @@ def shapley_values(leaves: LeafPaths, table: npt.NDArray[np.float32]) -> Floats:
     """
     values = np.empty(table.shape)
     most = int(np.diff(leaves.first_slot).max(initial=1))
-    worth = np.array([[_worth(k, n) for k in range(most)] for n in range(most + 1)])
+    worth = np.array([[_shapley_weights(k, n) for k in range(most)] for n in range(most + 1)])
 
     def add(begin: int) -> None:
-        rows = slice(begin, begin + _ROWS_AT_ONCE)
+        rows = slice(begin, begin + _BATCH_ROWS)
         # Column after column in memory: a leaf asks for few of them, of all rows.
         columns = np.ascontiguousarray(table[rows].T)
         added = np.zeros(columns.shape)
         _add_leaves(leaves, worth, columns, added)
         values[rows] = added.T
 
-    in_threads(add, range(0, len(table), _ROWS_AT_ONCE))
+    map_threads(add, range(0, len(table), _BATCH_ROWS))
     return values
 
 
-def _worth(k: int, n: int) -> float:
+def _shapley_weights(k: int, n: int) -> float:
     """Return the share of the orders of n columns in which k certain ones come before another."""
     return 1.0 / (n * math.comb(n - 1, k)) if k < n else 0.0
 
 
 @compiled
 def _add_leaves(
-    leaves: LeafPaths, worth: Floats, columns: npt.NDArray[np.float32], added: Floats
+    leaves: LeafPaths, worth: Float64Array, columns: Float32Array, added: Float64Array
 ) -> None:
     """Add what every leaf gives the columns of each row; both have shape (n_columns, n_rows)."""
     most, n_rows = worth.shape[1], columns.shape[1]
     pattern, where = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
-    known = np.empty(_PLACES, dtype=np.int64)
-    parts, room = np.empty((_PLACES, most)), np.empty((2, most + 1))
+    known = np.empty(_PATTERN_SLOTS, dtype=np.int64)
+    parts, room = np.empty((_PATTERN_SLOTS, most)), np.empty((2, most + 1))
     for leaf in range(len(leaves.value)):
         first, last = leaves.first_slot[leaf], leaves.first_slot[leaf + 1]
         share = leaves.share[first:last]
         _find_patterns(leaves, leaf, len(share), columns, pattern)
         known[:] = -1
         for row in range(n_rows):
-            at = (pattern[row] * 0x9E3779B1 >> 16) % _PLACES
+            at = (pattern[row] * 0x9E3779B1 >> 16) % _PATTERN_SLOTS
             while known[at] != pattern[row]:
                 if known[at] < 0:
                     known[at] = pattern[row]
-                    _give(leaves.value[leaf], share, known[at], worth[len(share)], room, parts[at])
+                    _distribute_leaf(
+                        leaves.value[leaf], share, known[at], worth[len(share)], room, parts[at]
+                    )
                 else:
-                    at = (at + 1) % _PLACES
+                    at = (at + 1) % _PATTERN_SLOTS
             where[row] = at
         for i in range(len(share)):
             line = added[leaves.slot_column[first + i]]
@@ -89,7 +89,7 @@ def _add_leaves(
 
 @compiled
 def _find_patterns(
-    leaves: LeafPaths, leaf: int, n: int, columns: npt.NDArray[np.float32], pattern: Ints
+    leaves: LeafPaths, leaf: int, n: int, columns: Float32Array, pattern: Int64Array
 ) -> None:
     """Put a bit for each of n columns into `pattern`: whether all its steps go on to the leaf."""
     pattern[:] = (1 << n) - 1
@@ -102,8 +102,13 @@ def _find_patterns(
 
 
 @compiled
-def _give(
-    value: float, share: Floats, pattern: int, worth: Floats, room: Floats, parts: Floats
+def _distribute_leaf(
+    value: float,
+    share: Float64Array,
+    pattern: int,
+    worth: Float64Array,
+    room: Float64Array,
+    parts: Float64Array,
 ) -> None:
     """Work out what a leaf gives each of its n columns.
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.inputs import Inputs
-from forewarn.models.prediction.trees.base import TreeModel
+from forewarn.features.prediction.model_inputs import ModelInputs
+from forewarn.models.prediction.trees.tree_model import TreeModel
 
 __all__ = ["WindowStatsGbdt"]
 
@@ -27,7 +27,7 @@ class WindowStatsGbdt(TreeModel):
 
     parameters: ClassVar[Mapping[str, float]] = {"learning_rate": 0.1, "num_leaves": 31}
 
-    def table(self, inputs: Inputs) -> npt.NDArray[np.float32]:
+    def table(self, inputs: ModelInputs) -> npt.NDArray[np.float32]:
         """Return the statistics, channel by channel within each, then the categories."""
         values = inputs.sequence.astype(np.float32)
         missing = inputs.sequence == 0
@@ -45,7 +45,7 @@ class WindowStatsGbdt(TreeModel):
             axis=1,
         )
 
-    def names(self, inputs: Inputs) -> tuple[str, ...]:
+    def names(self, inputs: ModelInputs) -> tuple[str, ...]:
         """Name the columns of `table`."""
         statistics = (
             f"{channel} {statistic}"
@@ -55,7 +55,7 @@ class WindowStatsGbdt(TreeModel):
         return (*statistics, *_categories(inputs).values())
 
 
-def _categories(inputs: Inputs) -> dict[int, str]:
+def _categories(inputs: ModelInputs) -> dict[int, str]:
     """Context columns that are one-hot categories, by number."""
     return {
         column: name

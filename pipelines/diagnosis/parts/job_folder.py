@@ -23,7 +23,7 @@ PARTS = {
     "kernel": "kernel",
     "profiles": "profiles",
 }
-_LONGEST_TABLE = 256 * 2**20  # bytes
+_MAX_TABLE_BYTES = 256 * 2**20  # bytes
 
 
 class JobFolderError(InputError):
@@ -88,8 +88,8 @@ def read_text(path: Path) -> str:
         If it is no regular file, too large, or no text.
     """
     require_regular(path)
-    if path.stat().st_size > _LONGEST_TABLE:
-        raise JobFolderError(f"{path}: has over {_LONGEST_TABLE} bytes, expected a table.")
+    if path.stat().st_size > _MAX_TABLE_BYTES:
+        raise JobFolderError(f"{path}: has over {_MAX_TABLE_BYTES} bytes, expected a table.")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

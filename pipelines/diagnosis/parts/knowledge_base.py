@@ -18,18 +18,18 @@ from forewarn.features.diagnosis.log_pattern import (
     PhaseMark,
     Role,
     Scope,
-    compiled,
+    compile_pattern,
 )
 from forewarn.pipelines.config.toml_tables import (
     SettingsError,
     StrictTable,
-    first_problem,
+    describe_validation_error,
     read_toml,
 )
 
 __all__ = ["PatternTable", "load_patterns", "pattern_tables"]
 
-_NEEDED = ("pattern", "role", "scope", "level", "says", "next")
+_REQUIRED_KEYS = ("pattern", "role", "scope", "level", "says", "next")
 Text = Annotated[str, Field(min_length=1, max_length=400)]
 Lines = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
 
@@ -71,10 +71,12 @@ def load_patterns(overlays: Sequence[Path] = ()) -> LogMatcher:
     tables = pattern_tables()
     for path in overlays:
         overlay = read_toml(path)
-        changed = _checked(overlay, str(path))
-        tables = _merged(tables, overlay.get("patterns", {}))
-        _check_lines(_checked({"patterns": tables}, str(path)), changed, str(path))
-    knowledge = _checked({"patterns": tables}, str(overlays[-1]) if overlays else "knowledge base")
+        changed = _validate_tables(overlay, str(path))
+        tables = _merge_tables(tables, overlay.get("patterns", {}))
+        _check_lines(_validate_tables({"patterns": tables}, str(path)), changed, str(path))
+    knowledge = _validate_tables(
+        {"patterns": tables}, str(overlays[-1]) if overlays else "knowledge base"
+    )
     used = {name: table for name, table in knowledge.items() if table.enabled}
     try:
         return LogMatcher([_pattern(name, table) for name, table in used.items()])
@@ -89,16 +91,16 @@ def pattern_tables() -> dict[str, Any]:
     return tables
 
 
-def _checked(values: Mapping[str, Any], name: str) -> dict[str, PatternTable]:
+def _validate_tables(values: Mapping[str, Any], name: str) -> dict[str, PatternTable]:
     try:
         return _KnowledgeTable.model_validate(values).patterns
     except ValidationError as error:
-        text = first_problem(error).replace(".[key]`", "`")
+        text = describe_validation_error(error).replace(".[key]`", "`")
         text = text.replace("the example configuration", "the knowledge base")
         raise SettingsError(f"{name}: {text}.") from None
 
 
-def _merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables of both; new ones first, and a key of the overlay replaces one."""
     new = {name: table for name, table in overlay.items() if name not in base}
     return new | {name: {**table, **overlay.get(name, {})} for name, table in base.items()}
@@ -110,11 +112,11 @@ def _check_lines(
     """Refuse what is incomplete, or does not do what its own examples say."""
     for key in changed:
         table = tables[key]
-        for part in _NEEDED:
+        for part in _REQUIRED_KEYS:
             if getattr(table, part) is None:
                 raise SettingsError(f"{name}: `patterns.{key}` has no `{part}`, expected one.")
         try:
-            regular = compiled(table.pattern or "")
+            regular = compile_pattern(table.pattern or "")
         except PatternError as error:
             raise SettingsError(f"{name}: key `patterns.{key}.pattern`: {error}.") from None
         for part, expected in (("examples", True), ("counterexamples", False)):

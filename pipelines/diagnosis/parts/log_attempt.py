@@ -10,23 +10,23 @@ from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_scan import LogHit, LogScan
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.time_units import MINUTE
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
-from forewarn.models.diagnosis.crash.crash_machines import MachineSign
-from forewarn.models.diagnosis.crash.rank_end import RankEnd, Sign, sign_of_line
-from forewarn.pipelines.diagnosis.parts.exits import ExitsPart
-from forewarn.pipelines.diagnosis.parts.log_reading import ReadLog
+from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
+from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom, symptom_from_line
+from forewarn.pipelines.diagnosis.parts.exits_part import ExitsPart
+from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
 
-__all__ = ["Attempt", "attempt_at"]
+__all__ = ["JobAttempt", "attempt_at"]
 
-_MINUTE = 60 * 10**9
 # How a launcher says that a process ended: it tells nothing of the machine, and may have been the
 # launcher itself that killed it. `exits.csv` says the same with times.
-_EXIT = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
-_KILLED = re.compile(r"[Kk]illed process (\d{1,10})\b")
+_LAUNCHER_EXIT_LINE = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
+_OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class JobAttempt:
     """What the logs hold of the attempt that runs at a moment.
 
     Attributes
@@ -39,11 +39,11 @@ class Attempt:
         Of torchrun's tree.
     """
 
-    logs: tuple[ReadLog, ...]
+    logs: tuple[ScannedLog, ...]
     at: int
     start: int | None
     number: int
-    _by_rank: dict[int | None, list[ReadLog]] = field(
+    _by_rank: dict[int | None, list[ScannedLog]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -55,15 +55,15 @@ class Attempt:
     @property
     def since(self) -> int | None:
         """From when on exits are those of this attempt; clocks may differ by a minute."""
-        return None if self.start is None else self.start - _MINUTE
+        return None if self.start is None else self.start - MINUTE
 
-    def of_rank(self, rank: int) -> list[ReadLog]:
+    def of_rank(self, rank: int) -> list[ScannedLog]:
         """Return the logs of a rank."""
         return self._by_rank.get(rank, [])
 
     def hits(self, scan: LogScan) -> Iterator[LogHit]:
         """Yield what patterns know of this attempt, up to the moment."""
-        current = _attempts(scan, self.at)
+        current = _count_attempts(scan, self.at)
         is_whole = scan.last is None or scan.last <= self.at
         for hit in scan.hits:
             is_past = is_whole if hit.time is None else hit.time <= self.at
@@ -102,7 +102,7 @@ class Attempt:
                 steps.setdefault(machine, []).extend(log.scan.steps)
         return clock_offsets(steps)
 
-    def ends(self, ranks: Ranks, matcher: LogMatcher, exits: ExitsPart | None) -> list[RankEnd]:
+    def ends(self, ranks: Ranks, matcher: LogMatcher, exits: ExitsPart | None) -> list[RankExit]:
         """Return how each rank ended, or that nothing speaks of an end."""
         offsets, writes = self.offsets(ranks), self.last_writes()
         reports = self._master_reports()
@@ -110,15 +110,15 @@ class Attempt:
         for rank in ranks.table:
             machine = ranks.machine(rank)
             ahead = offsets.get(machine or "", 0)
-            last = exits.of(rank, self.at, self.since) if exits is not None else None
+            last = exits.last_exit(rank, self.at, self.since) if exits is not None else None
             report = reports.get(rank)
             code = last.code if last is not None else report.exit_code if report else None
             signs = [*self._lines(rank), *self._errors(rank, report, matcher)]
             ends.append(
-                RankEnd(
+                RankExit(
                     rank,
                     machine,
-                    tuple(_shifted(sign, ahead) for sign in sorted(signs, key=_order)),
+                    tuple(_shift_symptom(sign, ahead) for sign in sorted(signs, key=_sort_key)),
                     code,
                     None if last is None or last.time is None else last.time - ahead,
                     None if (write := writes.get(rank)) is None else write - ahead,
@@ -127,18 +127,20 @@ class Attempt:
             )
         return ends
 
-    def _lines(self, rank: int) -> Iterator[Sign]:
+    def _lines(self, rank: int) -> Iterator[Symptom]:
         for log in self.of_rank(rank):
             for hit in self.hits(log.scan) if log.scan is not None else ():
-                yield sign_of_line(hit.pattern, hit.line, hit.time)
+                yield symptom_from_line(hit.pattern, hit.line, hit.time)
 
-    def _errors(self, rank: int, report: ErrorReport | None, matcher: LogMatcher) -> Iterator[Sign]:
+    def _errors(
+        self, rank: int, report: ErrorReport | None, matcher: LogMatcher
+    ) -> Iterator[Symptom]:
         errors = [log.error for log in self.of_rank(rank) if log.error is not None]
         for error in errors or ([report] if report is not None and report.message else []):
             if error.time is None or error.time <= self.at:
                 line = error.message.strip().splitlines()[0] if error.message.strip() else ""
                 pattern = matcher.first(" ".join(error.message.split()).encode())
-                yield sign_of_line(pattern, line[:500], error.time, is_report=True)
+                yield symptom_from_line(pattern, line[:500], error.time, is_report=True)
 
     def _master_reports(self) -> dict[int, ErrorReport]:
         """Return what DLRover's master wrote of each rank, of the last restart that it knows."""
@@ -157,7 +159,7 @@ class Attempt:
                 reports.setdefault(report.rank, replace(error, time=time))
         return reports
 
-    def machine_signs(self, ranks: Ranks) -> list[MachineSign]:
+    def machine_signs(self, ranks: Ranks) -> list[MachineSymptom]:
         """Return what the logs of machines say, such as those of their kernels.
 
         That a launcher saw a process end is left out.
@@ -170,13 +172,13 @@ class Attempt:
             if log.file.rank is not None or log.scan is None or machine is None:
                 continue
             for hit in self.hits(log.scan):
-                if _EXIT.search(hit.line):
+                if _LAUNCHER_EXIT_LINE.search(hit.line):
                     continue
-                sign = replace(sign_of_line(hit.pattern, hit.line, hit.time), source="kernel")
-                signs.append(MachineSign(machine, sign, _rank_of_pid(hit.line, machine, ranks)))
+                sign = replace(symptom_from_line(hit.pattern, hit.line, hit.time), source="kernel")
+                signs.append(MachineSymptom(machine, sign, _rank_of_pid(hit.line, machine, ranks)))
         return signs
 
-    def has_crashed(self, ends: Sequence[RankEnd]) -> bool:
+    def has_crashed(self, ends: Sequence[RankExit]) -> bool:
         """Say whether the job ended: by an exit, an exception, or the last lines of a log."""
         if any(end.exit_code for end in ends):
             return True
@@ -185,7 +187,7 @@ class Attempt:
         step = self.last_step()
         return any(self._ends_with(end, step) for end in ends)
 
-    def _ends_with(self, end: RankEnd, step: int | None) -> bool:
+    def _ends_with(self, end: RankExit, step: int | None) -> bool:
         """Say whether the log of a rank ends with an error, and no step came after it."""
         sign = end.decisive
         if sign is None or sign.level == "warning":
@@ -193,53 +195,53 @@ class Attempt:
         if sign.time is None:
             tails = [log.scan.tail for log in self.of_rank(end.rank) if log.scan is not None]
             return any(sign.line[:200].encode() in tail for tail in tails)
-        is_last = end.last_write is None or end.last_write - sign.time <= _MINUTE
-        return is_last and (step is None or step <= sign.time + _MINUTE)
+        is_last = end.last_write is None or end.last_write - sign.time <= MINUTE
+        return is_last and (step is None or step <= sign.time + MINUTE)
 
 
-def attempt_at(logs: Sequence[ReadLog], at: int) -> Attempt:
+def attempt_at(logs: Sequence[ScannedLog], at: int) -> JobAttempt:
     """Return the attempt that runs at a moment; what was before it is forgotten."""
     begun = [
         log.file.attempt
         for log in logs
-        if log.file.is_torchrun and ((first := _first(log)) is None or first <= at)
+        if log.file.is_torchrun and ((first := _first_time(log)) is None or first <= at)
     ]
     number = max(begun, default=0)
     current = tuple(log for log in logs if not log.file.is_torchrun or log.file.attempt == number)
-    starts = [_start(log, at) for log in current if log.file.rank is not None]
+    starts = [_attempt_start(log, at) for log in current if log.file.rank is not None]
     known = [start for start in starts if start is not None]
-    return Attempt(current, at, min(known, default=None), number)
+    return JobAttempt(current, at, min(known, default=None), number)
 
 
-def _first(log: ReadLog) -> int | None:
+def _first_time(log: ScannedLog) -> int | None:
     if log.error is not None:
         return log.error.time
     return log.scan.marks[0] if log.scan is not None and log.scan.marks else None
 
 
-def _start(log: ReadLog, at: int) -> int | None:
+def _attempt_start(log: ScannedLog, at: int) -> int | None:
     """Return when the attempt of a log began."""
     if log.scan is None:
         return None
     starts = [time for time in log.scan.starts if time is not None and time <= at]
-    return starts[-1] if starts else _first(log)
+    return starts[-1] if starts else _first_time(log)
 
 
-def _attempts(scan: LogScan, at: int) -> int:
+def _count_attempts(scan: LogScan, at: int) -> int:
     """Return how many attempts a log has behind it at a moment."""
     return sum(1 for time in scan.starts if time is None or time <= at)
 
 
-def _order(sign: Sign) -> tuple[int, bool]:
+def _sort_key(sign: Symptom) -> tuple[int, bool]:
     return (2**63 if sign.time is None else sign.time, sign.is_report)
 
 
-def _shifted(sign: Sign, ahead: int) -> Sign:
+def _shift_symptom(sign: Symptom, ahead: int) -> Symptom:
     return sign if sign.time is None or not ahead else replace(sign, time=sign.time - ahead)
 
 
 def _rank_of_pid(line: str, machine: str, ranks: Ranks) -> int | None:
-    match = _KILLED.search(line)
+    match = _OOM_KILL.search(line)
     if match is None:
         return None
     pid = int(match[1])

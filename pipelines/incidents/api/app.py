@@ -20,14 +20,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.incidents.api.acting import acting
-from forewarn.pipelines.incidents.api.desk import Desk, desk_of
-from forewarn.pipelines.incidents.api.person_acts import PersonActError
+from forewarn.pipelines.incidents.api.action_routes import acting
+from forewarn.pipelines.incidents.api.api_context import ApiContext, api_context
+from forewarn.pipelines.incidents.api.manual_actions import ManualActionError
 from forewarn.pipelines.incidents.api.posted_findings import PostedFindingError
-from forewarn.pipelines.incidents.api.reading import reading
+from forewarn.pipelines.incidents.api.read_routes import read_router
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.serving.listener import Listener
-from forewarn.pipelines.serving.requests import RefusedError
+from forewarn.pipelines.serving.request_bodies import RefusedError
 
 __all__ = ["make_app", "serve_api"]
 
@@ -47,7 +47,7 @@ may; `act` and `admin` may report, too. Nothing here touches a machine: what is 
 into the ledger, and the loop does it within the limits."""
 
 
-def make_app(desk: Desk) -> FastAPI:
+def make_app(desk: ApiContext) -> FastAPI:
     """Return the API as an ASGI application.
 
     Parameters
@@ -63,7 +63,7 @@ def make_app(desk: Desk) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.desk = desk
-    app.include_router(reading)
+    app.include_router(read_router)
     app.include_router(acting)
     app.add_api_route("/health", _health, include_in_schema=False)
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
@@ -74,7 +74,7 @@ def make_app(desk: Desk) -> FastAPI:
     return app
 
 
-def serve_api(desk: Desk, listener: Listener, bound: socket.socket | None = None) -> None:
+def serve_api(desk: ApiContext, listener: Listener, bound: socket.socket | None = None) -> None:
     """Serve the API until the process is told to stop.
 
     Parameters
@@ -107,7 +107,7 @@ def serve_api(desk: Desk, listener: Listener, bound: socket.socket | None = None
 
 async def _health(request: Request) -> Response:
     """Tell whether the ledger answers."""
-    desk = desk_of(request)
+    desk = api_context(request)
     try:
         await desk.read("health", lambda: str(desk.ledger.last_switch()).encode())
     except LedgerError:
@@ -116,7 +116,7 @@ async def _health(request: Request) -> Response:
 
 
 async def _metrics(request: Request) -> Response:
-    desk = desk_of(request)
+    desk = api_context(request)
 
     def text() -> bytes:
         desk.metrics.read(desk.ledger, desk.now())
@@ -154,7 +154,7 @@ def _refuse(request: Request, status: int, why: str, **more: object) -> Response
     client = request.client.host if request.client else "unknown"
     path = ascii(request.scope["path"])[:100]  # a line break in it would be a line of the log
     _log.warning("refused %s from %s: %d, %s", path, client, status, ascii(why)[:200])
-    desk_of(request).metrics.refuse(status)
+    api_context(request).metrics.refuse(status)
     headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status)
     shown = {name: value for name, value in more.items() if value not in (None, "")}
     return JSONResponse({"error": why} | shown, status_code=status, headers=headers)
@@ -207,7 +207,7 @@ async def _bad_input(request: Request, error: Exception) -> Response:
     if isinstance(error, LedgerError):
         _log.error("%s", error)
         return _refuse(request, 503, "the ledger does not answer, expected it later")
-    if isinstance(error, PersonActError) and error.missing:
+    if isinstance(error, ManualActionError) and error.missing:
         status = 404
     return _refuse(request, status, str(error))
 

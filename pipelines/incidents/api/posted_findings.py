@@ -8,24 +8,30 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.incidents.api.access import Holder
-from forewarn.pipelines.incidents.api.names import MachineName, Moment, Name
-from forewarn.pipelines.runtime.clock import MOST_AHEAD
+from forewarn.features.time_units import DAY, SECOND, Nanoseconds
+from forewarn.pipelines.incidents.api.access_control import TokenHolder
+from forewarn.pipelines.incidents.api.input_types import MachineName, Moment, Name
+from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 
-__all__ = ["MOST_FINDINGS", "OUR_SOURCES", "PostedFinding", "PostedFindingError", "findings_of"]
+__all__ = [
+    "MAX_FINDINGS",
+    "RESERVED_SOURCES",
+    "PostedFinding",
+    "PostedFindingError",
+    "accept_findings",
+]
 
-MOST_FINDINGS: Final = 1000
+MAX_FINDINGS: Final = 1000
 """Of one request."""
-OUR_SOURCES: Final = frozenset(
+RESERVED_SOURCES: Final = frozenset(
     {"forewarn", "at_risk", "detect", "records", "scheduler", "slurm", "check", "failures"}
 )
 """Sources of forewarn itself. Nobody else may use one, or it would say what we have noticed."""
 
-_LONGEST_EVIDENCE: Final = 16 * 1024  # characters of JSON in ASCII, as the ledger has them
-_DEEPEST: Final = 16
-_LONGEST_VALID: Final = 366 * DAY
+_MAX_EVIDENCE_CHARS: Final = 16 * 1024  # characters of JSON in ASCII, as the ledger has them
+_MAX_DEPTH: Final = 16
+_MAX_VALIDITY: Final = 366 * DAY
 
 
 class PostedFindingError(Exception):
@@ -46,7 +52,7 @@ class PostedFindingError(Exception):
         self.index, self.field, self.why, self.status = index, field, why, status
 
 
-def _shallow(value: object, depth: int = _DEEPEST) -> bool:
+def _shallow(value: object, depth: int = _MAX_DEPTH) -> bool:
     """Tell whether objects and lists lie in each other no deeper than that."""
     if not isinstance(value, dict | list):
         return True
@@ -56,15 +62,15 @@ def _shallow(value: object, depth: int = _DEEPEST) -> bool:
 
 def _evidence(evidence: dict[str, Any]) -> dict[str, Any]:
     if not _shallow(evidence):
-        raise ValueError(f"expected objects at most {_DEEPEST} deep")
+        raise ValueError(f"expected objects at most {_MAX_DEPTH} deep")
     try:
         text = json.dumps(evidence, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text) if text.isascii() else len(json.dumps(evidence, separators=(",", ":")))
         text.encode()
     except ValueError:  # an infinity, or half a character
         raise ValueError("expected finite numbers and text of UTF-8") from None
-    if size > _LONGEST_EVIDENCE:
-        raise ValueError(f"found {size} bytes of JSON, expected at most {_LONGEST_EVIDENCE}")
+    if size > _MAX_EVIDENCE_CHARS:
+        raise ValueError(f"found {size} bytes of JSON, expected at most {_MAX_EVIDENCE_CHARS}")
     return evidence
 
 
@@ -122,18 +128,21 @@ class PostedFinding(BaseModel):
 
     def problem(self, now: Nanoseconds) -> tuple[str, str] | None:
         """Return the field that cannot be, and why."""
-        if self.source.lower() in OUR_SOURCES:
+        if self.source.lower() in RESERVED_SOURCES:
             return "source", f"found {self.source!r}, which is ours, expected a name of your own"
-        if self.at > now + MOST_AHEAD:
-            ahead = (self.at - now) // 10**9
-            return "at", f"is {ahead} s ahead of this clock, expected at most {MOST_AHEAD // 10**9}"
+        if self.at > now + MAX_CLOCK_SKEW:
+            ahead = (self.at - now) // SECOND
+            return (
+                "at",
+                f"is {ahead} s ahead of this clock, expected at most {MAX_CLOCK_SKEW // SECOND}",
+            )
         if self.at < 0:
             return "at", "found a time before 1970"
-        if not self.at <= self.valid_until <= self.at + _LONGEST_VALID:
+        if not self.at <= self.valid_until <= self.at + _MAX_VALIDITY:
             return "valid_until", "expected a time after `at`, and at most 366 days after it"
         return None
 
-    def finding(self, holder: Holder) -> Finding:
+    def finding(self, holder: TokenHolder) -> Finding:
         """Return it as the ledger takes it, from whoever has the token."""
         evidence: Mapping[str, Any] = self.evidence
         return Finding(
@@ -152,7 +161,9 @@ class PostedFinding(BaseModel):
         )
 
 
-def findings_of(posted: Sequence[PostedFinding], holder: Holder, now: Nanoseconds) -> list[Finding]:
+def accept_findings(
+    posted: Sequence[PostedFinding], holder: TokenHolder, now: Nanoseconds
+) -> list[Finding]:
     """Return what was posted as findings, all of it or nothing.
 
     Parameters

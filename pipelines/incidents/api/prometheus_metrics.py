@@ -8,23 +8,23 @@ from typing import Final
 
 from sqlalchemy import func, select
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.ledger.database import LedgerError
-from forewarn.pipelines.incidents.ledger.entries import Taken
 from forewarn.pipelines.incidents.ledger.incident_rows import is_open
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import decisions, incidents
-from forewarn.pipelines.serving.metrics import ServiceMetrics
-from forewarn.response.state.action import ENDED, ActionState
+from forewarn.pipelines.incidents.ledger.ledger_entries import RecordedCounts
+from forewarn.pipelines.incidents.ledger.ledger_tables import decisions, incidents
+from forewarn.pipelines.serving.service_metrics import ServiceMetrics
+from forewarn.response.state.action import ENDED_STATES, ActionState
 from forewarn.response.state.decision import Ruling
 
-__all__ = ["BEATS", "ApiMetrics"]
+__all__ = ["HEARTBEATS", "ApiMetrics"]
 
-BEATS: Final = ("loop", "list")
+HEARTBEATS: Final = ("loop", "list")
 """Names of the beats that the loop leaves in the ledger: after each round, after each new list."""
 
 _UNDECIDED: Final = "none"
-_FRESH: Final = 5 * 10**9  # nanoseconds: anybody may ask, and the ledger has other work
+_CACHE_NS: Final = 5 * SECOND  # nanoseconds: anybody may ask, and the ledger has other work
 
 
 class ApiMetrics(ServiceMetrics):
@@ -42,22 +42,22 @@ class ApiMetrics(ServiceMetrics):
             "Since the loop went round, and since a list came; +Inf if that never was.",
             "beat",
         )
-        self._ledger, self._read_at = 0.0, -_FRESH
+        self._ledger, self._read_at = 0.0, -_CACHE_NS
         self.gauge("ledger_up", "1 if the ledger answers.", lambda: self._ledger)
 
-    def take(self, taken: Taken) -> None:
+    def take(self, taken: RecordedCounts) -> None:
         """Count findings that were taken."""
         self._findings.labels("no").inc(taken.new)
         self._findings.labels("yes").inc(taken.repeated)
 
     def read(self, ledger: Ledger, now: Nanoseconds) -> None:
         """Set the gauges to what the ledger says; without it they go, and `ledger_up` is 0."""
-        if 0 <= now - self._read_at < _FRESH:
+        if 0 <= now - self._read_at < _CACHE_NS:
             return
         self._read_at = now
         try:
             rulings, states = _rulings(ledger), Counter(a.state for a in ledger.open_actions())
-            beats = {name: ledger.last_beat(name) for name in BEATS}
+            beats = {name: ledger.last_beat(name) for name in HEARTBEATS}
         except LedgerError:
             self._ledger = 0.0
             for gauges in (self._incidents, self._actions, self._ages):
@@ -67,11 +67,11 @@ class ApiMetrics(ServiceMetrics):
         for ruling in (*Ruling, _UNDECIDED):
             self._incidents.labels(str(ruling)).set(rulings.get(str(ruling), 0))
         for state in ActionState:
-            if state not in ENDED:
+            if state not in ENDED_STATES:
                 self._actions.labels(str(state)).set(states[state])
         for name, at in beats.items():
             # An alert compares: infinity is longer than any time, and nothing would be no alert.
-            self._ages.labels(name).set(math.inf if at is None else max(0, now - at) / 1e9)
+            self._ages.labels(name).set(math.inf if at is None else max(0, now - at) / SECOND)
 
 
 def _rulings(ledger: Ledger) -> dict[str, int]:

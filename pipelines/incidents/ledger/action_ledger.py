@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.incidents.ledger import action_rows, closing_rows, decision_rows
+from forewarn.pipelines.incidents.ledger import action_rows, decision_rows, outcome_rows
 from forewarn.pipelines.incidents.ledger.database import LedgerDatabase
-from forewarn.pipelines.incidents.ledger.entries import ActionChange
-from forewarn.response.decision.override import Override
+from forewarn.pipelines.incidents.ledger.ledger_entries import ActionChange
+from forewarn.response.decision.manual_override import Override
 from forewarn.response.decision.situation import Approval
-from forewarn.response.follow_up.course import Watched
-from forewarn.response.score.alert import Moments
+from forewarn.response.follow_up.action_transition import TrackedAction
+from forewarn.response.score.scored_alert import StateTimes
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision
 
 __all__ = ["ActionLedger"]
 
 Refusal = TypeVar("Refusal")
-RECENT = Nanoseconds(8 * DAY)
+LIMIT_LOOKBACK = Nanoseconds(8 * DAY)
 """How far back a limit looks: a week and a day."""
-LARGEST_NUMBER = 2**63 - 1
+MAX_ROW_ID = 2**63 - 1
 
 
 class ActionLedger:
@@ -39,12 +39,12 @@ class ActionLedger:
     def decisions(self, incident: int) -> list[Decision]:
         """Return the decisions about an incident, oldest first."""
         with self.database.reading() as connection:
-            return decision_rows.decisions_of(connection, incident)
+            return decision_rows.incident_decisions(connection, incident)
 
     def decisions_by_incident(self, incidents: Sequence[int]) -> dict[int, list[Decision]]:
         """Return the decisions about each incident that has any, oldest first."""
         with self.database.reading() as connection:
-            return decision_rows.of_incidents(connection, incidents)
+            return decision_rows.decisions_by_incident(connection, incidents)
 
     def approve(
         self, incident: int, decision_at: Nanoseconds, *, now: Nanoseconds, who: str
@@ -62,7 +62,7 @@ class ActionLedger:
     def approvals(self, incidents: Sequence[int]) -> dict[int, Approval]:
         """Return the last approval of each incident that has any."""
         with self.database.reading() as connection:
-            return decision_rows.approvals_of(connection, incidents)
+            return decision_rows.last_approvals(connection, incidents)
 
     # --- actions --------------------------------------------------------------------------------
 
@@ -92,7 +92,9 @@ class ActionLedger:
             machine out of service already, or does this milder step; somebody else was first.
         """
         with self.database.writing() as connection:
-            recent = action_rows.recent(connection, Nanoseconds(action.at - RECENT), with_open=True)
+            recent = action_rows.recent(
+                connection, Nanoseconds(action.at - LIMIT_LOOKBACK), with_open=True
+            )
             standing = action_rows.standing(recent, action)
             if standing is not None and standing.incident == action.incident:
                 return None
@@ -139,7 +141,7 @@ class ActionLedger:
         with self.database.reading() as connection:
             return action_rows.open_actions(connection)
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[TrackedAction]:
         """Return the open actions with what is remembered of them, oldest first."""
         with self.database.reading() as connection:
             return action_rows.watched(connection)
@@ -151,7 +153,7 @@ class ActionLedger:
 
     def action(self, number: int) -> Action | None:
         """Return an action by its number."""
-        if not 0 < number <= LARGEST_NUMBER:
+        if not 0 < number <= MAX_ROW_ID:
             return None
         with self.database.reading() as connection:
             return action_rows.action(connection, number)
@@ -161,7 +163,7 @@ class ActionLedger:
         with self.database.reading() as connection:
             return action_rows.changes(connection, number)
 
-    def first_moments(self, numbers: Sequence[int]) -> Moments:
+    def first_moments(self, numbers: Sequence[int]) -> StateTimes:
         """Return when each action first came to which state."""
         with self.database.reading() as connection:
             return action_rows.first_moments(connection, numbers)
@@ -169,4 +171,4 @@ class ActionLedger:
     def overrides(self, since: Nanoseconds) -> list[Override]:
         """Return what somebody undid since a moment, oldest first."""
         with self.database.reading() as connection:
-            return closing_rows.overrides(connection, since)
+            return outcome_rows.overrides(connection, since)

@@ -12,30 +12,30 @@ from sqlalchemy.exc import IntegrityError
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
-from forewarn.pipelines.incidents.ledger.damaged_rows import readable
-from forewarn.pipelines.incidents.ledger.decision_rows import because
-from forewarn.pipelines.incidents.ledger.entries import ActionChange
-from forewarn.pipelines.incidents.ledger.tables import action_states as states
-from forewarn.pipelines.incidents.ledger.tables import actions
-from forewarn.response.follow_up.course import Watched
-from forewarn.response.state.action import ENDED, Action, ActionState
+from forewarn.pipelines.incidents.ledger.decision_rows import decision_versions
+from forewarn.pipelines.incidents.ledger.ledger_entries import ActionChange
+from forewarn.pipelines.incidents.ledger.ledger_tables import action_states as states
+from forewarn.pipelines.incidents.ledger.ledger_tables import actions
+from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
+from forewarn.response.follow_up.action_transition import TrackedAction
+from forewarn.response.state.action import ENDED_STATES, Action, ActionState
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = [
     "action",
+    "actions_by_incident",
     "add",
     "advance",
     "changes",
     "first_moments",
-    "of_incidents",
     "open_actions",
     "recent",
     "standing",
     "watched",
 ]
 
-LARGEST = 2**31 - 1  # of the columns that count GPUs and jobs
-_ENDED = sorted(state.value for state in ENDED)
+MAX_INT32 = 2**31 - 1  # of the columns that count GPUs and jobs
+_ENDED = sorted(state.value for state in ENDED_STATES)
 
 
 def add(connection: Connection, intended: Action, *, who: str) -> Action:
@@ -51,11 +51,11 @@ def add(connection: Connection, intended: Action, *, who: str) -> Action:
         mode=None if intended.mode is None else intended.mode.value,
         at=intended.at,
         valid_until=intended.valid_until,
-        jobs=min(intended.jobs, LARGEST),
+        jobs=min(intended.jobs, MAX_INT32),
         gpu_serial=intended.gpu_serial,
-        gpus=min(intended.gpus, LARGEST),
-        job_gpus=min(intended.job_gpus, LARGEST),
-        **because(connection, intended.incident),
+        gpus=min(intended.gpus, MAX_INT32),
+        job_gpus=min(intended.job_gpus, MAX_INT32),
+        **decision_versions(connection, intended.incident),
     )
     number = connection.scalars(statement.returning(actions.c.id)).one()
     state, at = ActionState.INTENDED, intended.at
@@ -124,12 +124,12 @@ def _selected(connection: Connection, condition: ColumnElement[bool]) -> list[Ac
         .order_by(actions.c.id)
     )
     rows = connection.execute(query).all()
-    return [action for _, action in readable(connection, actions, rows, _action_of)]
+    return [action for _, action in iter_readable(connection, actions, rows, _parse_action)]
 
 
-def _action_of(row: Row[Any]) -> Action:
+def _parse_action(row: Row[Any]) -> Action:
     last = (row.changed_at, row.version)  # of another table, which nothing has checked yet
-    if not all(isinstance(number, int) for number in last) or not 0 <= row.version < LARGEST:
+    if not all(isinstance(number, int) for number in last) or not 0 <= row.version < MAX_INT32:
         raise ValueError("its last change cannot be read")
     return Action(
         id=row.id,
@@ -168,24 +168,24 @@ def open_actions(connection: Connection) -> list[Action]:
     return _selected(connection, _is_open())
 
 
-def watched(connection: Connection) -> list[Watched]:
+def watched(connection: Connection) -> list[TrackedAction]:
     """Return the open actions with what is remembered of them, oldest first."""
     rows: dict[int, list[Row[Any]]] = defaultdict(list)
     query = select(states).where(_of_open()).order_by(states.c.version)
-    for row, _ in readable(connection, states, connection.execute(query).all(), tuple):
+    for row, _ in iter_readable(connection, states, connection.execute(query).all(), tuple):
         rows[row.action].append(row)
-    return [_remembered(action, rows[action.id]) for action in open_actions(connection)]
+    return [_track(action, rows[action.id]) for action in open_actions(connection)]
 
 
 def _of_open() -> ColumnElement[bool]:
     return states.c.action.in_(select(actions.c.id).where(_is_open()))
 
 
-def _remembered(action: Action, rows: Sequence[Row[Any]]) -> Watched:
+def _track(action: Action, rows: Sequence[Row[Any]]) -> TrackedAction:
     lives = [(row.controller, row.boot) for row in rows if row.controller or row.boot]
     controller, boot = lives[-1] if lives else ("", "")
     sent = [row for row in rows if row.state == ActionState.SENT.value]
-    return Watched(action, controller, boot, set_again=len(sent) > 1)
+    return TrackedAction(action, controller, boot, set_again=len(sent) > 1)
 
 
 def recent(connection: Connection, since: Nanoseconds, *, with_open: bool = False) -> list[Action]:
@@ -199,7 +199,9 @@ def action(connection: Connection, number: int) -> Action | None:
     return next(iter(_selected(connection, actions.c.id == number)), None)
 
 
-def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, tuple[Action, ...]]:
+def actions_by_incident(
+    connection: Connection, incidents: Sequence[int]
+) -> dict[int, tuple[Action, ...]]:
     """Return the actions of each incident that has any, oldest first."""
     by_incident: dict[int, list[Action]] = defaultdict(list)
     for chunk in chunks(incidents):
@@ -216,7 +218,7 @@ def first_moments(
     for chunk in chunks(numbers):
         query = select(states).where(states.c.action.in_(chunk))
         rows = connection.execute(query.order_by(states.c.action, states.c.version)).all()
-        for row, change in readable(connection, states, rows, _change_of):
+        for row, change in iter_readable(connection, states, rows, _parse_change):
             moments[row.action].setdefault(change.state, change.at)
     return dict(moments)
 
@@ -225,8 +227,8 @@ def changes(connection: Connection, number: int) -> list[ActionChange]:
     """Return what became of an action, oldest first."""
     query = select(states).where(states.c.action == number).order_by(states.c.version)
     rows = connection.execute(query).all()
-    return [change for _, change in readable(connection, states, rows, _change_of)]
+    return [change for _, change in iter_readable(connection, states, rows, _parse_change)]
 
 
-def _change_of(row: Row[Any]) -> ActionChange:
+def _parse_change(row: Row[Any]) -> ActionChange:
     return ActionChange(row.version, ActionState(row.state), row.at, row.who, row.detail)

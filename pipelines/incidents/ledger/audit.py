@@ -7,15 +7,15 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, insert, select
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.damaged_rows import DamagedRow, readable
 from forewarn.pipelines.incidents.ledger.database import LedgerDatabase
-from forewarn.pipelines.incidents.ledger.entries import Note, Switch
-from forewarn.pipelines.incidents.ledger.tables import beats, notes, switches, versions
+from forewarn.pipelines.incidents.ledger.ledger_entries import AuditNote, SwitchChange
+from forewarn.pipelines.incidents.ledger.ledger_tables import beats, notes, switches, versions
+from forewarn.pipelines.incidents.ledger.quarantined_rows import DamagedRow, iter_readable
 
-__all__ = ["Audit", "add_beat", "add_note"]
+__all__ = ["Audit", "add_heartbeat", "add_note"]
 
 
-_LAST_BEATS: Final = 8  # of which the newest that can be read counts
+_HEARTBEATS_READ: Final = 8  # of which the newest that can be read counts
 
 
 class Audit:
@@ -37,17 +37,19 @@ class Audit:
             values = {"acting": acting, "at": now, "who": who, "why": why}
             connection.execute(insert(switches).values(**values))
 
-    def last_switch(self) -> Switch | None:
+    def last_switch(self) -> SwitchChange | None:
         """Return how acting was switched last; None if it never was."""
         with self.database.reading() as connection:
             query = select(switches).order_by(switches.c.id.desc()).limit(1)
             rows = connection.execute(query).all()
-            read = [switch for _, switch in readable(connection, switches, rows, _switch_of)]
+            read = [
+                switch for _, switch in iter_readable(connection, switches, rows, _parse_switch)
+            ]
         if rows and not read:  # a switch that nobody can read may be one that stops
-            return Switch(False, Nanoseconds(0), "forewarn", "the last switch cannot be read")
+            return SwitchChange(False, Nanoseconds(0), "forewarn", "the last switch cannot be read")
         return next(iter(read), None)
 
-    def switched_off(self) -> Switch | None:
+    def switched_off(self) -> SwitchChange | None:
         """Return who has switched acting off; None if it is on."""
         last = self.last_switch()
         return None if last is None or last.acting else last
@@ -64,23 +66,23 @@ class Audit:
         with self.database.reading() as connection:
             return str(connection.scalar(query) or "")
 
-    def notes(self, limit: int = 100) -> list[Note]:
+    def notes(self, limit: int = 100) -> list[AuditNote]:
         """Return what was done last, newest first."""
         with self.database.reading() as connection:
             rows = connection.execute(select(notes).order_by(notes.c.id.desc()).limit(limit)).all()
-            return [entry for _, entry in readable(connection, notes, rows, _note_of)]
+            return [entry for _, entry in iter_readable(connection, notes, rows, _parse_note)]
 
     def beat(self, name: str, now: Nanoseconds) -> None:
         """Leave a sign of life."""
         with self.database.writing() as connection:
-            add_beat(connection, name, now)
+            add_heartbeat(connection, name, now)
 
     def last_beat(self, name: str) -> Nanoseconds | None:
         """Return when there was the last sign of life; None if there never was."""
         with self.database.reading() as connection:
             query = select(beats).where(beats.c.name == name).order_by(beats.c.at.desc())
-            rows = connection.execute(query.limit(_LAST_BEATS)).all()
-            times = (at for _, at in readable(connection, beats, rows, lambda row: row.at))
+            rows = connection.execute(query.limit(_HEARTBEATS_READ)).all()
+            times = (at for _, at in iter_readable(connection, beats, rows, lambda row: row.at))
             at = next(times, None)
         return None if at is None else Nanoseconds(at)
 
@@ -90,7 +92,7 @@ class Audit:
         query = select(versions).where(same)
         with self.database.reading() as connection:
             rows = connection.execute(query).all()
-            times = [at for _, at in readable(connection, versions, rows, lambda row: row.at)]
+            times = [at for _, at in iter_readable(connection, versions, rows, lambda row: row.at)]
         if rows:  # where its time cannot be read it counts as new
             return Nanoseconds(times[0]) if times else now
         with self.database.writing() as connection:
@@ -100,12 +102,12 @@ class Audit:
         return Nanoseconds(at) if isinstance(at, int) else now
 
 
-def _switch_of(row: Row[Any]) -> Switch:
-    return Switch(row.acting, row.at, row.who, row.why)
+def _parse_switch(row: Row[Any]) -> SwitchChange:
+    return SwitchChange(row.acting, row.at, row.who, row.why)
 
 
-def _note_of(row: Row[Any]) -> Note:
-    return Note(row.at, row.who, row.act, row.target, row.detail)
+def _parse_note(row: Row[Any]) -> AuditNote:
+    return AuditNote(row.at, row.who, row.act, row.target, row.detail)
 
 
 def add_note(
@@ -116,7 +118,7 @@ def add_note(
     connection.execute(insert(notes).values(**values))
 
 
-def add_beat(connection: Connection, name: str, now: Nanoseconds) -> None:
+def add_heartbeat(connection: Connection, name: str, now: Nanoseconds) -> None:
     """Add a sign of life, unless there is the same."""
     same = (beats.c.name == name) & (beats.c.at == now)
     if connection.scalar(select(beats.c.at).where(same)) is None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 __all__ = ["chunks"]
 
 Value = TypeVar("Value")
-SIZE = 5_000  # SQLite takes 32,766 parameters, PostgreSQL 65,535
+CHUNK_SIZE = 5_000  # SQLite takes 32,766 parameters, PostgreSQL 65,535
 
 
 def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
@@ -19,5 +19,5 @@ def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
     >>> [len(chunk) for chunk in chunks(range(12_000))]
     [5000, 5000, 2000]
     """
-    for start in range(0, len(values), SIZE):
-        yield values[start : start + SIZE]
+    for start in range(0, len(values), CHUNK_SIZE):
+        yield values[start : start + CHUNK_SIZE]

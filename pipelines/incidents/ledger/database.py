@@ -32,17 +32,17 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import migrations
-from forewarn.pipelines.incidents.ledger.damaged_rows import OPTION, SetAside
+from forewarn.pipelines.incidents.ledger.quarantined_rows import QUARANTINE_OPTION, Quarantine
 from forewarn.pipelines.incidents.ledger.sqlite_file import LedgerFile
 
-__all__ = ["PASSWORD", "LedgerDatabase", "LedgerError", "MissingLedgerError", "Opening"]
+__all__ = ["PASSWORD_VARIABLE", "LedgerDatabase", "LedgerError", "MissingLedgerError", "OpenMode"]
 
-PASSWORD = "FOREWARN_LEDGER_PASSWORD"
+PASSWORD_VARIABLE = "FOREWARN_LEDGER_PASSWORD"
 """Variable of the environment with the password of the database."""
 
 VERSION_TABLE = "ledger_version"
-PATIENCE_SECONDS = 30
-WRITERS = 0x666F7265  # the lock of PostgreSQL that all writers of a ledger take
+LOCK_TIMEOUT_SECONDS = 30
+WRITER_LOCK_ID = 0x666F7265  # the lock of PostgreSQL that all writers of a ledger take
 
 
 class LedgerError(InputError):
@@ -53,7 +53,7 @@ class MissingLedgerError(LedgerError):
     """There is no ledger where one is expected."""
 
 
-class Opening(StrEnum):
+class OpenMode(StrEnum):
     """Which ledger is expected: one that is there, a new one, or either."""
 
     EXISTING = "existing"
@@ -71,13 +71,13 @@ class LedgerDatabase:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.set_aside = SetAside()
+        self.set_aside = Quarantine()
         self.file: LedgerFile | None = None
-        self.engine = engine.execution_options(**{OPTION: self.set_aside})
+        self.engine = engine.execution_options(**{QUARANTINE_OPTION: self.set_aside})
 
     @classmethod
     def open(
-        cls, url: str, environment: Mapping[str, str], opening: Opening = Opening.EITHER
+        cls, url: str, environment: Mapping[str, str], opening: OpenMode = OpenMode.EITHER
     ) -> LedgerDatabase:
         """Connect, and bring the tables to the newest schema.
 
@@ -91,15 +91,15 @@ class LedgerDatabase:
         """
         address = _address(url, environment)
         path = Path(str(address.database)) if address.get_backend_name() == "sqlite" else None
-        if path is not None and opening is Opening.EXISTING and LedgerFile.is_empty(path):
+        if path is not None and opening is OpenMode.EXISTING and LedgerFile.is_empty(path):
             raise _missing(address)
-        made = path is not None and LedgerFile.make(path)
+        made = path is not None and LedgerFile.create(path)
         database = cls(_engine(address))
         try:
             database.migrate(opening)
             if path is not None:
-                _let_readers_read_beside_the_writer(database.engine)
-                database.file = LedgerFile.of(path)
+                _enable_write_ahead_log(database.engine)
+                database.file = LedgerFile.from_path(path)
         except BaseException:
             database.engine.dispose()
             if made and path is not None and LedgerFile.is_empty(path):
@@ -107,7 +107,7 @@ class LedgerDatabase:
             raise
         return database
 
-    def migrate(self, opening: Opening = Opening.EITHER) -> None:
+    def migrate(self, opening: OpenMode = OpenMode.EITHER) -> None:
         """Bring the tables to the newest schema, as a whole or not at all.
 
         Raises
@@ -174,7 +174,7 @@ class LedgerDatabase:
             connection.execution_options(forewarn_writes=True, **options)
             with connection.begin():
                 if connection.dialect.name == "postgresql":
-                    connection.execute(select(func.pg_advisory_xact_lock(WRITERS)))
+                    connection.execute(select(func.pg_advisory_xact_lock(WRITER_LOCK_ID)))
                 yield connection
 
 
@@ -190,13 +190,13 @@ def _address(url: str, environment: Mapping[str, str]) -> URL:
     if address.password is not None or "password" in address.query:
         raise LedgerError(
             f"[respond] ledger: the address of {_name(address)} holds a password, expected it in "
-            f"the environment as {PASSWORD}"
+            f"the environment as {PASSWORD_VARIABLE}"
         )
     match address.get_backend_name():
         case "sqlite" if address.database and address.database != ":memory:":
             return URL.create("sqlite", database=address.database)
         case "postgresql" if address.database:
-            password = environment.get(PASSWORD)
+            password = environment.get(PASSWORD_VARIABLE)
             return address.set(drivername="postgresql+psycopg", password=password)
     raise LedgerError(
         f"[respond] ledger: found {_name(address)}, expected `sqlite:///PATH` or "
@@ -214,13 +214,13 @@ def _name(address: URL) -> str:
 
 def _engine(address: URL) -> Engine:
     if address.get_backend_name() == "postgresql":
-        wait = f"-c lock_timeout={PATIENCE_SECONDS}s"
+        wait = f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s"
         return create_engine(
             address,
             pool_pre_ping=True,  # a server that was started anew is no error
             connect_args={"connect_timeout": 10, "options": wait, "application_name": "forewarn"},
         )
-    engine = create_engine(address, connect_args={"timeout": PATIENCE_SECONDS})
+    engine = create_engine(address, connect_args={"timeout": LOCK_TIMEOUT_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -242,11 +242,11 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _let_readers_read_beside_the_writer(engine: Engine) -> None:
+def _enable_write_ahead_log(engine: Engine) -> None:
     """Switch to the write-ahead log; it can be done outside of a transaction only."""
     raw = engine.raw_connection()
     try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
         while not _switched_to_write_ahead_log(raw.cursor(), engine.url, deadline):
             # SQLite does not wait here for who has begun to write, whatever its time-out.
             time.sleep(0.02)
@@ -293,7 +293,7 @@ def _missing(address: URL) -> MissingLedgerError:
     )
 
 
-def _migrate(connection: Connection, opening: Opening) -> None:
+def _migrate(connection: Connection, opening: OpenMode) -> None:
     """Bring the tables to the newest schema, within the transaction of the connection."""
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     scripts = _scripts()
@@ -309,9 +309,9 @@ def _migrate(connection: Connection, opening: Opening) -> None:
             f"{name} was written by a newer forewarn: its schema is `{current}`, this one knows "
             f"`{scripts.get_current_head()}` at most"
         )
-    if current is None and opening is Opening.EXISTING:
+    if current is None and opening is OpenMode.EXISTING:
         raise _missing(connection.engine.url)
-    if current is not None and opening is Opening.NEW:
+    if current is not None and opening is OpenMode.NEW:
         raise LedgerError(f"{name} holds a ledger already, expected none to make a new one")
     steps = list(scripts.iterate_revisions("head", current or "base"))
     for step in reversed(steps):

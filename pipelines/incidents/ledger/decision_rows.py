@@ -12,22 +12,22 @@ from sqlalchemy import Connection, Row, Select, func, insert, select
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
-from forewarn.pipelines.incidents.ledger.damaged_rows import readable
-from forewarn.pipelines.incidents.ledger.tables import approvals, decisions
+from forewarn.pipelines.incidents.ledger.ledger_tables import approvals, decisions
+from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
 from forewarn.response.decision.situation import Approval
 from forewarn.response.state.decision import Decision, Ruling
-from forewarn.response.state.finding import FindingKey, Severity, Voucher
+from forewarn.response.state.finding import FindingKey, Provenance, Severity
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = [
     "ApprovalError",
     "add",
-    "approvals_of",
     "approve",
-    "because",
-    "decisions_of",
-    "last_of",
-    "of_incidents",
+    "decision_versions",
+    "decisions_by_incident",
+    "incident_decisions",
+    "last_approvals",
+    "last_decisions",
 ]
 
 
@@ -37,8 +37,8 @@ class ApprovalError(InputError):
 
 def add(connection: Connection, decision: Decision) -> bool:
     """Add a decision if it or its reason is another than the last one's."""
-    last = last_of(connection, [decision.incident]).get(decision.incident)
-    if last is not None and _essence(last) == _essence(decision):
+    last = last_decisions(connection, [decision.incident]).get(decision.incident)
+    if last is not None and _comparable(last) == _comparable(decision):
         return False
     connection.execute(
         insert(decisions).values(
@@ -62,7 +62,7 @@ def add(connection: Connection, decision: Decision) -> bool:
     return True
 
 
-def _essence(decision: Decision) -> tuple[object, ...]:
+def _comparable(decision: Decision) -> tuple[object, ...]:
     """Return what makes two decisions the same; their times alone do not make another one."""
     return (
         *(decision.ruling, decision.step, decision.mode, decision.severity, decision.reason),
@@ -71,7 +71,7 @@ def _essence(decision: Decision) -> tuple[object, ...]:
     )
 
 
-def last_of(connection: Connection, incidents: Sequence[int]) -> dict[int, Decision]:
+def last_decisions(connection: Connection, incidents: Sequence[int]) -> dict[int, Decision]:
     """Return the last decision of each incident that has any."""
     last: dict[int, Decision] = {}
     for chunk in chunks(incidents):
@@ -81,13 +81,15 @@ def last_of(connection: Connection, incidents: Sequence[int]) -> dict[int, Decis
     return last
 
 
-def decisions_of(connection: Connection, incident: int) -> list[Decision]:
+def incident_decisions(connection: Connection, incident: int) -> list[Decision]:
     """Return all decisions of an incident, oldest first."""
     query = select(decisions).where(decisions.c.incident == incident).order_by(decisions.c.id)
     return list(_decisions(connection, query))
 
 
-def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, list[Decision]]:
+def decisions_by_incident(
+    connection: Connection, incidents: Sequence[int]
+) -> dict[int, list[Decision]]:
     """Return all decisions of each incident that has any, oldest first."""
     by_incident: dict[int, list[Decision]] = defaultdict(list)
     for chunk in chunks(incidents):
@@ -100,11 +102,11 @@ def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, 
 def _decisions(connection: Connection, query: Select[Any]) -> Iterator[Decision]:
     """Yield the decisions of a query; those that cannot be read are set aside."""
     rows = connection.execute(query).all()
-    for _, decision in readable(connection, decisions, rows, _decision_of):
+    for _, decision in iter_readable(connection, decisions, rows, _parse_decision):
         yield decision
 
 
-def _decision_of(row: Row[Any]) -> Decision:
+def _parse_decision(row: Row[Any]) -> Decision:
     return Decision(
         incident=row.incident,
         at=row.at,
@@ -115,7 +117,7 @@ def _decision_of(row: Row[Any]) -> Decision:
         reason=row.reason,
         until=row.until,
         valid_until=row.valid_until,
-        findings=tuple(_key_of(*names) for names in json.loads(row.findings)),
+        findings=tuple(_parse_key(*names) for names in json.loads(row.findings)),
         policy_version=row.policy_version,
         model_version=row.model_version,
         who=row.who,
@@ -124,13 +126,13 @@ def _decision_of(row: Row[Any]) -> Decision:
     )
 
 
-def _key_of(source: str, machine: str, key: str, vouched: str) -> FindingKey:
+def _parse_key(source: str, machine: str, key: str, vouched: str) -> FindingKey:
     if not all(isinstance(name, str) for name in (source, machine, key)):
         raise ValueError("`findings` holds a name that is no text")
-    return FindingKey(source, machine, key, Voucher(vouched))
+    return FindingKey(source, machine, key, Provenance(vouched))
 
 
-def because(connection: Connection, incident: int) -> dict[str, str]:
+def decision_versions(connection: Connection, incident: int) -> dict[str, str]:
     """Return the versions of policy and model behind the last decision of an incident."""
     columns = (decisions.c.policy_version, decisions.c.model_version)
     query = select(*columns).where(decisions.c.incident == incident)
@@ -149,7 +151,7 @@ def approve(
     ApprovalError
         If there is another decision by now, it is no proposal, or its time is over.
     """
-    last = last_of(connection, [incident]).get(incident)
+    last = last_decisions(connection, [incident]).get(incident)
     if last is None or last.at != decision_at:
         raise ApprovalError(
             f"incident {incident}: the decision that is approved is not its last one, "
@@ -167,10 +169,12 @@ def approve(
     )
     if connection.scalar(query) is None:
         values = {"incident": incident, "decision_at": decision_at, "at": now, "who": who}
-        connection.execute(insert(approvals).values(**values, **because(connection, incident)))
+        connection.execute(
+            insert(approvals).values(**values, **decision_versions(connection, incident))
+        )
 
 
-def approvals_of(connection: Connection, incidents: Sequence[int]) -> dict[int, Approval]:
+def last_approvals(connection: Connection, incidents: Sequence[int]) -> dict[int, Approval]:
     """Return the last approval of each incident that has any."""
     last: dict[int, Approval] = {}
     same = (decisions.c.incident == approvals.c.incident) & (
@@ -183,12 +187,12 @@ def approvals_of(connection: Connection, incidents: Sequence[int]) -> dict[int, 
             approvals.c.id, decisions.c.id
         )
         rows = connection.execute(query).all()
-        for _, approval in readable(connection, decisions, rows, _approval_of):
+        for _, approval in iter_readable(connection, decisions, rows, _parse_approval):
             last[approval.decision.incident] = approval
     return last
 
 
-def _approval_of(row: Row[Any]) -> Approval:
+def _parse_approval(row: Row[Any]) -> Approval:
     if not isinstance(row.approved_at, int) or not isinstance(row.approved_by, str):
         raise ValueError("its approval cannot be read")
-    return Approval(_decision_of(row), Nanoseconds(row.approved_at), row.approved_by)
+    return Approval(_parse_decision(row), Nanoseconds(row.approved_at), row.approved_by)

@@ -22,22 +22,22 @@ from sqlalchemy.types import TypeEngine
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.damaged_rows import LATEST, readable
-from forewarn.pipelines.incidents.ledger.tables import findings as table
-from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.pipelines.incidents.ledger.ledger_tables import findings as table
+from forewarn.pipelines.incidents.ledger.quarantined_rows import MAX_TIME, iter_readable
+from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 
 __all__ = [
     "FindingConflictError",
     "FindingError",
     "add",
     "check",
-    "count_again",
     "read_findings",
+    "update_repeats",
 ]
 
-LONGEST_NAME = 512  # bytes; an index of PostgreSQL holds 2,700 of an entry
-LONGEST_EVIDENCE = 16 * 1024  # characters of JSON, which are bytes: it is ASCII
-LARGEST = 2**63 - 1
+MAX_NAME_BYTES = 512  # bytes; an index of PostgreSQL holds 2,700 of an entry
+MAX_EVIDENCE_CHARS = 16 * 1024  # characters of JSON, which are bytes: it is ASCII
+MAX_INT64 = 2**63 - 1
 _REPEATED: dict[str, TypeEngine[Any]] = {
     "gpu_serial": Text(),
     "severity": Text(),
@@ -82,9 +82,9 @@ def check(finding: Finding) -> None:
     times: dict[str, int] = {"at": finding.at, "valid_until": finding.valid_until}
     times |= {"first": finding.first or 0, "last": finding.last or 0}
     for field, time in times.items():
-        if not 0 <= time < LATEST:
+        if not 0 <= time < MAX_TIME:
             raise FindingError(finding, field, "is not between 1970 and 2116")
-    if not 1 <= finding.count <= LARGEST:
+    if not 1 <= finding.count <= MAX_INT64:
         raise FindingError(finding, "count", "is not between 1 and what 64 bits hold")
 
 
@@ -96,12 +96,12 @@ def _problem(name: str) -> str | None:
         return "holds half a character, expected text of UTF-8"
     if "\0" in name:
         return "holds a NUL character, expected text without it"
-    if not 0 < size <= LONGEST_NAME:
-        return f"has {size} bytes, expected 1 to {LONGEST_NAME}"
+    if not 0 < size <= MAX_NAME_BYTES:
+        return f"has {size} bytes, expected 1 to {MAX_NAME_BYTES}"
     return None
 
 
-def count_again(connection: Connection, repeated: Sequence[tuple[int, Finding]]) -> None:
+def update_repeats(connection: Connection, repeated: Sequence[tuple[int, Finding]]) -> None:
     """Store what repeats change of findings, by their rows; nothing else is ever updated."""
     if not repeated:
         return
@@ -170,10 +170,10 @@ def _values(finding: Finding, now: Nanoseconds) -> dict[str, Any]:
 def _evidence(evidence: Mapping[str, Any]) -> str:
     """Return JSON of at most 16 KiB; what is cut says so, and how long it was."""
     text = json.dumps(evidence, separators=(",", ":"), default=str)
-    if len(text) <= LONGEST_EVIDENCE:
+    if len(text) <= MAX_EVIDENCE_CHARS:
         return text
     # A quote or a backslash of the text takes two characters inside of a string.
-    begin = text[: LONGEST_EVIDENCE // 2 - 100]
+    begin = text[: MAX_EVIDENCE_CHARS // 2 - 100]
     return json.dumps({"cut_from_bytes": len(text), "begin": begin}, separators=(",", ":"))
 
 
@@ -181,10 +181,10 @@ def read_findings(
     connection: Connection, rows: Iterable[Row[Any]]
 ) -> Iterator[tuple[Row[Any], Finding]]:
     """Yield rows of the table with their findings; those that cannot be read are set aside."""
-    return readable(connection, table, rows, _finding_of)
+    return iter_readable(connection, table, rows, _parse_finding)
 
 
-def _finding_of(row: Any) -> Finding:
+def _parse_finding(row: Any) -> Finding:
     return Finding(
         source=row.source,
         id=row.key,
@@ -201,7 +201,7 @@ def _finding_of(row: Any) -> Finding:
         first=row.first,
         last=row.last,
         count=row.count,
-        vouched=Voucher(row.vouched),
+        vouched=Provenance(row.vouched),
     )
 
 

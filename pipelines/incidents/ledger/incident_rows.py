@@ -11,9 +11,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, or_,
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import action_rows, decision_rows
 from forewarn.pipelines.incidents.ledger.chunks import chunks
-from forewarn.pipelines.incidents.ledger.damaged_rows import readable
 from forewarn.pipelines.incidents.ledger.finding_rows import read_findings
-from forewarn.pipelines.incidents.ledger.tables import (
+from forewarn.pipelines.incidents.ledger.ledger_tables import (
     acknowledgements,
     findings,
     incident_findings,
@@ -21,24 +20,25 @@ from forewarn.pipelines.incidents.ledger.tables import (
     incidents,
     outcomes,
 )
-from forewarn.response.grouping.gpu_incidents import gpu_serial_of, group_findings
-from forewarn.response.state.finding import BY_HAND, Finding, Voucher
+from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
+from forewarn.response.grouping.gpu_incidents import group_findings, resolve_gpu_serial
+from forewarn.response.state.finding import MANUAL_CAUSE, Finding, Provenance
 from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
 __all__ = [
+    "assign_incidents",
+    "end_incident",
+    "incident_state",
     "is_open",
     "join",
+    "list_incident_ids",
     "load",
-    "newest_numbers",
-    "open_for",
     "opened_since",
-    "settle",
     "share",
-    "state_of",
 ]
 
 Value = TypeVar("Value")
-MOST_FINDINGS = 1_000
+MAX_FINDINGS_READ = 1_000
 """Of one incident that are read, of each voucher and of people; more would fill the memory.
 
 A shared token that floods an incident so displaces no finding of the machine or of a person.
@@ -51,7 +51,7 @@ def is_open() -> ColumnElement[bool]:
     return ~ended.correlate(incidents).exists()
 
 
-def newest_numbers(
+def list_incident_ids(
     connection: Connection,
     *,
     state: IncidentState | None,
@@ -93,7 +93,9 @@ def _has_machine(machine: str) -> ColumnElement[bool]:
     return or_(own, (incidents.c.shared != "") & incidents.c.id.in_(shared))
 
 
-def open_for(connection: Connection, new: Sequence[Finding], *, now: Nanoseconds) -> list[int]:
+def assign_incidents(
+    connection: Connection, new: Sequence[Finding], *, now: Nanoseconds
+) -> list[int]:
     """Return the open incident of each new finding; one is opened where there is none."""
     standing = [
         Incident(row.id, row.machine, row.gpu_serial, row.opened_at, findings=tuple(members))
@@ -166,11 +168,11 @@ def share(
     join(connection, [(target, finding) for finding in sorted(members)], now=now)
     for part in parts:
         reason = f"part of incident {target}: {why}"
-        settle(connection, part, IncidentState.CLOSED, now=now, who="forewarn", why=reason)
+        end_incident(connection, part, IncidentState.CLOSED, now=now, who="forewarn", why=reason)
     return target
 
 
-def state_of(connection: Connection, number: int) -> IncidentState:
+def incident_state(connection: Connection, number: int) -> IncidentState:
     """Return what an incident is now."""
     return _states(connection, [number]).get(number, IncidentState.OPEN)
 
@@ -184,7 +186,7 @@ def _states(connection: Connection, numbers: Sequence[int]) -> dict[int, Inciden
     return _newest(connection, incident_states, state, numbers, IncidentState.CLOSED)
 
 
-def settle(
+def end_incident(
     connection: Connection,
     number: int,
     state: IncidentState,
@@ -200,13 +202,13 @@ def settle(
     ValueError
         If it has ended and is to be opened again.
     """
-    current = state_of(connection, number)
+    current = incident_state(connection, number)
     if current is state:
         return
     if state is IncidentState.OPEN:
         raise ValueError(f"incident {number} is {current}: what comes now is another incident")
     values = {"incident": number, "state": state.value, "at": now, "who": who, "why": why}
-    values |= decision_rows.because(connection, number)
+    values |= decision_rows.decision_versions(connection, number)
     connection.execute(insert(incident_states).values(**values))
 
 
@@ -216,12 +218,12 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
     for chunk in chunks(numbers):
         query = select(incidents).where(incidents.c.id.in_(chunk))
         selected = connection.execute(query).all()
-        rows |= {row.id: row for row, _ in readable(connection, incidents, selected, tuple)}
+        rows |= {row.id: row for row, _ in iter_readable(connection, incidents, selected, tuple)}
     known = [number for number in numbers if number in rows]
     machines = _machines(connection, rows.values())
     members = _findings(connection, known)
-    decisions = decision_rows.last_of(connection, known)
-    actions = action_rows.of_incidents(connection, known)
+    decisions = decision_rows.last_decisions(connection, known)
+    actions = action_rows.actions_by_incident(connection, known)
     states = _states(connection, known)
     results = _newest(connection, outcomes, lambda row: Outcome(row.outcome), known, None)
     theirs = _acknowledged(connection, known)
@@ -245,7 +247,7 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
 
 
 def _gpu_serial(row: Row[Any], members: Iterable[Finding]) -> str | None:
-    return None if row.shared else gpu_serial_of(row.gpu_serial, members)
+    return None if row.shared else resolve_gpu_serial(row.gpu_serial, members)
 
 
 def _machines(connection: Connection, rows: Iterable[Row[Any]]) -> dict[int, tuple[str, ...]]:
@@ -270,7 +272,7 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
     members: dict[int, list[Finding]] = defaultdict(list)
     for chunk in chunks(numbers):
         newest_first = (findings.c.at.desc(), findings.c.id.desc())
-        whose = (findings.c.vouched == Voucher.SHARED.value, findings.c.cause == BY_HAND)
+        whose = (findings.c.vouched == Provenance.SHARED.value, findings.c.cause == MANUAL_CAUSE)
         rank = func.row_number().over(
             partition_by=(incident_findings.c.incident, *whose), order_by=newest_first
         )
@@ -280,7 +282,7 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
             .where(incident_findings.c.incident.in_(chunk))
             .subquery()
         )
-        query = select(ranked).where(ranked.c.rank <= MOST_FINDINGS)
+        query = select(ranked).where(ranked.c.rank <= MAX_FINDINGS_READ)
         query = query.order_by(ranked.c.at, ranked.c.id)
         for row, finding in read_findings(connection, connection.execute(query).all()):
             members[row.incident].append(finding)
@@ -300,7 +302,7 @@ def _newest(
         newest = select(func.max(table.c.id)).where(table.c.incident.in_(chunk))
         newest = newest.group_by(table.c.incident)
         rows = connection.execute(select(table).where(table.c.id.in_(newest))).all()
-        for row, value in readable(connection, table, rows, convert):
+        for row, value in iter_readable(connection, table, rows, convert):
             values[row.incident] = value
         for row in rows:
             values.setdefault(row.incident, unreadable)

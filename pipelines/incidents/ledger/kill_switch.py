@@ -10,14 +10,14 @@ from pathlib import Path
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.database import LedgerError
-from forewarn.pipelines.incidents.ledger.entries import Switch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.storage.files.atomic_files import write_whole
+from forewarn.pipelines.incidents.ledger.ledger_entries import SwitchChange
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["KillSwitch", "KillSwitchError"]
 
 _log = logging.getLogger("forewarn.respond")
-_LONGEST = 1000  # characters of a file that anybody may have made
+_MAX_FILE_CHARS = 1000  # characters of a file that anybody may have made
 _BY_FILE = "file"
 
 
@@ -40,7 +40,7 @@ class KillSwitch:
     file: Path
     ledger: Ledger | None
 
-    def off(self) -> Switch | None:
+    def off(self) -> SwitchChange | None:
         """Return since when acting is off, by whom and why; None if it is on.
 
         Raises
@@ -72,7 +72,7 @@ class KillSwitch:
         with suppress(FileExistsError):
             self.file.touch(exist_ok=False)
         try:
-            write_whole(self.file, f"{who}: {why}\n".encode(errors="replace"))
+            write_atomic(self.file, f"{who}: {why}\n".encode(errors="replace"))
         except OSError as error:
             if not self.file.is_file():
                 raise
@@ -131,15 +131,15 @@ class KillSwitch:
             raise LedgerError("the ledger is not open, expected it to answer")
         return self.ledger
 
-    def _by_file(self) -> Switch | None:
+    def _by_file(self) -> SwitchChange | None:
         try:
             at = Nanoseconds(self.file.stat().st_mtime_ns)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
             with self.file.open(encoding="utf-8", errors="replace") as file:
-                line = file.read(_LONGEST).partition("\n")[0]
+                line = file.read(_MAX_FILE_CHARS).partition("\n")[0]
         except OSError:  # it is there, and that is what counts
             line = ""
         who, colon, why = line.partition(": ")
-        return Switch(False, at, who if colon else _BY_FILE, why if colon else line)
+        return SwitchChange(False, at, who if colon else _BY_FILE, why if colon else line)

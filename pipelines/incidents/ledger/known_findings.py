@@ -22,9 +22,9 @@ from sqlalchemy import (
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
 from forewarn.pipelines.incidents.ledger.finding_rows import read_findings
-from forewarn.pipelines.incidents.ledger.tables import findings as table
-from forewarn.pipelines.incidents.ledger.tables import incident_findings, incident_states
-from forewarn.response.grouping.counted_findings import KnownFinding, Statement
+from forewarn.pipelines.incidents.ledger.ledger_tables import findings as table
+from forewarn.pipelines.incidents.ledger.ledger_tables import incident_findings, incident_states
+from forewarn.response.grouping.finding_deduplication import FindingStatement, KnownFinding
 from forewarn.response.state.finding import Finding, FindingKey
 
 __all__ = ["known_findings"]
@@ -36,13 +36,13 @@ Name = tuple[str, str]
 
 def known_findings(
     connection: Connection, keys: Iterable[FindingKey]
-) -> tuple[dict[FindingKey, KnownFinding], set[Statement]]:
+) -> tuple[dict[FindingKey, KnownFinding], set[FindingStatement]]:
     """Return the newest finding of each key that there is already, and what cannot be read."""
     by_source: dict[str, dict[Name, None]] = defaultdict(dict)
     for key in keys:
         by_source[key.source][key.id, key.machine] = None
     newest: dict[FindingKey, tuple[int, Finding]] = {}
-    unreadable = set[Statement]()
+    unreadable = set[FindingStatement]()
     for source, names in by_source.items():
         for chunk in chunks(list(names)):
             rows = _rows(connection, source, chunk)
@@ -59,7 +59,7 @@ def known_findings(
     return known, unreadable
 
 
-def _statement(row: Row[Any]) -> Statement:
+def _statement(row: Row[Any]) -> FindingStatement:
     return FindingKey(row.source, row.machine, row.key, row.vouched), row.at
 
 

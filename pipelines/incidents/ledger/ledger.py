@@ -10,25 +10,28 @@ from typing import Self
 from sqlalchemy import Connection
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger import closing_rows, finding_rows, incident_rows
+from forewarn.pipelines.incidents.ledger import finding_rows, incident_rows, outcome_rows
 from forewarn.pipelines.incidents.ledger.action_ledger import ActionLedger
-from forewarn.pipelines.incidents.ledger.audit import Audit, add_beat, add_note
-from forewarn.pipelines.incidents.ledger.database import LedgerDatabase, Opening
-from forewarn.pipelines.incidents.ledger.entries import ConfirmedFailure, Taken
+from forewarn.pipelines.incidents.ledger.audit import Audit, add_heartbeat, add_note
+from forewarn.pipelines.incidents.ledger.database import LedgerDatabase, OpenMode
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
 from forewarn.pipelines.incidents.ledger.known_findings import known_findings
-from forewarn.pipelines.incidents.ledger.open_numbers import OpenNumbers
+from forewarn.pipelines.incidents.ledger.ledger_entries import ConfirmedFailure, RecordedCounts
+from forewarn.pipelines.incidents.ledger.open_incident_ids import OpenIncidentIds
 from forewarn.pipelines.runtime.progress import note
-from forewarn.response.grouping.counted_findings import Counted, count_findings
+from forewarn.response.grouping.finding_deduplication import (
+    DeduplicatedFindings,
+    deduplicate_findings,
+)
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
 __all__ = ["Ledger"]
 
-LARGEST_NUMBER = 2**63 - 1
+MAX_ROW_ID = 2**63 - 1
 
 
-def _leave_out(error: FindingError) -> None:
+def _note_rejected(error: FindingError) -> None:
     """Say that a finding is not taken: one bad name must not stop all others."""
     finding = error.finding
     name = f"{finding.id[:100]!r} of {finding.source[:100]!r} about {finding.machine[:100]!r}"
@@ -49,11 +52,11 @@ def _storable(findings: Sequence[Finding], refuse: Callable[[FindingError], None
 
 
 def _count_again(
-    connection: Connection, counted: Counted, *, now: Nanoseconds, who: str | None
+    connection: Connection, counted: DeduplicatedFindings, *, now: Nanoseconds, who: str | None
 ) -> None:
     """Count what is known, and note by whom and when it was made graver or milder."""
     repeated = [(known, count.added_to(known.finding)) for known, count in counted.repeated]
-    finding_rows.count_again(connection, [(known.row, finding) for known, finding in repeated])
+    finding_rows.update_repeats(connection, [(known.row, finding) for known, finding in repeated])
     for known, finding in repeated:
         if finding.severity is not known.finding.severity:
             source, machine, key, _ = finding.key
@@ -76,7 +79,7 @@ class Ledger(ActionLedger, Audit):
 
     def __init__(self, database: LedgerDatabase) -> None:
         self.database = database
-        self._open = OpenNumbers()
+        self._open = OpenIncidentIds()
 
     @classmethod
     def open(
@@ -84,7 +87,7 @@ class Ledger(ActionLedger, Audit):
         url: str,
         environment: Mapping[str, str] = os.environ,
         *,
-        opening: Opening = Opening.EITHER,
+        opening: OpenMode = OpenMode.EITHER,
     ) -> Self:
         """Open a ledger, and bring its tables to the newest schema.
 
@@ -126,12 +129,12 @@ class Ledger(ActionLedger, Audit):
 
         What cannot be stored, or says something else under a name in use, is left out with a note.
         """
-        storable = _storable(findings, _leave_out)
+        storable = _storable(findings, _note_rejected)
         with self.database.reading() as connection:
             known = known_findings(connection, [finding.key for finding in storable])
-        counted = count_findings(storable, *known)
+        counted = deduplicate_findings(storable, *known)
         for conflict in counted.conflicts:
-            _leave_out(FindingConflictError(*conflict))
+            _note_rejected(FindingConflictError(*conflict))
         return [count.finding for count in counted.new]
 
     def take(
@@ -140,9 +143,9 @@ class Ledger(ActionLedger, Audit):
         *,
         now: Nanoseconds,
         who: str | None = None,
-        refuse: Callable[[FindingError], None] = _leave_out,
+        refuse: Callable[[FindingError], None] = _note_rejected,
         read_up_to: Mapping[str, Nanoseconds] | None = None,
-    ) -> Taken:
+    ) -> RecordedCounts:
         """Take findings: those that are known are counted, the others join an open incident.
 
         Parameters
@@ -166,19 +169,19 @@ class Ledger(ActionLedger, Audit):
         storable = _storable(findings, refuse)
         with self.database.writing() as connection:
             known = known_findings(connection, [finding.key for finding in storable])
-            counted = count_findings(storable, *known)
+            counted = deduplicate_findings(storable, *known)
             for conflict in counted.conflicts:
                 refuse(FindingConflictError(*conflict))
             _count_again(connection, counted, now=now, who=who)
             new = [count.whole() for count in counted.new]
             rows = finding_rows.add(connection, new, now=now)
             added = {row: f for row, f in zip(rows, new, strict=True) if row is not None}
-            numbers = incident_rows.open_for(connection, list(added.values()), now=now)
+            numbers = incident_rows.assign_incidents(connection, list(added.values()), now=now)
             incident_rows.join(connection, list(zip(numbers, added, strict=True)), now=now)
             for name, at in (read_up_to or {}).items():
-                add_beat(connection, name, at)
+                add_heartbeat(connection, name, at)
         repeated = len(storable) - len(counted.conflicts) - len(added)
-        return Taken(new=len(added), repeated=repeated)
+        return RecordedCounts(new=len(added), repeated=repeated)
 
     def open_incidents(self) -> list[Incident]:
         """Return the incidents about which something is to be done, oldest first."""
@@ -187,7 +190,7 @@ class Ledger(ActionLedger, Audit):
 
     def incident(self, number: int) -> Incident | None:
         """Return an incident by its number."""
-        if not 0 < number <= LARGEST_NUMBER:
+        if not 0 < number <= MAX_ROW_ID:
             return None
         with self.database.reading() as connection:
             return next(iter(incident_rows.load(connection, [number])), None)
@@ -226,7 +229,7 @@ class Ledger(ActionLedger, Audit):
                 numbers = self._open.look(connection)
                 newest = [row for row in reversed(numbers) if before is None or row < before]
                 return incident_rows.load(connection, newest[:limit])
-            numbers = incident_rows.newest_numbers(
+            numbers = incident_rows.list_incident_ids(
                 connection, state=state, machine=machine, before=before, limit=limit
             )
             return incident_rows.load(connection, numbers)
@@ -255,7 +258,7 @@ class Ledger(ActionLedger, Audit):
             If it has ended and is to be opened again: what comes later is another incident.
         """
         with self.database.writing() as connection:
-            incident_rows.settle(connection, incident, state, now=now, who=who, why=why)
+            incident_rows.end_incident(connection, incident, state, now=now, who=who, why=why)
 
     def outcome(
         self,
@@ -270,7 +273,7 @@ class Ledger(ActionLedger, Audit):
     ) -> None:
         """Say what came of an incident; the newest word counts."""
         with self.database.writing() as connection:
-            closing_rows.add_outcome(
+            outcome_rows.add_outcome(
                 connection,
                 incident,
                 outcome,
@@ -284,19 +287,19 @@ class Ledger(ActionLedger, Audit):
     def outcomes_after(self, number: int) -> tuple[int, list[int]]:
         """Return the number of the newest outcome, and the incidents with one after a number."""
         with self.database.reading() as connection:
-            return closing_rows.changed_after(connection, number)
+            return outcome_rows.outcomes_after(connection, number)
 
     def failure_times(self, incidents: Sequence[int]) -> dict[int, Nanoseconds]:
         """Return when it failed, of each incident whose outcome is a failure."""
         with self.database.reading() as connection:
-            return closing_rows.failure_times(connection, incidents)
+            return outcome_rows.failure_times(connection, incidents)
 
     def confirmed_failures(self) -> list[ConfirmedFailure]:
         """Return the failures that outcomes confirm: retraining may learn from them."""
         with self.database.reading() as connection:
-            return closing_rows.confirmed(connection)
+            return outcome_rows.confirmed(connection)
 
     def acknowledge(self, incident: int, *, now: Nanoseconds, who: str) -> None:
         """Say that a person takes care of an incident; the first one stays."""
         with self.database.writing() as connection:
-            closing_rows.acknowledge(connection, incident, now=now, who=who)
+            outcome_rows.acknowledge(connection, incident, now=now, who=who)

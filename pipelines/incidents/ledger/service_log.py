@@ -10,19 +10,19 @@ from typing import Any
 from sqlalchemy import Row, insert, select
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.damaged_rows import readable
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import services
-from forewarn.response.follow_up.given_back import given_back_at, is_drain
-from forewarn.response.follow_up.outcome import Service
+from forewarn.pipelines.incidents.ledger.ledger_tables import services
+from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
+from forewarn.response.follow_up.outcome_assessment import ServiceSpan
+from forewarn.response.follow_up.return_to_service import is_external_drain, returned_to_service_at
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
 
-__all__ = ["given_back", "note_services", "services_of"]
+__all__ = ["read_service", "record_service", "returned_to_service"]
 
 
-def note_services(
+def record_service(
     ledger: Ledger,
     machines: Iterable[Machine],
     *,
@@ -49,20 +49,20 @@ def note_services(
             seen = (not machine.out, bool(machine.jobs))
             query = select(services).where(services.c.machine == machine.name)
             last = connection.execute(query.order_by(services.c.at.desc()).limit(1)).first()
-            if last is not None and _is_no_news(last, seen, now, gap=gap):
+            if last is not None and _is_unchanged(last, seen, now, gap=gap):
                 continue
             row = {"machine": machine.name, "at": now, "before": now if before is None else before}
             connection.execute(insert(services).values(**row, in_service=seen[0], busy=seen[1]))
 
 
-def _is_no_news(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, gap: bool) -> bool:
+def _is_unchanged(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, gap: bool) -> bool:
     """Tell whether a machine is seen as in the last row, which may be damaged."""
     if not isinstance(last.at, int):
         return False
     return last.at >= now or (not gap and seen == (last.in_service, last.busy))
 
 
-def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Service]:
+def read_service(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[ServiceSpan]:
     """Return how a machine was seen, oldest first; what nobody saw is in no span.
 
     Parameters
@@ -75,16 +75,18 @@ def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Ser
     query = select(services).where(services.c.machine == machine).order_by(services.c.at)
     with ledger.database.reading() as connection:
         selected = connection.execute(query).all()
-        rows = [row for row, _ in readable(connection, services, selected, tuple)]
+        rows = [row for row, _ in iter_readable(connection, services, selected, tuple)]
     spans = [
-        Service(row.at, max(row.at, after.before), row.in_service, row.busy)
+        ServiceSpan(row.at, max(row.at, after.before), row.in_service, row.busy)
         for row, after in pairwise(rows)
     ]
-    spans += [Service(row.at, max(row.at, until), row.in_service, row.busy) for row in rows[-1:]]
+    spans += [
+        ServiceSpan(row.at, max(row.at, until), row.in_service, row.busy) for row in rows[-1:]
+    ]
     return spans
 
 
-def given_back(
+def returned_to_service(
     ledger: Ledger, incidents: Iterable[Incident], *, now: Nanoseconds
 ) -> dict[str, Nanoseconds]:
     """Return when machines came back that somebody else had drained.
@@ -99,10 +101,10 @@ def given_back(
     """
     drains = defaultdict[str, list[Finding]](list)
     for incident in incidents:
-        for finding in filter(is_drain, incident.findings):
+        for finding in filter(is_external_drain, incident.findings):
             drains[finding.machine].append(finding)
     ends = {
-        name: given_back_at(theirs, services_of(ledger, name, until=now))
+        name: returned_to_service_at(theirs, read_service(ledger, name, until=now))
         for name, theirs in drains.items()
     }
     return {name: end for name, end in ends.items() if end is not None}

@@ -25,7 +25,7 @@ class LedgerFile:
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> LedgerFile:
+    def from_path(cls, path: Path) -> LedgerFile:
         """Return a file that is there."""
         state = path.stat()
         return cls(path, state.st_dev, state.st_ino)
@@ -36,7 +36,7 @@ class LedgerFile:
         return not path.exists() or path.stat().st_size == 0
 
     @staticmethod
-    def make(path: Path) -> bool:
+    def create(path: Path) -> bool:
         """Make a file for its user alone, unless it is there; tell whether it was made.
 
         SQLite gives its log the same rights. Where it cannot be made, SQLite says why in its words.

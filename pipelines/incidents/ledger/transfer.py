@@ -6,11 +6,11 @@ from sqlalchemy import func, select, text
 
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import metadata
+from forewarn.pipelines.incidents.ledger.ledger_tables import metadata
 
 __all__ = ["copy_ledger"]
 
-AT_ONCE = 10_000  # rows
+BATCH_ROWS = 10_000  # rows
 
 
 def copy_ledger(source: Ledger, target: Ledger) -> int:
@@ -28,7 +28,7 @@ def copy_ledger(source: Ledger, target: Ledger) -> int:
                 raise LedgerError(
                     f"the ledger to copy to has rows in `{table.name}`, expected none"
                 )
-            rows = old.execution_options(yield_per=AT_ONCE).execute(select(table)).mappings()
+            rows = old.execution_options(yield_per=BATCH_ROWS).execute(select(table)).mappings()
             for part in rows.partitions():
                 new.execute(table.insert(), [dict(row) for row in part])
                 n_rows += len(part)

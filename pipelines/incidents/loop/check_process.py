@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # the ledger is opened when the check has ended: until then t
     from forewarn.response.state.action import Action
     from forewarn.response.state.finding import Finding
 
-__all__ = ["BEGUN", "FAILED", "PASSED", "CheckJob", "record", "start"]
+__all__ = ["BEGUN", "FAILED", "PASSED", "CheckJob", "record_result", "start_check"]
 
 BEGUN: Final = "check begun"
 PASSED: Final = "check passed"
 FAILED: Final = "check failed"
 _UNKNOWN: Final = "check unknown"
 _START_SECONDS: Final = 60.0
-_TRIES: Final = 5
+_MAX_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class CheckJob:
     begun_at: Nanoseconds
 
 
-def start(job: CheckJob) -> None:
+def start_check(job: CheckJob) -> None:
     """Start a check and do not wait for it.
 
     Raises
@@ -81,12 +81,12 @@ def start(job: CheckJob) -> None:
         raise OSError(f"the check of {job.machine} was not started ({error})") from None
 
 
-def record(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanoseconds) -> None:
+def record_result(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanoseconds) -> None:
     """Write down what a check said, unless nobody waits for it any more.
 
     A failed check is a finding, too. One that says nothing proves nothing: it is tried again.
     """
-    for _ in range(_TRIES):  # the loop may add a change of its own at the same time
+    for _ in range(_MAX_ATTEMPTS):  # the loop may add a change of its own at the same time
         action = _waiting(ledger, job)
         if action is None:
             return
@@ -135,12 +135,12 @@ def _run(job: CheckJob) -> None:
     check = SiteCheck(tuple(job.command), job.timeout)
     reservation = f"forewarn-{job.action}"
     result = check.run(job.machine, action=job.action, reservation=reservation)
-    from forewarn.pipelines.incidents.ledger.database import Opening
+    from forewarn.pipelines.incidents.ledger.database import OpenMode
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
 
     now = Nanoseconds(job.begun_at + time.monotonic_ns() - begun)
-    with suppress(InputError), Ledger.open(job.ledger, opening=Opening.EXISTING) as ledger:
-        record(ledger, job, result, now)
+    with suppress(InputError), Ledger.open(job.ledger, opening=OpenMode.EXISTING) as ledger:
+        record_result(ledger, job, result, now)
 
 
 def _main() -> None:

@@ -9,10 +9,10 @@ from typing import Final
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 
-__all__ = ["CLOCK", "MANY_OUT", "MARKS", "LoopAlerts"]
+__all__ = ["CLOCK", "HIGH_OUTAGE", "MARKS", "LoopAlerts"]
 
 CLOCK: Final = "clock"
-MANY_OUT: Final = "out of service"
+HIGH_OUTAGE: Final = "out of service"
 MARKS: Final = "marks"
 
 _ACT: Final = "alert"  # of a note

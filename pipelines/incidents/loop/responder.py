@@ -7,49 +7,62 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.learning.training_tables import learn_from_ledger
-from forewarn.pipelines.incidents.ledger.action_ledger import RECENT
+from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labels
+from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.service_log import given_back, note_services
-from forewarn.pipelines.incidents.loop.carrying_out import begin, follow, take_off_marks
-from forewarn.pipelines.incidents.loop.closing import Closing
-from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, MANY_OUT, MARKS, LoopAlerts
+from forewarn.pipelines.incidents.ledger.service_log import record_service, returned_to_service
+from forewarn.pipelines.incidents.loop.action_executor import (
+    apply_transitions,
+    remove_stale_marks,
+    start_action,
+)
+from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
+from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MARKS, LoopAlerts
+from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.incidents.loop.scheduler_marks import marks_without_action
-from forewarn.pipelines.incidents.loop.vitals import read_vitals
+from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
-from forewarn.pipelines.incidents.sources.gathering import EVENTS, Gathered, gather
-from forewarn.pipelines.incidents.sources.proofs import read_proofs
+from forewarn.pipelines.incidents.sources.finding_sources import (
+    EVENTS_CURSOR,
+    GatheredFindings,
+    gather_findings,
+)
+from forewarn.pipelines.incidents.sources.ground_truth import read_ground_truth
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
-from forewarn.response.decision.brakes import SIGNS, Brake, brakes, dead_man
-from forewarn.response.decision.by_hand import decide_by_hand
 from forewarn.response.decision.decide import (
-    action_of,
     decide,
-    only_observe,
+    decide_observe_only,
+    make_action,
     rests_on_certain_damage,
     urgency,
 )
-from forewarn.response.decision.limits import Held, held_back, many_out
-from forewarn.response.decision.situation import Situation, by_machine
-from forewarn.response.follow_up.foreign_drain import foreign_drains
-from forewarn.response.follow_up.reconcile import orphans, reconcile
-from forewarn.response.follow_up.unknown_marks import unknown_marks_in_words
+from forewarn.response.decision.interlocks import (
+    HEARTBEATS,
+    Interlock,
+    active_interlocks,
+    missing_heartbeats,
+)
+from forewarn.response.decision.limits import Blocker, find_blocker, high_outage_alert
+from forewarn.response.decision.manual_drain import decide_manual_drain
+from forewarn.response.decision.situation import Situation, group_by_machine
+from forewarn.response.follow_up.external_drain import find_external_drains
+from forewarn.response.follow_up.reconcile import reconcile, stale_marks
+from forewarn.response.follow_up.unknown_marks import unknown_marks_alert
 from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
-from forewarn.response.state.clocks import ClockReadings
+from forewarn.response.state.clock_readings import ClockReadings
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.machine import Machine, ServiceState
 
-__all__ = ["Decided", "Responder"]
+__all__ = ["LoopDecision", "Responder"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class LoopDecision:
     """A decision of one call of the loop.
 
     Attributes
@@ -89,7 +102,7 @@ class Responder:
     clock: Clock = field(default_factory=SystemClock)
     warn: Callable[[str, str], None] = alert
 
-    def once(self) -> list[Decided]:
+    def once(self) -> list[LoopDecision]:
         """Take findings, look after what was begun, decide, act, and look again.
 
         Raises
@@ -104,18 +117,20 @@ class Responder:
         clocks = self._clocks(fleet, now)
         if clocks.disagreement():
             return self._only_observe(fleet, refusal, clocks)
-        gathered = gather(
+        gathered = gather_findings(
             self.policy,
             records=self.site.records,
             lists=self.site.lists,
             verdicts=self.site.verdicts,
-            read=self.ledger.last_beat(EVENTS),
+            read=self.ledger.last_beat(EVENTS_CURSOR),
             now=now,
         )
         self.ledger.take(self.ledger.unknown(gathered.statements), now=now)
         self.ledger.take(gathered.events, now=now, read_up_to=gathered.read_up_to)
         fleet = self._read_or_refuse(fleet, refusal, now)
-        self.ledger.take(self.ledger.unknown(foreign_drains(fleet.machines, now=now)), now=now)
+        self.ledger.take(
+            self.ledger.unknown(find_external_drains(fleet.machines, now=now)), now=now
+        )
         self._follow(fleet, clocks)
         self._share(fleet, now)
         self._note_services(fleet, now)
@@ -124,7 +139,7 @@ class Responder:
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), clocks)
         patterns = self.site.table.foreign_failures
-        learn_from_ledger(self.site.records, self.ledger, patterns, now=now)
+        write_ledger_labels(self.site.records, self.ledger, patterns, now=now)
         if gathered.last_list is not None:
             self.ledger.beat("list", gathered.last_list)
         self.ledger.beat("loop", now)
@@ -159,7 +174,7 @@ class Responder:
 
     def _only_observe(
         self, fleet: Fleet | None, refusal: DriverError | None, clocks: ClockReadings
-    ) -> list[Decided]:
+    ) -> list[LoopDecision]:
         """Decide without doing anything: no finding is taken, no mark changed, no call noted.
 
         By a clock that is wrong findings would be stale, incidents over and deadlines reached.
@@ -174,16 +189,20 @@ class Responder:
             {machine.name: machine for machine in fleet.machines},
             self.site.pools,
             self.policy,
-            open=by_machine(incidents),
+            open=group_by_machine(incidents),
             settings=self.site.core,
         )
-        decisions = [(incident, only_observe(incident, situation, why)) for incident in incidents]
-        return [Decided(i, decision, self.ledger.decide(decision)) for i, decision in decisions]
+        decisions = [
+            (incident, decide_observe_only(incident, situation, why)) for incident in incidents
+        ]
+        return [
+            LoopDecision(i, decision, self.ledger.decide(decision)) for i, decision in decisions
+        ]
 
     def _read(self, now: Nanoseconds) -> Fleet:
         """Read all machines; without a scheduler, those that anything was noticed about."""
         if self.driver is None:
-            names = sorted(by_machine(self.ledger.open_incidents()))
+            names = sorted(group_by_machine(self.ledger.open_incidents()))
             machines = [Machine(name, ServiceState.IN_SERVICE) for name in names]
             return Fleet(now, tuple(machines), "")
         fleet = self.driver.read()
@@ -203,41 +222,43 @@ class Responder:
         self,
         fleet: Fleet,
         incidents: Sequence[Incident],
-        gathered: Gathered,
+        gathered: GatheredFindings,
         clocks: ClockReadings,
     ) -> Situation:
         settings, now = self.site.core, clocks.now
         overrides = self.ledger.overrides(Nanoseconds(now - settings.override_rest))
-        vitals = read_vitals(
+        vitals = read_responder_health(
             self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
         )
-        out = many_out(fleet.machines, self.site.pools, share=settings.many_out)
+        out = high_outage_alert(fleet.machines, self.site.pools, share=settings.many_out)
         paused = "" if self.driver is None else clocks.interruption()
-        troubles = dict.fromkeys(SIGNS, "") | dead_man(vitals, settings=settings, now=now)
-        marks = marks_without_action(self.ledger, fleet.machines, now=now)
-        troubles |= {MANY_OUT: out, CLOCK: paused, MARKS: unknown_marks_in_words(marks)}
+        troubles = dict.fromkeys(HEARTBEATS, "") | missing_heartbeats(
+            vitals, settings=settings, now=now
+        )
+        marks = read_unknown_marks(self.ledger, fleet.machines, now=now)
+        troubles |= {HIGH_OUTAGE: out, CLOCK: paused, MARKS: unknown_marks_alert(marks)}
         LoopAlerts(self.ledger, self.warn).raise_new(troubles, now)
         return Situation(
             now=now,
             fleet={machine.name: machine for machine in fleet.machines},
             pools=self.site.pools,
             policy=self.policy,
-            open=by_machine(incidents),
+            open=group_by_machine(incidents),
             recent=self._recent(now),
             overrides=overrides,
             approvals=self.ledger.approvals([incident.id for incident in incidents]),
             brakes=(
-                *brakes(vitals, settings=settings, now=now),
-                *([Brake(paused, None)] if paused else []),
+                *active_interlocks(vitals, settings=settings, now=now),
+                *([Interlock(paused, None)] if paused else []),
             ),
             settings=settings,
-            given_back=given_back(self.ledger, incidents, now=now),
+            given_back=returned_to_service(self.ledger, incidents, now=now),
             clock_alone=self.driver is not None and clocks.is_alone,
         )
 
     def _recent(self, now: Nanoseconds) -> list[Action]:
         """Return all open actions, and all that changed within the days that limits look at."""
-        recent = self.ledger.recent_actions(Nanoseconds(now - RECENT))
+        recent = self.ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK))
         actions = {action.id: action for action in (*recent, *self.ledger.open_actions())}
         return [actions[number] for number in sorted(actions)]
 
@@ -260,9 +281,9 @@ class Responder:
             now=now,
             clock_alone=clocks.is_alone,
         )
-        follow(self.ledger, self.driver, courses, watched, fleet, now=now)
+        apply_transitions(self.ledger, self.driver, courses, watched, fleet, now=now)
         open_actions = [action.id for action in self.ledger.open_actions()]
-        take_off_marks(self.ledger, self.driver, orphans(fleet.machines, open_actions))
+        remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
 
     def _share(self, fleet: Fleet, now: Nanoseconds) -> None:
         """Make one incident of what is one event on many machines."""
@@ -281,33 +302,38 @@ class Responder:
         """Write down which machines with open incidents are in service."""
         if self.driver is None:
             return
-        before, names = self.ledger.last_beat("loop"), by_machine(self.ledger.open_incidents())
+        before, names = (
+            self.ledger.last_beat("loop"),
+            group_by_machine(self.ledger.open_incidents()),
+        )
         seen = [machine for machine in fleet.machines if machine.name in names]
         longest = self.site.core.unseen
-        note_services(self.ledger, seen, before=before, longest=longest, now=now)
+        record_service(self.ledger, seen, before=before, longest=longest, now=now)
 
     def _close(self, now: Nanoseconds) -> None:
         """Give back what is over, and say what came of incidents."""
         incidents = self.ledger.open_incidents()
         settings = self.site.core
-        closing = Closing(self.ledger, self.driver, self.site.check(), settings)
+        closing = IncidentCloser(self.ledger, self.driver, self.site.check(), settings)
         for action in self.ledger.open_actions():
             incident = self.ledger.incident(action.incident)
             if incident is not None:
                 closing.release(action, incident, now)
-        proofs = read_proofs(self.site.failures, incidents)
+        proofs = read_ground_truth(self.site.failures, incidents)
         for incident in incidents:
             closing.settle(incident, proofs, seen_until=now, now=now)
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def _decide(self, fleet: Fleet, gathered: Gathered, clocks: ClockReadings) -> list[Decided]:
+    def _decide(
+        self, fleet: Fleet, gathered: GatheredFindings, clocks: ClockReadings
+    ) -> list[LoopDecision]:
         """Decide about each open incident, the gravest first, and begin what is to be done."""
         incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
         situation = self._situation(fleet, incidents, gathered, clocks)
         decided = []
         for incident in incidents:
-            decision = decide_by_hand(incident, situation) or decide(incident, situation)
+            decision = decide_manual_drain(incident, situation) or decide(incident, situation)
             if decision.ruling is Ruling.ACT and self._ended_meanwhile(incident):
                 continue
             new = self.ledger.decide(decision)
@@ -316,7 +342,7 @@ class Responder:
                 if held is not None:
                     decision, new = held, self.ledger.decide(held)
                 situation = replace(situation, recent=self._recent(clocks.now))
-            decided.append(Decided(incident, decision, new))
+            decided.append(LoopDecision(incident, decision, new))
         return decided
 
     def _ended_meanwhile(self, incident: Incident) -> bool:
@@ -327,16 +353,16 @@ class Responder:
     def _act(self, incident: Incident, decision: Decision, situation: Situation) -> Decision | None:
         """Write an action and begin it; return the decision that holds it back, if any does."""
         machine = situation.fleet[incident.machine]
-        action = action_of(
+        action = make_action(
             decision, incident, machine, situation.now, fleet=situation.fleet.values()
         )
 
-        def check(recent: Sequence[Action]) -> Held | None:
+        def check(recent: Sequence[Action]) -> Blocker | None:
             if self.site.switch(None).off() is not None:  # since this call began
-                return Held("the kill switch is on", None)
+                return Blocker("the kill switch is on", None)
             if self.ledger.set_aside("actions", "action_states"):  # the limits cannot count them
-                return Held("an action in the ledger cannot be read, see `incidents`", None)
-            return held_back(
+                return Blocker("an action in the ledger cannot be read, see `incidents`", None)
+            return find_blocker(
                 action,
                 pools=situation.pools,
                 fleet=list(situation.fleet.values()),
@@ -346,12 +372,12 @@ class Responder:
             )
 
         written = self.ledger.act(action, check, who=decision.who)
-        if isinstance(written, Held):
+        if isinstance(written, Blocker):
             reason = f"{decision.reason}; held back: {written.reason}"
             return replace(decision, ruling=Ruling.HOLD, reason=reason, until=written.until)
         if written is not None:  # else another responder was first
             why, now = decision.reason, situation.now
-            begin(self.ledger, self._driver(), written, why=why, now=now)
+            start_action(self.ledger, self._driver(), written, why=why, now=now)
         return None
 
     def _driver(self) -> Driver:

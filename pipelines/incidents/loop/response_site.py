@@ -9,22 +9,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.config.respond_tables import RespondTable
 from forewarn.pipelines.config.settings import Settings, load_settings
-from forewarn.pipelines.incidents.api.access import TOKENS, Access, parse_access
-from forewarn.pipelines.incidents.ledger.database import MissingLedgerError, Opening
+from forewarn.pipelines.incidents.api.access_control import (
+    TOKENS_VARIABLE,
+    AccessControl,
+    parse_access,
+)
+from forewarn.pipelines.incidents.ledger.database import MissingLedgerError, OpenMode
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
 from forewarn.pipelines.incidents.replay.policy_file import policy_of_site
 from forewarn.pipelines.incidents.schedulers.driver import Driver
-from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
-from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import Slurm
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import SlurmDriver
 from forewarn.pipelines.serving.listener import Listener
 from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE
 from forewarn.response.policy.policy import Policy
-from forewarn.response.state.pool import Mode, Pool
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.pool import Pool, PoolMode
+from forewarn.response.state.response_settings import ResponseSettings
 
 __all__ = ["STOP_FILE", "ResponseSite"]
 
@@ -49,7 +54,7 @@ class ResponseSite:
     folder: Path
 
     @classmethod
-    def of(cls, config: Path | None) -> ResponseSite:
+    def from_config(cls, config: Path | None) -> ResponseSite:
         """Read a configuration.
 
         Raises
@@ -118,7 +123,7 @@ class ResponseSite:
     @property
     def acts(self) -> bool:
         """Whether anything may be done to a machine of some pool."""
-        return any(pool.mode is not Mode.OBSERVE for pool in self.pools.values())
+        return any(pool.mode is not PoolMode.OBSERVE for pool in self.pools.values())
 
     def ledger(self) -> Ledger:
         """Open the ledger; where nothing but observing is allowed, make it if there is none.
@@ -130,7 +135,7 @@ class ResponseSite:
         LedgerError
             If it cannot be opened.
         """
-        opening = Opening.EXISTING if self.acts else Opening.EITHER
+        opening = OpenMode.EXISTING if self.acts else OpenMode.EITHER
         return Ledger.open(self.ledger_url, opening=opening)
 
     def new_ledger(self) -> Ledger:
@@ -141,7 +146,7 @@ class ResponseSite:
         LedgerError
             If there is one already, or it cannot be made.
         """
-        return Ledger.open(self.ledger_url, opening=Opening.NEW)
+        return Ledger.open(self.ledger_url, opening=OpenMode.NEW)
 
     @contextmanager
     def ledger_to_look_at(self) -> Iterator[Ledger]:
@@ -154,9 +159,9 @@ class ResponseSite:
         """
         with TemporaryDirectory() as folder:
             try:
-                ledger = Ledger.open(self.ledger_url, opening=Opening.EXISTING)
+                ledger = Ledger.open(self.ledger_url, opening=OpenMode.EXISTING)
             except MissingLedgerError:
-                ledger = Ledger.open(f"{_SQLITE}{folder}/empty.db", opening=Opening.NEW)
+                ledger = Ledger.open(f"{_SQLITE}{folder}/empty.db", opening=OpenMode.NEW)
             with ledger:
                 yield ledger
 
@@ -168,9 +173,9 @@ class ResponseSite:
         """Return the check before a machine comes back, if the site has one."""
         if not self.table.check:
             return None
-        return SiteCheck(self.table.check, self.table.check_timeout / 1e9)
+        return SiteCheck(self.table.check, self.table.check_timeout / SECOND)
 
-    def access(self, environment: Mapping[str, str]) -> Access:
+    def access(self, environment: Mapping[str, str]) -> AccessControl:
         """Return who may do what over the API.
 
         Raises
@@ -178,7 +183,7 @@ class ResponseSite:
         AccessError
             If the tokens cannot be used.
         """
-        return parse_access(environment.get(TOKENS, ""))
+        return parse_access(environment.get(TOKENS_VARIABLE, ""))
 
     def listener(self) -> Listener:
         """Return where the API listens; loopback, unless the site says otherwise."""
@@ -193,7 +198,7 @@ class ResponseSite:
         conf = self.table.slurm_conf
         return SlurmCommand(
             conf=str(self.folder / conf) if conf else "",
-            timeout=self.table.command_timeout / 1e9,
+            timeout=self.table.command_timeout / SECOND,
             before_changes=self.table.slurm_sudo,
         )
 
@@ -206,4 +211,4 @@ class ResponseSite:
             for name, table in self.table.pools.items()
             if not table.selector
         }
-        return Slurm(pools, self.slurm(), self.table.check_users)
+        return SlurmDriver(pools, self.slurm(), self.table.check_users)

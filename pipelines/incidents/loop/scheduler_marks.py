@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.action_ledger import RECENT
+from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.response.follow_up.unknown_marks import unknown_marks
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.follow_up.unknown_marks import find_unknown_marks
 from forewarn.response.state.machine import Machine
 
-__all__ = ["mark_line", "mark_text", "marks_without_action"]
+__all__ = ["mark_line", "mark_text", "read_unknown_marks"]
 
 
-def marks_without_action(
+def read_unknown_marks(
     ledger: Ledger, machines: Sequence[Machine], *, now: Nanoseconds
 ) -> list[Machine]:
     """Return the machines with a mark of forewarn that the ledger does not know.
@@ -28,11 +28,11 @@ def marks_without_action(
     now : int
         Nanoseconds since 1970 UTC.
     """
-    recent = ledger.recent_actions(Nanoseconds(now - RECENT))
+    recent = ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK))
     actions = {action.id: action for action in (*recent, *ledger.open_actions())}
     numbers = {machine.action for machine in machines if machine.action is not None}
     older = [ledger.action(number) for number in sorted(numbers - actions.keys())]
-    return unknown_marks(machines, [*actions.values(), *filter(None, older)])
+    return find_unknown_marks(machines, [*actions.values(), *filter(None, older)])
 
 
 def _mark(machine: Machine) -> str:
@@ -46,11 +46,11 @@ def mark_line(machine: Machine) -> dict[str, Any]:
         "state": "mark without action",
         "machine": machine.name,
         "mark": _mark(machine),
-        "since": None if machine.reason_at is None else iso(machine.reason_at),
+        "since": None if machine.reason_at is None else format_iso(machine.reason_at),
     }
 
 
 def mark_text(machine: Machine) -> str:
     """Return a mark as a line for people."""
-    since = "" if machine.reason_at is None else f" since {iso(machine.reason_at)}"
+    since = "" if machine.reason_at is None else f" since {format_iso(machine.reason_at)}"
     return f"-  {machine.name}  mark without an action in the ledger{since}: {_mark(machine)}"

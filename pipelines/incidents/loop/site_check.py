@@ -19,8 +19,8 @@ __all__ = ["CheckResult", "CheckState", "SiteCheck"]
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _FIELD = re.compile(r"\{(\w*)\}")
 _FIELDS = frozenset({"machine", "action", "reservation"})
-_LONGEST = 4000  # characters of what a check prints, the last
-_LAST_WAIT = 1.0  # seconds for a killed check to be gone
+_MAX_OUTPUT_CHARS = 4000  # characters of what a check prints, the last
+_KILL_WAIT_SECONDS = 1.0  # seconds for a killed check to be gone
 
 
 class CheckState(IntEnum):
@@ -134,11 +134,11 @@ class SiteCheck:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(running.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
-                running.wait(_LAST_WAIT)
+                running.wait(_KILL_WAIT_SECONDS)
             return None
 
 
 def _tail(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - 4 * _LONGEST))
-    return output.read().decode(errors="replace")[-_LONGEST:]
+    output.seek(max(0, size - 4 * _MAX_OUTPUT_CHARS))
+    return output.read().decode(errors="replace")[-_MAX_OUTPUT_CHARS:]

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from forewarn.pipelines.config.toml_tables import SettingsError, first_problem, read_toml
+from forewarn.pipelines.config.toml_tables import (
+    SettingsError,
+    describe_validation_error,
+    read_toml,
+)
 from forewarn.pipelines.incidents.replay.policy_tables import PolicyTable, RuleTable, XidTable
 from forewarn.response.policy.certain_damage import CERTAIN_XIDS, RECOVERY_CHANGED
 from forewarn.response.policy.policy import Policy
-from forewarn.response.policy.rule import Rule, XidRule
-from forewarn.response.policy.site_codes import with_site_codes
+from forewarn.response.policy.policy_rule import Rule, XidRule
+from forewarn.response.policy.site_xids import apply_site_xids
 from forewarn.response.state.finding import FindingKind, Severity
 from forewarn.response.state.step import DrainMode, Step
 
@@ -58,7 +62,7 @@ def load_policy(
         _checked(overlay, name)
         values = _merged(values, overlay)
     policy = _policy(values, name)
-    return with_site_codes(policy, failures=failures, reported=reported)
+    return apply_site_xids(policy, failures=failures, reported=reported)
 
 
 def policy_of_site(overlays: Sequence[Path], settings: Settings) -> Policy:
@@ -81,7 +85,7 @@ def _checked(values: Values, name: str) -> PolicyTable:
     try:
         return PolicyTable.model_validate(values)
     except ValidationError as error:
-        text = first_problem(error).replace(".[key]`", "`")
+        text = describe_validation_error(error).replace(".[key]`", "`")
         text = text.replace("the example configuration", "the default policy")
         raise SettingsError(f"{name}: {text}.") from None
 

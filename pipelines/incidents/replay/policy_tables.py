@@ -14,32 +14,38 @@ from forewarn.pipelines.config.toml_tables import (
     Share,
     StrictTable,
 )
-from forewarn.response.policy.rule import Lasting, Likely, Often, Rule, Standard
+from forewarn.response.policy.policy_rule import (
+    DurationEscalation,
+    FrequencyEscalation,
+    ProbabilityEscalation,
+    Rule,
+    SeverityDefault,
+)
 from forewarn.response.state.finding import FindingKind, Severity
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["PolicyTable", "RuleTable", "XidTable"]
 
-_MOST = 1023  # as high as a code of the records goes
+_MAX_XID = 1023  # as high as a code of the records goes
 
 
 def _code(key: object) -> int:
     if isinstance(key, str) and key.isascii() and key.isdigit() and key == str(int(key[:5])):
         code = int(key)
-        if 1 <= code <= _MOST:
+        if 1 <= code <= _MAX_XID:
             return code
-    raise ValueError(f"expected the number of an Xid, 1 to {_MOST}")
+    raise ValueError(f"expected the number of an Xid, 1 to {_MAX_XID}")
 
 
 def _codes(value: object) -> object:
     if value == "any":
         return value
-    if isinstance(value, list) and all(type(v) is int and 1 <= v <= _MOST for v in value):
+    if isinstance(value, list) and all(type(v) is int and 1 <= v <= _MAX_XID for v in value):
         return tuple(value)
-    raise ValueError(f'expected "any" or a list of Xids, 1 to {_MOST}')
+    raise ValueError(f'expected "any" or a list of Xids, 1 to {_MAX_XID}')
 
 
-Xid = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
+Xid = Annotated[int, Field(ge=1, le=_MAX_XID, strict=True)]
 Recovery = Literal["none", "reset", "reboot", "drain", "drain_and_reset"]
 Leaders = Annotated[Literal["any"] | tuple[int, ...], PlainValidator(_codes)]
 
@@ -50,11 +56,11 @@ class StandardTable(StrictTable):
     step: Step | None = None
     mode: DrainMode | None = None
 
-    def standard(self, name: str, key: str) -> Standard:
+    def standard(self, name: str, key: str) -> SeverityDefault:
         """Return the same as the core takes it."""
         if self.step is None:
             raise SettingsError(f"{name}: `{key}` has no `step`, expected one.")
-        return Standard(self.step, self.mode if self.step.isolates else None)
+        return SeverityDefault(self.step, self.mode if self.step.isolates else None)
 
 
 class OftenTable(StrictTable):
@@ -116,9 +122,9 @@ class RuleTable(StrictTable):
             reported=bool(self.reported),
             confirmed_by=frozenset(self.confirmed_by or ()),
             alone=self.alone or Step.TELL,
-            often=Often(**often.model_dump()) if often else None,
-            lasting=Lasting(**lasting.model_dump()) if lasting else None,
-            likely=Likely(**likely.model_dump()) if likely else None,
+            often=FrequencyEscalation(**often.model_dump()) if often else None,
+            lasting=DurationEscalation(**lasting.model_dump()) if lasting else None,
+            likely=ProbabilityEscalation(**likely.model_dump()) if likely else None,
         )
 
 

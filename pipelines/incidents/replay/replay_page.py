@@ -7,21 +7,26 @@ from typing import Any
 
 from markupsafe import Markup
 
-from forewarn.features.duration import duration_in_words
-from forewarn.pipelines.incidents.replay.replay_report import Drain, ReplayReport, replay_sentences
-from forewarn.pipelines.rendering.drawing import inline_svg
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.pipelines.incidents.replay.replay_report import (
+    ReplayDrain,
+    ReplayReport,
+    replay_sentences,
+)
+from forewarn.pipelines.rendering.svg_figures import inline_svg
 from forewarn.pipelines.rendering.templates import amount, count, moment, plural, render_page
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.atomic_files import replacing
-from forewarn.response.replay.judgement import Judged
-from forewarn.response.replay.replay_figures import Figures, Waiting
+from forewarn.response.replay.replay_metrics import BlockedDrain, DrainMetrics
+from forewarn.response.replay.replay_outcome import ReplayOutcome
 from forewarn.response.state.incident import Outcome
 from forewarn.response.state.step import Step
 
 __all__ = ["render_replay", "write_replay_page"]
 
-_SHOWN = 200
-_MOST_MACHINES = 40
+_MAX_LISTED_DRAINS = 200
+_MAX_DRAWN_MACHINES = 40
 
 
 def write_replay_page(report: ReplayReport, path: Path) -> None:
@@ -35,18 +40,18 @@ def render_replay(report: ReplayReport) -> str:
     """Return a page that stands alone; the same replay gives the same bytes."""
     machines = {drain.taken.action.machine for drain in report.drains}
     context = {
-        "start": iso(report.past.start),
-        "end": iso(report.past.end),
+        "start": format_iso(report.past.start),
+        "end": format_iso(report.past.end),
         "headline": f"This policy {report.drained}.",
         "sentences": replay_sentences(report),
         "tiles": _tiles(report),
         "picture": _picture(report),
-        "machines_left": max(0, len(machines) - _MOST_MACHINES),
+        "machines_left": max(0, len(machines) - _MAX_DRAWN_MACHINES),
         "rules": _rules(report),
-        "drains": [_drain(drain) for drain in report.drains[:_SHOWN]],
+        "drains": [_drain(drain) for drain in report.drains[:_MAX_LISTED_DRAINS]],
         "n_drains": len(report.drains),
         "reasons": report.reasons,
-        "held": [_held(waiting) for waiting in report.waiting[:_SHOWN]],
+        "held": [_held(waiting) for waiting in report.waiting[:_MAX_LISTED_DRAINS]],
         "n_held": len(report.waiting),
         "assumptions": _assumptions(report),
         "policy_version": report.rules.policy.version,
@@ -71,19 +76,19 @@ def _tiles(report: ReplayReport) -> list[tuple[str, str]]:
 
 
 def _picture(report: ReplayReport) -> Markup:
-    from forewarn.pipelines.incidents.replay.replay_picture import outages_figure
+    from forewarn.pipelines.incidents.replay.replay_chart import draw_outages
 
     if not report.drains:
         return Markup()
     return inline_svg(
-        outages_figure(report),
+        draw_outages(report),
         title="Machines out of service",
         description=f"This policy {report.drained}. The table below has each of them.",
     )
 
 
 def _rules(report: ReplayReport) -> list[dict[str, Any]]:
-    nothing = Figures(0, 0, 0, 0, 0, 0, 0, 0.0, 0)
+    nothing = DrainMetrics(0, 0, 0, 0, 0, 0, 0, 0.0, 0)
     named = [
         ("this policy, within its limits", report.figures),
         ("drain at every Xid, no limits", report.xids),
@@ -93,7 +98,7 @@ def _rules(report: ReplayReport) -> list[dict[str, Any]]:
     return [{"name": name, "cells": _cells(figures)} for name, figures in named if figures]
 
 
-def _cells(figures: Figures) -> list[str]:
+def _cells(figures: DrainMetrics) -> list[str]:
     numbers = (figures.drains, figures.rightly, figures.wrongly, figures.unknown)
     cells = [_number(value) for value in numbers]
     caught = "—" if figures.caught is None else _number(figures.caught)
@@ -104,10 +109,10 @@ def _number(value: float) -> str:
     return count(value) if value == int(value) else amount(value, 2)
 
 
-def _drain(drain: Drain) -> dict[str, str]:
+def _drain(drain: ReplayDrain) -> dict[str, str]:
     action = drain.taken.action
     return {
-        "at": moment(iso(action.at), year=False),
+        "at": moment(format_iso(action.at), year=False),
         "machine": action.machine,
         "gpu": drain.taken.gpu_serial or "not known",
         "why": action.cause,
@@ -119,14 +124,14 @@ def _drain(drain: Drain) -> dict[str, str]:
     }
 
 
-def _held(waiting: Waiting) -> dict[str, str]:
+def _held(waiting: BlockedDrain) -> dict[str, str]:
     row = waiting.row
     return {
-        "at": moment(iso(row.decision.at), year=False),
+        "at": moment(format_iso(row.decision.at), year=False),
         "machine": row.machine,
         "gpu": row.gpu_serial or "not known",
         "why": row.cause,
-        "held": row.held_back or "",
+        "held": row.blocked_by or "",
         "then": _then(waiting.judged, row.decision.at),
     }
 
@@ -135,13 +140,13 @@ def _what(step: Step) -> str:
     return "drain" if step is Step.DRAIN else f"drain, then {step}"
 
 
-def _then(judged: Judged, at: int) -> str:
+def _then(judged: ReplayOutcome, at: int) -> str:
     """Say what happened after a decision."""
     if judged.outcome is Outcome.UNKNOWN:
         return f"nobody can say: {judged.why}"
     if judged.failed_at is None:
         return "did not fail"
-    span = _rounded(abs(judged.failed_at - at) / 6e10)
+    span = _rounded(abs(judged.failed_at - at) / MINUTE)
     return f"failed {span} later" if judged.failed_at > at else f"had failed {span} before"
 
 
@@ -149,17 +154,17 @@ def _rounded(minutes: float) -> str:
     """Write a span as a person would: to the minute, the hour or the day."""
     for unit in (1440, 60):
         if minutes >= 2 * unit:
-            return duration_in_words(round(minutes / unit) * unit * 60.0)
-    return duration_in_words(round(minutes) * 60.0)
+            return format_duration(round(minutes / unit) * unit * 60.0)
+    return format_duration(round(minutes) * 60.0)
 
 
 def _assumptions(report: ReplayReport) -> list[str]:
     rules = report.rules
     limits = next(iter(rules.pools.values())).limits
     out_for, others = (
-        duration_in_words(span / 1e9) for span in (rules.out_for, rules.others_after)
+        format_duration(span / SECOND) for span in (rules.out_for, rules.others_after)
     )
-    horizon = duration_in_words(report.horizon / 1e9)
+    horizon = format_duration(report.horizon / SECOND)
     return [
         "Each decision saw only what was known at that moment, and was made at once. Nothing that "
         "was decided changed what happened.",
@@ -176,8 +181,8 @@ def _assumptions(report: ReplayReport) -> list[str]:
         f"Limits, all machines as one pool: {limits.share:.1%} of "
         f"{plural(len(report.past.machines), 'machine')} out at once by drains without certain "
         f"damage (at least one), {limits.rack} of a rack, {limits.cause} a cause and "
-        f"{limits.rate_of(len(report.past.machines))} in all within "
-        f"{duration_in_words(limits.refill / 1e9)}.",
+        f"{limits.max_rate(len(report.past.machines))} in all within "
+        f"{format_duration(limits.refill / SECOND)}.",
         "Jobs, checks, opt-outs, people's vetoes and the control share are not known from the "
         "past and played no part.",
     ]

@@ -10,43 +10,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.incidents.replay.past_records import POOL, read_past
+from forewarn.pipelines.incidents.replay.fleet_history_reader import REPLAY_POOL, read_fleet_history
 from forewarn.pipelines.incidents.replay.policy_file import policy_of_site
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.response.replay.judgement import Judge, Judged
-from forewarn.response.replay.past import Past
-from forewarn.response.replay.replay import Rules, replay
-from forewarn.response.replay.replay_figures import (
-    Figures,
-    Waiting,
-    at_random,
-    every_xid,
-    figures_of,
-    isolations,
-    never_done,
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.replay.fleet_history import FleetHistory
+from forewarn.response.replay.policy_replay import ReplayRules, replay
+from forewarn.response.replay.replay_decision import ReplayAction, ReplayDecision
+from forewarn.response.replay.replay_metrics import (
+    BlockedDrain,
+    DrainMetrics,
+    every_xid_baseline,
+    find_blocked_drains,
+    isolating_actions,
+    measure_drains,
+    random_baseline,
 )
-from forewarn.response.replay.replayed import Replayed, Taken
+from forewarn.response.replay.replay_outcome import OutcomeJudge, ReplayOutcome
 from forewarn.response.state.incident import Outcome
-from forewarn.response.state.pool import Limits, Mode, Pool
+from forewarn.response.state.pool import Limits, Pool, PoolMode
 from forewarn.response.state.step import Step
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
 
-__all__ = ["Drain", "ReplayReport", "replay_records", "replay_sentences", "replay_text"]
+__all__ = ["ReplayDrain", "ReplayReport", "replay_records", "replay_sentences", "replay_text"]
 
 
-_FEW = 20  # of them, a share of one half is known to a fifth either way
+_MIN_JUDGED_DRAINS = 20  # of them, a share of one half is known to a fifth either way
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class ReplayDrain:
     """A machine that would have been taken out, and what then happened."""
 
-    taken: Taken
-    judged: Judged
+    taken: ReplayAction
+    judged: ReplayOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class ReplayReport:
         Nanoseconds after a finding that is no prediction in which a failure counts.
     """
 
-    past: Past
-    rules: Rules
-    rows: list[Replayed]
-    drains: list[Drain]
-    waiting: list[Waiting]
-    figures: Figures
-    xids: Figures
-    random: Figures | None
+    past: FleetHistory
+    rules: ReplayRules
+    rows: list[ReplayDecision]
+    drains: list[ReplayDrain]
+    waiting: list[BlockedDrain]
+    figures: DrainMetrics
+    xids: DrainMetrics
+    random: DrainMetrics | None
     horizon: Nanoseconds
 
     @property
@@ -116,8 +116,8 @@ class ReplayReport:
         return {
             "summary": self.drained,
             "policy_version": self.rules.policy.version,
-            "start": iso(past.start),
-            "end": iso(past.end),
+            "start": format_iso(past.start),
+            "end": format_iso(past.end),
             "machines": len(past.machines),
             "failures": len(past.failures) if past.failures_known else None,
             "decisions": len(self.rows),
@@ -129,33 +129,33 @@ class ReplayReport:
         }
 
 
-def _line(row: Replayed, judged: dict[int, Judged]) -> dict[str, Any]:
+def _line(row: ReplayDecision, judged: dict[int, ReplayOutcome]) -> dict[str, Any]:
     decision, taken = row.decision, row.taken
     line: dict[str, Any] = {
-        "at": iso(decision.at),
+        "at": format_iso(decision.at),
         "machine": row.machine,
         "gpu_serial": row.gpu_serial,
         "finding": row.cause,
         "severity": str(decision.severity),
         "step": str(decision.step),
-        "held_back": row.held_back,
-        "blocked_by": row.held_back,
+        "held_back": row.blocked_by,
+        "blocked_by": row.blocked_by,
         "mode": str(decision.mode) if decision.mode else None,
         "ruling": str(decision.ruling),
         "reason": decision.reason,
     }
     if taken is not None:
-        line["until"] = iso(taken.until)
+        line["until"] = format_iso(taken.until)
     if taken is not None and taken.action.id in judged:
         outcome = judged[taken.action.id]
         line["outcome"] = str(outcome.outcome)
-        line["failed_at"] = iso(outcome.failed_at) if outcome.failed_at else None
+        line["failed_at"] = format_iso(outcome.failed_at) if outcome.failed_at else None
     return line
 
 
-def _plain(row: Replayed) -> str:
+def _plain(row: ReplayDecision) -> str:
     """Return why a step was held back, without the names and numbers of this one."""
-    words = (row.held_back or "").replace(row.machine, "the machine")
+    words = (row.blocked_by or "").replace(row.machine, "the machine")
     words = re.sub(r"^\d+ of (\d+ machines of .*) (is|are) out", r"too many of \1 are out", words)
     return re.sub(r"^\d+ machines? (?=of|taken)", "too many machines ", words)
 
@@ -187,8 +187,10 @@ def replay_records(
     """
     policy = policy_of_site(overlays, settings)
     interval = settings.records.interval
-    past = read_past(records, policy, interval=interval, at_risk=at_risk, failures=failures)
-    rules = Rules(policy, {POOL: _pool(settings)}, settings=settings.respond.core())
+    past = read_fleet_history(
+        records, policy, interval=interval, at_risk=at_risk, failures=failures
+    )
+    rules = ReplayRules(policy, {REPLAY_POOL: _pool(settings)}, settings=settings.respond.core())
     return _report(past, rules, Nanoseconds(settings.horizon))
 
 
@@ -199,22 +201,22 @@ def _pool(settings: Settings) -> Pool:
     if len(names) > 1:
         note(f"records do not say which pool a machine is in: all have the limits of {names[0]!r}")
     limits = respond.pool(names[0]).limits if names else Limits()
-    return Pool(POOL, Mode.ACT, limits=limits)
+    return Pool(REPLAY_POOL, PoolMode.ACT, limits=limits)
 
 
-def _report(past: Past, rules: Rules, horizon: Nanoseconds) -> ReplayReport:
+def _report(past: FleetHistory, rules: ReplayRules, horizon: Nanoseconds) -> ReplayReport:
     rows = replay(past, rules)
-    judge = Judge(past, horizon)
-    taken = isolations(rows)
+    judge = OutcomeJudge(past, horizon)
+    taken = isolating_actions(rows)
     return ReplayReport(
         past=past,
         rules=rules,
         rows=rows,
-        drains=[Drain(action, judge.outcome(action.findings)) for action in taken],
-        waiting=never_done(rows, judge, past),
-        figures=figures_of(taken, judge, past),
-        xids=figures_of(every_xid(past, rules.out_for), judge, past),
-        random=at_random(len(taken), past, horizon, rules.out_for),
+        drains=[ReplayDrain(action, judge.outcome(action.findings)) for action in taken],
+        waiting=find_blocked_drains(rows, judge, past),
+        figures=measure_drains(taken, judge, past),
+        xids=measure_drains(every_xid_baseline(past, rules.out_for), judge, past),
+        random=random_baseline(len(taken), past, horizon, rules.out_for),
         horizon=horizon,
     )
 
@@ -243,7 +245,7 @@ def replay_sentences(report: ReplayReport) -> list[str]:
             f"{figures.rightly / judged:.0%} ({low:.0%} to {high:.0%} with 95 % confidence). "
             f"{_ahead(figures)}"
         )
-        if judged < _FEW:
+        if judged < _MIN_JUDGED_DRAINS:
             lines.append("That is too few to tell: try more of the past, or observe for longer.")
     unknown = Counter(d.judged.why for d in report.drains if d.judged.outcome is Outcome.UNKNOWN)
     lines += [
@@ -260,7 +262,7 @@ def _interval(hits: int, number: int) -> tuple[float, float]:
     return interval.low, interval.high
 
 
-def _ahead(figures: Figures) -> str:
+def _ahead(figures: DrainMetrics) -> str:
     """Say how many of the right drains came before the failure, and not after it."""
     ahead, rightly = figures.ahead or 0, figures.rightly
     if not rightly:
@@ -270,7 +272,7 @@ def _ahead(figures: Figures) -> str:
     return f"{ahead:g} of these came before the GPU failed, {rightly - ahead:g} after it."
 
 
-def _failures(past: Past) -> str:
+def _failures(past: FleetHistory) -> str:
     if not past.failures_known:
         return "and nobody says what failed"
     return plural(len(past.failures), "failure")

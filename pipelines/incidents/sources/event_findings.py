@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.files.regular_files import paths_like
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import read_columns
 from forewarn.response.policy.policy import Policy
-from forewarn.response.replay.past import PastFinding
-from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.response.replay.fleet_history import PastFinding
+from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 
 __all__ = ["event_findings", "has_events", "read_events", "xid_finding"]
 
@@ -46,8 +46,8 @@ _COLUMNS = {
     "raw": pa.string(),
 }
 _OPTIONAL = ("severity", "action", "vouched", "raw")  # older events lack some
-_SHOWN = 200  # characters of a line
-_MOST_COUNTED = 10**9  # of one event
+_MAX_LINE_CHARS = 200  # characters of a line
+_MAX_COUNT = 10**9  # of one event
 
 _NONE = pa.schema(
     [(name, pa.int64() if pa.types.is_timestamp(kind) else kind) for name, kind in _COLUMNS.items()]
@@ -56,7 +56,7 @@ _NONE = pa.schema(
 
 def has_events(records: Path) -> bool:
     """Tell whether `forewarn ingest` or `collect` has put events into a folder of records."""
-    return bool(paths_like(records / "_events", "date=*/*.parquet"))
+    return bool(matching_paths(records / "_events", "date=*/*.parquet"))
 
 
 def read_events(
@@ -79,9 +79,11 @@ def read_events(
     UnreadableFolderError
         If a folder may not be listed.
     """
-    days = [day for day in paths_like(records / "_events", "date=*") if day.name >= f"date={since}"]
+    days = [
+        day for day in matching_paths(records / "_events", "date=*") if day.name >= f"date={since}"
+    ]
     tables = [_NONE]
-    for path in (path for day in days for path in paths_like(day, "[0-9]*.parquet")):
+    for path in (path for day in days for path in matching_paths(day, "[0-9]*.parquet")):
         try:
             tables.append(_read(path))
         except RecordsError as error:
@@ -124,10 +126,10 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
     gpu = row["gpu_serial"] or row["pci"] or ""
     words = [row[name] for name in ("severity", "action") if row[name]]
     is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"
-    return _lasting(
+    return _with_validity(
         Finding(
             source="records",
-            id=" ".join([row["machine_id"], gpu, cause, *words, iso(row["timestamp"])[:10]]),
+            id=" ".join([row["machine_id"], gpu, cause, *words, format_iso(row["timestamp"])[:10]]),
             kind=_KINDS[kind],
             cause=cause,
             machine=row["machine_id"],
@@ -136,8 +138,8 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
             gpu_serial=row["gpu_serial"],
             severity=Severity.ERROR if is_fatal_switch else None,
             evidence=_evidence(row),
-            count=min(max(row["count"] or 1, 1), _MOST_COUNTED),
-            vouched=Voucher.SHARED if row["vouched"] == Voucher.SHARED else Voucher.HOST,
+            count=min(max(row["count"] or 1, 1), _MAX_COUNT),
+            vouched=Provenance.SHARED if row["vouched"] == Provenance.SHARED else Provenance.HOST,
         ),
         policy,
     )
@@ -147,16 +149,16 @@ def _evidence(row: dict[str, Any]) -> dict[str, Any]:
     """Return where it was, and what the driver says of it: its line names link and sub-code."""
     evidence = {name: row[name] for name in ("pci", "severity", "action") if row[name]}
     if (row["severity"] or row["action"]) and row["raw"]:
-        evidence["line"] = row["raw"][:_SHOWN]
+        evidence["line"] = row["raw"][:_MAX_LINE_CHARS]
     return evidence
 
 
 def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -> Finding:
     """Return the finding of a record that holds an Xid."""
-    return _lasting(
+    return _with_validity(
         Finding(
             source="records",
-            id=f"{machine} {serial} xid {code} {iso(at)[:10]}",
+            id=f"{machine} {serial} xid {code} {format_iso(at)[:10]}",
             kind=FindingKind.XID,
             cause=f"xid {code}",
             machine=machine,
@@ -168,7 +170,7 @@ def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -
     )
 
 
-def _lasting(finding: Finding, policy: Policy) -> Finding:
+def _with_validity(finding: Finding, policy: Policy) -> Finding:
     """Give a finding the time that its policy lets it be acted on."""
     until = finding.at + policy.rule(finding).max_age
     return replace(finding, valid_until=Nanoseconds(until))

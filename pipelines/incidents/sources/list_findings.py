@@ -13,10 +13,10 @@ from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.files.regular_files import paths_like
+from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
-from forewarn.pipelines.storage.records.table_columns import moments_of, serials_of
-from forewarn.response.replay.past import PastFinding
+from forewarn.pipelines.storage.records.table_columns import read_serials, read_times
+from forewarn.response.replay.fleet_history import PastFinding
 from forewarn.response.state.finding import Finding, FindingKind
 
 __all__ = ["PastList", "list_findings", "read_list"]
@@ -58,7 +58,7 @@ def list_findings(at_risk: Path, machine_of: Mapping[str, str]) -> Iterator[Past
     RecordsError, JobError
         If there is no list, or one cannot be used.
     """
-    paths = paths_like(at_risk, "date=*/at_risk.parquet")
+    paths = matching_paths(at_risk, "date=*/at_risk.parquet")
     if not paths:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     for path in paths:
@@ -80,7 +80,7 @@ def read_list(path: Path, machine_of: Mapping[str, str]) -> PastList | None:
     table = _checked(read_parquet(path), path)
     if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
         return None
-    known = pc.max(moments_of(table, "window_end", path)).as_py()
+    known = pc.max(read_times(table, "window_end", path)).as_py()
     if known is None:
         known = _end_of_day(path)
     return PastList(Nanoseconds(known), list(_flagged(table, path, machine_of, known)))
@@ -120,13 +120,13 @@ def _flagged(
     table: pa.Table, path: Path, machine_of: Mapping[str, str], known: int
 ) -> Iterator[PastFinding]:
     rows = table.filter(pc.fill_null(table["flagged"], False))
-    until = moments_of(rows, "valid_until", path).to_pylist()
+    until = read_times(rows, "valid_until", path).to_pylist()
     empty = [None] * len(rows)
     machines, chances, versions = (
         rows[name].to_pylist() if name in rows.column_names else empty
         for name in ("machine_id", "probability", "model_version")
     )
-    serials = serials_of(rows, path).to_pylist()
+    serials = read_serials(rows, path).to_pylist()
     for serial, machine, valid_until, chance, version in zip(
         serials, machines, until, chances, versions, strict=True
     ):

@@ -13,11 +13,11 @@ from forewarn.features.telemetry.failure_evidence import PRESUMED
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
-from forewarn.pipelines.storage.records.table_columns import moments_of, names_of, serials_of
+from forewarn.pipelines.storage.records.table_columns import read_names, read_serials, read_times
 from forewarn.pipelines.storage.records.text_tables import read_texts
-from forewarn.response.replay.past import PastFailure
+from forewarn.response.replay.fleet_history import PastFailure
 
-__all__ = ["failures_of_records", "joined_failures", "read_failures"]
+__all__ = ["failures_from_records", "merge_failures", "read_failures"]
 
 
 def read_failures(path: Path, machine_of: Mapping[str, str]) -> list[PastFailure]:
@@ -42,11 +42,11 @@ def read_failures(path: Path, machine_of: Mapping[str, str]) -> list[PastFailure
             present = ", ".join(table.column_names)
             raise JobError(f"{path}: column `{name}` is missing, found {present}.")
     moments = [
-        moments_of(table, name, path).to_pylist()
+        read_times(table, name, path).to_pylist()
         for name in ("failed_at", "repaired_at", "known_at")
     ]
-    sources = names_of(table, "end_source", path).to_pylist()
-    serials = serials_of(table, path).to_pylist()
+    sources = read_names(table, "end_source", path).to_pylist()
+    serials = read_serials(table, path).to_pylist()
     rows = zip(serials, *moments, sources, _causes(table), strict=True)
     return [
         PastFailure(
@@ -68,7 +68,7 @@ def _causes(table: pa.Table) -> list[str]:
     return [str(cause or "") for cause in table["cause"].to_pylist()]
 
 
-def failures_of_records(
+def failures_from_records(
     failures: Failures, serials: Sequence[str], machine_of: Mapping[str, str]
 ) -> list[PastFailure]:
     """Return the failures that the column `failure` shows."""
@@ -91,7 +91,7 @@ def failures_of_records(
     ]
 
 
-def joined_failures(failures: Iterable[PastFailure]) -> list[PastFailure]:
+def merge_failures(failures: Iterable[PastFailure]) -> list[PastFailure]:
     """Return the failures by GPU and time, those that two sources tell of made one.
 
     Of one whose repair nobody knows, another one within a day is the same.

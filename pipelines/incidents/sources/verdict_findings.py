@@ -16,9 +16,9 @@ from forewarn.response.state.finding import Finding, FindingKind
 __all__ = ["VerdictsError", "verdict_findings"]
 
 _SOURCE: Final = "detect"
-_MOST_BYTES: Final = 16 * 2**20  # of the end of the file: some ten thousand verdicts
+_MAX_BYTES_READ: Final = 16 * 2**20  # of the end of the file: some ten thousand verdicts
 _VALID: Final = HOUR
-_EVER: Final = Nanoseconds(2**62)
+_END_OF_TIME: Final = Nanoseconds(2**62)
 
 
 class VerdictsError(InputError):
@@ -26,7 +26,7 @@ class VerdictsError(InputError):
 
 
 def verdict_findings(
-    path: Path, *, since: Nanoseconds, until: Nanoseconds = _EVER
+    path: Path, *, since: Nanoseconds, until: Nanoseconds = _END_OF_TIME
 ) -> list[Finding]:
     """Read the verdicts of a span; lines that are none are left out with one note.
 
@@ -73,14 +73,14 @@ def _last_lines(path: Path) -> list[bytes]:
             raise VerdictsError(f"{path}: cannot be read (no regular file).")
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(size - _MOST_BYTES, 0))
+            file.seek(max(size - _MAX_BYTES_READ, 0))
             text = file.read()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise VerdictsError(f"{path}: cannot be read ({error.strerror}).") from None
     whole = text[: text.rfind(b"\n") + 1].split(b"\n")
-    return [line for line in (whole[1:] if size > _MOST_BYTES else whole) if line.strip()]
+    return [line for line in (whole[1:] if size > _MAX_BYTES_READ else whole) if line.strip()]
 
 
 def _findings(verdict: dict[str, Any]) -> Iterator[Finding]:

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.files.regular_files import paths_like
+from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import open_parquet
 
 __all__ = ["Prior", "PriorError", "list_weights"]
 
 _COLUMNS = ("machine_id", "flagged", "window_end", "valid_until")
-_MOST, _LEAST = 4.0, 0.5
+_MAX_WEIGHT, _MIN_WEIGHT = 4.0, 0.5
 
 
 class PriorError(InputError):
@@ -43,7 +43,7 @@ class Prior:
         PriorError
             If there is no list, or none can be read.
         """
-        paths = paths_like(folder, "date=*/at_risk.parquet")
+        paths = matching_paths(folder, "date=*/at_risk.parquet")
         if not paths:
             raise PriorError(f"{folder}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
         parts, problems = [], list[InputError]()
@@ -114,5 +114,5 @@ def list_weights(listed: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     n, m = len(listed), int(listed.sum())
     if m in (0, n):
         return np.ones(n)
-    more = min(_MOST, (n - _LEAST * (n - m)) / m)
+    more = min(_MAX_WEIGHT, (n - _MIN_WEIGHT * (n - m)) / m)
     return np.where(listed, more, (n - more * m) / (n - m))

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.errors import InputError
-from forewarn.features.records.table import HOUR, RecordsError
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.features.records.record_table import HOUR, RecordsError
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.records.parquet_files import read_columns
 
 __all__ = ["HostEvents", "HostEventsError"]
@@ -23,9 +23,9 @@ _COLUMNS = {
     "code": pa.int64(),
     **dict.fromkeys(("machine_id", "gpu_serial", "kind", "raw"), pa.string()),
 }
-_WRITTEN = ("_events", "_readings", "_state")
-_OF_XID = ("time", "xid", "gpu_serial", "raw")
-_MOST = 5
+_LANDING_FOLDERS = ("_events", "_readings", "_state")
+_XID_FIELDS = ("time", "xid", "gpu_serial", "raw")
+_MAX_SHOWN_XIDS = 5
 
 
 class HostEventsError(InputError):
@@ -53,7 +53,7 @@ class HostEvents:
         HostEventsError
             If it has none.
         """
-        if not any((records / name).is_dir() for name in _WRITTEN):
+        if not any((records / name).is_dir() for name in _LANDING_FOLDERS):
             raise HostEventsError(f"{records}: holds no `_events`, expected what `collect` writes.")
         return cls(records / "_events")  # made with the first event
 
@@ -78,7 +78,7 @@ class HostEvents:
             If a file has another form.
         """
         rows = self.grave_events((machine,), start, end, kinds=("xid",))
-        return [{name: row[name] for name in _OF_XID} for row in rows[:_MOST]]
+        return [{name: row[name] for name in _XID_FIELDS} for row in rows[:_MAX_SHOWN_XIDS]]
 
     def grave_events(
         self,
@@ -114,11 +114,11 @@ class HostEvents:
         if not parts:
             return []
         rows = pa.concat_tables(parts).sort_by([("timestamp", "descending")])
-        times = map(iso, rows["timestamp"].to_pylist())
+        times = map(format_iso, rows["timestamp"].to_pylist())
         texts = (
             rows[name].to_pylist() for name in ("code", "gpu_serial", "raw", "machine_id", "kind")
         )
-        names = (*_OF_XID, "machine_id", "kind")
+        names = (*_XID_FIELDS, "machine_id", "kind")
         return [dict(zip(names, row, strict=True)) for row in zip(times, *texts, strict=True)]
 
     def _files(self, start: int, end: int) -> Iterator[Path]:

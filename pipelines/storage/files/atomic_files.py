@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from forewarn.pipelines.storage.files.leftovers import remove_leftovers, temporary_beside
+from forewarn.pipelines.storage.files.stale_temporary_files import (
+    remove_stale_files,
+    temporary_path,
+)
 
-__all__ = ["flush", "replacing", "write_whole"]
+__all__ = ["fsync", "replacing", "write_atomic"]
 
 
 @contextmanager
@@ -26,8 +29,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     new_folders = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent)
-    temporary = temporary_beside(path)
+    remove_stale_files(path.parent)
+    temporary = temporary_path(path)
     try:
         yield temporary
         temporary.replace(path)
@@ -42,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write a file that is there as a whole or not at all, also after a loss of power."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -56,10 +59,10 @@ def write_whole(path: Path, data: bytes) -> None:
         with suppress(OSError):  # it would take of a disk that is full
             temporary.unlink()
         raise
-    flush(path.parent)
+    fsync(path.parent)
 
 
-def flush(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Bring a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -6,13 +6,13 @@ import hashlib
 import re
 from pathlib import Path
 
-__all__ = ["arrow_path", "file_name"]
+__all__ = ["arrow_path", "safe_file_name"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
-_READABLE = 40  # characters of another name that stay, for people
+_MAX_READABLE_LENGTH = 40  # characters of another name that stay, for people
 
 
-def file_name(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """Return a file name that no other name gives, and that stays in its folder.
 
     A plain name stays as it is. In any other, what is no letter, digit, `_`, `.` or `-` becomes
@@ -28,7 +28,7 @@ def file_name(name: str) -> str:
     if _PLAIN.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", name[:_READABLE]).lstrip("._-") or "x"
+    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", name[:_MAX_READABLE_LENGTH]).lstrip("._-") or "x"
     return f"{readable}~{digest}"
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from forewarn.features.errors import InputError
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 
 __all__ = ["Location", "LocationError", "RemotePath", "is_uri", "parse_location"]
 

@@ -13,8 +13,8 @@ __all__ = [
     "IrregularFileError",
     "UnreadableFolderError",
     "files_below",
-    "paths_like",
-    "refuse_irregular",
+    "matching_paths",
+    "require_all_regular",
     "require_regular",
 ]
 
@@ -27,7 +27,7 @@ class UnreadableFolderError(InputError):
     """A folder of which nobody can say what it holds."""
 
 
-def paths_like(
+def matching_paths(
     folder: Path, pattern: str, error: type[InputError] = UnreadableFolderError
 ) -> list[Path]:
     """Return the paths below a folder that match, in the order of their names.
@@ -53,7 +53,9 @@ def paths_like(
         reason = os.strerror(why.errno or 0)
         raise error(f"{folder}: cannot be listed ({reason}).") from None
     paths = [folder / name for name in names]
-    return [below for path in paths for below in paths_like(path, rest, error)] if rest else paths
+    return (
+        [below for path in paths for below in matching_paths(path, rest, error)] if rest else paths
+    )
 
 
 def files_below(folder: Path, error: type[InputError] = UnreadableFolderError) -> Iterator[Path]:
@@ -64,9 +66,9 @@ def files_below(folder: Path, error: type[InputError] = UnreadableFolderError) -
     Parameters
     ----------
     folder, error
-        As of `paths_like`.
+        As of `matching_paths`.
     """
-    for path in paths_like(folder, "[!.]*", error):
+    for path in matching_paths(folder, "[!.]*", error):
         if path.is_dir() and not path.is_symlink():
             yield from files_below(path, error)
         elif path.is_file():
@@ -86,7 +88,7 @@ def require_regular(path: Path, error: type[InputError] = IrregularFileError) ->
         raise error(f"{path}: is no regular file, expected one.")
 
 
-def refuse_irregular(path: Path) -> None:
+def require_all_regular(path: Path) -> None:
     """Refuse what is neither a regular file nor a folder of such files and folders.
 
     Raises

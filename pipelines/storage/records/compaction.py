@@ -14,25 +14,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.pipelines.storage.files.atomic_files import flush
-from forewarn.pipelines.storage.files.leftovers import (
-    remove_leftovers,
-    scratch_folder,
-    temporary_beside,
-)
+from forewarn.pipelines.storage.files.atomic_files import fsync
+from forewarn.pipelines.storage.files.file_lock import has_landed, landing_locked
 from forewarn.pipelines.storage.files.location import Location, RemotePath
-from forewarn.pipelines.storage.files.lock import has_landed, landing_locked
-from forewarn.pipelines.storage.records.compacted_form import (
-    COMPACTED,
-    CompactedForm,
+from forewarn.pipelines.storage.files.stale_temporary_files import (
+    remove_stale_files,
+    scratch_folder,
+    temporary_path,
+)
+from forewarn.pipelines.storage.records.compaction_metadata import (
+    COMPACTED_NAME,
+    CompactionMetadata,
     compacted_name,
     is_compacted_name,
 )
+from forewarn.pipelines.storage.records.consistent_read import ReplacedFileError, read_consistent
 from forewarn.pipelines.storage.records.date_merge import MergeCounts, merge_date, stamp_of_source
-from forewarn.pipelines.storage.records.merged_schema import UnlikeFilesError
+from forewarn.pipelines.storage.records.merged_schema import IncompatibleSchemasError
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 from forewarn.pipelines.storage.records.record_listing import files_of_date
-from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError, read_until_still
 
 __all__ = ["CompactedDate", "compact_date"]
 
@@ -60,7 +60,7 @@ class CompactedDate:
     why: str = ""
 
     @classmethod
-    def left(cls, date: dt.date, why: str) -> CompactedDate:
+    def skipped(cls, date: dt.date, why: str) -> CompactedDate:
         """Return a date that was not looked at."""
         return cls(date, 0, 0, 0, None, why)
 
@@ -86,7 +86,7 @@ def compact_date(folder: Location, date: dt.date) -> CompactedDate:
     RecordsError
         If a file cannot be read, or one is replaced at each try.
     """
-    return read_until_still(lambda: _compact(folder, date))
+    return read_consistent(lambda: _compact(folder, date))
 
 
 def _compact(folder: Location, date: dt.date) -> CompactedDate:
@@ -109,16 +109,16 @@ def _compact(folder: Location, date: dt.date) -> CompactedDate:
         return CompactedDate(date, len(paths), before, sources[0].stamp.size, None)
     try:
         counts, after = _replace(folder, sources, paths[0].parent)
-    except UnlikeFilesError as error:
+    except IncompatibleSchemasError as error:
         return CompactedDate(date, len(paths), before, before, None, str(error))
     return CompactedDate(date, len(paths), before, after, counts)
 
 
-def _form_of(source: ParquetSource) -> CompactedForm | None:
+def _form_of(source: ParquetSource) -> CompactionMetadata | None:
     metadata = source.metadata  # there where the row groups are others than the form says
     if not is_compacted_name(source.path.name):
         return None
-    return source.form if metadata is None else CompactedForm.of(metadata.metadata)
+    return source.form if metadata is None else CompactionMetadata.from_metadata(metadata.metadata)
 
 
 def _already_merged(sources: Sequence[ParquetSource]) -> list[ParquetSource]:
@@ -135,17 +135,17 @@ def _replace(
     """Put one merged file in the place of others; return its counts and its size."""
     if isinstance(partition, RemotePath):
         return _replace_objects(sources, partition)
-    final = partition / COMPACTED
-    remove_leftovers(final.parent)
-    temporary = temporary_beside(final)
+    final = partition / COMPACTED_NAME
+    remove_stale_files(final.parent)
+    temporary = temporary_path(final)
     try:
         counts = merge_date(sources, temporary)
-        flush(temporary)  # what was there before is deleted next
+        fsync(temporary)  # what was there before is deleted next
         size = temporary.stat().st_size
         with _landing_stopped(folder):
             _check_still(sources)
             temporary.replace(final)
-            flush(final.parent)
+            fsync(final.parent)
             _delete([source for source in sources if source.path != final])
     except FileNotFoundError as error:
         if error.filename == str(temporary):  # a collector that starts sweeps what is unfinished
@@ -169,7 +169,7 @@ def _replace_objects(
             left.unlink(missing_ok=True)
     final = partition / compacted_name([stamp_of_source(source) for source in sources])
     with scratch_folder() as scratch:
-        local = scratch / COMPACTED
+        local = scratch / COMPACTED_NAME
         counts = merge_date(sources, local)
         _check_still(sources)
         try:

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.files.file_lock import locked
 from forewarn.pipelines.storage.files.location import Location, RemotePath
-from forewarn.pipelines.storage.files.lock import locked
 from forewarn.pipelines.storage.records.compaction import CompactedDate, compact_date
 from forewarn.pipelines.storage.records.date_merge import MergeCounts
 from forewarn.pipelines.storage.records.record_listing import list_records
 
-__all__ = ["DateSpan", "compact_plainly", "compact_records", "outcome_json", "outcome_text"]
+__all__ = ["DateSpan", "compact_records", "compact_to_dict", "outcome_json", "outcome_text"]
 
 _LOCK = ".compact.lock"
 
@@ -80,17 +80,17 @@ def compact_records(
         )
     newest = None if span.only else present[-1]
     open_dates = [date for date in chosen if date >= today or date == newest]  # the last ones
-    with _alone(folder), progress_bar(len(chosen), "compact", "date") as bar:
+    with _exclusive(folder), progress_bar(len(chosen), "compact", "date") as bar:
         for outcome in _compact_all(folder, chosen[: len(chosen) - len(open_dates)], executor):
             yield outcome
             bar.update()
         for date in open_dates:
             newest_of_all = f"is the newest (--date {date} takes it)"
-            yield CompactedDate.left(date, "is not over" if date >= today else newest_of_all)
+            yield CompactedDate.skipped(date, "is not over" if date >= today else newest_of_all)
             bar.update()
 
 
-def _alone(folder: Location) -> AbstractContextManager[None]:
+def _exclusive(folder: Location) -> AbstractContextManager[None]:
     """Let one process at a time compact a folder; an object store has no locks."""
     if isinstance(folder, RemotePath):
         return nullcontext()
@@ -104,13 +104,13 @@ def _compact_all(
         yield from (compact_date(folder, date) for date in dates)
         return
     with executor.started() as slices:
-        for fields in slices.map(compact_plainly, [(folder, date) for date in dates]):
+        for fields in slices.map(compact_to_dict, [(folder, date) for date in dates]):
             counts = fields["counts"]
             merged = None if counts is None else MergeCounts(*counts)
             yield CompactedDate(**fields | {"counts": merged})
 
 
-def compact_plainly(item: tuple[Path, dt.date]) -> dict[str, Any]:
+def compact_to_dict(item: tuple[Path, dt.date]) -> dict[str, Any]:
     """Compact a date of a folder; return the fields of `CompactedDate`, all of them plain."""
     fields = asdict(compact_date(*item))
     return fields | {"counts": None if fields["counts"] is None else tuple(fields["counts"])}

@@ -17,26 +17,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Keys, check_keys
+from forewarn.features.records.fleet_slices import MAX_SLICES, assign_slices, slice_ranges
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
-from forewarn.features.records.table import FAILURE
-from forewarn.features.records.text_columns import numbers_of
-from forewarn.features.threads import in_threads, prefetched
+from forewarn.features.records.record_table import FAILURE
+from forewarn.features.records.text_columns import map_texts
+from forewarn.features.threads import map_threads, prefetch
 from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.storage.records.compacted_form import CompactedForm, SourceStamp
-from forewarn.pipelines.storage.records.divided_rows import DividedRows
+from forewarn.pipelines.storage.records.compaction_metadata import CompactionMetadata, SourceStamp
 from forewarn.pipelines.storage.records.file_slice import FileSlice
 from forewarn.pipelines.storage.records.merged_schema import MergedSchema
-from forewarn.pipelines.storage.records.ordered_column import ordered_column, with_fewest_texts
+from forewarn.pipelines.storage.records.ordered_column import reorder_column, without_unused_texts
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
+from forewarn.pipelines.storage.records.spill_partitions import SpillPartitions
 
 __all__ = ["MergeCounts", "merge_date", "stamp_of_source"]
 
-_CELLS_AT_ONCE = 16 << 20  # rows times columns; some 300 MiB while they are sorted and written
+_MAX_CELLS_IN_MEMORY = (
+    16 << 20
+)  # rows times columns; some 300 MiB while they are sorted and written
 _ROWS_PER_GROUP = 1 << 20
-_FEWEST_PER_GROUP = 1 << 15  # smaller row groups cost more than they spare
-_ALL = (0, FINEST)
-_KEYLESS = FINEST - 1  # rows without a serial or a time have no GPU: they lie at the end
+_MIN_ROWS_PER_GROUP = 1 << 15  # smaller row groups cost more than they spare
+_ALL_SLICES = (0, MAX_SLICES)
+_KEYLESS_SLICE = MAX_SLICES - 1  # rows without a serial or a time have no GPU: they lie at the end
 
 
 class MergeCounts(NamedTuple):
@@ -66,7 +68,7 @@ class _Rows(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Gathering:
+class _RowCollector:
     """Rows of the slices [first, last) of all files, gathered file by file."""
 
     schema: MergedSchema
@@ -82,7 +84,7 @@ class _Gathering:
         keys = _keys_of(table, file)
         codes = np.where(keys.keep, keys.serial.codes, -1)
         times = np.where(keys.keep, keys.time, 0)
-        if (self.first, self.last) != _ALL:
+        if (self.first, self.last) != _ALL_SLICES:
             slices = _slice_of_each(keys)
             within = (slices >= self.first) & (slices < self.last)
             if not within.all():
@@ -96,11 +98,11 @@ class _Gathering:
         """Return all rows in order; of doubled ones the last stays, as when they are read."""
         distinct = set(self.texts)  # most files have the same
         texts = sorted(set().union(*distinct))
-        slices = slice_of(texts)
+        slices = assign_slices(texts)
         by_slice = np.argsort(slices, kind="stable")
         position = {texts[number]: rank for rank, number in enumerate(by_slice.tolist())}
         # The -1 of no serial becomes the last rank.
-        number = {t: _with_last(numbers_of(t, position), len(texts)) for t in distinct}
+        number = {t: _with_last(map_texts(t, position), len(texts)) for t in distinct}
         pairs = zip(self.texts, self.codes, strict=True)
         none = np.zeros(0, dtype=np.int32)
         rank = np.concatenate([none, *(number[names][codes] for names, codes in pairs)])
@@ -109,13 +111,15 @@ class _Gathering:
         rank, time = rank[order], time[order]
         doubled = (np.diff(rank) == 0) & (np.diff(time) == 0) & (rank[1:] < len(texts))
         stays = np.append(~doubled, True)[: len(rank)]
-        slice_of_rank = np.append(slices[by_slice], np.uint8(_KEYLESS))
+        slice_of_rank = np.append(slices[by_slice], np.uint8(_KEYLESS_SLICE))
         empty = self.schema.working_schema.empty_table()
         columns = pa.concat_tables([empty, *self.tables]).unify_dictionaries().columns
         self.tables.clear()
         rows, left = pa.array(order[stays].astype(np.uint32)), dict(enumerate(columns))
         del columns  # each is let go of when it is in order: else all would be there twice
-        in_order = in_threads(lambda position: ordered_column(left.pop(position), rows), list(left))
+        in_order = map_threads(
+            lambda position: reorder_column(left.pop(position), rows), list(left)
+        )
         return _Rows(in_order, slice_of_rank[rank[stays]], int(doubled.sum()))
 
 
@@ -131,7 +135,7 @@ def _slice_of_each(keys: Keys) -> npt.NDArray[np.uint8]:
 
 @lru_cache(2)  # most files of a date have the same serials
 def _slices_and_none(serials: tuple[str, ...]) -> npt.NDArray[np.uint8]:
-    return np.append(slice_of(serials), np.uint8(_KEYLESS))
+    return np.append(assign_slices(serials), np.uint8(_KEYLESS_SLICE))
 
 
 def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.int32]:
@@ -160,10 +164,10 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     ReplacedFileError
         If a file is replaced meanwhile.
     """
-    schema = MergedSchema.of(sources)
+    schema = MergedSchema.from_sources(sources)
     n_rows = sum(source.n_rows for source in sources)
     n_parts = _number_of_parts(n_rows * len(schema.target))
-    n_ranges = max(n_parts, _power_of_two(n_rows // _FEWEST_PER_GROUP, up=False))
+    n_ranges = max(n_parts, _power_of_two(n_rows // _MIN_ROWS_PER_GROUP, up=False))
     slices: list[tuple[int, int]] = []
     written = doubled = 0
     with pq.ParquetWriter(
@@ -177,11 +181,11 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
             doubled += rows.doubled
             written += len(rows.slices)
             ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
-            for span, table in prefetched(_row_groups(rows, ranges, schema)):
+            for span, table in prefetch(_row_groups(rows, ranges, schema)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
             pa.default_memory_pool().release_unused()  # it keeps what many threads have held
-        form = CompactedForm(tuple(slices), tuple(map(stamp_of_source, sources)))
+        form = CompactionMetadata(tuple(slices), tuple(map(stamp_of_source, sources)))
         # Texts are written as dictionaries, which is quicker; this says what they are read as.
         types = base64.b64encode(schema.target.serialize().to_pybytes()).decode()
         writer.add_key_value_metadata({"ARROW:schema": types} | form.metadata())
@@ -195,15 +199,15 @@ def stamp_of_source(source: ParquetSource) -> SourceStamp:
 
 def _number_of_parts(n_cells: int) -> int:
     """Return into how many parts a date is divided."""
-    n_parts = _power_of_two(-(-n_cells // _CELLS_AT_ONCE))
+    n_parts = _power_of_two(-(-n_cells // _MAX_CELLS_IN_MEMORY))
     # Beside a part there is what is read of others.
-    return 1 if n_parts == 1 else min(2 * n_parts, FINEST)
+    return 1 if n_parts == 1 else min(2 * n_parts, MAX_SLICES)
 
 
 def _power_of_two(n: int, *, up: bool = True) -> int:
     """Return the next power of two from 1 to 64; the one before where `up` is false."""
     power = 1
-    while power < FINEST and (power if up else 2 * power - 1) < n:
+    while power < MAX_SLICES and (power if up else 2 * power - 1) < n:
         power *= 2
     return power
 
@@ -216,16 +220,16 @@ def _parts_of_date(
     What is compacted is read where those slices lie; other files are read once, and divided.
     """
     if n_parts == 1:
-        yield _ALL, _gathered(schema, _ALL, _files(sources)).rows()
+        yield _ALL_SLICES, _gathered(schema, _ALL_SLICES, _files(sources)).rows()
         return
     compacted = list(takewhile(lambda source: source.form is not None, sources))
-    at_once = min(n_parts * _FEWEST_PER_GROUP, _ROWS_PER_GROUP)
+    at_once = min(n_parts * _MIN_ROWS_PER_GROUP, _ROWS_PER_GROUP)
     # It has no name: whatever ends this process, nothing of it stays.
     with tempfile.TemporaryFile(dir=folder) as file:
-        divided = DividedRows(file, schema.working_schema)
-        for name, table in prefetched(_batches(sources[len(compacted) :], _ALL, at_once)):
+        divided = SpillPartitions(file, schema.working_schema)
+        for name, table in prefetch(_batches(sources[len(compacted) :], _ALL_SLICES, at_once)):
             slices = _slice_of_each(_keys_of(table, name))
-            divided.add(schema.working(table, name), slices // (FINEST // n_parts))
+            divided.add(schema.working(table, name), slices // (MAX_SLICES // n_parts))
         for number, span in enumerate(slice_ranges(n_parts)):
             gathering = _gathered(schema, span, _batches(compacted, span, at_once))
             gathering.add(divided.rows(number), str(folder))
@@ -234,10 +238,10 @@ def _parts_of_date(
 
 def _gathered(
     schema: MergedSchema, span: tuple[int, int], tables: Iterator[tuple[str, pa.Table]]
-) -> _Gathering:
+) -> _RowCollector:
     """Gather the rows of some slices."""
-    gathering = _Gathering(schema, *span)
-    for name, table in prefetched(tables):
+    gathering = _RowCollector(schema, *span)
+    for name, table in prefetch(tables):
         gathering.add(table, name)
     return gathering
 
@@ -254,7 +258,7 @@ def _batches(
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield parts of `n_rows` of what files can hold of some slices, with their names."""
     for source in sources:
-        groups = FileSlice.of(source, span).groups
+        groups = FileSlice.for_slices(source, span).groups
         with source.opened() as file:
             for batch in file.iter_batches(n_rows, row_groups=groups):
                 yield source.name, pa.Table.from_batches([batch])
@@ -268,5 +272,5 @@ def _row_groups(
         start, end = np.searchsorted(rows.slices, [low, high]).tolist()
         for part in range(start, end, _ROWS_PER_GROUP):
             n = min(_ROWS_PER_GROUP, end - part)
-            arrays = [with_fewest_texts(column.slice(part, n)) for column in rows.columns]
+            arrays = [without_unused_texts(column.slice(part, n)) for column in rows.columns]
             yield (low, high), pa.Table.from_arrays(arrays, schema=schema.working_schema)

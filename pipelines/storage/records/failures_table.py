@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.table import SERIAL, RecordsError
+from forewarn.features.records.record_table import SERIAL, RecordsError
 from forewarn.features.telemetry.failure_evidence import PRESUMED, PRESUMED_AFTER
 from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
-from forewarn.pipelines.storage.records.table_columns import moments_of, names_of, serials_of
+from forewarn.pipelines.storage.records.table_columns import read_names, read_serials, read_times
 
 __all__ = [
     "FAILURES_TABLE",
@@ -36,17 +36,17 @@ def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:
             raise RecordsError(f"{path}: column `{name}` is missing.")
-    failed = moments_of(table, "failed_at", path)
-    known = pc.coalesce(moments_of(table, "known_at", path), failed)
-    end = moments_of(table, "repaired_at", path)
-    end_known = pc.coalesce(moments_of(table, "end_known_at", path), end)
+    failed = read_times(table, "failed_at", path)
+    known = pc.coalesce(read_times(table, "known_at", path), failed)
+    end = read_times(table, "repaired_at", path)
+    end_known = pc.coalesce(read_times(table, "end_known_at", path), end)
     columns = [
         column.filter(failed.is_valid())
         for column in (
             *(failed, pc.fill_null(end, NEVER), known),
             pc.fill_null(pc.if_else(end.is_valid(), end_known, None), NEVER),
             pc.coalesce(unknown_until(table, path), failed),
-            serials_of(table, path),
+            read_serials(table, path),
         )
     ]
     names = columns.pop().to_pylist()
@@ -69,10 +69,10 @@ def read_causes(path: Location, before: int | None = None) -> dict[str, list[tup
     table = read_parquet(path) if path.exists() else None
     if table is None:
         return causes
-    failed = moments_of(table, "failed_at", path)
-    known = pc.coalesce(moments_of(table, "known_at", path), failed)
+    failed = read_times(table, "failed_at", path)
+    known = pc.coalesce(read_times(table, "known_at", path), failed)
     named = table["cause"].to_pylist() if "cause" in table.column_names else [None] * len(table)
-    columns = (serials_of(table, path).to_pylist(), failed.to_pylist(), known.to_pylist(), named)
+    columns = (read_serials(table, path).to_pylist(), failed.to_pylist(), known.to_pylist(), named)
     for serial, moment, known_at, cause in zip(*columns, strict=True):
         if serial is not None and moment is not None and (before is None or known_at < before):
             causes[str(serial)].append((moment, str(cause or "")))
@@ -81,9 +81,9 @@ def read_causes(path: Location, before: int | None = None) -> dict[str, list[tup
 
 def unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:
     """Return until when the health after each presumed end is unknown; null of other failures."""
-    failed = moments_of(table, "failed_at", path)
-    presumed = pc.equal(names_of(table, "end_source", path), PRESUMED)
-    until = pc.coalesce(moments_of(table, "unknown_until", path), pc.add(failed, PRESUMED_AFTER))
+    failed = read_times(table, "failed_at", path)
+    presumed = pc.equal(read_names(table, "end_source", path), PRESUMED)
+    until = pc.coalesce(read_times(table, "unknown_until", path), pc.add(failed, PRESUMED_AFTER))
     return pc.if_else(pc.fill_null(presumed, False), until, None)
 
 

@@ -8,12 +8,12 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.pipelines.storage.files.location import Location
 
-__all__ = ["BROKEN", "FileColumns", "no_parquet", "rows_of_each_group"]
+__all__ = ["READ_ERRORS", "FileColumns", "not_parquet_error", "rows_of_each_group"]
 
-BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+READ_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 """What pyarrow raises where a file is no whole Parquet file: a flipped bit can name a new type."""
 
 _UNREADABLE = {
@@ -22,7 +22,7 @@ _UNREADABLE = {
 }
 
 
-def no_parquet(path: Location, error: Exception) -> RecordsError:
+def not_parquet_error(path: Location, error: Exception) -> RecordsError:
     """Return the line that says which file is none, and why."""
     for kind, reason in _UNREADABLE.items():
         if isinstance(error, kind):
@@ -69,8 +69,8 @@ class FileColumns:
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         try:
             column = self._read(self.column_names.index(name))
-        except BROKEN as error:
-            raise no_parquet(self._path, error) from None
+        except READ_ERRORS as error:
+            raise not_parquet_error(self._path, error) from None
         if len(column) != len(self):
             raise RecordsError(
                 f"{self._path}: is no whole Parquet file (column `{name}` has {len(column):,} of "

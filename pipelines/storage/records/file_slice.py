@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
-from forewarn.features.records.slices import FINEST, slice_ranges
+from forewarn.features.records.fleet_slices import MAX_SLICES, slice_ranges
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
-from forewarn.pipelines.storage.records.row_group_times import groups_within
+from forewarn.pipelines.storage.records.row_group_pruning import matching_row_groups
 
 __all__ = ["FileSlice", "number_of_slices"]
 
 Span = tuple[int | None, int | None]
-_ROWS_PER_SLICE = 1 << 21  # some 100 MiB while they are brought in order
-_MOST_ROWS_PER_SLICE = 1 << 24  # of files that are not compacted, too: some 1 GiB
-_MOST_READ = 2.0  # rows that may be read for each row that there is, for smaller slices
+_TARGET_ROWS_PER_SLICE = 1 << 21  # some 100 MiB while they are brought in order
+_MAX_ROWS_PER_SLICE = 1 << 24  # of files that are not compacted, too: some 1 GiB
+_MAX_READ_FACTOR = 2.0  # rows that may be read for each row that there is, for smaller slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class FileSlice:
     groups: list[int] | None
 
     @classmethod
-    def of(
+    def for_slices(
         cls, source: ParquetSource, slices: tuple[int, int], span: Span = (None, None)
     ) -> FileSlice:
         """Return what can hold GPUs of the finest slices [first, last) in a span.
@@ -51,8 +51,8 @@ class FileSlice:
             Nanoseconds since 1970 UTC, the end left out; None has no limit.
         """
         if source.form is None:
-            return cls(source, groups_within(source.metadata, source.schema, *span))
-        return cls(source, None if slices == (0, FINEST) else source.form.row_groups(*slices))
+            return cls(source, matching_row_groups(source.metadata, source.schema, *span))
+        return cls(source, None if slices == (0, MAX_SLICES) else source.form.row_groups(*slices))
 
     @property
     def name(self) -> str:
@@ -81,9 +81,9 @@ def number_of_slices(sources: Sequence[ParquetSource]) -> int:
     that is not compacted is read for each slice anew. Memory is bounded all the same.
     """
     total, n_slices = sum(source.n_rows for source in sources), 1
-    while n_slices < FINEST and n_slices * _ROWS_PER_SLICE < total:
-        few = n_slices * _MOST_ROWS_PER_SLICE >= total
-        if few and _rows_read(sources, 2 * n_slices) > _MOST_READ * total:
+    while n_slices < MAX_SLICES and n_slices * _TARGET_ROWS_PER_SLICE < total:
+        few = n_slices * _MAX_ROWS_PER_SLICE >= total
+        if few and _rows_read(sources, 2 * n_slices) > _MAX_READ_FACTOR * total:
             break
         n_slices *= 2
     return n_slices
@@ -92,4 +92,6 @@ def number_of_slices(sources: Sequence[ParquetSource]) -> int:
 def _rows_read(sources: Sequence[ParquetSource], n: int) -> int:
     """Return how many rows are read in all if there are n slices."""
     ranges = slice_ranges(n)
-    return sum(FileSlice.of(source, slices).n_rows for source in sources for slices in ranges)
+    return sum(
+        FileSlice.for_slices(source, slices).n_rows for source in sources for slices in ranges
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forewarn.features.records.table import FAILURE, RecordsError
+from forewarn.features.records.record_table import FAILURE, RecordsError
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
 __all__ = ["check_labels"]

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from forewarn.features.errors import InputError
 from forewarn.features.records.text_columns import is_text
-from forewarn.features.telemetry.rows import OPTIONAL_NUMBERS
+from forewarn.features.telemetry.telemetry_rows import OPTIONAL_NUMBERS
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 
-__all__ = ["MergedSchema", "UnlikeFilesError"]
+__all__ = ["IncompatibleSchemasError", "MergedSchema"]
 
 
-class UnlikeFilesError(InputError):
+class IncompatibleSchemasError(InputError):
     """Files whose columns do not go into one file without a change of meaning."""
 
 
@@ -35,7 +35,7 @@ class MergedSchema:
     working_schema: pa.Schema
 
     @classmethod
-    def of(cls, sources: Sequence[ParquetSource]) -> MergedSchema:
+    def from_sources(cls, sources: Sequence[ParquetSource]) -> MergedSchema:
         """Return what holds the values of all files.
 
         Raises
@@ -49,7 +49,7 @@ class MergedSchema:
             odd = set(source.column_names) ^ set(first.column_names)
             odd -= set(OPTIONAL_NUMBERS)
             if odd:
-                raise UnlikeFilesError(
+                raise IncompatibleSchemasError(
                     f"{source.name}: has other columns than {first.path.name} "
                     f"(`{min(odd)}` is in one of them), expected the same in all files of a date."
                 )
@@ -73,7 +73,7 @@ class MergedSchema:
             cast = [c.cast(field.type) for c, field in zip(columns, fields, strict=True)]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             detail = str(error).splitlines()[0]
-            raise UnlikeFilesError(
+            raise IncompatibleSchemasError(
                 f"{file}: does not go with the other files ({detail})."
             ) from None
         return pa.Table.from_arrays(cast, schema=self.working_schema)
@@ -105,7 +105,7 @@ def _merged_field(
         merged = pa.unify_schemas([pa.schema([p]) for p in parts], promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         other = next(i for i, part in enumerate(parts) if part.type != parts[0].type)
-        raise UnlikeFilesError(
+        raise IncompatibleSchemasError(
             f"{sources[other].name}: column `{name}` is {parts[other].type}, and {parts[0].type} "
             f"in {sources[0].path.name}, expected types that go together."
         ) from None

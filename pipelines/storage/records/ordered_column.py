@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["ordered_column", "with_fewest_texts"]
+__all__ = ["reorder_column", "without_unused_texts"]
 
 
-def ordered_column(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
+def reorder_column(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
     """Return rows of a column in an order.
 
     Where pyarrow takes values that may be null, it looks at each bit of validity and is five times
@@ -31,7 +31,7 @@ def ordered_column(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
     if pa.types.is_dictionary(array.type):
-        codes = ordered_column(pa.chunked_array([array.indices]), order)
+        codes = reorder_column(pa.chunked_array([array.indices]), order)
         return pa.DictionaryArray.from_arrays(codes, array.dictionary)
     if not array.null_count or not _is_plain(array.type):
         return pc.take(array, order, boundscheck=False)
@@ -48,7 +48,7 @@ def _is_plain(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind) and not pa.types.is_boolean(kind))
 
 
-def with_fewest_texts(array: pa.Array) -> pa.Array:
+def without_unused_texts(array: pa.Array) -> pa.Array:
     """Return an array whose dictionary, if it has one, holds nothing that does not occur.
 
     Examples

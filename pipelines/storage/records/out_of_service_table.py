@@ -8,19 +8,19 @@ import numpy as np
 import pyarrow.compute as pc
 
 from forewarn.features.records.failures import NEVER
-from forewarn.features.records.out_of_service import Absence, OutOfService
-from forewarn.features.records.table import MACHINE, SERIAL, Records, RecordsError
+from forewarn.features.records.out_of_service import OutOfService, OutOfServiceSpan
+from forewarn.features.records.record_table import MACHINE, SERIAL, Records, RecordsError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
-from forewarn.pipelines.storage.records.table_columns import moments_of, names_of
+from forewarn.pipelines.storage.records.table_columns import read_names, read_times
 
-__all__ = ["OUT_OF_SERVICE", "of_records", "read_absences"]
+__all__ = ["OUT_OF_SERVICE", "for_records", "read_out_of_service"]
 
 OUT_OF_SERVICE = "out_of_service.parquet"
 
 
-def read_absences(path: Location) -> list[Absence]:
+def read_out_of_service(path: Location) -> list[OutOfServiceSpan]:
     """Read the table (formats.md, section 1); none where there is no file.
 
     Raises
@@ -35,27 +35,27 @@ def read_absences(path: Location) -> list[Absence]:
         if name not in table.column_names:
             raise RecordsError(f"{path}: column `{name}` is missing.")
     columns = [
-        names_of(table, MACHINE, path),
-        names_of(table, SERIAL, path),
-        moments_of(table, "start", path),
-        pc.fill_null(moments_of(table, "end", path), NEVER),
+        read_names(table, MACHINE, path),
+        read_names(table, SERIAL, path),
+        read_times(table, "start", path),
+        pc.fill_null(read_times(table, "end", path), NEVER),
     ]
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     # A row that names neither, or no beginning, says nothing.
     return [
-        Absence(machine or "", serial, start, end)
+        OutOfServiceSpan(machine or "", serial, start, end)
         for machine, serial, start, end in rows
         if (machine or serial) and start is not None and start < end
     ]
 
 
-def of_records(absences: list[Absence], records: Records, path: Location) -> OutOfService:
+def for_records(absences: list[OutOfServiceSpan], records: Records, path: Location) -> OutOfService:
     """Return the spans of the GPUs of records; a machine's count for all that it ever held.
 
     Which GPU sat in a machine that was out is not always seen: unknown is the safe word for both.
     """
     if not absences:
-        return OutOfService.none()
+        return OutOfService.empty()
     position = {serial: number for number, serial in enumerate(records.serials)}
     inside = _gpus_of_machines(records, {a.machine for a in absences if a.gpu_serial is None}, path)
     rows = []

@@ -14,31 +14,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Columns
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.features.records.text_columns import is_text
 from forewarn.pipelines.storage.files.file_names import arrow_path
 from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.files.regular_files import require_regular
-from forewarn.pipelines.storage.records.compacted_form import CompactedForm, is_compacted_name
-from forewarn.pipelines.storage.records.file_columns import (
-    BROKEN,
-    FileColumns,
-    no_parquet,
-    rows_of_each_group,
+from forewarn.pipelines.storage.records.compaction_metadata import (
+    CompactionMetadata,
+    is_compacted_name,
 )
-from forewarn.pipelines.storage.records.replaced_files import (
+from forewarn.pipelines.storage.records.consistent_read import (
     FileStamp,
     ReplacedFileError,
-    read_until_still,
+    read_consistent,
+)
+from forewarn.pipelines.storage.records.file_columns import (
+    READ_ERRORS,
+    FileColumns,
+    not_parquet_error,
+    rows_of_each_group,
 )
 
 __all__ = [
     "ParquetSource",
     "check_memory",
+    "map_parts",
     "open_parquet",
     "read_columns",
     "read_parquet",
-    "work_on_parts",
 ]
 
 _KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is assembled
@@ -53,8 +56,8 @@ def open_parquet(path: Location) -> pq.ParquetFile:
         # Extension types are what lies beneath them: a UUID or JSON is no text of another kind.
         file = pq.ParquetFile(_content(path), read_dictionary=[], arrow_extensions_enabled=False)
         names, rows = file.schema_arrow.names, rows_of_each_group(file.metadata)
-    except (*BROKEN, UnicodeDecodeError) as error:
-        raise no_parquet(path, error) from None
+    except (*READ_ERRORS, UnicodeDecodeError) as error:
+        raise not_parquet_error(path, error) from None
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
@@ -85,8 +88,8 @@ def read_parquet(path: Location) -> pa.Table:
     try:
         table = file.read()
         table.validate(full=True)  # text that is not UTF-8 shows at this point
-    except BROKEN as error:
-        raise no_parquet(path, error) from None
+    except READ_ERRORS as error:
+        raise not_parquet_error(path, error) from None
     return table
 
 
@@ -125,7 +128,7 @@ def read_columns(
 
 def check_memory(path: Location, n_rows: int, n_columns: int) -> None:
     """Refuse rows that memory cannot hold: a file of some kilobytes can claim a billion."""
-    need, memory = n_rows * (_KEY_BYTES + _VALUE_BYTES * n_columns), _memory()
+    need, memory = n_rows * (_KEY_BYTES + _VALUE_BYTES * n_columns), _memory_bytes()
     if not 0 <= need <= memory:
         raise RecordsError(
             f"{path}: claims {n_rows:,} rows, which need {need / 2**30:,.1f} GiB, expected at most "
@@ -133,13 +136,13 @@ def check_memory(path: Location, n_rows: int, n_columns: int) -> None:
         )
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _FileHead:
     """What the metadata at the end of a file say, and which file that was.
 
     They are not kept themselves of a compacted file, before its columns are read: it has many row
@@ -149,17 +152,19 @@ class _Head:
     schema: pa.Schema
     rows_of_groups: tuple[int, ...]
     stamp: FileStamp
-    form: CompactedForm | None
+    form: CompactionMetadata | None
     metadata: pq.FileMetaData | None
 
     @classmethod
-    def of(cls, path: Location) -> _Head:
+    def read(cls, path: Location) -> _FileHead:
         # The stamp before the head: where that is of another file, it shows.
-        stamp = FileStamp.of_name(path)
+        stamp = FileStamp.from_path_if_exists(path)
         try:
             file = open_parquet(path)
         except (RecordsError, OSError):
-            if FileStamp.of_name(path) is None:  # compacted or removed since it was listed
+            if (
+                FileStamp.from_path_if_exists(path) is None
+            ):  # compacted or removed since it was listed
                 raise ReplacedFileError(path, missing=True) from None
             raise
         if stamp is None:
@@ -175,10 +180,10 @@ class _Head:
         return [name for name in self.schema.names if is_text(self.schema.field(name).type)]
 
 
-def _form(path: Location, metadata: pq.FileMetaData) -> CompactedForm | None:
+def _form(path: Location, metadata: pq.FileMetaData) -> CompactionMetadata | None:
     if not is_compacted_name(path.name):
         return None
-    form = CompactedForm.of(metadata.metadata)
+    form = CompactionMetadata.from_metadata(metadata.metadata)
     return form if form and len(form.slices) == metadata.num_row_groups else None
 
 
@@ -202,15 +207,15 @@ class ParquetSource:
     def __init__(self, path: Location) -> None:
         self.path = path
         self.stays_open = False
-        self._known_head: _Head | None = None
+        self._known_head: _FileHead | None = None
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
 
     @property
-    def _head(self) -> _Head:
+    def _head(self) -> _FileHead:
         # Not a cached_property: in Python 3.11 that lets one thread at a time read any head.
         if self._known_head is None:
-            self._known_head = _Head.of(self.path)
+            self._known_head = _FileHead.read(self.path)
         return self._known_head
 
     @property
@@ -254,7 +259,7 @@ class ParquetSource:
         return self._head.metadata
 
     @property
-    def form(self) -> CompactedForm | None:
+    def form(self) -> CompactionMetadata | None:
         """What a compacted file says of itself."""
         return self._head.form
 
@@ -266,7 +271,7 @@ class ParquetSource:
 
     def is_still(self) -> bool:
         """Tell whether the file whose head was read has this name now."""
-        return FileStamp.of_name(self.path) == self.stamp
+        return FileStamp.from_path_if_exists(self.path) == self.stamp
 
     @contextmanager
     def opened(self) -> Iterator[pq.ParquetFile]:
@@ -283,14 +288,14 @@ class ParquetSource:
         try:
             file = held or self._opened(head)
             yield file
-        except (RecordsError, *BROKEN) as error:
+        except (RecordsError, *READ_ERRORS) as error:
             self._open = None
             if not self.is_still():
                 raise ReplacedFileError(self.path) from None
             if isinstance(error, RecordsError):
                 raise
-            raise no_parquet(self.path, error) from None
-        stamp = FileStamp.of_name(self.path)
+            raise not_parquet_error(self.path, error) from None
+        stamp = FileStamp.from_path_if_exists(self.path)
         # A file that is held open stays what it was when another one takes its name.
         if stamp != head.stamp and (held is None or head.stamp.is_of_same_file(stamp)):
             raise ReplacedFileError(self.path)
@@ -299,7 +304,7 @@ class ParquetSource:
         else:
             file.close()
 
-    def _opened(self, head: _Head) -> pq.ParquetFile:
+    def _opened(self, head: _FileHead) -> pq.ParquetFile:
         # Not mapped into memory: a file that is cut while it is read would end the process.
         options = {"read_dictionary": head.texts, "arrow_extensions_enabled": False}
         try:
@@ -320,7 +325,7 @@ class ParquetSource:
             yield FileColumns(self.path, file, self.schema, n_rows, row_groups, self._lock)
 
 
-def work_on_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:
+def map_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:
     """Return what `work` makes of the columns of each part of a file, of one and the same file.
 
     A part holds all rows of some GPUs: of a compacted file row groups of `n_rows` or more, of
@@ -338,7 +343,7 @@ def work_on_parts(path: Location, work: Callable[[Columns], _Result], n_rows: in
         parts = [None] if form is None else form.parts(source.rows_of_groups, n_rows)
         return [_work(source, work, groups) for groups in parts]
 
-    return read_until_still(once)
+    return read_consistent(once)
 
 
 def _work(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 
-from forewarn.features.records.table import RecordsError
-from forewarn.features.threads import in_threads
+from forewarn.features.records.record_table import RecordsError
+from forewarn.features.threads import map_threads
 from forewarn.pipelines.storage.files.location import Location, RemotePath
-from forewarn.pipelines.storage.files.regular_files import paths_like
+from forewarn.pipelines.storage.files.regular_files import matching_paths
 
 __all__ = ["files_of_date", "list_records"]
 
@@ -31,7 +31,7 @@ def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
         raise RecordsError(f"{folder}: no such folder, expected one of records.")
     partitions = _partitions(folder)
     dates = [_partition_date(partition) for partition in partitions]
-    in_each = in_threads(_files_in, partitions)  # an object store takes its time to answer
+    in_each = map_threads(_files_in, partitions)  # an object store takes its time to answer
     files = [(date, path) for date, paths in zip(dates, in_each, strict=True) for path in paths]
     if not files:
         raise RecordsError(f"{folder}: holds no records, expected date=YYYY-MM-DD/*.parquet.")
@@ -46,14 +46,14 @@ def files_of_date(folder: Location, date: dt.date) -> list[Location]:
 def _partitions(folder: Location) -> list[Location]:
     if isinstance(folder, RemotePath):
         return [path for path in folder.children() if path.name.startswith("date=")]
-    return [*paths_like(folder, "date=*")]
+    return [*matching_paths(folder, "date=*")]
 
 
 def _files_in(partition: Location) -> list[Location]:
     if isinstance(partition, RemotePath):
         paths: list[Location] = [p for p in partition.children() if p.name.endswith(".parquet")]
     else:
-        paths = [*paths_like(partition, "*.parquet")]
+        paths = [*matching_paths(partition, "*.parquet")]
     return [path for path in paths if path.name[0] not in "._"]
 
 

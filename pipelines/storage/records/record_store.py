@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from forewarn.features.records.assembly import RecordsQuery, assemble, read_past
+from forewarn.features.records.assembly import RecordsQuery, assemble, read_past_states
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
-from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.slices import FINEST
-from forewarn.features.records.table import (
+from forewarn.features.records.fleet_slices import MAX_SLICES
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.record_table import (
     FAILURE,
     MACHINE,
     FeatureKinds,
@@ -22,10 +22,11 @@ from forewarn.features.records.table import (
     Records,
     RecordsError,
 )
-from forewarn.features.records.timeline import Timeline, lay_out
-from forewarn.features.threads import in_threads
+from forewarn.features.records.row_cleaning import SpacingCheck
+from forewarn.features.threads import map_threads
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.records.consistent_read import read_consistent
 from forewarn.pipelines.storage.records.failures_table import (
     FAILURES_TABLE,
     INCIDENT_FAILURES,
@@ -36,19 +37,18 @@ from forewarn.pipelines.storage.records.file_slice import FileSlice, number_of_s
 from forewarn.pipelines.storage.records.labelled_files import check_labels
 from forewarn.pipelines.storage.records.out_of_service_table import (
     OUT_OF_SERVICE,
-    of_records,
-    read_absences,
+    for_records,
+    read_out_of_service,
 )
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource, check_memory
 from forewarn.pipelines.storage.records.record_listing import list_records
-from forewarn.pipelines.storage.records.replaced_files import read_until_still
 from forewarn.pipelines.storage.records.stored_fleet import Selection, StoredFleet
 
 __all__ = ["RecordStore"]
 
 _Selection = TypeVar("_Selection", bound=Selection)
 _Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
-_MOST_OPEN = 256  # files; a process may mostly have 1,024
+_MAX_OPEN_FILES = 256  # files; a process may mostly have 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class RecordStore:
 
     def columns(self) -> set[str]:
         """Return the columns that every file has."""
-        return read_until_still(self._columns)
+        return read_consistent(self._columns)
 
     def _columns(self) -> set[str]:
         return set.intersection(*(set(source.column_names) for _, source in self._listed()))
@@ -117,10 +117,10 @@ class RecordStore:
         def hold() -> RecordStore:
             listed = self._listed()
             chosen = [source for _, source in self._chosen(listed, start, end)]
-            in_threads(ParquetSource.hold, _newest(chosen))
+            map_threads(ParquetSource.hold, _newest(chosen))
             return replace(self, held_files=tuple(listed))
 
-        return read_until_still(hold)
+        return read_consistent(hold)
 
     def rows_by_date(self, start: int | None = None, end: int | None = None) -> dict[dt.date, int]:
         """Return how many rows the files of each date claim that can hold records of [start, end).
@@ -137,7 +137,7 @@ class RecordStore:
                 rows[date] = rows.get(date, 0) + source.n_rows
             return rows
 
-        return read_until_still(count)
+        return read_consistent(count)
 
     def has_failures(self) -> bool:
         """Tell whether anything says which GPUs failed."""
@@ -149,7 +149,7 @@ class RecordStore:
         start: int | None = None,
         end: int | None = None,
         *,
-        spacings: Spacings | None = None,
+        spacings: SpacingCheck | None = None,
     ) -> Records:
         """Read the records of [start, end).
 
@@ -171,7 +171,7 @@ class RecordStore:
             self._check_memory(sources)
             return assemble(_parts(sources, query), query, spacings)
 
-        return self.served(read_until_still(read))
+        return self.served(read_consistent(read))
 
     def read_part(self, start: int, end: int, most_rows: int) -> Records:
         """Read the records of [start, end), of fewer GPUs where they are more than so many rows.
@@ -187,17 +187,17 @@ class RecordStore:
         def read() -> Records:
             sources, _, query = self._sources(start, end, with_older=False)
             n_rows = sum(source.n_rows for source in sources)
-            last = min(FINEST, max(1, FINEST * most_rows // max(n_rows, 1)))
+            last = min(MAX_SLICES, max(1, MAX_SLICES * most_rows // max(n_rows, 1)))
             while True:
                 part = replace(query, slices=(0, last))
                 try:
                     return assemble(_parts(sources, part), part)
                 except NoRecordsError:  # few GPUs: some slices have none
-                    if last == FINEST:
+                    if last == MAX_SLICES:
                         raise
-                    last = min(FINEST, 2 * last)
+                    last = min(MAX_SLICES, 2 * last)
 
-        return self.served(read_until_still(read))
+        return self.served(read_consistent(read))
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -222,15 +222,15 @@ class RecordStore:
             As `read`.
         """
         files = partial(self._sources, start, end, with_older=True)
-        return read_until_still(lambda: self._read_known(files(), end))
+        return read_consistent(lambda: self._read_known(files(), end))
 
     def _read_known(self, files: _Files, end: int | None) -> tuple[Records, Failures]:
         sources, older, query = files
         self._check_memory(sources)
         with ThreadPoolExecutor(1) as beside:
-            past = beside.submit(read_past, older, query.start).result
+            past = beside.submit(read_past_states, older, query.start).result
             records = assemble(_parts(sources, query), query)
-        failures = Failures.of_records(records, past().of_gpus(records.serials))
+        failures = Failures.from_records(records, past().of_gpus(records.serials))
         return self._known(records, failures, end=end)
 
     def failures_known(
@@ -248,12 +248,12 @@ class RecordStore:
         RecordsError
             As `read`.
         """
-        past = read_until_still(lambda: read_past(_before(self._listed(), start), start))
+        past = read_consistent(lambda: read_past_states(_before(self._listed(), start), start))
 
         def failures(serials: Sequence[str], states: States) -> Failures:
             older = past.of_gpus(serials)
             rows = states if older is None else States.joined([older, states])
-            return self._reported_too(Failures.of_rows(*rows), serials, end)
+            return self._reported_too(Failures.from_rows(*rows), serials, end)
 
         return failures
 
@@ -303,7 +303,7 @@ class RecordStore:
             number = n_slices or number_of_slices(files[0])
             return self._sliced(files, end, look, number)
 
-        return read_until_still(read)
+        return read_consistent(read)
 
     def read_recent(
         self, start: int, end: int, look: Callable[[Timeline], _Selection], *, sliced: bool = True
@@ -315,9 +315,9 @@ class RecordStore:
             n_slices = number_of_slices(files[0]) if sliced else 1
             if n_slices > 1:
                 return self._sliced(files, end, look, n_slices)
-            return lay_out(*self._read_known(files, end))
+            return build_timeline(*self._read_known(files, end))
 
-        return read_until_still(read)
+        return read_consistent(read)
 
     def read_span(
         self,
@@ -355,9 +355,9 @@ class RecordStore:
         def read() -> StoredFleet[_Selection]:
             sources, _, query = self._sources(span[0] - margin, span[1], with_older=False)
             number = n_slices or number_of_slices(sources)
-            return StoredFleet.of(sources, query, (), known, look, number, span[0], (MACHINE,))
+            return StoredFleet.open(sources, query, (), known, look, number, span[0], (MACHINE,))
 
-        return read_until_still(read)
+        return read_consistent(read)
 
     def _sliced(
         self, files: _Files, end: int, look: Callable[[Timeline], _Selection], n_slices: int
@@ -365,8 +365,8 @@ class RecordStore:
         sources, older, query = files
         self._check_memory(sources, n_slices)
         known = partial(self._known, end=end)
-        texts = (MACHINE,) if read_absences(self.folder / OUT_OF_SERVICE) else ()
-        return StoredFleet.of(sources, query, older, known, look, n_slices, texts=texts)
+        texts = (MACHINE,) if read_out_of_service(self.folder / OUT_OF_SERVICE) else ()
+        return StoredFleet.open(sources, query, older, known, look, n_slices, texts=texts)
 
     def _check_memory(self, sources: Sequence[ParquetSource], n_slices: int = 1) -> None:
         n_rows = sum(source.n_rows for source in sources) // n_slices
@@ -379,7 +379,7 @@ class RecordStore:
         for source in _newest(sources):
             source.stays_open = True
         older = _before(listed, start) if with_older else []
-        in_threads(lambda source: source.n_rows, sources)  # reads the heads
+        map_threads(lambda source: source.n_rows, sources)  # reads the heads
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
         return sources, older, query
@@ -397,7 +397,7 @@ class RecordStore:
 
     def reported(self, serials: Sequence[str]) -> Failures:
         """Return the failures of these serials that the tables beside the records have."""
-        failures = Failures.none()
+        failures = Failures.empty()
         for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
             if path.exists():
                 failures = failures.joined(read_failures_table(path, serials))
@@ -414,10 +414,10 @@ class RecordStore:
     def served(self, records: Records) -> Records:
         """Return the records with the spans in which their GPUs were out of service."""
         path = self.folder / OUT_OF_SERVICE
-        absences = read_absences(path)
+        absences = read_out_of_service(path)
         if not absences:
             return records
-        return replace(records, out_of_service=of_records(absences, records, path))
+        return replace(records, out_of_service=for_records(absences, records, path))
 
 
 def _before(
@@ -430,9 +430,9 @@ def _before(
 
 def _parts(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSlice]:
     """Return what of the files can hold what is asked for."""
-    return [FileSlice.of(source, query.slices, query.span) for source in sources]
+    return [FileSlice.for_slices(source, query.slices, query.span) for source in sources]
 
 
 def _newest(sources: Sequence[ParquetSource]) -> Sequence[ParquetSource]:
     """Return as many as may stay open; the newest are those that a collector writes anew."""
-    return sources[max(0, len(sources) - _MOST_OPEN) :]
+    return sources[max(0, len(sources) - _MAX_OPEN_FILES) :]

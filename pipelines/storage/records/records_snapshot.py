@@ -7,11 +7,11 @@ import os
 import shutil
 from pathlib import Path
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
+from forewarn.pipelines.storage.records.consistent_read import ReplacedFileError, read_consistent
 from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
 from forewarn.pipelines.storage.records.out_of_service_table import OUT_OF_SERVICE
 from forewarn.pipelines.storage.records.record_listing import list_records
-from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError, read_until_still
 
 __all__ = ["keep_snapshot"]
 
@@ -35,7 +35,7 @@ def keep_snapshot(records: Path, folder: Path, last: dt.date) -> None:
         If there are no records up to that date, or files are replaced at each try.
     """
     if not folder.exists():
-        read_until_still(lambda: _link_all(records, folder, last))
+        read_consistent(lambda: _link_all(records, folder, last))
 
 
 def _link_all(records: Path, folder: Path, last: dt.date) -> None:

@@ -15,18 +15,18 @@ from forewarn.features.records.assembly import (
     RecordKeys,
     RecordsQuery,
     check_numbers,
-    read_past,
-    texts_of,
+    read_past_states,
+    texts_by_column,
 )
-from forewarn.features.records.column_files import FileRows
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.hourly_sums import Hours
+from forewarn.features.records.fleet_slices import slice_ranges
+from forewarn.features.records.fleet_timeline import Fleet, FleetSlice, Timeline, build_timeline
+from forewarn.features.records.hourly_sums import HourRange
+from forewarn.features.records.lazy_columns import FileRows
 from forewarn.features.records.out_of_service import OutOfService
-from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.slices import slice_ranges
-from forewarn.features.records.table import FeatureKinds, NoRecordsError, Records
-from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline, lay_out
-from forewarn.features.threads import in_threads, in_turn, prefetched
+from forewarn.features.records.record_table import FeatureKinds, NoRecordsError, Records
+from forewarn.features.records.row_cleaning import SpacingCheck
+from forewarn.features.threads import imap_threads, map_threads, prefetch
 from forewarn.pipelines.storage.records.file_slice import FileSlice
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 from forewarn.pipelines.storage.records.scratch_arrays import ScratchArrays
@@ -50,8 +50,10 @@ class Selection(Protocol):
 
 
 _Selection = TypeVar("_Selection", bound=Selection)
-_SLICES_AT_ONCE = 2  # whose keys are in memory: much of the work on a slice is done by one thread
-_LARGE_SLICE = 1 << 23  # rows of a slice that is read alone
+_MAX_SLICES_IN_MEMORY = (
+    2  # whose keys are in memory: much of the work on a slice is done by one thread
+)
+_LARGE_SLICE_ROWS = 1 << 23  # rows of a slice that is read alone
 
 
 class _Slice(NamedTuple):
@@ -76,11 +78,13 @@ class _Slice(NamedTuple):
     failures: Failures
     episodes: Failures
     out_of_service: OutOfService
-    hours: Hours
+    hours: HourRange
     first: int
 
     @classmethod
-    def of(cls, keys: Callable[[], RecordKeys], failures: Failures, timeline: Timeline) -> _Slice:
+    def from_timeline(
+        cls, keys: Callable[[], RecordKeys], failures: Failures, timeline: Timeline
+    ) -> _Slice:
         """Return what is kept of a timeline with all that was known of failures."""
         records = timeline.records
         return cls(
@@ -89,7 +93,7 @@ class _Slice(NamedTuple):
             failures,
             timeline.failures,
             records.out_of_service,
-            Hours.of(records.time, timeline.counted, records.interval),
+            HourRange.covering(records.time, timeline.counted, records.interval),
             records.first,
         )
 
@@ -119,7 +123,7 @@ class StoredFleet(Generic[_Selection]):
     query: RecordsQuery
     serials: tuple[str, ...]
     failures: Failures
-    hours: Hours
+    hours: HourRange
     first: int
     selection: _Selection
     _slices: tuple[_Slice, ...]
@@ -128,7 +132,7 @@ class StoredFleet(Generic[_Selection]):
     since: int | None = None
 
     @classmethod
-    def of(
+    def open(
         cls,
         sources: Sequence[ParquetSource],
         query: RecordsQuery,
@@ -146,7 +150,7 @@ class StoredFleet(Generic[_Selection]):
         sources, query
             As of `assemble`.
         older : sequence of ParquetSource
-            Files that hold rows before those, as of `read_past`.
+            Files that hold rows before those, as of `read_past_states`.
         known : callable
             Adds to records and their failures what else was known of them.
         look : callable
@@ -164,30 +168,32 @@ class StoredFleet(Generic[_Selection]):
             If a file breaks the contract, or no record is left.
         """
         keys = replace(query, kinds=FeatureKinds(), texts=texts)
-        spacings, scratch = Spacings(), ScratchArrays() if n_slices > 1 else None
+        spacings, scratch = SpacingCheck(), ScratchArrays() if n_slices > 1 else None
 
         def read(slices: tuple[int, int]) -> tuple[_Slice, _Selection] | NoRecordsError:
             query_of_slice = replace(keys, slices=slices)
             try:
                 own = RecordKeys.read(_files(sources, query_of_slice), query_of_slice, spacings)
                 records = own.records(query_of_slice)
-                failures = Failures.of_records(records, past().of_gpus(records.serials))
-                records, failures = known(_begun(records, since), failures)
-                timeline = lay_out(records, failures)
-                return _Slice.of(_on_disk(own, scratch), failures, timeline), look(timeline)
+                failures = Failures.from_records(records, past().of_gpus(records.serials))
+                records, failures = known(_starting_at(records, since), failures)
+                timeline = build_timeline(records, failures)
+                return _Slice.from_timeline(_on_disk(own, scratch), failures, timeline), look(
+                    timeline
+                )
             except NoRecordsError as error:
                 return error
 
         with ThreadPoolExecutor(1) as beside:
-            past = beside.submit(read_past, older, query.start).result
+            past = beside.submit(read_past_states, older, query.start).result
             at_once = _slices_at_once(sources, n_slices)
-            read_or_empty = list(in_turn(read, slice_ranges(n_slices), at_once))
+            read_or_empty = list(imap_threads(read, slice_ranges(n_slices), at_once))
         with_records = [each for each in read_or_empty if not isinstance(each, NoRecordsError)]
         if not with_records and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
         parts = [part for part, _ in with_records]
         spacings.check(query.name)
-        in_threads(partial(check_numbers, query), sources)
+        map_threads(partial(check_numbers, query), sources)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
         numbers = _numbers(parts, serials)
         return cls(
@@ -195,12 +201,12 @@ class StoredFleet(Generic[_Selection]):
             query,
             serials,
             failures=_failures_of(parts, numbers),
-            hours=Hours.joined(part.hours for part in parts),
+            hours=HourRange.joined(part.hours for part in parts),
             first=min(part.first for part in parts),
             selection=_joined([selection for _, selection in with_records], numbers),
             _slices=tuple(parts),
             _numbers=tuple(numbers),
-            _texts=texts_of(_files(sources, query), query),
+            _texts=texts_by_column(_files(sources, query), query),
             since=since,
         )
 
@@ -217,7 +223,7 @@ class StoredFleet(Generic[_Selection]):
         RecordsError
             If another file has taken the name of one that was not held open.
         """
-        return prefetched(map(self._slice, self._slices, self._numbers))
+        return prefetch(map(self._slice, self._slices, self._numbers))
 
     def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
         """Return the slices of some GPUs, with some of the columns of numbers and no texts."""
@@ -231,7 +237,7 @@ class StoredFleet(Generic[_Selection]):
         records = part.keys().records(self.query, once=True)
         texts = {name: c.renumbered(self._texts[name]) for name, c in records.texts.items()}
         records = replace(records, texts=texts, out_of_service=part.out_of_service)
-        timeline = lay_out(_begun(records, self.since), part.failures)
+        timeline = build_timeline(_starting_at(records, self.since), part.failures)
         return FleetSlice(replace(timeline, hours=self.hours), numbers)
 
 
@@ -256,14 +262,14 @@ def _on_disk(keys: RecordKeys, scratch: ScratchArrays | None) -> Callable[[], Re
 def _slices_at_once(sources: Sequence[ParquetSource], n_slices: int) -> int:
     """Return of how many slices keys may be in memory: of large ones, one at a time."""
     n_rows = sum(source.n_rows for source in sources) // n_slices
-    return 1 if n_rows > _LARGE_SLICE else _SLICES_AT_ONCE
+    return 1 if n_rows > _LARGE_SLICE_ROWS else _MAX_SLICES_IN_MEMORY
 
 
 def _files(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSlice]:
-    return [FileSlice.of(source, query.slices, query.span) for source in sources]
+    return [FileSlice.for_slices(source, query.slices, query.span) for source in sources]
 
 
-def _begun(records: Records, since: int | None) -> Records:
+def _starting_at(records: Records, since: int | None) -> Records:
     """Leave out the records before a moment; refuse a slice that has none but those."""
     begun = records if since is None else records.between(since, NEVER)
     if not len(begun):
@@ -273,7 +279,7 @@ def _begun(records: Records, since: int | None) -> Records:
 
 def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64]]) -> Failures:
     """Return the failures of all slices by GPU of the fleet and time."""
-    failures = Failures.none()
+    failures = Failures.empty()
     for part, in_fleet in zip(parts, numbers, strict=True):
         gpu = in_fleet.astype(np.int32)[part.episodes.gpu]
         failures = failures.joined(replace(part.episodes, gpu=gpu))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from forewarn.features.records.table import SERIAL, RecordsError
+from forewarn.features.records.record_table import SERIAL, RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
 from forewarn.pipelines.storage.files.location import Location
 
-__all__ = ["moments_of", "names_of", "serials_of"]
+__all__ = ["read_names", "read_serials", "read_times"]
 
 
-def serials_of(table: pa.Table, path: Location) -> pa.ChunkedArray:
+def read_serials(table: pa.Table, path: Location) -> pa.ChunkedArray:
     """Return the serials of a table as text."""
-    return names_of(table, SERIAL, path)
+    return read_names(table, SERIAL, path)
 
 
-def names_of(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
+def read_names(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
     """Return a column that names things as text; all null if it is not there."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.string())])
@@ -30,7 +30,7 @@ def names_of(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
         ) from None
 
 
-def moments_of(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
+def read_times(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
     """Return a column of timestamps as nanoseconds; all null if it is not there."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.int64())])

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.pipelines.storage.files.regular_files import require_regular
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
-__all__ = ["NUMBER", "TextRows", "read_checked_rows", "read_text_rows", "read_texts"]
+__all__ = ["SPREADSHEET_NUMBER", "TextRows", "read_checked_rows", "read_text_rows", "read_texts"]
 
 _SERIAL, _MACHINE = "gpu_serial", "machine_id"
 _DELIMITERS = ",;\t"
 # What is left of a serial that a table program took for a number.
-NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
+SPREADSHEET_NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
 # How a spreadsheet is made to keep leading zeros.
 _FORMULA = r'^="(.*)"$'
 
@@ -76,7 +76,9 @@ def read_checked_rows(path: Path) -> TextRows:
         raise RecordsError(f"{path}: is no CSV file with a header (row {number}: {what}).")
     if _SERIAL in rows.table.column_names:
         serials = rows.table[_SERIAL]
-        for serial in serials.filter(pc.match_substring_regex(serials, NUMBER)).to_pylist():
+        for serial in serials.filter(
+            pc.match_substring_regex(serials, SPREADSHEET_NUMBER)
+        ).to_pylist():
             raise RecordsError(
                 f"{path}: {rows.cell(_SERIAL, serial)}, expected the serial as text: as a number "
                 "it loses digits."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["DriftReport", "read_drift", "write_drift"]
@@ -48,7 +48,7 @@ def write_drift(records: Path, at: Nanoseconds, drifted: Iterable[str]) -> None:
     if before is not None and before.at is not None and before.at > at:
         return
     with replacing(path) as temporary:
-        report = {"at": iso(at), "drifted": sorted(drifted)}
+        report = {"at": format_iso(at), "drifted": sorted(drifted)}
         temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 

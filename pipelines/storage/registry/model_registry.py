@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.storage.files.leftovers import scratch_folder
-from forewarn.pipelines.storage.registry.experiment import Experiment, RegistryError
-from forewarn.pipelines.storage.registry.registered_version import ROLLED_BACK, Version, version_of
+from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
+from forewarn.pipelines.storage.registry.mlflow_experiment import Experiment, RegistryError
+from forewarn.pipelines.storage.registry.registered_version import (
+    ROLLED_BACK,
+    Version,
+    version_from_mlflow,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +86,9 @@ class Registry(Experiment):
             model = self._client.get_registered_model(self.table.model)
             for alias, number in model.aliases.items():
                 aliases.setdefault(str(number), []).append(alias)
-        versions = [version_of(entry, aliases.get(str(entry.version), [])) for entry in registered]
+        versions = [
+            version_from_mlflow(entry, aliases.get(str(entry.version), [])) for entry in registered
+        ]
         return sorted(versions, key=lambda version: -int(version.number))
 
     def champion(self) -> Version | None:

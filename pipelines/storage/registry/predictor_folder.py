@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.predictor_files import DESCRIPTION, digests_in, is_models_folder
-from forewarn.pipelines.storage.files.lock import locked
+from forewarn.pipelines.storage.files.file_lock import locked
 
 __all__ = ["save_predictor"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.failure_model import FailureModel
 from forewarn.models.prediction.predictor_files import load_described, save_described
-from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 
 __all__ = ["load_recipe", "save_recipe"]

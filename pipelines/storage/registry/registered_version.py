@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ROLLED_BACK", "Version", "version_of"]
+__all__ = ["ROLLED_BACK", "Version", "version_from_mlflow"]
 
 ROLLED_BACK = "rolled back"
 
@@ -45,7 +45,7 @@ class Version:
         return self.tags.get("forewarn.champion") == ROLLED_BACK
 
 
-def version_of(entry: Any, aliases: Sequence[str]) -> Version:
+def version_from_mlflow(entry: Any, aliases: Sequence[str]) -> Version:
     """Read what MLflow says of a version, whoever registered it."""
     tags = dict(entry.tags)
     return Version(

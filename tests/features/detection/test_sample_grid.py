@@ -5,20 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.detection.sample_grid import LONGEST_GAP, TaskGrid, TaskGridError, lay_task
-
-SECOND = 1_000_000_000
+from forewarn.features.detection.sample_grid import (
+    MAX_FILLED_GAP,
+    TaskGrid,
+    TaskGridError,
+    build_task_grid,
+)
+from forewarn.features.time_units import SECOND
 
 
 def laid(ticks: dict[str, list[int]], interval: int = SECOND, shift: int = 0) -> TaskGrid:
     names = list(ticks)
     codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(t) for t in ticks.values()])
     time = np.concatenate([np.array(t, dtype=np.int64) for t in ticks.values()]) * interval
-    return lay_task(codes, names, time + shift, interval)
+    return build_task_grid(codes, names, time + shift, interval)
 
 
 def test_a_sample_goes_to_the_nearest_tick() -> None:
-    grid = lay_task(
+    grid = build_task_grid(
         np.array([0, 0, 1, 1], np.int32),
         ["b", "a"],
         np.array([100 * SECOND, int(101.4 * SECOND), int(99.6 * SECOND), 101 * SECOND]),
@@ -71,7 +75,7 @@ def test_a_time_too_long_for_its_interval_is_refused() -> None:
 
 def test_no_sample_is_refused() -> None:
     with pytest.raises(TaskGridError, match="no samples"):
-        lay_task(np.empty(0, np.int32), [], np.empty(0, np.int64), SECOND)
+        build_task_grid(np.empty(0, np.int32), [], np.empty(0, np.int64), SECOND)
 
 
 @given(st.sets(st.integers(0, 40), min_size=2), st.integers(0, 10**6))
@@ -86,7 +90,7 @@ def test_the_fill_is_that_of_a_plain_loop(ticks: set[int], shift: int) -> None:
     for tick in whole:
         before = max((t for t in order if t <= tick), default=None)
         after = min((t for t in order if t >= tick), default=None)
-        if before is None or after is None or after - before - 1 > LONGEST_GAP:
+        if before is None or after is None or after - before - 1 > MAX_FILLED_GAP:
             assert np.isnan(found[tick])
         else:
             nearest = before if tick - before <= after - tick else after

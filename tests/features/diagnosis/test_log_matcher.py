@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import LogPattern, PatternError, compiled
+from forewarn.features.diagnosis.log_pattern import LogPattern, PatternError, compile_pattern
 
 
 def pattern(name: str, expression: str) -> LogPattern:
@@ -70,7 +70,7 @@ def test_a_pattern_that_needs_many_states_does_not_blind_the_others() -> None:
 )
 def test_what_the_engine_does_not_know_is_refused(expression: str, problem: str) -> None:
     with pytest.raises(PatternError, match=problem):
-        compiled(expression)
+        compile_pattern(expression)
 
 
 LINES = st.lists(st.text(alphabet="abx ", max_size=6), max_size=8)
@@ -85,6 +85,6 @@ def test_a_whole_text_gives_what_each_line_gives(lines: list[str], expressions: 
     matcher, text = LogMatcher(patterns), "\n".join(lines).encode()
     expected = []
     for line in lines:
-        fits = [p.id for p in patterns if compiled(p.expression).search(line.encode())]
+        fits = [p.id for p in patterns if compile_pattern(p.expression).search(line.encode())]
         expected += [(line.encode(), fits[0])] if fits else []
     assert [(text[m.start : m.end], m.pattern.id) for m in matcher.lines(text)] == expected

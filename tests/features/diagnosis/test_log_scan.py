@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.error_report import dlrover_errors, parse_error
+from forewarn.features.diagnosis.error_report import parse_dlrover_errors, parse_error
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_scan import LogScan
+from forewarn.features.time_units import SECOND
 
 EPOCH = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
-T0 = int(EPOCH.timestamp()) * 10**9
+T0 = int(EPOCH.timestamp()) * SECOND
 S = 10**9
 
 
@@ -134,10 +135,10 @@ def test_a_line_of_dlrovers_master() -> None:
         b'"exitcode": -6, "message": {"message": "m", "extraInfo": {"py_callstack": "s", '
         b'"timestamp": "12"}}, "datetime": "x"}}'
     )
-    ((rank, error),) = dlrover_errors(text)
+    ((rank, error),) = parse_dlrover_errors(text)
     assert (rank, error.exit_code, error.message, error.time) == (784, -6, "m", 12 * S)
-    assert list(dlrover_errors(b"worker-1 restart 0 fails: {broken}")) == []
-    assert list(dlrover_errors(b'worker-1 restart 0 fails: {"x": {}, "7": 3}')) == []
+    assert list(parse_dlrover_errors(b"worker-1 restart 0 fails: {broken}")) == []
+    assert list(parse_dlrover_errors(b'worker-1 restart 0 fails: {"x": {}, "7": 3}')) == []
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import find_instances
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.table import FeatureKinds, Records
-from forewarn.features.records.timeline import Timeline, lay_out
-from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.models.prediction.candidates import known
-from forewarn.models.prediction.training_set import Recipe, Thinned, build_training_sets
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.record_table import FeatureKinds, Records
+from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds, RecordCount
+from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_set import (
+    Recipe,
+    UndersampledInstances,
+    build_training_sets,
+)
 
 Make = Callable[..., Records]
 Row = dict[str, Any]
@@ -30,10 +34,9 @@ At = Callable[[float], int]
 # Serial, failed, repaired, known, when the end was known, and until when health is unknown.
 Ticket = tuple[str, float, float | None, float, float | None, float | None]
 
-MINUTE = Nanoseconds(60 * 10**9)
-LENGTH, STEP, HORIZON = 4, 2, Nanoseconds(6 * 30 * MINUTE)
+LENGTH, STEP, HORIZON = 4, 2, Nanoseconds(3 * HOUR)
 START, END = 600.0, 4_200.0  # minutes: of a training, and of all records
-PLAN = Plan(
+PLAN = FeaturePlan(
     kinds=FeatureKinds(
         categorical=("kind",),
         float=("temperature", "power"),
@@ -163,12 +166,14 @@ def _loaded(
     files = [listed[i : i + size] for i in range(0, len(listed), size)]
     records = assembled(*files, kinds=PLAN.kinds, texts=TEXTS, interval=30)
     tickets = [one for one in fleet.tickets if one[0] in records.serials]
-    return records, Failures.of_records(records).joined(failures(records, *tickets))
+    return records, Failures.from_records(records).joined(failures(records, *tickets))
 
 
 def _training(records: Records, found: Failures, at: At, moment: float) -> dict[str, Any] | None:
     """Return every array of the training set as of `moment`; None without positives."""
-    timeline = lay_out(records.between(at(START), at(moment)), found.known_before(at(moment)))
+    timeline = build_timeline(
+        records.between(at(START), at(moment)), found.known_before(at(moment))
+    )
     everything = find_instances(
         timeline,
         window_records=RecordCount(LENGTH),
@@ -178,7 +183,7 @@ def _training(records: Records, found: Failures, at: At, moment: float) -> dict[
     chosen = known(everything, at(moment), Nanoseconds(at(moment) - at(START)), HORIZON)
     if not (chosen.label == 1).any():
         return None
-    thinned = Thinned.of(RECIPE, timeline, chosen)
+    thinned = UndersampledInstances.from_instances(RECIPE, timeline, chosen)
     encoder, training = next(build_training_sets(RECIPE, timeline, [thinned]))
     inputs = training.inputs
     return {
@@ -221,7 +226,9 @@ def test_training_arrays_do_not_depend_on_files_nor_on_the_order_of_rows(
     assert _training(*again, at, 3_000) == before
 
 
-def _measured(measures: Measures, timeline: Timeline, end: int) -> dict[tuple[str, int], Any]:
+def _measured(
+    measures: FeatureExtractor, timeline: Timeline, end: int
+) -> dict[tuple[str, int], Any]:
     """Return the measured values of every instance that ends at or before `end`."""
     found = find_instances(
         timeline, window_records=RecordCount(LENGTH), step_records=RecordCount(1), horizon=HORIZON
@@ -244,7 +251,7 @@ def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
 ) -> None:
     fleet = _fleet(random.Random(seed), rows)
     records, found = _loaded(fleet, assembled, failures)
-    timeline = lay_out(records.between(at(START), at(END)), found.as_seen())
+    timeline = build_timeline(records.between(at(START), at(END)), found.as_seen())
     instances = find_instances(
         timeline,
         window_records=RecordCount(LENGTH),
@@ -252,10 +259,10 @@ def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
         horizon=HORIZON,
     )
     assume(len(instances) > 0)
-    measures = Measures.fit(PLAN, timeline, instances)
+    measures = FeatureExtractor.fit(PLAN, timeline, instances)
     changed = _altered(fleet, end + 1 / MINUTE, random.Random(other), rows)
     records, found = _loaded(changed, assembled, failures)
-    future = lay_out(records.between(at(START), at(END)), found.as_seen())
+    future = build_timeline(records.between(at(START), at(END)), found.as_seen())
     one, two = (_measured(measures, line, at(end)) for line in (timeline, future))
     # A last record that must be filled is part of a window only if the next one comes.
     shared = one.keys() & two.keys()
@@ -335,7 +342,7 @@ def test_labels_are_unknown_from_a_failure_until_its_presumed_end_counts(
     records = assembled(plain, kinds=PLAN.kinds, texts=TEXTS, interval=30)
     presumed = failures(records, ("B", 900, 1_000, 900, 1_200, 2_000), ("B", 2_100, None, 2_100))
     found = find_instances(
-        lay_out(records, presumed.known_before(at(4_000))),
+        build_timeline(records, presumed.known_before(at(4_000))),
         window_records=RecordCount(LENGTH),
         step_records=RecordCount(1),
         horizon=HORIZON,
@@ -373,7 +380,7 @@ def test_a_record_filled_from_the_future_tells_no_label(
 ) -> None:
     # 40 is missing and filled because 50 came; at 45 nobody knew that.
     records = assembled(rows("A", [0, 10, 20, 30, 50, 60, 70]))
-    timeline = lay_out(records.between(at(0), at(45)), Failures.none())
+    timeline = build_timeline(records.between(at(0), at(45)), Failures.empty())
     found = find_instances(
         timeline,
         window_records=RecordCount(1),
@@ -390,7 +397,7 @@ def test_edges_are_those_of_training_instances_only(
     edges = []
     for listed in (plain, hot):
         records = assembled(listed, kinds=PLAN.kinds, texts=TEXTS, interval=30)
-        timeline = lay_out(records.between(at(0), at(4_200)), Failures.none())
+        timeline = build_timeline(records.between(at(0), at(4_200)), Failures.empty())
         found = find_instances(
             timeline,
             window_records=RecordCount(LENGTH),

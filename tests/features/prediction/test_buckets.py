@@ -4,15 +4,13 @@ import bisect
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
+from forewarn.features.array_types import Float32Array
 from forewarn.features.prediction.buckets import Buckets
-
-Values = npt.NDArray[np.float32]
 
 any_float = st.floats(width=32)
 few = st.sampled_from([0.0, 1.0, 2.5, -3.0, math.nan, math.inf, -math.inf])
@@ -24,16 +22,16 @@ columns = st.one_of(
 )
 
 
-def _one(values: Values) -> Buckets:
+def _one(values: Float32Array) -> Buckets:
     return Buckets.fit(values[:, None])
 
 
-def _encode(buckets: Buckets, values: Values) -> list[int]:
+def _encode(buckets: Buckets, values: Float32Array) -> list[int]:
     return [int(number) for number in buckets.encode(values[:, None])[:, 0]]
 
 
 @given(columns, columns)
-def test_encoding_is_that_of_a_plain_loop(fitted: Values, values: Values) -> None:
+def test_encoding_is_that_of_a_plain_loop(fitted: Float32Array, values: Float32Array) -> None:
     buckets = _one(fitted)
     edges = buckets.edges[0].tolist()
     expected = [0 if math.isnan(v) else 1 + bisect.bisect_right(edges, v) for v in values.tolist()]
@@ -41,13 +39,15 @@ def test_encoding_is_that_of_a_plain_loop(fitted: Values, values: Values) -> Non
 
 
 @given(columns, columns)
-def test_a_larger_value_has_no_smaller_bucket(fitted: Values, values: Values) -> None:
+def test_a_larger_value_has_no_smaller_bucket(fitted: Float32Array, values: Float32Array) -> None:
     there = np.sort(values[~np.isnan(values)])
     assert _encode(_one(fitted), there) == sorted(_encode(_one(fitted), there))
 
 
 @given(columns, columns)
-def test_only_missing_is_zero_and_all_fit_a_byte(fitted: Values, values: Values) -> None:
+def test_only_missing_is_zero_and_all_fit_a_byte(
+    fitted: Float32Array, values: Float32Array
+) -> None:
     buckets = _one(fitted)
     numbers = buckets.encode(values[:, None])[:, 0]
     assert numbers.dtype == np.uint8
@@ -57,7 +57,7 @@ def test_only_missing_is_zero_and_all_fit_a_byte(fitted: Values, values: Values)
 
 
 @given(columns)
-def test_edges_are_finite_sorted_and_different(fitted: Values) -> None:
+def test_edges_are_finite_sorted_and_different(fitted: Float32Array) -> None:
     edges = _one(fitted).edges[0]
     assert edges.dtype == np.float32
     assert np.isfinite(edges).all()
@@ -71,7 +71,7 @@ def test_few_distinct_values_have_buckets_of_their_own(values: list[int]) -> Non
 
 
 @given(columns, st.randoms(use_true_random=False))
-def test_the_order_of_training_values_does_not_matter(fitted: Values, random: object) -> None:
+def test_the_order_of_training_values_does_not_matter(fitted: Float32Array, random: object) -> None:
     shuffled = fitted.tolist()
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
     again = _one(np.array(shuffled, dtype=np.float32))
@@ -142,4 +142,4 @@ def test_neighbours_with_nothing_between_them_are_told_apart(first: float, n: in
     column = np.array(values, dtype=np.float32)
     buckets = _one(column)
     assert _encode(buckets, column) == list(range(1, n + 1))
-    assert Buckets.of_lists([buckets.edges[0].tolist()]).levels == (n + 1,)
+    assert Buckets.from_lists([buckets.edges[0].tolist()]).levels == (n + 1,)

@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import find_instances
-from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.table import FeatureKinds, Records
-from forewarn.features.records.timeline import Timeline, lay_out
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.record_table import FeatureKinds, Records
+from forewarn.features.time_units import MINUTE, Nanoseconds, RecordCount
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]
 
-MINUTE = Nanoseconds(60 * 10**9)
-PLAN = Plan(
+PLAN = FeaturePlan(
     FeatureKinds(categorical=("kind",), float=("value",), code=("xid",)),
     window_records=RecordCount(2),
     interval=Nanoseconds(10 * MINUTE),
@@ -33,7 +32,7 @@ def fleet(assembled: Make, rows: Rows) -> Callable[..., Timeline]:
 
     def of(values: list[float | None], kind: str = "T4") -> Timeline:
         listed = rows("A", [10 * i for i in range(len(values))], value=values, xid=0, kind=kind)
-        return lay_out(assembled(listed, kinds=PLAN.kinds), Failures.none())
+        return build_timeline(assembled(listed, kinds=PLAN.kinds), Failures.empty())
 
     return of
 

@@ -28,7 +28,7 @@ def sampled(means: dict[str, Any], gpus: list[list[int]]) -> list[list[float]]:
         )
         for gpu in gpus
     ]
-    x, y, group = hourly_residuals._sampled(("y", "x"), slices, GpuTypes(None))
+    x, y, group = hourly_residuals._sample_pairs(("y", "x"), slices, GpuTypes(None))
     assert (group == -1).all()
     return [x.tolist(), y.tolist()]
 

@@ -18,16 +18,14 @@ from forewarn.features.prediction.instances import (
     latest_instances,
 )
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.table import Records
-from forewarn.features.records.timeline import Timeline, lay_out
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.record_table import Records
+from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds, RecordCount
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]
 Minutes = Callable[..., list[float]]
 Fail = Callable[..., Failures]
-
-MINUTE = Nanoseconds(60 * 10**9)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +52,7 @@ Ends = Callable[..., list[tuple[str, float]]]
 def healthy(assembled: Make, rows: Rows) -> Timeline:
     # Ten records: A has six, B three, C one.
     found = rows("A", range(0, 60, 10)) + rows("B", [5, 15, 25]) + rows("C", [30])
-    return lay_out(assembled(found), Failures.none())
+    return build_timeline(assembled(found), Failures.empty())
 
 
 def test_a_window_is_full_before_it_is_an_instance(healthy: Timeline, ends_of: Ends) -> None:
@@ -80,14 +78,14 @@ def test_rows_of_an_instance_end_at_its_time(healthy: Timeline) -> None:
 
 
 def test_a_longer_gap_starts_the_windows_anew(assembled: Make, rows: Rows, ends_of: Ends) -> None:
-    timeline = lay_out(assembled(rows("A", [0, 10, 20, 50, 60, 70, 80])), Failures.none())
+    timeline = build_timeline(assembled(rows("A", [0, 10, 20, 50, 60, 70, 80])), Failures.empty())
     assert ends_of(timeline, 3, 1) == [("A", 20), ("A", 70), ("A", 80)]
 
 
 def test_a_lone_missing_record_is_part_of_a_window_but_never_its_end(
     assembled: Make, rows: Rows, ends_of: Ends
 ) -> None:
-    timeline = lay_out(assembled(rows("A", [0, 10, 30, 40, 50])), Failures.none())
+    timeline = build_timeline(assembled(rows("A", [0, 10, 30, 40, 50])), Failures.empty())
     assert ends_of(timeline, 3, 1) == [("A", 30), ("A", 40), ("A", 50)]
     assert ends_of(timeline, 3, 2) == [("A", 30), ("A", 40)]
 
@@ -96,7 +94,7 @@ def test_no_window_holds_a_failed_record_nor_reaches_over_a_repair(
     assembled: Make, rows: Rows, failures: Fail, ends_of: Ends
 ) -> None:
     records = assembled(rows("A", range(0, 100, 10)))
-    timeline = lay_out(records, failures(records, ("A", 30, 50)))
+    timeline = build_timeline(records, failures(records, ("A", 30, 50)))
     assert ends_of(timeline, 3, 1) == [("A", 20), ("A", 70), ("A", 80), ("A", 90)]
 
 
@@ -126,7 +124,7 @@ def test_a_failure_counts_from_just_after_the_end_to_the_horizon(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 100, 10)))
-    timeline = lay_out(records, failures(records, ("A", 50)))
+    timeline = build_timeline(records, failures(records, ("A", 50)))
     assert labels_of(timeline, 20) == {0: 0, 10: 0, 20: 0, 30: 1, 40: 1}
 
 
@@ -135,9 +133,9 @@ def test_the_edges_of_the_horizon_are_exact(
 ) -> None:
     records = assembled(rows("A", range(0, 100, 10)))
     nanosecond = 1 / MINUTE
-    just_after = lay_out(records, failures(records, ("A", 50 + nanosecond)))
+    just_after = build_timeline(records, failures(records, ("A", 50 + nanosecond)))
     assert labels_of(just_after, 20) == {0: 0, 10: 0, 20: 0, 30: 0, 40: 1, 50: 1}
-    just_before = lay_out(records, failures(records, ("A", 50 - nanosecond)))
+    just_before = build_timeline(records, failures(records, ("A", 50 - nanosecond)))
     assert labels_of(just_before, 20) == {0: 0, 10: 0, 20: 0, 30: 1, 40: 1}
 
 
@@ -145,7 +143,7 @@ def test_a_failure_at_the_last_record_is_not_after_it(
     assembled: Make, rows: Rows, failures: Fail
 ) -> None:
     records = assembled(rows("A", range(0, 50, 10)))
-    timeline = lay_out(records, failures(records, ("A", 40)))
+    timeline = build_timeline(records, failures(records, ("A", 40)))
     moment = records.time[4:5]
     assert label(timeline, records.gpu[4:5], moment, Nanoseconds(100 * MINUTE)).tolist() == [
         UNKNOWN
@@ -162,14 +160,14 @@ def test_without_a_record_at_the_end_of_the_span_the_label_is_unknown(
 def test_a_record_just_before_the_end_of_the_span_is_not_enough(
     assembled: Make, rows: Rows, labels_of: Labels
 ) -> None:
-    timeline = lay_out(assembled(rows("A", [0, 10, 20, 29.9])), Failures.none())
+    timeline = build_timeline(assembled(rows("A", [0, 10, 20, 29.9])), Failures.empty())
     assert labels_of(timeline, 20) == {0: 0, 10: UNKNOWN, 20: UNKNOWN, 29.9: UNKNOWN}
 
 
 def test_a_gap_within_the_span_does_not_matter(
     assembled: Make, rows: Rows, labels_of: Labels
 ) -> None:
-    timeline = lay_out(assembled(rows("A", [0, 10, 20, 500])), Failures.none())
+    timeline = build_timeline(assembled(rows("A", [0, 10, 20, 500])), Failures.empty())
     assert labels_of(timeline, 60) == {0: 0, 10: 0, 20: 0, 500: UNKNOWN}
 
 
@@ -177,7 +175,7 @@ def test_a_failed_record_at_the_end_of_the_span_tells_that_it_was_healthy_till_t
     assembled: Make, rows: Rows, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 50, 10), failure=[0, 0, 0, 0, 1]))
-    timeline = lay_out(records, Failures.of_records(records))
+    timeline = build_timeline(records, Failures.from_records(records))
     assert labels_of(timeline, 30) == {0: 0, 10: 1, 20: 1, 30: 1}
 
 
@@ -185,12 +183,12 @@ def test_a_gpu_that_vanished_and_then_failed_is_positive(
     assembled: Make, rows: Rows, failures: Fail
 ) -> None:
     records = assembled(rows("A", [0, 10, 20]) + rows("B", range(0, 90, 10)))
-    timeline = lay_out(records, failures(records, ("A", 70)))
+    timeline = build_timeline(records, failures(records, ("A", 70)))
     found = find_instances(
         timeline,
         window_records=RecordCount(1),
         step_records=RecordCount(1),
-        horizon=Nanoseconds(60 * MINUTE),
+        horizon=HOUR,
     )
     assert found.label[:3].tolist() == [UNKNOWN, 1, 1]
 
@@ -199,7 +197,7 @@ def test_a_gpu_repaired_and_failing_again_has_labels_of_both_failures(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 120, 10)))
-    timeline = lay_out(records, failures(records, ("A", 20, 40), ("A", 70, 80)))
+    timeline = build_timeline(records, failures(records, ("A", 20, 40), ("A", 70, 80)))
     assert labels_of(timeline, 20) == {
         **{0: 1, 10: 1},
         **{40: 0, 50: 1, 60: 1},
@@ -211,15 +209,15 @@ def test_the_earlier_of_two_sources_is_when_it_failed(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 80, 10), failure=[0] * 6 + [1, 1]))
-    both = Failures.of_records(records).joined(failures(records, ("A", 38, None, 75)))
-    assert labels_of(lay_out(records, both), 10) == {0: 0, 10: 0, 20: 0, 30: 1}
+    both = Failures.from_records(records).joined(failures(records, ("A", 38, None, 75)))
+    assert labels_of(build_timeline(records, both), 10) == {0: 0, 10: 0, 20: 0, 30: 1}
 
 
 def test_hours_to_failure_count_to_the_next_one(
     assembled: Make, rows: Rows, failures: Fail
 ) -> None:
     records = assembled(rows("A", range(0, 400, 10)) + rows("B", [0, 10]))
-    timeline = lay_out(records, failures(records, ("A", 90, 100), ("A", 150, 160)))
+    timeline = build_timeline(records, failures(records, ("A", 90, 100), ("A", 150, 160)))
     gpu = np.array([0, 0, 0, 0, 1], dtype=np.int32)
     end = records.time[[0, 6, 10, 20, 40]]
     hours = hours_to_failure(timeline, gpu, end, Nanoseconds(100 * MINUTE))
@@ -232,7 +230,7 @@ def test_a_gpu_without_records_here_has_no_known_label(
     # A backtest labels the instances of an old window on records that start later.
     listed = rows("A", range(0, 50, 10)) + rows("B", range(0, 900, 10)) + rows("C", [0, 10])
     later = assembled(listed).between(at(400), at(900))
-    timeline = lay_out(later, Failures.none())
+    timeline = build_timeline(later, Failures.empty())
     gpu, end = np.array([0, 2], dtype=np.int32), np.array([at(20), at(10)])
     assert label(timeline, gpu, end, Nanoseconds(30 * MINUTE)).tolist() == [UNKNOWN, UNKNOWN]
 
@@ -249,7 +247,7 @@ def test_the_latest_instance_of_every_gpu_that_has_one_is_scored(
         + rows("C", range(0, 80, 10))
         + rows("D", [70, 80])
     )
-    timeline = lay_out(records, failures(records, ("C", 75)))
+    timeline = build_timeline(records, failures(records, ("C", 75)))
     found = latest_instances(timeline, window_records=RecordCount(3), since=at(50))
     assert [records.serials[gpu] for gpu in found.gpu] == ["A", "B", "C"]
     assert minutes(found.end) == [90, 50, 70]
@@ -410,13 +408,13 @@ def test_instances_and_labels_are_those_of_a_plain_loop(
     table = [
         (s, *span) for s, (_, spans) in named.items() if s in records.serials for span in spans
     ]
-    known = Failures.of_records(records).joined(failures(records, *table))
+    known = Failures.from_records(records).joined(failures(records, *table))
     expected = [
         (serial, end, one)
         for serial, (found, spans) in named.items()
         for end, one in _brute_instances(found, spans, *cut)
     ]
-    assert _of_fleet(lay_out(records, known), minutes, *cut) == expected
+    assert _of_fleet(build_timeline(records, known), minutes, *cut) == expected
 
 
 @given(fleets, cuts, st.integers(0, 260))
@@ -438,8 +436,10 @@ def test_as_of_a_moment_they_are_those_of_a_plain_loop_over_what_existed(
     table = [
         (s, *span) for s, (_, spans) in named.items() if s in records.serials for span in spans
     ]
-    known = Failures.of_records(records).joined(failures(records, *table)).known_before(at(moment))
-    timeline = lay_out(records.between(at(-100), at(moment)), known)
+    known = (
+        Failures.from_records(records).joined(failures(records, *table)).known_before(at(moment))
+    )
+    timeline = build_timeline(records.between(at(-100), at(moment)), known)
     expected = []
     for serial, (found, spans) in named.items():
         existed = [(time, failed) for time, failed in found if time < moment]

@@ -4,18 +4,16 @@ import json
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
+from forewarn.features.array_types import Int64Array
 from forewarn.features.prediction.residuals import ResidualFit
-
-Floats = npt.NDArray[np.float64]
 
 POWER = np.linspace(50.0, 400.0, 200)
 NOBODY = np.full(200, -1, dtype=np.int64)
 
 
-def _group(number: int, n: int = 1) -> npt.NDArray[np.int64]:
+def _group(number: int, n: int = 1) -> Int64Array:
     return np.full(n, number, dtype=np.int64)
 
 

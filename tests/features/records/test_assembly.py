@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.features.table_source import TableSource
 
-from forewarn.features.duration import duration_in_words
+from forewarn.features.duration import format_duration
 from forewarn.features.records.assembly import RecordsQuery, assemble
-from forewarn.features.records.table import FeatureKinds, Records, RecordsError
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.records.record_table import FeatureKinds, Records, RecordsError
+from forewarn.features.time_units import MINUTE, Nanoseconds
 
 Make = Callable[..., Records]
 Row = dict[str, Any]
@@ -24,7 +24,6 @@ Rows = Callable[..., list[Row]]
 Table = Callable[[list[Row]], pa.Table]
 Minutes = Callable[..., list[float]]
 
-MINUTE = 60 * 10**9
 VALUE = FeatureKinds(float=("value",))
 COUNT = FeatureKinds(counter=("count",))
 
@@ -248,7 +247,7 @@ def test_records_of_another_interval_are_refused(
     spacing: float, assembled: Make, rows: Rows
 ) -> None:
     steady = [spacing * i for i in range(30)]
-    apart = duration_in_words(60 * spacing)
+    apart = format_duration(60 * spacing)
     with pytest.raises(RecordsError, match=rf"{apart} apart .*`records\.interval` = 10 min"):
         assembled(rows("A", steady) + rows("B", steady))
 
@@ -304,7 +303,7 @@ def test_a_file_without_rows_changes_nothing(assembled: Make, rows: Rows, table:
 
 def test_an_empty_draft_has_no_records() -> None:
     with pytest.raises(RecordsError, match="no row"):
-        assemble([], RecordsQuery("t", FeatureKinds(), Nanoseconds(MINUTE)))
+        assemble([], RecordsQuery("t", FeatureKinds(), MINUTE))
 
 
 # --- brute force -------------------------------------------------------------------------------

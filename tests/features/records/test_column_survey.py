@@ -28,21 +28,23 @@ def counter(*rows: tuple[int, float]) -> ColumnSurvey:
     """Survey a counter of rows (GPU, value) by time."""
     ordered = sorted(rows, key=lambda row: row[0])
     values = np.array([value for _, value in ordered], dtype=np.float64)
-    return ColumnSurvey.of_counter("ecc_corrected", values, gpus(*(gpu for gpu, _ in ordered)))
+    return ColumnSurvey.from_counter("ecc_corrected", values, gpus(*(gpu for gpu, _ in ordered)))
 
 
 def test_missing_and_impossible_values_are_counted() -> None:
     column = ColumnTotals("temperature_gpu")
     for values in ([40.0, NAN, 900.0, -300.0], [130.0, -20.0]):
-        column.take(ColumnSurvey.of(column.name, np.array(values)), np.arange(0), 0)
+        column.take(ColumnSurvey.from_values(column.name, np.array(values)), np.arange(0), 0)
     assert (column.rows, column.nulls, column.impossible) == (6, 1, 2)
 
 
 def test_a_column_that_nobody_defined_has_no_impossible_values() -> None:
     values = np.array([-1e9, NAN, 1e9, 0.5])
-    assert ColumnSurvey.of("vibration", values).impossible == 0
-    assert ColumnSurvey.of("vibration", values, code=True).impossible == 2  # below 0, and 0.5
-    counted = ColumnSurvey.of_counter("vibration", values, gpus(0, 0, 0, 0))
+    assert ColumnSurvey.from_values("vibration", values).impossible == 0
+    assert (
+        ColumnSurvey.from_values("vibration", values, code=True).impossible == 2
+    )  # below 0, and 0.5
+    counted = ColumnSurvey.from_counter("vibration", values, gpus(0, 0, 0, 0))
     assert (counted.rows, counted.nulls, counted.impossible) == (4, 1, 1)
 
 
@@ -110,7 +112,7 @@ def survey_of(values: dict[str, npt.NDArray[np.float64]]) -> FloatSurvey:
     gpu = np.repeat(np.arange(20, dtype=np.int32), 24)
     starts = day_starts(gpu)
     extremes = {name: day_extremes(column, starts) for name, column in values.items()}
-    return FloatSurvey.of(extremes, gpu[starts])
+    return FloatSurvey.from_extremes(extremes, gpu[starts])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.table import Records
+from forewarn.features.records.record_table import Records
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -50,7 +50,7 @@ def test_a_failure_lasts_from_the_first_failed_record_to_the_next_good_one(
         + rows("B", range(0, 40, 10), failure=[0, 0, 1, 1])
         + rows("C", range(0, 30, 10), failure=0)
     )
-    assert listed(Failures.of_records(records), records) == [
+    assert listed(Failures.from_records(records), records) == [
         ("A", 10, 30, 10),
         ("A", 50, 60, 50),
         ("B", 20, None, 20),
@@ -63,7 +63,7 @@ def test_a_gpu_may_be_failed_from_its_first_record(
     records = assembled(
         rows("A", [0, 10, 20], failure=[0, 0, 1]) + rows("B", [0, 10, 20], failure=[1, 1, 0])
     )
-    assert listed(Failures.of_records(records), records) == [("A", 20, None, 20), ("B", 0, 20, 0)]
+    assert listed(Failures.from_records(records), records) == [("A", 20, None, 20), ("B", 0, 20, 0)]
 
 
 def test_a_repair_is_seen_at_a_record_not_at_a_filled_one(
@@ -72,19 +72,19 @@ def test_a_repair_is_seen_at_a_record_not_at_a_filled_one(
     records = assembled(
         rows("A", [0, 10, 30, 40], failure=[0, 1, 0, 0]) + rows("B", [0, 10, 20, 30])
     )
-    assert listed(Failures.of_records(records), records) == [("A", 10, 30, 10)]
+    assert listed(Failures.from_records(records), records) == [("A", 10, 30, 10)]
 
 
 def test_a_gap_while_failed_is_one_failure(assembled: Make, rows: Rows, listed: Listing) -> None:
     found = rows("A", [0, 10, 500, 510], failure=[0, 1, 1, 0]) + rows("B", range(0, 90, 10))
     records = assembled(found)
-    assert listed(Failures.of_records(records), records) == [("A", 10, 510, 10)]
+    assert listed(Failures.from_records(records), records) == [("A", 10, 510, 10)]
 
 
 def test_healthy_records_have_no_failure(fleet: Records) -> None:
-    assert len(Failures.of_records(fleet)) == 0
-    assert len(Failures.none()) == 0
-    assert len(Failures.none().episodes()) == 0
+    assert len(Failures.from_records(fleet)) == 0
+    assert len(Failures.empty()) == 0
+    assert len(Failures.empty().episodes()) == 0
 
 
 def test_rows_of_any_order_show_the_same_failures(
@@ -94,9 +94,9 @@ def test_rows_of_any_order_show_the_same_failures(
     time = np.array([at(minute) for minute in (0, 20, 0, 10, 10, 30)])
     failed = np.array([False, True, False, True, True, False])
     expected = [("A", 10, 30, 10), ("B", 10, None, 10)]
-    assert listed(Failures.of_rows(gpu, time, failed), fleet) == expected
+    assert listed(Failures.from_rows(gpu, time, failed), fleet) == expected
     back = slice(None, None, -1)
-    assert listed(Failures.of_rows(gpu[back], time[back], failed[back]), fleet) == expected
+    assert listed(Failures.from_rows(gpu[back], time[back], failed[back]), fleet) == expected
 
 
 def test_of_two_rows_of_one_moment_the_later_one_counts(
@@ -104,8 +104,8 @@ def test_of_two_rows_of_one_moment_the_later_one_counts(
 ) -> None:
     gpu, failed = np.zeros(4, dtype=np.int32), np.array([False, True, False, True])
     time = np.array([at(0), at(10), at(10), at(20)])
-    assert listed(Failures.of_rows(gpu, time, failed), fleet) == [("A", 20, None, 20)]
-    twice = Failures.of_rows(gpu, time, failed[[0, 2, 1, 3]])
+    assert listed(Failures.from_rows(gpu, time, failed), fleet) == [("A", 20, None, 20)]
+    twice = Failures.from_rows(gpu, time, failed[[0, 2, 1, 3]])
     assert listed(twice, fleet) == [("A", 10, None, 10)]
 
 
@@ -124,7 +124,7 @@ def test_failures_of_records_are_those_of_a_plain_loop(
                 expected.append((serial, since, None if flag is None else 10.0 * i, since))
                 since = None
     records = assembled(found)
-    assert listed(Failures.of_records(records), records) == expected
+    assert listed(Failures.from_records(records), records) == expected
 
 
 def test_what_is_known_later_does_not_exist_yet(

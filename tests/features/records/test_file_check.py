@@ -16,11 +16,11 @@ from forewarn.features.records.file_check import (
     check_keys,
     check_values,
 )
-from forewarn.features.records.table import FeatureKinds, RecordsError
-from forewarn.features.records.text_columns import is_text, numbers_of
+from forewarn.features.records.record_table import FeatureKinds, RecordsError
+from forewarn.features.records.text_columns import is_text, map_texts
 from forewarn.features.records.timestamp_columns import as_nanoseconds
+from forewarn.features.time_units import DAY, SECOND
 
-SECOND = 10**9
 NOON = dt.datetime(2026, 3, 1, 12)
 NOON_NS = 1_772_366_400 * SECOND
 DAYS = 20_513.0  # 1 March 2026
@@ -256,7 +256,7 @@ def test_a_dictionary_of_naive_moments_is_noted_too() -> None:
 
 def test_a_day_is_its_midnight() -> None:
     part = _part(timestamp=pa.array([NOON.date()]))
-    assert part.keys.time.tolist() == [int(DAYS) * 86_400 * SECOND]
+    assert part.keys.time.tolist() == [int(DAYS) * DAY]
 
 
 def test_fractions_of_a_second_are_kept() -> None:
@@ -454,7 +454,7 @@ def test_rows_of_some_serials_have_the_numbers_asked_for(
         + rows(None, [0], failure=1)
     )
     keys = check_keys(found, file="f")
-    gpu, time, failed = keys.rows_of(numbers_of(keys.serial.texts, {"C": 0, "B": 1, "Z": 2}))
+    gpu, time, failed = keys.rows_of(map_texts(keys.serial.texts, {"C": 0, "B": 1, "Z": 2}))
     assert gpu.tolist() == [1, 1, 0]
     assert minutes(time) == [0, 10, 20]
     assert failed.tolist() == [False, True, True]

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction.hourly_residuals import hourly_means
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work, bucket_length
-from forewarn.features.records.slices import slice_of
-from forewarn.features.records.spans import Spans
-from forewarn.features.records.table import HOUR, FeatureKinds, Records
-from forewarn.features.records.timeline import Timeline, lay_out
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.records.fleet_slices import assign_slices
+from forewarn.features.records.fleet_timeline import Timeline, build_timeline
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Transform, bucket_length
+from forewarn.features.records.lookback_windows import LookbackWindows
+from forewarn.features.records.record_table import HOUR, FeatureKinds, Records
+from forewarn.features.time_units import MINUTE, Nanoseconds
 
 Make = Callable[..., Records]
 Row = dict[str, Any]
@@ -26,7 +26,6 @@ Rows = Callable[..., list[Row]]
 Minutes = Callable[..., list[float]]
 Fail = Callable[..., Failures]
 
-MINUTE = 60 * 10**9
 KINDS = FeatureKinds(float=("value",), counter=("count",), code=("xid",))
 
 
@@ -50,10 +49,10 @@ def grid(assembled: Make, rows: Rows) -> HourlyGrid:
         kinds=FeatureKinds(float=("value",), code=("xid",)),
         texts=("slot",),
     )
-    return HourlyGrid.of(records, (records.gpu < 2) & ~records.filled)
+    return HourlyGrid.from_records(records, (records.gpu < 2) & ~records.filled)
 
 
-def sums_of(grid: HourlyGrid, name: str, work: Work | None = None) -> HourlySums:
+def sums_of(grid: HourlyGrid, name: str, work: Transform | None = None) -> HourlySums:
     """Return the sums of a column of the records that a grid is of."""
     return grid.sums(grid.records.values(name), work)
 
@@ -116,8 +115,8 @@ def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
     serials = [f"GPU-{number}" for number in range(1, 6)]
     files = [rows(serial, [0, 10], slot="1") for serial in serials]
     records = assembled([row for file in files for row in file], texts=["slot"])
-    groups = lay_out(records, Failures.none()).grid.groups("slot")
-    by_slice = np.argsort(slice_of(serials), kind="stable")
+    groups = build_timeline(records, Failures.empty()).grid.groups("slot")
+    by_slice = np.argsort(assign_slices(serials), kind="stable")
     assert by_slice[-1] != 4
     hourly, added = np.zeros((5, groups.group.shape[1])), np.zeros((1, groups.group.shape[1]))
     hourly[by_slice, 0] = [1e16, 0.0, -1e16, 0.0, 1.0]  # in another order the 1 is lost
@@ -130,12 +129,14 @@ def test_the_last_hour_with_an_event_before_each_instance() -> None:
     counted = np.array([[1.0, 0.0, 2.0, 0.0], [0.0] * 4])
     line, ends = np.array([0, 1, 0, 0, 0]), np.array([3, 4, 0, 2, 4])
     edges = np.stack([np.zeros((1, 5), dtype=np.int64)] * 2 + [ends[None]])
-    spans = Spans(line, np.argsort(line, kind="stable"), edges, np.ones((1, 5), dtype=bool))
+    spans = LookbackWindows(
+        line, np.argsort(line, kind="stable"), edges, np.ones((1, 5), dtype=bool)
+    )
     assert spans.last(counted).tolist() == [2, -1, -1, 0, 2]
 
 
 def test_a_channel_of_means_has_one_reading_an_hour() -> None:
-    sums = HourlySums.of_means(np.array([[2.0, np.nan, -3.0]]))
+    sums = HourlySums.from_means(np.array([[2.0, np.nan, -3.0]]))
     assert sums.total.tolist() == [[2.0, 0.0, -3.0]]
     assert sums.squares is not None
     assert sums.squares.tolist() == [[4.0, 0.0, 9.0]]
@@ -146,7 +147,7 @@ def test_a_channel_of_means_has_one_reading_an_hour() -> None:
 def day(assembled: Make, rows: Rows) -> HourlyGrid:
     listed = rows("A", range(0, 24 * 60, 10), value=[float(i) for i in range(144)])
     records = assembled(listed, kinds=FeatureKinds(float=("value",)))
-    return HourlyGrid.of(records, ~records.filled)
+    return HourlyGrid.from_records(records, ~records.filled)
 
 
 @pytest.mark.parametrize(
@@ -201,9 +202,7 @@ def test_whole_numbers_add_up_like_others(day: HourlyGrid, at: Callable[[float],
 def test_a_span_shorter_than_an_hour_is_one_hour(
     day: HourlyGrid, at: Callable[[float], int]
 ) -> None:
-    spans = day.spans(
-        np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [Nanoseconds(MINUTE)]
-    )
+    spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [MINUTE])
     assert spans.edges[:, 0, 0].tolist() == [4, 4, 5]
 
 
@@ -213,13 +212,13 @@ def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
     listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
     records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
     reborn = replace(records, reborn=np.array([0, 1]))
-    counts = sums_of(HourlyGrid.of(reborn, np.arange(6) >= 2), "count", np.positive)
+    counts = sums_of(HourlyGrid.from_records(reborn, np.arange(6) >= 2), "count", np.positive)
     assert (counts.total.sum(), counts.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
 def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
-    grid = HourlyGrid.of(records, np.zeros(2, dtype=bool))
+    grid = HourlyGrid.from_records(records, np.zeros(2, dtype=bool))
     sums = sums_of(grid, "value")
     assert sums.total.sum() == sums.count.sum() == 0
 
@@ -280,15 +279,15 @@ def test_sums_are_those_of_a_plain_loop_over_the_records(
 ) -> None:
     records = assembled(_fleet(random.Random(seed), rows), kinds=KINDS)
     records = records.between(at(min(first, 350)), at(10_000))
-    gone = Failures.of_records(records).joined(
-        Failures.of_spans(
+    gone = Failures.from_records(records).joined(
+        Failures.from_spans(
             np.zeros(1, dtype=np.int32),
             np.array([at(failed)]),
             np.array([at(failed + 60)]),
             np.array([at(failed)]),
         )
     )
-    timeline = lay_out(records, gone)
+    timeline = build_timeline(records, gone)
     counted = [r for r in range(len(records)) if timeline.alive[r] and not records.filled[r]]
     grid = timeline.grid
     _compare_with_brute_force(timeline, counted, "value", sums_of(grid, "value"))
@@ -305,7 +304,7 @@ def test_sums_do_not_depend_on_the_order_of_rows_in_files(
     listed = rows("A", range(0, 120, 10), value=values)
     sums = []
     for found in (listed, [listed[i] for i in order]):
-        timeline = lay_out(assembled(found, kinds=kinds), Failures.none())
+        timeline = build_timeline(assembled(found, kinds=kinds), Failures.empty())
         added = sums_of(timeline.grid, "value")
         assert added.squares is not None
         sums.append((added.total.tobytes(), added.squares.tobytes()))
@@ -317,7 +316,7 @@ def test_a_span_has_the_same_sum_wherever_the_line_begins(values: list[float], l
     def of(hours: list[float], start: int) -> list[float]:
         edges = np.array([[[start]], [[start + 4]], [[start + 9]]])
         line = np.zeros(1, dtype=np.int64)
-        spans = Spans(line, line, edges, np.ones((1, 1), dtype=bool))
+        spans = LookbackWindows(line, line, edges, np.ones((1, 1), dtype=bool))
         squares = np.array([hours], dtype=np.float64) ** 2 / 3
         return [*spans.halves(squares).ravel().tolist(), *spans.sums(squares).ravel().tolist()]
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from forewarn.features.records.key_survey import KeySurvey, KeyTotals
 from forewarn.features.records.ordering import stable_order
-
-MINUTE = 60_000_000_000
+from forewarn.features.time_units import MINUTE
 
 
 def survey(*rows: tuple[int, float, int], parts: int = 1) -> KeySurvey:

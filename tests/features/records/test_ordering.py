@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.records.ordering import sampling_hash, stable_order
+from forewarn.features.time_units import MINUTE
 
 # Numbers on both sides of 16 bits, so that both passes of the sort are needed.
 numbers = st.sampled_from([0, 1, 2, 65_535, 65_536, 65_537, 131_072, 200_000])
@@ -76,7 +77,7 @@ def test_seed_changes_every_hash() -> None:
 
 
 def test_hashes_are_spread_evenly() -> None:
-    rows = [("A", 600 * 10**9 * i) for i in range(4_000)]
+    rows = [("A", i * 10 * MINUTE) for i in range(4_000)]
     quarters = np.array([one >> 62 for one in _hashes(3, SERIALS, rows)])
     shares = np.bincount(quarters, minlength=4) / len(rows)
     assert shares.tolist() == pytest.approx([0.25] * 4, abs=0.03)

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction.instances import find_instances, label
 from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.records.fleet_timeline import build_timeline
 from forewarn.features.records.out_of_service import OutOfService
-from forewarn.features.records.table import Records
-from forewarn.features.records.timeline import lay_out
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.records.record_table import Records
+from forewarn.features.time_units import MINUTE, Nanoseconds, RecordCount
 
 Rows = Callable[..., list[dict[str, Any]]]
 
-MINUTE = 60 * 10**9
 START = 20_500 * 24 * 60 * MINUTE  # as in the conftest of these folders
 HORIZON = Nanoseconds(20 * MINUTE)
 
@@ -33,7 +32,7 @@ def _spans(*spans: tuple[int, float, float]) -> OutOfService:
 
 def _labels(records: Records, failures: Failures) -> dict[str, list[int]]:
     instances = find_instances(
-        lay_out(records, failures),
+        build_timeline(records, failures),
         window_records=RecordCount(1),
         step_records=RecordCount(1),
         horizon=HORIZON,
@@ -50,7 +49,7 @@ def test_an_instance_whose_horizon_meets_a_span_is_unknown(
 ) -> None:
     records = assembled(rows("A", range(0, 90, 10)) + rows("B", range(0, 90, 10)))
     out = replace(records, out_of_service=_spans((0, 40, 51)))
-    labels = _labels(out, Failures.none())
+    labels = _labels(out, Failures.empty())
     # A: those that end at 20 to 50; the last two are unknown where the records end.
     assert labels["A"] == [0, 0, -1, -1, -1, -1, 0, -1, -1]
     assert labels["B"] == [0, 0, 0, 0, 0, 0, 0, -1, -1]
@@ -96,7 +95,7 @@ def test_a_label_is_unknown_exactly_where_time_overlaps(spans: list[tuple[int, i
 
 def test_without_spans_nothing_changes(assembled: Callable[..., Records], rows: Rows) -> None:
     records = assembled(rows("A", range(0, 90, 10)))
-    timeline = lay_out(records, Failures.none())
+    timeline = build_timeline(records, Failures.empty())
     gpu, end = records.gpu, records.time
     assert len(records.out_of_service) == 0
     assert (label(timeline, gpu, end, HORIZON) >= 0).sum() == 7

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import MINUTE, SECOND
 
-START = 1_740_787_200 * 10**9  # 2025-03-01
-MINUTE = 60 * 10**9
+START = 1_740_787_200 * SECOND  # 2025-03-01
 
 Rows = Callable[..., pa.Table]
 
@@ -19,7 +19,7 @@ def readings() -> Rows:
     """Return `readings(*rows)`: rows of minute, serial and whatever else; host and place follow."""
 
     def make(*rows: tuple[float, str] | tuple[float, str, dict[str, Any]]) -> pa.Table:
-        return table_of([_reading(*row) for row in rows], READINGS)
+        return build_table([_reading(*row) for row in rows], READINGS)
 
     return make
 
@@ -34,7 +34,7 @@ def events() -> Rows:
     """Return `events(*rows)`: rows of minute, serial or None, code or kind, and whatever else."""
 
     def make(*rows: tuple[Any, ...]) -> pa.Table:
-        return table_of([_event(i, *row) for i, row in enumerate(rows)], EVENTS)
+        return build_table([_event(i, *row) for i, row in enumerate(rows)], EVENTS)
 
     return make
 

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.exporter_files import read_exporter_files
+from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.time_units import MINUTE, SECOND
 
-MINUTE = 60 * 10**9
-START = 1_740_787_200 * 10**9
+START = 1_740_787_200 * SECOND
 
 
 def page(host: str = "gn01", uuid: str = "GPU-1", pod: str = "", **values: float) -> str:
@@ -16,15 +16,15 @@ def page(host: str = "gn01", uuid: str = "GPU-1", pod: str = "", **values: float
     return "".join(f"{name}{{{labels}}} {value}\n" for name, value in values.items())
 
 
-def read(*texts: str, host: str | None = "gn01") -> Dropped:
+def read(*texts: str, host: str | None = "gn01") -> HostFileRows:
     """Read files that are ten minutes apart."""
-    dropped = Dropped()
-    files = [DroppedText(str(i), text, START + i * 10 * MINUTE) for i, text in enumerate(texts)]
+    dropped = HostFileRows()
+    files = [HostFileText(str(i), text, START + i * 10 * MINUTE) for i, text in enumerate(texts)]
     read_exporter_files(dropped, host, files, [])
     return dropped
 
 
-def xids(dropped: Dropped) -> list[tuple[int, int]]:
+def xids(dropped: HostFileRows) -> list[tuple[int, int]]:
     return sorted(((e["timestamp"] - START) // MINUTE, e["code"]) for e in dropped.events)
 
 
@@ -32,8 +32,8 @@ def xids(dropped: Dropped) -> list[tuple[int, int]]:
 def test_a_change_of_the_xid_gauge_between_two_files_is_an_event(order: tuple[int, ...]) -> None:
     shown = [(0, ""), (0, "train-a"), (79, "train-b"), (79, "")]
     texts = [page(pod=pod, DCGM_FI_DEV_XID_ERRORS=code) for code, pod in shown]
-    dropped = Dropped()
-    files = [DroppedText(str(i), texts[i], START + i * 10 * MINUTE) for i in order]
+    dropped = HostFileRows()
+    files = [HostFileText(str(i), texts[i], START + i * 10 * MINUTE) for i in order]
     read_exporter_files(dropped, "gn01", files, [])
     assert xids(dropped) == [(20, 79)]
     (event,) = dropped.events
@@ -67,8 +67,8 @@ def test_what_names_several_machines_was_federated() -> None:
 
 
 def test_a_text_without_any_time_is_unread() -> None:
-    dropped = Dropped()
+    dropped = HostFileRows()
     text = page(DCGM_FI_DEV_GPU_TEMP=40, DCGM_EXP_XID_ERRORS_COUNT=1)
-    read_exporter_files(dropped, "gn01", [DroppedText("metrics", text, None)], [])
+    read_exporter_files(dropped, "gn01", [HostFileText("metrics", text, None)], [])
     assert dropped.unread.counts["a reading without a time, in it or in the name of its file"] == 1
     assert not dropped.events

@@ -13,15 +13,15 @@ from forewarn.features.telemetry.failure_evidence import (
     BOOTS,
     TICKETS,
     FailureRules,
-    boots_of,
-    joined_boots,
+    boots_from_readings,
+    merge_boots,
 )
-from forewarn.features.telemetry.failure_spans import failures_of, unended
-from forewarn.features.telemetry.recovery import Recovery
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.failure_spans import build_failures, open_failures
+from forewarn.features.telemetry.recovery_evidence import Recovery
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import MINUTE, SECOND
 
-START = 1_740_787_200 * 10**9
-MINUTE = 60 * 10**9
+START = 1_740_787_200 * SECOND
 
 Rows = Callable[..., pa.Table]
 RULES = FailureRules()
@@ -60,7 +60,7 @@ def listed(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def found(events: pa.Table, told: pa.Table, seen: pa.Table, rules: FailureRules = RULES) -> Any:
-    return listed(failures_of(events, told, seen, rules))
+    return listed(build_failures(events, told, seen, rules))
 
 
 def test_a_fatal_xid_and_a_lost_gpu_are_failures_and_others_are_not(events: Rows) -> None:
@@ -96,7 +96,7 @@ def test_it_is_over_when_the_gpu_is_seen_after_a_restart(events: Rows) -> None:
 def seen_by(*rows: tuple[float, float]) -> pa.Table:
     """Return BOOTS of readings with a time and the start of the host, both in minutes."""
     made = [{"gpu_serial": "S1", "timestamp": at(t), "boot_time": at(b)} for t, b in rows]
-    return boots_of(table_of(made, READINGS))
+    return boots_from_readings(build_table(made, READINGS))
 
 
 def test_a_clock_that_is_set_is_no_restart(events: Rows) -> None:
@@ -133,14 +133,14 @@ def test_no_steps_of_a_clock_end_a_failure(
         if number % apart == 0:
             rows.append((clock + number, clock - uptime))
     chance.shuffle(rows)
-    seen = joined_boots(pa.concat_tables([seen_by(*rows[part::3]) for part in range(3)]))
+    seen = merge_boots(pa.concat_tables([seen_by(*rows[part::3]) for part in range(3)]))
     assert seen.equals(seen_by(*rows))
     assert found(failed_at(moment), tickets(), seen)[0][2] is None
 
 
 def failed_at(minute: float) -> pa.Table:
     row = {"timestamp": at(minute), "gpu_serial": "S1", "kind": "xid", "code": 79, "id": "1"}
-    return table_of([row], EVENTS)
+    return build_table([row], EVENTS)
 
 
 def test_it_is_over_when_a_lost_gpu_is_back(events: Rows) -> None:
@@ -202,7 +202,7 @@ def ended(
 ) -> list[tuple[Any, ...]]:
     """Return failed, repaired, when that was known, why, and until when health is unknown."""
     rows = []
-    for row in failures_of(events, told, boots(), rules, recoveries).to_pylist():
+    for row in build_failures(events, told, boots(), rules, recoveries).to_pylist():
         names = ("failed_at", "repaired_at", "end_known_at", "unknown_until")
         times = [row[n] and (row[n].value - START) / MINUTE for n in names]
         rows.append((*times[:3], row["end_source"], times[3]))
@@ -216,7 +216,7 @@ def test_an_end_says_its_source_and_when_it_was_known(events: Rows) -> None:
     )
     told = tickets(("S1", 20, 60, "board", 80))
     seen = boots(("S3", 20, 25))
-    rows = failures_of(table, told, seen, RULES).to_pylist()
+    rows = build_failures(table, told, seen, RULES).to_pylist()
     minutes = [
         (row["gpu_serial"], row["end_known_at"] and (row["end_known_at"].value - START) / MINUTE)
         for row in rows
@@ -300,7 +300,7 @@ def test_what_has_to_be_looked_at(events: Rows) -> None:
     told, seen = tickets(("S2", 10, 60)), boots(("S1", 5, 6))
     assert [
         (f.gpu_serial, (f.since - START) / MINUTE, f.until and (f.until - START) / MINUTE)
-        for f in unended(table, told, seen, RULES)
+        for f in open_failures(table, told, seen, RULES)
     ] == [("S1", 10, None), ("S2", 10, 60), ("S3", 10, 90), ("S3", 70, None)]
 
 
@@ -344,8 +344,8 @@ def as_table(rows: list[tuple[int, int, int]], recoveries: list[Recovery]) -> pa
         }
         for minute, known, number in rows
     ]
-    events = table_of(made, EVENTS)
-    return failures_of(events, tickets(), boots(), RULES, recoveries)
+    events = build_table(made, EVENTS)
+    return build_failures(events, tickets(), boots(), RULES, recoveries)
 
 
 def known_at(table: pa.Table, minute: float) -> set[int]:

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.exporter_events import XID_WINDOW, exporter_events
-from forewarn.features.telemetry.gauge_events import Sample, changes_of, rises_of
-from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.gauge_events import Sample, detect_changes, detect_increases
+from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
+from forewarn.features.time_units import MINUTE
 
-MINUTE = 60 * 10**9
 RECENT = 10 * MINUTE
 GPU = GpuLabels(uuid="GPU-1")
 
@@ -18,7 +18,7 @@ def samples(*values: float, exporter: str = "a", first: int = 0) -> list[Sample]
 
 
 def changes(of: list[Sample], *, at_start: bool = False) -> list[tuple[int, float]]:
-    found = changes_of(of, recent=RECENT, at_start=at_start)
+    found = detect_changes(of, recent=RECENT, at_start=at_start)
     return [(change.time // MINUTE, change.value) for change in found]
 
 
@@ -77,10 +77,10 @@ def test_how_samples_are_divided_into_series_changes_nothing(
 
 def test_a_count_in_a_window_rises_with_each_event_and_falls_without_one() -> None:
     counts = samples(1, 1, 3, 2, 0, 1)
-    rises = [(r.time // MINUTE, r.value) for r in rises_of(counts, window=XID_WINDOW)]
+    rises = [(r.time // MINUTE, r.value) for r in detect_increases(counts, window=XID_WINDOW)]
     assert rises == [(0, 1), (2, 2), (5, 1)]
     later = [*samples(1), *samples(1, first=60)]
-    assert [r.time // MINUTE for r in rises_of(later, window=XID_WINDOW)] == [0, 60]
+    assert [r.time // MINUTE for r in detect_increases(later, window=XID_WINDOW)] == [0, 60]
 
 
 def rows(

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.telemetry.gpu_identity import (
-    Rival,
-    joined_places,
-    places_of,
+    HostConflict,
+    merge_places,
+    places_from_readings,
     with_event_serials,
     with_one_host,
     with_serials,
 )
-from forewarn.features.telemetry.parsers.reading import GpuReading
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 
 Rows = Callable[..., pa.Table]
 PLACE = {"pci": "0000:03:00"}
@@ -57,8 +57,8 @@ def test_of_two_hosts_with_one_gpu_the_one_that_had_it_keeps_it(readings: Rows) 
     ticks = np.array([10, 10, 20, 20, 20, 20, 30])
     for order in (slice(None), slice(None, None, -1)):
         some = table.take(np.arange(len(rows))[order])
-        kept, left_out = with_one_host(some, places_of(table), ticks[order])
-        assert left_out == {Rival("S1", "node-1", "node-2"): 2}
+        kept, left_out = with_one_host(some, places_from_readings(table), ticks[order])
+        assert left_out == {HostConflict("S1", "node-1", "node-2"): 2}
         assert len(kept) == 5
         hosts = kept.filter(pc.equal(kept["gpu_serial"], "S1"))["machine_id"].to_pylist()
         # A GPU that moved is of its new host where only that one reports it.
@@ -66,7 +66,7 @@ def test_of_two_hosts_with_one_gpu_the_one_that_had_it_keeps_it(readings: Rows) 
 
 
 def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> None:
-    places = places_of(
+    places = places_from_readings(
         readings((0, "S1", PLACE), (20, "S1", PLACE), (40, "S2", PLACE), (60, "S2", PLACE))
     )
     moments = events(*((minute, None, 79, PLACE) for minute in (-5, 10, 30, 50, 90)))
@@ -77,13 +77,15 @@ def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> 
 
 def test_a_gpu_that_came_back_is_not_the_one_between(readings: Rows, events: Rows) -> None:
     swapped = [(0, "S1"), (10, "S1"), (20, "S2"), (30, "S2"), (40, "S1"), (60, "S1")]
-    places = places_of(readings(*((minute, serial, PLACE) for minute, serial in swapped)))
+    places = places_from_readings(
+        readings(*((minute, serial, PLACE) for minute, serial in swapped))
+    )
     named = with_event_serials(events((25, None, 79, PLACE), (50, None, 79, PLACE)), places, {})
     assert named["gpu_serial"].to_pylist() == ["S2", "S1"]
 
 
 def test_what_an_event_says_itself_comes_first(readings: Rows, events: Rows) -> None:
-    places = places_of(readings((0, "S1", PLACE)))
+    places = places_from_readings(readings((0, "S1", PLACE)))
     table = events((5, "S7", 79, PLACE), (5, None, 79, PLACE | {"gpu_uuid": "U8"}), (5, None, 79))
     assert with_event_serials(table, places, {"U8": "S8"})["gpu_serial"].to_pylist() == [
         "S7",
@@ -93,7 +95,9 @@ def test_what_an_event_says_itself_comes_first(readings: Rows, events: Rows) -> 
 
 
 def test_places_grow_the_same_in_any_order(readings: Rows) -> None:
-    parts = [places_of(readings((m, s, PLACE))) for m, s in ((0, "S1"), (9, "S2"), (5, "S1"))]
-    whole = places_of(readings((0, "S1", PLACE), (9, "S2", PLACE), (5, "S1", PLACE)))
-    assert joined_places(*parts).equals(whole)
-    assert joined_places(*reversed(parts), whole).equals(whole)
+    parts = [
+        places_from_readings(readings((m, s, PLACE))) for m, s in ((0, "S1"), (9, "S2"), (5, "S1"))
+    ]
+    whole = places_from_readings(readings((0, "S1", PLACE), (9, "S2", PLACE), (5, "S1", PLACE)))
+    assert merge_places(*parts).equals(whole)
+    assert merge_places(*reversed(parts), whole).equals(whole)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.dropped import DroppedText
-from forewarn.features.telemetry.host_files import kind_of_text, read_host
+from forewarn.features.telemetry.host_file_rows import HostFileText
+from forewarn.features.telemetry.host_files import detect_kind, read_host_files
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
 
-TIME = 1_740_787_200 * 10**9  # 2025-03-01
-MINUTE = 60 * 10**9
+TIME = 1_740_787_200 * SECOND  # 2025-03-01
 CSV = (
     "timestamp, serial, pci.bus_id, temperature.gpu\n"
     "2025/03/01 00:10:00.250, S1, 00000000:3B:00.0, 41\n"
@@ -29,8 +29,8 @@ LOG = (
 METRICS = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1",Hostname="node-9"} 41\n'
 
 
-def file(text: str, name: str = "drop", time: int | None = None) -> DroppedText:
-    return DroppedText(name, text, time)
+def file(text: str, name: str = "drop", time: int | None = None) -> HostFileText:
+    return HostFileText(name, text, time)
 
 
 @pytest.mark.parametrize(
@@ -53,99 +53,102 @@ def file(text: str, name: str = "drop", time: int | None = None) -> DroppedText:
     ],
 )
 def test_the_kind_of_a_text(text: str, kind: str | None) -> None:
-    assert kind_of_text(text) == kind
+    assert detect_kind(text) == kind
 
 
 def test_the_time_is_that_of_the_content_then_of_the_name() -> None:
     for text in (CSV, XML):
-        (row,) = read_host("node-1", [file(text, time=5)]).readings
-        assert row["timestamp"] // 10**9 == TIME // 10**9 + 600
+        (row,) = read_host_files("node-1", [file(text, time=5)]).readings
+        assert row["timestamp"] // SECOND == TIME // SECOND + 600
         assert (row["machine_id"], row["gpu_serial"], row["pci"]) == ("node-1", "S1", "0000:3b:00")
-    (row,) = read_host("node-1", [file(UNTIMED, time=TIME)]).readings
+    (row,) = read_host_files("node-1", [file(UNTIMED, time=TIME)]).readings
     assert row["timestamp"] == TIME
-    found = read_host("node-1", [file(UNTIMED)])
+    found = read_host_files("node-1", [file(UNTIMED)])
     assert found.readings == []
     assert found.unread.counts == {"a reading without a time, in it or in the name of its file": 1}
 
 
 def test_clocks_without_a_zone_are_shifted() -> None:
-    found = read_host("node-1", [file(CSV), file(LOG)], offset=60 * MINUTE)
-    assert found.readings[0]["timestamp"] // 10**9 == TIME // 10**9 + 600 - 3600
-    assert found.events[0]["timestamp"] == TIME + 5 * MINUTE - 60 * MINUTE
+    found = read_host_files("node-1", [file(CSV), file(LOG)], offset=HOUR)
+    assert found.readings[0]["timestamp"] // SECOND == TIME // SECOND + 600 - 3600
+    assert found.events[0]["timestamp"] == TIME + 5 * MINUTE - HOUR
 
 
 def test_a_log_says_where_silence_means_no_xid() -> None:
     later = CSV.replace("00:10", "00:40")
-    found = read_host("node-1", [file(CSV), file(later), file(LOG, time=TIME + 20 * MINUTE)])
+    found = read_host_files("node-1", [file(CSV), file(later), file(LOG, time=TIME + 20 * MINUTE)])
     assert [row["log_read"] for row in found.readings] == [True, False]
 
 
 def test_an_event_is_known_when_its_log_was_taken() -> None:
-    (event,) = read_host("node-1", [file(LOG, time=TIME + 20 * MINUTE)]).events
+    (event,) = read_host_files("node-1", [file(LOG, time=TIME + 20 * MINUTE)]).events
     assert (event["timestamp"], event["known_at"]) == (TIME + 5 * MINUTE, TIME + 20 * MINUTE)
     assert (event["code"], event["pid"], event["pci"]) == (79, 1, "0000:3b:00")
-    (event,) = read_host("node-1", [file(LOG)]).events
+    (event,) = read_host_files("node-1", [file(LOG)]).events
     assert event["known_at"] == event["timestamp"]
 
 
 def test_two_copies_of_a_log_name_their_events_alike() -> None:
     line = LOG.splitlines(keepends=True)[1]
-    found = read_host("node-1", [file(LOG + line), file(LOG + line + line)])
+    found = read_host_files("node-1", [file(LOG + line), file(LOG + line + line)])
     names = [event["id"] for event in found.events]
     assert (len(names), len(set(names))) == (5, 3)
-    assert len({e["id"] for host in ("a", "b") for e in read_host(host, [file(LOG)]).events}) == 2
+    assert (
+        len({e["id"] for host in ("a", "b") for e in read_host_files(host, [file(LOG)]).events})
+        == 2
+    )
 
 
 def test_a_log_from_the_start_of_the_host_needs_its_time() -> None:
     log = "[  300.000000] NVRM: Xid (PCI:0000:3b:00): 79, text\n"
-    found = read_host("node-1", [file(log)])
+    found = read_host_files("node-1", [file(log)])
     assert found.events == []
     assert found.unread
-    stat = file(f"cpu 1\nbtime {TIME // 10**9}\n")
-    (event,) = read_host("node-1", [file(log), stat]).events
+    stat = file(f"cpu 1\nbtime {TIME // SECOND}\n")
+    (event,) = read_host_files("node-1", [file(log), stat]).events
     assert event["timestamp"] == TIME + 5 * MINUTE
 
 
 def test_a_log_without_a_year_takes_it_from_when_it_was_taken() -> None:
     log = "Dec 31 23:59:00 n kernel: NVRM: Xid (PCI:0000:3b:00): 79, text\n"
-    (event,) = read_host("node-1", [file(log, time=TIME)]).events
-    assert event["timestamp"] == 1_735_689_540 * 10**9  # 2024-12-31 23:59
-    assert read_host("node-1", [file(log)]).events == []
+    (event,) = read_host_files("node-1", [file(log, time=TIME)]).events
+    assert event["timestamp"] == 1_735_689_540 * SECOND  # 2024-12-31 23:59
+    assert read_host_files("node-1", [file(log)]).events == []
 
 
 def test_a_gpu_that_nvidia_smi_calls_lost_is_an_event() -> None:
     text = f"Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n{UNTIMED}"
-    found = read_host("node-1", [file(text, time=TIME)])
+    found = read_host_files("node-1", [file(text, time=TIME)])
     assert [(e["kind"], e["pci"]) for e in found.events] == [("lost", "0000:3b:00")]
     assert len(found.readings) == 1
 
 
 def test_documents_one_after_the_other_and_headers_that_come_again() -> None:
-    assert len(read_host("n", [file(XML + XML)]).readings) == 2
-    found = read_host("n", [file(CSV + CSV)])
+    assert len(read_host_files("n", [file(XML + XML)]).readings) == 2
+    found = read_host_files("n", [file(CSV + CSV)])
     assert (len(found.readings), bool(found.unread)) == (2, False)
 
 
 def test_metrics_name_their_host() -> None:
-    (row,) = read_host(None, [file(METRICS, time=TIME)]).readings
+    (row,) = read_host_files(None, [file(METRICS, time=TIME)]).readings
     assert (row["machine_id"], row["gpu_uuid"]) == ("node-9", "GPU-1")
     hostile = METRICS.replace("node-9", "../etc")
-    (row,) = read_host(None, [file(hostile, time=TIME)]).readings
+    (row,) = read_host_files(None, [file(hostile, time=TIME)]).readings
     assert "machine_id" not in row
 
 
 def test_batches_of_an_agent() -> None:
     batch = json.dumps({"readings": [{"timestamp": TIME, "gpu_serial": "S1"}]})
-    assert len(read_host("n", [file(batch)]).readings) == 1
-    assert len(read_host("n", [file(f"{batch}\n{batch}\n")]).readings) == 2
+    assert len(read_host_files("n", [file(batch)]).readings) == 1
+    assert len(read_host_files("n", [file(f"{batch}\n{batch}\n")]).readings) == 2
     for broken in ('{"readings": [1]}', "{", '{"a": 1}', '{"readings": [{"timestamp": "x"}]}'):
-        found = read_host("n", [file(broken)])
+        found = read_host_files("n", [file(broken)])
         assert (found.readings, bool(found.unread)) == ([], True)
 
 
 def test_what_the_driver_says_of_a_board_is_a_place(shared_data: Path) -> None:
     path = shared_data / "kernel_logs" / "accelerator_nvidia_xid__dmesg-with-xid-119.log"
-    found = read_host("node-1", [file(path.read_text())])
+    found = read_host_files("node-1", [file(path.read_text())])
     serials = {place["pci"]: place["gpu_serial"] for place in found.boards}
     assert serials["0000:9b:00"] == "1650124014249"
     assert {event["code"] for event in found.events} == {119}
@@ -153,17 +156,17 @@ def test_what_the_driver_says_of_a_board_is_a_place(shared_data: Path) -> None:
 
 def test_real_captures_are_read(shared_data: Path) -> None:
     for path in sorted((shared_data / "nvidia_smi_xml").glob("*.xml")):
-        found = read_host("node-1", [file(path.read_text(), time=TIME)])
+        found = read_host_files("node-1", [file(path.read_text(), time=TIME)])
         assert found.files == {"xml": 1}, path.name
         assert found.readings, path.name
         assert not found.unread, path.name
     for path in sorted((shared_data / "kernel_logs").glob("*.log")):
-        assert kind_of_text(path.read_text()) == "kernel_log", path.name
+        assert detect_kind(path.read_text()) == "kernel_log", path.name
 
 
 @given(st.lists(st.text(max_size=200), max_size=3), st.none() | st.integers(0, 2**62))
 def test_any_text_is_read_or_unread(texts: list[str], time: int | None) -> None:
-    read_host("node-1", [file(text, time=time) for text in texts])
+    read_host_files("node-1", [file(text, time=time) for text in texts])
 
 
 @given(
@@ -172,7 +175,9 @@ def test_any_text_is_read_or_unread(texts: list[str], time: int | None) -> None:
     st.text(max_size=20),
 )
 def test_any_damage_is_read_or_unread(text: str, place: int, damage: str) -> None:
-    read_host("node-1", [file(text[:place] + damage + text[place + len(damage) :], time=TIME)])
+    read_host_files(
+        "node-1", [file(text[:place] + damage + text[place + len(damage) :], time=TIME)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_any_damage_is_read_or_unread(text: str, place: int, damage: str) -> Non
     ],
 )
 def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> None:
-    found = read_host("node-1", [file(CSV, "before"), file(text, "error", TIME)])
+    found = read_host_files("node-1", [file(CSV, "before"), file(text, "error", TIME)])
     assert [(event["kind"], event.get("pci")) for event in found.events] == [("blind", None)]
     assert len(found.readings) == 1
     assert list(found.unread.counts) == ["a file in which nvidia-smi could read no GPU"]
@@ -192,14 +197,14 @@ def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> Non
 
 @pytest.mark.parametrize("text", ["", "\0\377\n", "Segmentation fault\n", "Killed\n"])
 def test_a_dropped_text_that_is_no_table_makes_no_event(text: str) -> None:
-    found = read_host("node-1", [file(text, "error", TIME)])
+    found = read_host_files("node-1", [file(text, "error", TIME)])
     assert (found.events, list(found.unread.counts)) == ([], ["a file of no known kind"])
 
 
 def test_a_lost_gpu_without_an_address_is_noted() -> None:
     row = "3, [Unknown Error], [Unknown Error], [N/A], [Unknown Error]"
     text = f"index, serial, uuid, pci.bus_id, temperature.gpu\n{row}\n"
-    dropped = read_host("node-1", [DroppedText("smi.csv", text, 10**18)])
+    dropped = read_host_files("node-1", [HostFileText("smi.csv", text, 10**18)])
     assert (dropped.events, dropped.readings) == ([], [])
     assert dropped.unread.counts == {"a lost GPU without an address": 1}
 
@@ -220,14 +225,14 @@ OTHER = CSV.replace("S1", "S2").replace("3B:", "5E:")
     ],
 )
 def test_a_lost_gpu_is_measured_no_more(text: str, lost: bool) -> None:
-    events = read_host("node-1", [file(text, time=TIME)]).events
+    events = read_host_files("node-1", [file(text, time=TIME)]).events
     assert [(event["kind"], event["pci"]) for event in events] == [("lost", "0000:3b:00")] * lost
 
 
 @pytest.mark.parametrize("count", [10**9 + 1, 2**63, 10**30, -5])
 def test_a_count_of_any_size_is_clamped(count: int) -> None:
     row = {"timestamp": TIME, "id": "1", "kind": "xid", "count": count}
-    (event,) = read_host("node-1", [file(json.dumps({"events": [row]}))]).events
+    (event,) = read_host_files("node-1", [file(json.dumps({"events": [row]}))]).events
     assert event["count"] == min(max(count, 0), 10**9)
 
 
@@ -235,6 +240,6 @@ def test_a_count_of_any_size_is_clamped(count: int) -> None:
 def test_a_repetition_is_unwrapped_once(depth: int, count: int) -> None:
     begun = f"message repeated {count} times: [ " * depth
     line = f"2025-03-01T00:00:00+00:00 node-1 kernel: {begun}{LOG.split('] ')[-1].strip()}"
-    dropped = read_host("node-1", [file(line + "]" * depth)])
+    dropped = read_host_files("node-1", [file(line + "]" * depth)])
     assert [event["count"] for event in dropped.events] == [count] * (depth == 1)
     assert bool(dropped.unread) == (depth > 1)

@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from forewarn.features.telemetry.joined_series import GpuSeries, LabelGroup
-from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
 
 NAN = math.nan
 

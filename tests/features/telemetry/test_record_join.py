@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from forewarn.features.telemetry.record_join import (
     RECORDS,
+    build_records,
     event_ticks,
     reading_ticks,
-    records_of,
 )
-from forewarn.features.telemetry.rows import OPTIONAL_NUMBERS
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.telemetry_rows import OPTIONAL_NUMBERS
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.features.xid_severity import severity
 
-START = 1_740_787_200 * 10**9
-MINUTE = 60 * 10**9
+START = 1_740_787_200 * SECOND
 TICK = 10 * MINUTE
 NONE = pa.table({"gpu_serial": pa.array([], pa.string())})
 
@@ -52,7 +52,7 @@ def test_gauges_are_means_and_the_rest_is_the_last_value(readings: Rows, events:
         (1, "S1", {"temperature_gpu": 40.0, "ecc_corrected": 7, "driver_version": "550"}),
         (9, "S1", {"power_draw": 100.0}),
     )
-    (row,) = rows_of(records_of(table, events(), NONE, interval=TICK))
+    (row,) = rows_of(build_records(table, events(), NONE, interval=TICK))
     assert (row["gpu_serial"], row["timestamp"], row["machine_id"]) == ("S1", 10, "node-1")
     assert (row["temperature_gpu"], row["power_draw"], row["ecc_corrected"]) == (45, 100, 9)
     assert (row["driver_version"], row["utilization_gpu"], row["xid"]) == ("550", None, None)
@@ -66,7 +66,7 @@ def test_optional_numbers_are_columns_of_the_records_that_have_them(
     second = {"energy_consumption": 5.0, "recovery_action": 0.0, "row_remap_failure": 0.0}
     second |= {"throttle_hardware": 0.0, "nvlink_errors": 4.0, "sm_active": 1.0}
     table = readings((1, "S1", first), (2, "S1", second), (2, "S2"))
-    found = records_of(table, events(), NONE, interval=TICK)
+    found = build_records(table, events(), NONE, interval=TICK)
     expected = {"energy_consumption": 5.0, "recovery_action": 2.0, "row_remap_failure": 1.0}
     expected |= {"throttle_hardware": 0.5, "nvlink_errors": 4.0, "sm_active": 0.75}
     row, other = rows_of(found)
@@ -82,7 +82,7 @@ def test_the_most_severe_xid_counts_and_silence_only_where_the_log_was_read(
     xids = events(
         (3, "S1", 13), (4, "S1", 79), (5, "S1", 31), (12, "S2", 79), (22, "S1", 63), (23, "S1", 61)
     )
-    rows = rows_of(records_of(table, xids, NONE, interval=TICK))
+    rows = rows_of(build_records(table, xids, NONE, interval=TICK))
     found = {(row["gpu_serial"], row["timestamp"]): row["xid"] for row in rows}
     # Of two of one severity it is the later one; an event of a moment without a record is in none.
     assert found == {
@@ -97,7 +97,7 @@ def test_the_most_severe_xid_counts_and_silence_only_where_the_log_was_read(
 def test_other_events_and_those_of_nobody_are_no_xid(readings: Rows, events: Rows) -> None:
     table = readings((10, "S1", {"log_read": True}))
     others = events((5, "S1", "lost"), (5, None, 79), (6, "S1", "blind"), (5, "S1", "xid"))
-    (row,) = rows_of(records_of(table, others, NONE, interval=TICK))
+    (row,) = rows_of(build_records(table, others, NONE, interval=TICK))
     assert row["xid"] == 0
 
 
@@ -118,7 +118,7 @@ def test_the_cmdb_wins_but_for_where_a_gpu_is(readings: Rows, events: Rows) -> N
         (10, "S2", {"gpu_type": "NVIDIA H100", "slot": 1}),
         (20, "S1", {"machine_id": None}),
     )
-    found = records_of(table, events(), cmdb, interval=TICK)
+    found = build_records(table, events(), cmdb, interval=TICK)
     always = [name for name in RECORDS.names if name not in OPTIONAL_NUMBERS]
     assert found.column_names == [*always, "owner"]
     first, second, other = rows_of(found)
@@ -129,9 +129,9 @@ def test_the_cmdb_wins_but_for_where_a_gpu_is(readings: Rows, events: Rows) -> N
 
 
 def test_nothing_gives_nothing(readings: Rows, events: Rows) -> None:
-    assert len(records_of(readings(), events(), NONE, interval=TICK)) == 0
+    assert len(build_records(readings(), events(), NONE, interval=TICK)) == 0
     nameless = readings((10, "S1", {"gpu_serial": None}))
-    assert len(records_of(nameless, events(), NONE, interval=TICK)) == 0
+    assert len(build_records(nameless, events(), NONE, interval=TICK)) == 0
 
 
 moments = st.integers(0, 40)
@@ -161,7 +161,9 @@ def test_records_are_those_of_a_plain_loop(
         | {"id": str(i)}
         for i, (m, gpu, code) in enumerate(xids)
     ]
-    found = records_of(table_of(readings, READINGS), table_of(events, EVENTS), NONE, interval=TICK)
+    found = build_records(
+        build_table(readings, READINGS), build_table(events, EVENTS), NONE, interval=TICK
+    )
     got = [
         (row["gpu_serial"], row["timestamp"], row["temperature_gpu"], row["xid"])
         for row in rows_of(found)
@@ -177,7 +179,9 @@ def test_an_xid_that_the_driver_calls_fatal_is_the_most_severe() -> None:
         | {"id": str(code), "severity": word}
         for m, (code, word) in enumerate(words, 1)
     ]
-    found = records_of(table_of([reading], READINGS), table_of(events, EVENTS), NONE, interval=TICK)
+    found = build_records(
+        build_table([reading], READINGS), build_table(events, EVENTS), NONE, interval=TICK
+    )
     assert [row["xid"] for row in rows_of(found)] == [149]
 
 
@@ -199,10 +203,10 @@ def plain(
     return rows
 
 
-@pytest.mark.parametrize("interval", [TICK, 60 * MINUTE, 10**9])
+@pytest.mark.parametrize("interval", [TICK, HOUR, 10**9])
 def test_any_cadence(readings: Rows, events: Rows, interval: int) -> None:
     table = readings(*((minute, "S1") for minute in range(0, 240, 10)))
-    found = records_of(table, events(), NONE, interval=interval)
+    found = build_records(table, events(), NONE, interval=interval)
     times = found["timestamp"].cast(pa.int64()).to_numpy()
     assert (times % interval == 0).all()
-    assert len(found) == (5 if interval == 60 * MINUTE else 24)
+    assert len(found) == (5 if interval == HOUR else 24)

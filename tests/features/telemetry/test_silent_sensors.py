@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from forewarn.features.telemetry.silent_sensors import BlindWatch
+from forewarn.features.telemetry.silent_sensors import SilentSensorMonitor
 
 
 def feed(*readings: dict[str, float]) -> list[list[str]]:
-    watch = BlindWatch()
+    watch = SilentSensorMonitor()
     return [watch.update("S1", numbers) for numbers in readings]
 
 
@@ -33,6 +33,6 @@ def test_a_sensor_is_frozen_only_while_the_other_moves() -> None:
 
 
 def test_gpus_are_watched_apart() -> None:
-    watch = BlindWatch()
+    watch = SilentSensorMonitor()
     watch.update("S1", {"power_draw": 1.0})
     assert watch.update("S2", {}) == []

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.models.detection.continuity import levels, longest_spells
+from forewarn.models.detection.continuity import continuity_levels, longest_excursions
 
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.sampled_from([0.5, 0.9, 1.0]))
@@ -16,7 +16,7 @@ def test_a_level_is_the_highest_threshold_that_is_passed(
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 6, (3, 20)).astype(np.float32)
     scores[generator.random((3, 20)) < 0.2] = np.nan
-    found = levels(scores, span, share)
+    found = continuity_levels(scores, span, share)
     needed = int(np.ceil(round(share * span, 9)))
     for machine in range(3):
         for w in range(20):
@@ -29,7 +29,7 @@ def test_a_level_is_the_highest_threshold_that_is_passed(
 @given(st.integers(0, 10**6), st.floats(0, 5))
 def test_a_floor_changes_nothing_at_or_above_it(seed: int, floor: float) -> None:
     scores = np.random.default_rng(seed).integers(0, 6, (4, 30)).astype(np.float32)
-    whole, short = levels(scores, 6, 0.9), levels(scores, 6, 0.9, floor)
+    whole, short = continuity_levels(scores, 6, 0.9), continuity_levels(scores, 6, 0.9, floor)
     assert ((whole >= floor) == (short >= floor)).all()
     assert (whole[whole >= floor] == short[whole >= floor]).all()
 
@@ -41,7 +41,9 @@ def test_the_longest_spell_is_that_of_a_plain_loop(seed: int, quiet: int) -> Non
     scores[generator.random((3, 25)) < 0.15] = np.nan
     above, below = np.full(3, 2.0, np.float32), np.full(3, 1.0, np.float32)
     words = ["".join(_letter(one) for one in row) for row in scores]
-    for word, (begin, end) in zip(words, longest_spells(scores, above, below, quiet), strict=True):
+    for word, (begin, end) in zip(
+        words, longest_excursions(scores, above, below, quiet), strict=True
+    ):
         # A run, anything but another one, then so many calm windows with none but unknown between.
         over = re.finditer(rf"(?=((?<!a)a+)(?!a)[ubc]*?(?:cu*){{{quiet}}})", word)
         wanted = max((len(run[1]) for run in over), default=0)

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
-from forewarn.models.detection.fitting.denoiser_training import build_vae, fit_lstm_vae, weights_of
+from forewarn.models.detection.fitting.denoiser_training import (
+    build_vae,
+    fit_lstm_vae,
+    weights_from_keras,
+)
 from forewarn.models.detection.windows import Windows
 from forewarn.models.tensorflow_runtime import fresh_keras
 
@@ -41,9 +45,9 @@ def test_it_scores_as_keras_does(n_parts: int, scale: float) -> None:
     for variable in [*encoder.trainable_variables, *decoder.trainable_variables]:
         variable.assign(scale * generator.standard_normal(variable.shape))
     series = generator.normal(0.5, 0.5, (n_parts, 5, 90)).astype(np.float32)
-    ours = LstmVae(LENGTH, weights_of(encoder, decoder)).reconstruct(series)
+    ours = LstmVae(LENGTH, weights_from_keras(encoder, decoder)).reconstruct(series)
     n_windows = 90 - LENGTH + 1
-    windows = Windows.of_series(series, LENGTH, np.arange(n_windows)).apart()
+    windows = Windows.from_series(series, LENGTH, np.arange(n_windows)).apart()
     windows = windows.transpose(0, 2, 1).reshape(-1, LENGTH, n_parts)
     theirs = decoder.predict(encoder.predict(windows, verbose=0)[0], verbose=0)
     wanted = theirs.reshape(n_windows, 5, LENGTH * n_parts).transpose(0, 2, 1)

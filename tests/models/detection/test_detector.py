@@ -8,25 +8,27 @@ import numpy.typing as npt
 import pytest
 
 from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.detection_rules import DetectionRules
+from forewarn.models.detection.detection_verdict import Verdict
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.healthy_spread import HealthySpread
-from forewarn.models.detection.own_past import Past
-from forewarn.models.detection.rules import Rules
-from forewarn.models.detection.task import Task
+from forewarn.models.detection.machine_baseline import MachineBaseline
+from forewarn.models.detection.monitored_task import Task
 from forewarn.models.detection.threshold import Threshold
-from forewarn.models.detection.verdict import Verdict
 from forewarn.models.detection.windows import Windows
 
 Floats = np.ndarray
 TICKS = 300
-RULES = Rules(window=4, continuity=40, block=10)
+RULES = DetectionRules(window=4, continuity=40, block=10)
 ONE = MetricLimits("one", 0.0, 1.0)
 TWO = MetricLimits("two", 0.0, 1.0)
 FIXED = Threshold(base=np.log(3.0), slope=0.0, margin=0.0, tail=0.2)
 USUAL = HealthySpread(0.02, 0.3, 0.05)
 
 
-def detector(rules: Rules = RULES, activity: str | None = None, level: float = 3.0) -> Detector:
+def detector(
+    rules: DetectionRules = RULES, activity: str | None = None, level: float = 3.0
+) -> Detector:
     threshold = replace(FIXED, base=float(np.log(level)))
     models = [MetricModel((limits,), None, USUAL, threshold) for limits in (ONE, TWO)]
     return Detector(rules, models, activity)
@@ -345,15 +347,15 @@ def test_of_a_group_of_three_the_odd_one_is_named_and_not_the_two_others() -> No
 def test_the_past_of_a_call_can_be_given_to_the_next() -> None:
     _, pasts = detector().find(task(healthy(8)))
     assert set(pasts) == {"one", "two"}
-    assert all(isinstance(past, Past) for past in pasts.values())
+    assert all(isinstance(past, MachineBaseline) for past in pasts.values())
     assert pasts["one"].machines == tuple(f"m{i}" for i in range(8))
 
 
 def in_parts(
     series: Mapping[str, Floats], step: int, *, go_on: bool
-) -> tuple[list[tuple[int, Verdict]], dict[str, Past]]:
+) -> tuple[list[tuple[int, Verdict]], dict[str, MachineBaseline]]:
     """Call a detector every `step` ticks on the last 200, as a watch does."""
-    pasts: dict[str, Past] = {}
+    pasts: dict[str, MachineBaseline] = {}
     said = []
     n_ticks = next(iter(series.values())).shape[1]
     for end in range(200, n_ticks + 1, step):
@@ -392,13 +394,13 @@ def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(
 
 def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
-    plain = Windows.of_series
+    plain = Windows.from_series
 
     def counted(series: Floats, length: int, positions: npt.NDArray[np.int64]) -> Windows:
         looked_at.append(series.shape[2] - int(positions[0]) - length + 1)
         return plain(series, length, positions)
 
-    monkeypatch.setattr(Windows, "of_series", counted)
+    monkeypatch.setattr(Windows, "from_series", counted)
     in_parts(healthy(6, ticks=400), 5, go_on=True)
     first, rest = looked_at[:2], looked_at[2:]
     assert first == [197, 197]
@@ -409,7 +411,7 @@ def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stream_takes_up_who_joins_and_looks_again_at_a_pause_that_was_none() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:] -= 0.3
-    pasts: dict[str, Past] = {}
+    pasts: dict[str, MachineBaseline] = {}
     for end in (200, 250):  # the last machine comes later
         last = {name: values[:8, end - 200 : end] for name, values in series.items()}
         _, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
@@ -443,7 +445,7 @@ def test_a_stream_looks_again_where_samples_came_late(late: int) -> None:
     """One machine of nine sends its samples in bundles."""
     series = healthy(9, ticks=600)
     series["two"][4, 300:] -= 0.3
-    pasts: dict[str, Past] = {}
+    pasts: dict[str, MachineBaseline] = {}
     when = []
     for end in range(200, 601, 5):
         last = {name: values[:, end - 200 : end].copy() for name, values in series.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
+from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.detector_file import (
     DetectorFileError,
@@ -17,7 +18,6 @@ from forewarn.models.detection.detector_file import (
     save_detector,
 )
 from forewarn.models.detection.healthy_spread import HealthySpread
-from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
 
 GATES = 4 * HIDDEN
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
         HealthySpread(0.125, 1.0, 1.0),
         Threshold(0.5, 0.25, 0.75, 0.1, {"node-3": -0.375}),
     )
-    detector = Detector(Rules(mode="minder"), (metric,))
+    detector = Detector(DetectionRules(mode="minder"), (metric,))
     save_detector(StoredDetector(detector, 10**9), tmp_path)
     return tmp_path
 

@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.models.detection.peer_deviation import deviations, medians_of_others, select
+from forewarn.models.detection.peer_deviation import (
+    medians_of_others,
+    partial_sort,
+    peer_deviations,
+)
 from forewarn.models.detection.windows import Windows
 
 
@@ -32,7 +36,7 @@ def test_it_is_the_median_of_the_others_and_of_three_that_of_all(
 def test_select_partitions(values: list[float], k: int) -> None:
     k %= len(values)
     array = np.array(values, np.float32)
-    select(array, len(array), k)
+    partial_sort(array, len(array), k)
     assert array[k] == np.sort(np.array(values, np.float32))[k]
     assert (array[:k] <= array[k]).all()
     assert (array[k:] >= array[k]).all()
@@ -41,7 +45,7 @@ def test_select_partitions(values: list[float], k: int) -> None:
 def test_offset_square_and_level_of_a_window() -> None:
     windows = np.zeros((1, 2, 4), np.float32)
     windows[0, :, 3] = [1.0, 3.0]
-    found = deviations(Windows.of(windows), np.ones((1, 4), bool), np.zeros(4, int))
+    found = peer_deviations(Windows.from_values(windows), np.ones((1, 4), bool), np.zeros(4, int))
     assert found.offset[0].tolist() == [0.0, 0.0, 0.0, 2.0]
     assert found.square[0].tolist() == [0.0, 0.0, 0.0, 5.0]
     assert found.level[0].tolist() == [0.0, 0.0, 0.0, 2.0]
@@ -55,13 +59,13 @@ def test_windows_that_share_rows_say_the_same_as_each_by_itself(
     series = generator.normal(0, 1, (1, n, 30)).astype(np.float32)
     series[generator.random(series.shape) < 0.05] = np.nan
     positions = np.flatnonzero(generator.random(31 - length) < 0.8)  # the rest is a pause
-    shared = Windows.of_series(series, length, positions)
+    shared = Windows.from_series(series, length, positions)
     apart = shared.apart()
     assert apart.shape == (len(positions), length, n)
     present = np.asarray(~np.isnan(apart).any(axis=1))
     groups = generator.integers(0, n_groups, n)
-    together = deviations(shared, present, groups)
-    by_itself = deviations(Windows.of(apart), present, groups)
+    together = peer_deviations(shared, present, groups)
+    by_itself = peer_deviations(Windows.from_values(apart), present, groups)
     for part in ("offset", "square", "level"):
         assert getattr(together, part).tobytes() == getattr(by_itself, part).tobytes()
 

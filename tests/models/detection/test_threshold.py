@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from forewarn.models.detection.threshold import (
-    LEAST,
-    SPREAD,
+    MIN_THRESHOLD,
+    PRIOR_SPREAD,
     Threshold,
     fit_threshold,
     pooled_spread,
@@ -47,7 +47,7 @@ def test_no_threshold_is_below_what_a_healthy_pull_reached() -> None:
 @pytest.mark.parametrize("highest", [0.0, 0.4])
 def test_no_threshold_is_below_the_least_effect_that_matters(highest: float) -> None:
     found = fit_threshold([highest] * 1000, [4] * 1000, [0.01] * 1000, per_day=0.02)
-    assert found.at(4) == LEAST
+    assert found.at(4) == MIN_THRESHOLD
 
 
 def test_a_threshold_falls_with_evidence() -> None:
@@ -89,15 +89,15 @@ def test_a_metric_in_which_nothing_odd_happened_to_happen_learns_from_the_others
 
 def test_few_pulls_say_little_of_how_a_site_scatters() -> None:
     one = [([4.0], [8])] * 40
-    assert pooled_spread(one) == SPREAD
+    assert pooled_spread(one) == PRIOR_SPREAD
     quiet = [([0.0] * 60, [8] * 60)] * 40  # where nothing happens nothing scatters
-    assert pooled_spread(quiet) == SPREAD
+    assert pooled_spread(quiet) == PRIOR_SPREAD
 
 
 def test_a_machine_of_its_own_is_never_below_the_least_effect_that_matters() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2, {"a": -3.0, "b": 1.0})
     quiet, loud, stranger = threshold.of(("a", "b", "c"))
-    assert (quiet, stranger) == (LEAST, threshold.at(3))
+    assert (quiet, stranger) == (MIN_THRESHOLD, threshold.at(3))
     assert loud == pytest.approx(threshold.at(3) * np.e)
     weights = np.array([1.0, 1.0, 0.5])
     assert threshold.each(("a", "b", "c"), weights)[:2].tolist() == [quiet, loud]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.model_inputs import ModelInputs
 from forewarn.models.prediction.baselines import LastValueRule, RandomModel
 
 ENDS = np.arange(6, dtype=np.int64)
@@ -14,17 +14,17 @@ ONES = np.ones(6, dtype=np.float32)
 LABELS = np.array([0, 0, 0, 1, 1, 1], dtype=np.int8)
 
 
-def last_values(*columns: Sequence[int], levels: int = 9) -> Inputs:
+def last_values(*columns: Sequence[int], levels: int = 9) -> ModelInputs:
     """Windows of two records; the first record says the opposite of the last."""
     last = np.array(columns, dtype=np.uint8).T
     sequence = np.stack([levels - 1 - last, last], axis=1)
     names = tuple("abc"[: last.shape[1]])
-    return Inputs(
+    return ModelInputs(
         sequence, np.zeros((len(last), 0), np.uint8), names, (), (levels,) * len(names), ()
     )
 
 
-def rule(inputs: Inputs) -> LastValueRule:
+def rule(inputs: ModelInputs) -> LastValueRule:
     return LastValueRule(seed=0).fit(inputs, LABELS, ONES, ENDS)
 
 

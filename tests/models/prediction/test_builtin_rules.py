@@ -7,20 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.model_inputs import InstanceValues
+from forewarn.features.records.record_table import FeatureKinds
+from forewarn.features.time_units import HOUR, RecordCount
 from forewarn.features.xid_severity import severity
-from forewarn.models.prediction.builtin_rules import evidence, rule_scores
+from forewarn.models.prediction.builtin_rules import rule_points, rule_scores
 
-HOUR = 3_600_000_000_000
 LENGTH = 4
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
-PLAN = Plan(
+PLAN = FeaturePlan(
     kinds=FeatureKinds(float=("temperature_gpu",), counter=COUNTERS, code=("xid",)),
     window_records=RecordCount(LENGTH),
-    interval=Nanoseconds(HOUR),
+    interval=HOUR,
     history=(4, 16),
     peers=("machine_id",),
 )
@@ -78,7 +77,7 @@ SINGLY: list[Gpu] = [
 
 def test_a_quiet_gpu_has_a_low_score_and_no_points() -> None:
     assert scores(QUIET)[0] < 0.01
-    assert all((points == 0).all() for points in evidence(values_of(QUIET), PLAN).values())
+    assert all((points == 0).all() for points in rule_points(values_of(QUIET), PLAN).values())
 
 
 @pytest.mark.parametrize("other", SINGLY, ids=str)
@@ -154,14 +153,14 @@ def test_columns_that_are_not_measured_are_left_out() -> None:
     bare = values_of({"xid": 79, "ecc_uncorrected": 1}, QUIET, without="rate")
     found = rule_scores(bare, PLAN)
     assert found[0] > found[1]
-    assert "rate:grave xid" not in evidence(bare, PLAN)
-    floats = Plan(FeatureKinds(float=("temperature_gpu",)), RecordCount(LENGTH), Nanoseconds(HOUR))
-    assert evidence(values_of(QUIET, without=""), floats) == {}
+    assert "rate:grave xid" not in rule_points(bare, PLAN)
+    floats = FeaturePlan(FeatureKinds(float=("temperature_gpu",)), RecordCount(LENGTH), HOUR)
+    assert rule_points(values_of(QUIET, without=""), floats) == {}
     assert len(rule_scores(values_of(QUIET, QUIET, without=""), floats)) == 2
 
 
 def test_a_code_without_severities_counts_by_how_often_it_comes() -> None:
-    plan = Plan(FeatureKinds(code=("error",)), RecordCount(LENGTH), Nanoseconds(HOUR))
+    plan = FeaturePlan(FeatureKinds(code=("error",)), RecordCount(LENGTH), HOUR)
     context = np.array([[0.0], [1.0], [3.0]], dtype=np.float32)
     values = InstanceValues(
         np.zeros((3, LENGTH, 1), np.float32), context, ("error",), ("count:error",)
@@ -186,7 +185,7 @@ def test_points_are_monotone(less: Gpu, added: Gpu, xid: int, other: int) -> Non
     more = less | {name: less.get(name, 0.0) + value for name, value in added.items()}
     grades = severity(np.array([xid, other], np.float32))
     mild, grave = (xid, other) if grades[0] <= grades[1] else (other, xid)
-    points = evidence(values_of(less | {"xid": mild}, more | {"xid": grave}), PLAN)
+    points = rule_points(values_of(less | {"xid": mild}, more | {"xid": grave}), PLAN)
     for name, (low, high) in points.items():
         assert low <= high, name
     assert all((mine >= 0).all() for mine in points.values())

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+from forewarn.models.prediction.builtin_rules import BASE_LOG_ODDS
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.linear.log_odds import sigmoid
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
 MEMBERS = ("a", "b", "c")
 SHARES = st.sampled_from([0.02, 0.1, 0.25, 0.5, 1.0])
-Case = tuple[Committee, dict[str, Floats], Ints]
+Case = tuple[Committee, dict[str, Float64Array], Int64Array]
 
 
 @st.composite
@@ -37,11 +34,11 @@ def count(share: float, n: int) -> int:
     return max(1, round(share * n))
 
 
-def top(scores: Floats, k: int, order: Ints, among: set[int]) -> set[int]:
+def top(scores: Float64Array, k: int, order: Int64Array, among: set[int]) -> set[int]:
     return set(sorted(among, key=lambda i: (-scores[i], order[i]))[:k])
 
 
-def flagged(mask: npt.NDArray[np.bool_]) -> set[int]:
+def flagged(mask: BoolArray) -> set[int]:
     return set(np.flatnonzero(mask).tolist())
 
 
@@ -128,11 +125,11 @@ def test_ensembles_are_those_of_the_models_that_are_run(
     parallel: tuple[str, ...],
     cascade: tuple[tuple[str, float], ...],
 ) -> None:
-    assert Committee.of_models(models, PARALLEL, CASCADE) == Committee(parallel, cascade)
+    assert Committee.from_models(models, PARALLEL, CASCADE) == Committee(parallel, cascade)
 
 
 def test_a_model_may_come_twice_in_a_cascade() -> None:
-    committee = Committee.of_models(("cnn",), ("cnn",), (("cnn", 0.5), ("cnn", 0.1)))
+    committee = Committee.from_models(("cnn",), ("cnn",), (("cnn", 0.5), ("cnn", 0.1)))
     assert committee.cascade == ((CASCADE_FIRST, 0.5), ("cnn", 0.1))
 
 
@@ -141,7 +138,7 @@ def test_the_points_of_the_rules_are_added_to_the_log_odds_that_rank() -> None:
     scores = {
         "a": np.array([0.8, 0.8]),
         "b": np.array([0.5, 0.5]),
-        "rules": sigmoid([NO_EVIDENCE, NO_EVIDENCE + 2.0]),
+        "rules": sigmoid([BASE_LOG_ODDS, BASE_LOG_ODDS + 2.0]),
     }
     alone, whole, half = (Committee(("a", "b"), (), rules) for rules in (0.0, 1.0, 0.5))
     assert np.allclose(alone.blend(scores), 2 / 3)
@@ -152,7 +149,7 @@ def test_the_points_of_the_rules_are_added_to_the_log_odds_that_rank() -> None:
 def test_the_linear_model_has_its_share_of_the_vote_in_what_ranks_and_nowhere_else() -> None:
     # Log odds of log(16) and 0 have a mean of log(4); a fourth of the vote for log odds of 0.
     scores = {name: np.array([odds / (1 + odds)]) for name, odds in {"a": 16.0, "b": 1.0}.items()}
-    scores |= {"linear": np.array([0.5]), "rules": sigmoid([NO_EVIDENCE])}
+    scores |= {"linear": np.array([0.5]), "rules": sigmoid([BASE_LOG_ODDS])}
     shares = {0.0: 4.0, 0.25: 4.0**0.75, 0.5: 2.0, 1.0: 1.0}
     for share, odds in shares.items():
         committee = Committee(("a", "b"), (("a", 0.5),), linear=share)
@@ -165,8 +162,8 @@ def test_the_linear_model_has_its_share_of_the_vote_in_what_ranks_and_nowhere_el
 def test_of_equal_models_the_rules_rank_and_without_points_they_change_nothing() -> None:
     n = 50
     rng = np.random.default_rng(0)
-    scores = {"a": rng.random(n), "rules": sigmoid(np.full(n, NO_EVIDENCE))}
+    scores = {"a": rng.random(n), "rules": sigmoid(np.full(n, BASE_LOG_ODDS))}
     committee = Committee(("a",), (), 1.0)
     assert np.allclose(committee.blend(scores), scores["a"])
-    level = {"a": np.full(n, 0.3), "rules": sigmoid(NO_EVIDENCE + np.arange(n) / 10)}
+    level = {"a": np.full(n, 0.3), "rules": sigmoid(BASE_LOG_ODDS + np.arange(n) / 10)}
     assert (np.diff(committee.blend(level)) > 0).all()

@@ -16,23 +16,27 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from forewarn.features.errors import InputError
-from forewarn.features.prediction.inputs import Inputs
-from forewarn.models.prediction.catalogue import BASELINE_NAMES, MODEL_NAMES, load_model, make_model
-from forewarn.models.prediction.networks import training
-from forewarn.models.prediction.networks.archive import archive_of
-from forewarn.models.prediction.protocol import FailureModel
+from forewarn.features.prediction.model_inputs import ModelInputs
+from forewarn.features.time_units import DAY
+from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.model_catalogue import (
+    BASELINE_NAMES,
+    MODEL_NAMES,
+    load_model,
+    make_model,
+)
+from forewarn.models.prediction.networks import network_training
+from forewarn.models.prediction.networks.keras_archive import write_archive
 from forewarn.models.tensorflow_runtime import keras
 
 NAMES = (*MODEL_NAMES, *BASELINE_NAMES)
 LEARNING = tuple(name for name in NAMES if name != "random")
-HOUR = 3_600 * 10**9
-DAY = 24 * HOUR
 LEVELS = 16
 
 
 @dataclass(frozen=True)
 class Instances:
-    inputs: Inputs
+    inputs: ModelInputs
     labels: npt.NDArray[np.int8]
     weights: npt.NDArray[np.float32]
     ends: npt.NDArray[np.int64]
@@ -45,7 +49,7 @@ class Instances:
     @property
     def arguments(
         self,
-    ) -> tuple[Inputs, npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    ) -> tuple[ModelInputs, npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         return self.inputs, self.labels, self.weights, self.ends
 
 
@@ -63,7 +67,7 @@ def made(
     sequence = rng.integers(0, 11, (n, length, n_channels), dtype=np.uint8)
     sequence[labels == 1, :, 0] += 5
     context = rng.integers(0, LEVELS, (n, n_context), dtype=np.uint8)
-    inputs = Inputs(
+    inputs = ModelInputs(
         sequence,
         context,
         tuple(f"channel{i}" for i in range(n_channels)),
@@ -109,7 +113,7 @@ def saved(model: FailureModel, folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def blinded(inputs: Inputs) -> Inputs:
+def blinded(inputs: ModelInputs) -> ModelInputs:
     """Return the instances with every value missing."""
     return replace(
         inputs, sequence=np.zeros_like(inputs.sequence), context=np.zeros_like(inputs.context)
@@ -124,7 +128,7 @@ def area(model: FailureModel) -> float:
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train networks for two epochs, where nothing is asked of what they learn."""
     for name in ("_MOST_EPOCHS", "_LEAST_EPOCHS", "_FIXED_EPOCHS"):
-        monkeypatch.setattr(training, name, 2)
+        monkeypatch.setattr(network_training, name, 2)
 
 
 @pytest.mark.usefixtures("short_training")
@@ -263,7 +267,7 @@ def test_importing_the_models_imports_no_heavy_library() -> None:
     code = """
 import importlib, pkgutil, sys
 import forewarn.models
-from forewarn.models.prediction import catalogue as registry
+from forewarn.models.prediction import model_catalogue as registry
 registry.make_model("cnn", seed=0, purge=0)
 print(sorted({"tensorflow", "keras", "lightgbm", "sklearn"} & sys.modules.keys()))
 """
@@ -308,7 +312,7 @@ def test_a_network_with_a_weight_that_is_no_number_is_refused(name: str, tmp_pat
     weights[0][0] = np.nan
     network.set_weights(weights)
     model.save(tmp_path)
-    (tmp_path / "network.keras").write_bytes(archive_of(network))
+    (tmp_path / "network.keras").write_bytes(write_archive(network))
     with pytest.raises(ValueError, match=r"weight 0 of layer \w+ is not finite"):
         load_model(name, tmp_path)
 
@@ -329,7 +333,7 @@ def test_a_loaded_model_needs_no_library_that_trained_it(name: str, tmp_path: Pa
     code = f"""
 import sys
 from pathlib import Path
-from forewarn.models.prediction.catalogue import load_model
+from forewarn.models.prediction.model_catalogue import load_model
 load_model({name!r}, Path({str(tmp_path)!r}))
 assert not {{"tensorflow", "keras", "lightgbm", "sklearn"}} & set(sys.modules)
 """

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 from forewarn.models.prediction.ensembles import (
     blend,
     cascade_flags,
@@ -15,12 +15,9 @@ from forewarn.models.prediction.ensembles import (
     worst_rank,
 )
 
-Scores = npt.NDArray[np.float64]
-Order = npt.NDArray[np.int64]
-
 
 @st.composite
-def scored(draw: st.DrawFn, n_members: int = 1) -> tuple[list[Scores], Order]:
+def scored(draw: st.DrawFn, n_members: int = 1) -> tuple[list[Float64Array], Int64Array]:
     """Scores with many ties, and an order."""
     n = draw(st.integers(1, 25))
     few = st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -31,12 +28,12 @@ def scored(draw: st.DrawFn, n_members: int = 1) -> tuple[list[Scores], Order]:
     return members, np.array(draw(st.permutations(range(n))), dtype=np.int64)
 
 
-def brute_force_top_k(scores: Scores, k: int, order: Order) -> set[int]:
+def brute_force_top_k(scores: Float64Array, k: int, order: Int64Array) -> set[int]:
     best_first = sorted(range(len(scores)), key=lambda i: (-scores[i], order[i]))
     return set(best_first[:k])
 
 
-def flagged(mask: npt.NDArray[np.bool_]) -> set[int]:
+def flagged(mask: BoolArray) -> set[int]:
     return set(np.flatnonzero(mask).tolist())
 
 
@@ -61,13 +58,15 @@ def test_k_of_zero_is_refused() -> None:
 
 
 @given(scored(), st.integers(1, 30))
-def test_top_k_is_what_sorting_gives(case: tuple[list[Scores], Order], k: int) -> None:
+def test_top_k_is_what_sorting_gives(case: tuple[list[Float64Array], Int64Array], k: int) -> None:
     (scores,), order = case
     assert flagged(top_k_mask(scores, k, order)) == brute_force_top_k(scores, k, order)
 
 
 @given(scored(), st.integers(1, 30))
-def test_top_k_does_not_depend_on_the_rows_order(case: tuple[list[Scores], Order], k: int) -> None:
+def test_top_k_does_not_depend_on_the_rows_order(
+    case: tuple[list[Float64Array], Int64Array], k: int
+) -> None:
     (scores,), order = case
     rows = np.argsort(order)[::-1]
     assert np.array_equal(
@@ -82,7 +81,7 @@ def test_parallel_flags_what_both_members_agree_on() -> None:
 
 @given(scored(n_members=3), st.integers(1, 30))
 def test_parallel_is_the_intersection_of_the_members(
-    case: tuple[list[Scores], Order], k: int
+    case: tuple[list[Float64Array], Int64Array], k: int
 ) -> None:
     members, order = case
     mask = parallel_flags(dict(zip("abc", members, strict=True)), k, order)
@@ -92,7 +91,7 @@ def test_parallel_is_the_intersection_of_the_members(
 
 @given(scored(n_members=3), st.integers(1, 30))
 def test_parallel_flags_are_those_whose_worst_rank_is_within_k(
-    case: tuple[list[Scores], Order], k: int
+    case: tuple[list[Float64Array], Int64Array], k: int
 ) -> None:
     members, order = case
     scores = dict(zip("abc", members, strict=True))
@@ -113,7 +112,7 @@ def test_fewer_survivors_than_k_all_pass() -> None:
 
 @given(scored(n_members=3), st.lists(st.integers(1, 30), min_size=3, max_size=3))
 def test_cascade_is_one_brute_force_stage_after_another(
-    case: tuple[list[Scores], Order], counts: list[int]
+    case: tuple[list[Float64Array], Int64Array], counts: list[int]
 ) -> None:
     members, order = case
     survivors = set(range(len(order)))
@@ -138,7 +137,7 @@ def test_worst_rank_ties_fall_to_the_order() -> None:
 
 @given(scored(n_members=3))
 def test_worst_rank_is_a_permutation_that_follows_the_worst_member(
-    case: tuple[list[Scores], Order],
+    case: tuple[list[Float64Array], Int64Array],
 ) -> None:
     members, order = case
     ranks = worst_rank(dict(zip("abc", members, strict=True)), order)

@@ -15,23 +15,22 @@ import pytest
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.model_inputs import InstanceValues
+from forewarn.features.records.record_table import FeatureKinds
+from forewarn.features.time_units import DAY, HOUR, RecordCount
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
-from forewarn.models.prediction.predictor_files import digest_of, digests_in, models_folder
+from forewarn.models.prediction.predictor_files import content_digest, digests_in, models_folder
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 
-HOUR = 3_600_000_000_000
 LENGTH = 4
-PLAN = Plan(
+PLAN = FeaturePlan(
     kinds=FeatureKinds(categorical=("gpu_type",), float=("temperature_gpu",), counter=("ecc",)),
     window_records=RecordCount(LENGTH),
-    interval=Nanoseconds(HOUR),
+    interval=HOUR,
 )
 CONTEXT = ("category:gpu_type=A100", "category:gpu_type=H100")
 
@@ -45,7 +44,7 @@ FACTS = PredictorFacts(
     failures_known=7,
     interval=600_000_000_000,
     step=7_200_000_000_000,
-    horizon=86_400_000_000_000,
+    horizon=DAY,
     k=0.02,
     share=0.003,
     seed=0,
@@ -76,9 +75,11 @@ def fitted(encoder: Encoder, values: InstanceValues, weight: float) -> GbdtModel
 def predictor() -> Predictor:
     values = values_of(300, seed=0)
     buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
-    encoder = Encoder(Measures(PLAN, {"gpu_type": ("A100", "H100")}), *buckets, values.columns)
+    encoder = Encoder(
+        FeatureExtractor(PLAN, {"gpu_type": ("A100", "H100")}), *buckets, values.columns
+    )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("forewarn.models.prediction.trees.base._TREES", 15)
+        patched.setattr("forewarn.models.prediction.trees.tree_model._N_TREES", 15)
         models = {
             "gbdt": fitted(encoder, values, 1.0),
             CASCADE_FIRST: fitted(encoder, values, 10.0),
@@ -110,7 +111,7 @@ def description_of(folder: Path) -> dict[str, Any]:
 
 def describe(folder: Path, saved: dict[str, Any]) -> None:
     """Write `predictor.json` with the digest that fits."""
-    described = saved | {"digest": digest_of(saved)}
+    described = saved | {"digest": content_digest(saved)}
     (folder / "predictor.json").write_text(json.dumps(described))
 
 

@@ -4,30 +4,29 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.features.array_types import Float64Array, Int8Array
 from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.reliability import (
-    JudgedRows,
+    LabelledProbabilities,
     calibration_slope,
     order_statistics,
     reliability,
     slope_draws,
 )
 
-Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
-
 
 def judged(
-    probabilities: Sequence[float] | Floats, labels: Sequence[int] | Labels
-) -> list[JudgedRows]:
+    probabilities: Sequence[float] | Float64Array, labels: Sequence[int] | Int8Array
+) -> list[LabelledProbabilities]:
     """One part, each row of a machine of its own."""
     machine = np.arange(len(labels))
-    return [JudgedRows(np.array(probabilities), np.array(labels, dtype=np.int8), machine)]
+    return [
+        LabelledProbabilities(np.array(probabilities), np.array(labels, dtype=np.int8), machine)
+    ]
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.5, -1.0), (2.0, 1.0)])
@@ -132,9 +131,9 @@ def test_a_draw_of_machines_has_the_slope_of_its_machines() -> None:
     rng = np.random.default_rng(2)
     log_odds, machine = rng.normal(-1.0, 1.5, 6_000), rng.integers(0, 300, 6_000)
     labels = (rng.random(6_000) < sigmoid(0.7 * log_odds)).astype(np.int8)
-    rows = JudgedRows(sigmoid(log_odds), labels, machine)
+    rows = LabelledProbabilities(sigmoid(log_odds), labels, machine)
     thirds = [np.s_[low::3] for low in range(3)]
-    parts = [JudgedRows(rows.probabilities[i], labels[i], machine[i]) for i in thirds]
+    parts = [LabelledProbabilities(rows.probabilities[i], labels[i], machine[i]) for i in thirds]
     draws = np.vstack([np.ones(300), rng.multinomial(300, np.full(300, 1 / 300), size=20)])
     found = slope_draws(parts, calibration_slope([rows]), draws)
     for drawn, slope in zip(draws, found, strict=True):

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from tests.features.table_source import TableSource
 
 from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import Instances, find_instances
-from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import Failures
+from forewarn.features.records.fleet_timeline import Fleet, Timeline, build_timeline
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import Fleet, Timeline, lay_out
-from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
-from forewarn.models.prediction.candidates import known
+from forewarn.features.records.record_table import FeatureKinds
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
-from forewarn.models.prediction.fits import fit_model, fit_models
 from forewarn.models.prediction.linear.loss_weights import loss_weights
+from forewarn.models.prediction.model_fitting import fit_model, fit_models
+from forewarn.models.prediction.training_candidates import known
 from forewarn.models.prediction.training_set import (
     Recipe,
-    Thinned,
     TrainingSet,
+    UndersampledInstances,
     build_training_sets,
 )
 from forewarn.models.prediction.trees.gbdt import GbdtModel
@@ -37,7 +37,7 @@ from forewarn.models.prediction.trees.gbdt import GbdtModel
 START = 20_500 * 24 * HOUR
 N_GPUS, N_HOURS = 6, 120
 KINDS = FeatureKinds(float=("temperature",))
-PLAN = Plan(kinds=KINDS, window_records=RecordCount(2), interval=Nanoseconds(HOUR))
+PLAN = FeaturePlan(kinds=KINDS, window_records=RecordCount(2), interval=HOUR)
 RECIPE = Recipe(
     plan=PLAN,
     step=Nanoseconds(2 * HOUR),
@@ -61,12 +61,12 @@ def timeline_of(failed: dict[int, int]) -> Timeline:
             "temperature": np.arange(len(hours)) * 7919 % 101 + 0.5,
         }
     )
-    query = RecordsQuery("hand", KINDS, Nanoseconds(HOUR))
+    query = RecordsQuery("hand", KINDS, HOUR)
     records = assemble([TableSource("hand", table)], query)
     at = START + np.array(list(failed.values()), dtype=np.int64) * HOUR
     gpu = np.array(list(failed), dtype=np.int32)
     never = np.full(len(at), np.iinfo(np.int64).max)
-    return lay_out(records, Failures.of_spans(gpu, at, never, at))
+    return build_timeline(records, Failures.from_spans(gpu, at, never, at))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_known_are_those_whose_whole_span_lies_before_the_moment(timeline: Timel
 
 @pytest.mark.parametrize("later", [62, 119])
 def test_a_label_of_days_waits_for_the_last_of_them_failing_or_not(later: int) -> None:
-    horizon = Nanoseconds(24 * HOUR)
+    horizon = DAY
     labelled = find_instances(
         timeline_of({1: 50, 4: later}),
         window_records=RecordCount(2),
@@ -134,7 +134,11 @@ def test_unknown_labels_are_never_known() -> None:
 def one_training_set(
     recipe: Recipe, fleet: Fleet, instances: Instances
 ) -> tuple[Encoder, TrainingSet]:
-    return next(build_training_sets(recipe, fleet, [Thinned.of(recipe, fleet, instances)]))
+    return next(
+        build_training_sets(
+            recipe, fleet, [UndersampledInstances.from_instances(recipe, fleet, instances)]
+        )
+    )
 
 
 def built(timeline: Timeline, instances: Instances, **other: Any) -> TrainingSet:
@@ -222,7 +226,7 @@ def test_networks_and_lines_see_the_few(timeline: Timeline, instances: Instances
 def test_after_a_half_life_an_instance_weighs_half(
     timeline: Timeline, instances: Instances
 ) -> None:
-    half_life = Nanoseconds(24 * HOUR)
+    half_life = DAY
     training = built(timeline, instances, half_life=half_life)
     for label in (0, 1):
         rows = training.labels == label
@@ -280,7 +284,9 @@ def test_sets_of_one_reading_are_those_of_a_reading_for_each(
     several = [instances.between(START + a * HOUR, START + b * HOUR) for a, b in hours]
     several = [some for some in several if (some.label == 1).any()] or [instances]
     sets = build_training_sets(
-        RECIPE, timeline, [Thinned.of(RECIPE, timeline, some) for some in several]
+        RECIPE,
+        timeline,
+        [UndersampledInstances.from_instances(RECIPE, timeline, some) for some in several],
     )
     for some, (encoder, training) in zip(several, sets, strict=True):
         alone, expected = one_training_set(RECIPE, timeline, some)
@@ -327,7 +333,7 @@ def training(timeline: Timeline, instances: Instances) -> TrainingSet:
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forewarn.models.prediction.trees.base._TREES", 8)
+    monkeypatch.setattr("forewarn.models.prediction.trees.tree_model._N_TREES", 8)
 
 
 def scored(training: TrainingSet, name: str, **other: Any) -> npt.NDArray[np.float64]:
@@ -389,8 +395,8 @@ def test_other_models_are_fitted_while_networks_are(
         order.append(name)
         return f"{name} of {len(training.labels)}"
 
-    monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
-    monkeypatch.setattr("forewarn.models.prediction.fits.n_threads", lambda: 2)
+    monkeypatch.setattr("forewarn.models.prediction.model_fitting.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.model_fitting.n_threads", lambda: 2)
     recipe, names = replace(RECIPE, cascade_model="cnn"), ("mlp", "gbdt", CASCADE_FIRST, "linear")
     models: dict[str, Any] = {**fit_models(recipe, training, names)}
     assert list(models.items()) == [(name, f"{name} of {len(training.labels)}") for name in names]
@@ -414,8 +420,8 @@ def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
             linear.remove(name)
         return name
 
-    monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
-    monkeypatch.setattr("forewarn.models.prediction.fits.n_threads", lambda: 4)
+    monkeypatch.setattr("forewarn.models.prediction.model_fitting.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.model_fitting.n_threads", lambda: 4)
     names = ("linear", "gbdt", "logistic", CASCADE_FIRST, "last_value", "random")
     assert list(fit_models(RECIPE, training, names)) == list(names)
     assert most == [1] * 4
@@ -454,7 +460,7 @@ def test_what_a_fit_raises_ends_all(
         fitted.append(name)
         return name
 
-    monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.model_fitting.fit_model", fit)
     with pytest.raises(MemoryError, match=wrong):
         fit_models(RECIPE, training, ("mlp", *others))
     assert len(fitted) < len(others) / 2

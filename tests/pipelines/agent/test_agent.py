@@ -19,21 +19,20 @@ import pyarrow as pa
 import pytest
 
 from forewarn.features.telemetry.failure_evidence import BOOTS, TICKETS, FailureRules
-from forewarn.features.telemetry.failure_spans import failures_of
-from forewarn.features.telemetry.parsers.proc import HostReading
-from forewarn.features.telemetry.parsers.reading import GpuReading
-from forewarn.features.telemetry.tables import EVENTS, table_of
+from forewarn.features.telemetry.failure_spans import build_failures
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+from forewarn.features.telemetry.parsers.proc_files import HostReading
+from forewarn.features.telemetry.telemetry_tables import EVENTS, build_table
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.agent.agent import Agent
-from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
+from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 from forewarn.pipelines.agent.sender import Sender
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection
+from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
 
-START = 1_740_787_200 * 10**9  # 2025-03-01
-SECOND = 10**9
-MINUTE = 60 * SECOND
+START = 1_740_787_200 * SECOND  # 2025-03-01
 
 
 @dataclass
@@ -59,13 +58,13 @@ class FakeSource:
     taken: list[float] = field(default_factory=list)
     actions: dict[str, str] = field(default_factory=dict)
 
-    def read(self, timeout: float) -> Answer:
+    def read(self, timeout: float) -> GpuPoll:
         self.taken.append(timeout)
         if self.trouble is not None:
             raise self.trouble
         nameless = [GpuReading(slot=7 + number) for number in range(self.dumb)]
         named = [replace(gpu(serial), action=self.actions.get(serial)) for serial in self.serials]
-        return Answer(named + nameless, self.lost)
+        return GpuPoll(named + nameless, self.lost)
 
 
 def gpu(serial: str) -> GpuReading:
@@ -104,7 +103,7 @@ class Host:
         )
         self.agent = Agent(
             policy,
-            Collection(),
+            CollectionPolicy(),
             self.source,
             Spool(policy.state / "spool", 1 << 20),
             self.clock,
@@ -258,7 +257,7 @@ def test_a_fatal_xid_goes_ahead_of_everything_with_what_was_before(host: Host) -
 
 
 def test_the_policy_says_which_xids_are_reported_at_once(host: Host) -> None:
-    host.agent.collection = Collection(report_xids=(13,))
+    host.agent.collection = CollectionPolicy(report_xids=(13,))
     host.write(xid(0, 13))
     host.write(xid(0, 79))
     host.agent.follow()
@@ -400,18 +399,18 @@ def test_trouble_with_nvidia_smi_marks_no_gpu_as_failed(
     assert len(host.agent.collect()) == 4
     program(script)
     patience = "300ms" if kind == "hang" else "60s"
-    host.agent.collection = Collection.model_validate({"timeout": patience})
+    host.agent.collection = CollectionPolicy.model_validate({"timeout": patience})
     for _ in range(3):
         host.agent.collect()
-    host.agent.collection = Collection()
+    host.agent.collection = CollectionPolicy()
     program(f"printf '{TABLE}'")
     assert len(host.agent.collect()) == 4
     assert host.events() == [("faults", kind, None)]
     host.agent.close()
-    events = table_of([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
+    events = build_table([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
     serials = pa.array(["S1"] * len(events))  # even where it gets a GPU, it is no failure
     events = events.set_column(EVENTS.get_field_index("gpu_serial"), "gpu_serial", serials)
-    none = failures_of(events, TICKETS.empty_table(), BOOTS.empty_table(), FailureRules())
+    none = build_failures(events, TICKETS.empty_table(), BOOTS.empty_table(), FailureRules())
     assert len(none) == 0
 
 
@@ -423,7 +422,7 @@ def test_repetitions_without_end_stop_no_agent(host: Host) -> None:
     host.write(REPEATED + "NVRM: 999999999 callbacks suppressed]")
     host.write(xid(1, 48))
     assert host.agent.follow() == 2
-    events = table_of([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
+    events = build_table([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
     assert dict(zip(events["kind"].to_pylist(), events["count"].to_pylist(), strict=True)) == {
         "xid": 1,
         "suppressed": 10**9,
@@ -593,7 +592,7 @@ def test_what_is_held_in_memory_is_bounded_and_its_loss_is_said(
     with full_disk(monkeypatch):
         for tick in range(502):
             host.agent.collect(START + tick * 10 * MINUTE)
-    host.agent.collect(START + 502 * 10 * MINUTE)
+    host.agent.collect(START + 5020 * MINUTE)
     assert sum("the oldest one is lost" in line for line in host.said) == 3
     assert len(host.spooled()) == 500
 
@@ -733,7 +732,7 @@ def test_a_storm_of_fatal_lines_is_reported_and_counted(host: Host) -> None:
 def test_a_gpu_that_never_stops_is_heard_in_every_interval(host: Host) -> None:
     host.agent.collect()
     storm(host, 600, spacing=6.0)  # an hour
-    host.clock.time += 60 * MINUTE
+    host.clock.time += HOUR
     host.agent.follow()
     events = [event for _, content in host.spooled() for event in content.get("events", [])]
     heard = {
@@ -1016,8 +1015,8 @@ def test_an_agent_imports_neither_numpy_nor_arrow() -> None:
     import sys
 
     code = (
-        "import sys, forewarn.pipelines.agent.service, forewarn.pipelines.cli.main; "
-        "import forewarn.pipelines.agent.jobs.collector; "
+        "import sys, forewarn.pipelines.agent.agent_service, forewarn.pipelines.cli.main; "
+        "import forewarn.pipelines.agent.jobs.job_collector; "
         "print(sorted({'numpy', 'pandas', 'pyarrow', 'keras', 'numba'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

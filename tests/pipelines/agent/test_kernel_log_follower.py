@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.pipelines.agent.kernel_log_follower import FileFollower, KmsgFollower, follower_of
+from forewarn.pipelines.agent.kernel_log_follower import FileFollower, KmsgFollower, open_follower
 
 CUT_OFF = "the log was cut off after 8 bytes: lines that came last may be lost"
 NULS = "NULs in the log: a loss of power may have cost lines"
@@ -272,5 +272,5 @@ def test_records_of_the_kernel_are_numbered(tmp_path: Path) -> None:
 
 
 def test_the_right_follower_is_taken(tmp_path: Path) -> None:
-    assert isinstance(follower_of(tmp_path / "kern.log", {}), FileFollower)
-    assert isinstance(follower_of(Path("/dev/null"), {}), KmsgFollower)
+    assert isinstance(open_follower(tmp_path / "kern.log", {}), FileFollower)
+    assert isinstance(open_follower(Path("/dev/null"), {}), KmsgFollower)

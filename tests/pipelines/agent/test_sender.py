@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from forewarn.pipelines.agent.sender import Sender, UnsentError
+from forewarn.features.time_units import HOUR, SECOND
+from forewarn.pipelines.agent.sender import Sender, SendError
 from forewarn.pipelines.agent.spool import Spool
 
-SECOND = 10**9
 CLOCK = {"error": "clock", "detail": "a row of 2025-03-03", "now": "2025-03-01T00:00:00+00:00"}
 
 
@@ -118,7 +118,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_trying(site: Site) -> None:
     site.sender.send_all()
     site.sender.send_all()
     site.collector.answers = {}
-    site.clock.time -= 11 * 3600 * SECOND
+    site.clock.time -= 11 * HOUR
     site.sender.send_all()
     assert site.waiting() == []
 
@@ -146,7 +146,7 @@ def test_a_batch_that_is_wrong_is_set_aside(site: Site, status: int, body: objec
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 500, 503])
 def test_a_collector_that_is_in_trouble_gets_the_batch_again(site: Site, status: int) -> None:
     site.collector.answers = {1: (status, {"error": "away"})}
-    with pytest.raises(UnsentError, match=str(status)):
+    with pytest.raises(SendError, match=str(status)):
         site.sender.send_all()
     assert site.waiting() == [1, 2, 3, 4]
 

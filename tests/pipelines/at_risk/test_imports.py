@@ -19,14 +19,14 @@ ALLOWED = (
     "forewarn.evaluation",
     "forewarn.evaluation.prediction",
     "forewarn.evaluation.prediction.figures",
-    "forewarn.evaluation.prediction.figures.action_costs",
-    "forewarn.evaluation.prediction.figures.daily_list",
-    "forewarn.evaluation.prediction.figures.kept_promise",
-    "forewarn.evaluation.prediction.figures.risk_tests",
+    "forewarn.evaluation.prediction.metrics.action_costs",
+    "forewarn.evaluation.prediction.metrics.daily_list",
+    "forewarn.evaluation.prediction.metrics.calibration_monitor",
+    "forewarn.evaluation.prediction.metrics.sequential_tests",
 )
 CODE = f"""
 import sys
-import forewarn.pipelines.at_risk.page, forewarn.pipelines.at_risk.score
+import forewarn.pipelines.at_risk.at_risk_page, forewarn.pipelines.at_risk.fleet_scoring
 loaded = [name for name in sys.modules if name.startswith({FOREIGN!r})]
 print(sorted(set(loaded) - set({ALLOWED!r})))
 """

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.at_risk.reason_phrases import Mention, channel_of, in_words, span_words
+from forewarn.pipelines.at_risk.reason_phrases import Mention, channel_of, phrase_reason, span_words
 
 COLUMNS = (
     "temperature_gpu", "power_draw", "ecc_corrected", "rows_remapped", "xid", "gpu_type",
@@ -43,7 +43,9 @@ def test_the_channel_of_a_feature(feature: str, channel: str) -> None:
 
 def words(kind: str, column: str, value: float, others: list[float], **more: Any) -> str:
     span = more.pop("span", WEEK)
-    return in_words(Mention(kind, column, value, span, others, OTHERS if others else "", **more))
+    return phrase_reason(
+        Mention(kind, column, value, span, others, OTHERS if others else "", **more)
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,23 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import latest_instances
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import lay_out
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
-from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
+from forewarn.features.records.fleet_timeline import build_timeline
+from forewarn.features.records.record_table import FeatureKinds
+from forewarn.features.time_units import DAY, HOUR, RecordCount
+from forewarn.pipelines.at_risk.channel_chart_svg import draw_chart
+from forewarn.pipelines.at_risk.channel_charts import Chart, channel_charts
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
-from forewarn.pipelines.at_risk.chart_picture import draw_chart
 from forewarn.pipelines.at_risk.peer_comparison import (
     Grouping,
     PeerComparison,
     deviation,
     tail_share,
 )
-from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
+from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, explain_gpus
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
 Change = Callable[[pd.DataFrame], None]
@@ -74,13 +74,13 @@ def evidence_of(frame: pd.DataFrame, folder: Path) -> ChannelEvidence:
     for day, rows in frame.groupby(frame["timestamp"].dt.strftime("%Y-%m-%d")):
         (folder / f"date={day}").mkdir(parents=True)
         rows.to_parquet(folder / f"date={day}" / "a.parquet")
-    plan = Plan(KINDS, RecordCount(3), Nanoseconds(HOUR), (4, 56), ("machine_id", "gpu_type"))
-    store = RecordStore(folder, KINDS, Nanoseconds(HOUR), plan.peers)
+    plan = FeaturePlan(KINDS, RecordCount(3), HOUR, (4, 56), ("machine_id", "gpu_type"))
+    store = RecordStore(folder, KINDS, HOUR, plan.peers)
     end = int(frame["timestamp"].max().value) + HOUR
-    timeline = lay_out(*store.read_known(end - plan.reach, end))
+    timeline = build_timeline(*store.read_known(end - plan.reach, end))
     instances = latest_instances(timeline, window_records=plan.window_records, since=end - DAY)
-    values = Measures.fit(plan, timeline, instances).values(timeline, instances)
-    peers = PeerComparison.of(timeline, instances, plan)
+    values = FeatureExtractor.fit(plan, timeline, instances).values(timeline, instances)
+    peers = PeerComparison.from_timeline(timeline, instances, plan)
     return ChannelEvidence(timeline, instances, values, plan, peers)
 
 
@@ -95,7 +95,7 @@ def reasons(change: Change, folder: Path, *features: str) -> dict[str, Reasons]:
     """Return the reasons of each GPU where a model looks at some features alike."""
     evidence = evidence_of(fleet(change), folder)
     speaks = {name: np.full(N, 1.0 - i / 10) for i, name in enumerate(features)}
-    said = reasons_of(evidence, Contributions.of_columns(speaks))
+    said = explain_gpus(evidence, Contributions.from_columns(speaks))
     serials = [evidence.timeline.records.serials[gpu] for gpu in evidence.instances.gpu]
     return {serial: said.get(row, Reasons()) for row, serial in enumerate(serials)}
 
@@ -185,7 +185,7 @@ def test_the_strongest_comes_first_and_what_speaks_against_a_failure_never(tmp_p
         "peers:gpu_type:smart_5_raw:7d": np.full(N, 0.3),
         "count:xid": np.full(N, -1.0),
     }
-    said = reasons_of(evidence, Contributions.of_columns(speaks))
+    said = explain_gpus(evidence, Contributions.from_columns(speaks))
     (sick,) = (reason for reason in said.values() if reason.texts)
     assert [text.split(";")[0] for text in sick.texts] == [
         "smart_5_raw rose by 8 in the last 12 h",
@@ -209,7 +209,7 @@ def test_only_gpus_of_which_there_is_something_to_say_or_to_draw_are_asked_about
         return np.ones((len(rows), 2))
 
     names = ("rows_remapped[-0]", "mean:temperature_gpu:7d")
-    said = reasons_of(evidence, Contributions(names, of), drawn=[70])
+    said = explain_gpus(evidence, Contributions(names, of), drawn=[70])
     assert 70 in asked
     assert len(asked) < N / 4
     assert [row for row, reason in said.items() if "rows remapped" in str(reason)] == [11]
@@ -229,7 +229,7 @@ def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
     evidence = evidence_of(fleet(change), tmp_path)
     row = [evidence.timeline.records.serials[gpu] for gpu in evidence.instances.gpu].index(SICK)
     channels = ("failures:serial", "smart_5_raw", "temperature_gpu", "volts")
-    charts = charts_of(evidence, {row: channels})[row]
+    charts = channel_charts(evidence, {row: channels})[row]
     assert [chart.title for chart in charts] == ["smart_5_raw", "temperature"]
     counter, level = charts
     assert len(counter.peers) == len(level.peers) == 7
@@ -252,12 +252,12 @@ def test_counts_are_drawn_alike_whether_their_hours_were_kept_or_are_read(tmp_pa
 
     read = evidence_of(fleet(change), tmp_path)
     gathered = GatheredSums()
-    Measures.fit_values(read.plan, read.timeline, read.instances, gathered)
+    FeatureExtractor.fit_values(read.plan, read.timeline, read.instances, gathered)
     kept = replace(read, span_sums=gathered.sums(len(read.instances)))
     row = [read.timeline.records.serials[gpu] for gpu in read.instances.gpu].index(SICK)
     for channels in (("smart_5_raw", "rows_remapped"), ("temperature_gpu",)):
-        drawn = [draw_chart(chart) for chart in charts_of(read, {row: channels})[row]]
-        assert [draw_chart(chart) for chart in charts_of(kept, {row: channels})[row]] == drawn
+        drawn = [draw_chart(chart) for chart in channel_charts(read, {row: channels})[row]]
+        assert [draw_chart(chart) for chart in channel_charts(kept, {row: channels})[row]] == drawn
         assert len(drawn) == len(channels)
 
 

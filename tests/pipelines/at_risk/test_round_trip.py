@@ -120,7 +120,7 @@ def _with_more_columns(fleet: pd.DataFrame) -> pd.DataFrame:
 def whole_models() -> Iterator[None]:
     """Fit all trees: of a few, too many GPUs of a list get the same chance."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("forewarn.models.prediction.trees.base._TREES", 200)
+        patched.setattr("forewarn.models.prediction.trees.tree_model._N_TREES", 200)
         yield
 
 

@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.evaluation.prediction.figures.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
 from forewarn.pipelines.backtest.report_results import (
     Estimate,
     Method,
-    best,
+    best_result,
     lead_strategy,
-    ranked,
+    rank_results,
     read_results,
 )
 
 SECTION = {
-    "gbdt_sliding": FleetFigures(list_precision=0.5, list_precision_interval=(0.4, 0.6)),
-    "cnn_sliding": FleetFigures(),
-    "parallel_sliding": FleetFigures(list_precision=0.7),
-    "mlp_fixed": FleetFigures(list_precision=0.9),
-    "random": FleetFigures(list_precision=0.1),
+    "gbdt_sliding": FleetMetrics(list_precision=0.5, list_precision_interval=(0.4, 0.6)),
+    "cnn_sliding": FleetMetrics(),
+    "parallel_sliding": FleetMetrics(list_precision=0.7),
+    "mlp_fixed": FleetMetrics(list_precision=0.9),
+    "random": FleetMetrics(list_precision=0.1),
 }
 RESULTS = read_results(SECTION, "list_precision")
 
@@ -39,20 +39,20 @@ def test_keys_are_a_method_and_a_strategy(key: str, name: str, strategy: str, ki
 
 
 def test_results_are_ranked_within_a_strategy_with_gaps_last() -> None:
-    found = ranked(RESULTS, "sliding")
+    found = rank_results(RESULTS, "sliding")
     assert [one.method.name for one in found] == ["parallel", "gbdt", "random", "cnn"]
 
 
 def test_the_best_of_a_kind_has_a_figure() -> None:
-    top = best(RESULTS, "model", "ensemble")
+    top = best_result(RESULTS, "model", "ensemble")
     assert top is not None
     assert top.method.name == "mlp"
-    assert best([one for one in RESULTS if one.method.name == "cnn"], "model") is None
+    assert best_result([one for one in RESULTS if one.method.name == "cnn"], "model") is None
 
 
 def test_the_first_strategy_that_ran_leads() -> None:
     assert lead_strategy(RESULTS) == "sliding"
-    fixed = {"gbdt_fixed": FleetFigures()}
+    fixed = {"gbdt_fixed": FleetMetrics()}
     assert lead_strategy(read_results(fixed, "list_precision")) == "fixed"
     assert lead_strategy(read_results({**fixed, **SECTION}, "list_precision")) == "sliding"
 

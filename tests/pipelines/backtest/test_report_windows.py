@@ -4,22 +4,22 @@ from typing import Any
 
 import pandas as pd
 
-from forewarn.evaluation.prediction.figures.paper_protocol import PaperFigures, WindowFigures
+from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics, WindowMetrics
 from forewarn.pipelines.backtest.report_results import Result, read_results
 from forewarn.pipelines.backtest.report_windows import days_since_training, over_time
 
 STARTS = ["2025-01-20T00:00:00Z", "2025-01-17T00:00:00Z"]
 
 
-def run(*figures: float | None, **more: Any) -> PaperFigures:
+def run(*figures: float | None, **more: Any) -> PaperMetrics:
     windows = [
-        WindowFigures(start, figure, train_length_days=9.0 + 3 * i, positives=i)
+        WindowMetrics(start, figure, train_length_days=9.0 + 3 * i, positives=i)
         for i, (start, figure) in enumerate(zip(STARTS, figures, strict=True))
     ]
-    return PaperFigures(precision_at_k=0.5, windows=windows, **more)
+    return PaperMetrics(precision_at_k=0.5, windows=windows, **more)
 
 
-def results(**section: PaperFigures) -> list[Result[PaperFigures]]:
+def results(**section: PaperMetrics) -> list[Result[PaperMetrics]]:
     return read_results(section, "precision_at_k")
 
 
@@ -48,7 +48,7 @@ def test_a_length_that_nobody_chose_is_not_drawn() -> None:
 def test_without_windows_there_is_nothing_to_follow() -> None:
     assert over_time([], "variable", chance=1 / 9) is None
     assert (
-        over_time(results(gbdt_fixed=PaperFigures(precision_at_k=0.5)), "fixed", chance=1 / 9)
+        over_time(results(gbdt_fixed=PaperMetrics(precision_at_k=0.5)), "fixed", chance=1 / 9)
         is None
     )
 

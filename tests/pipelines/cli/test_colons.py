@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask
+from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask
 from forewarn.pipelines.cli.main import main
 
 OPTIONS = {"RECORDS": "--records run:1/records", "CONFIG": "--config run:1/small.toml"}

@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from forewarn.features.time_units import SECOND
+
 _LEAST = 0.1  # real seconds: what a wait of a simulated second would be is no load to put on
 
 
@@ -42,7 +44,7 @@ class ScaledClock:
 
     def sleep_until(self, moment: int) -> None:
         while (left := moment - self.now()) > 0:
-            time.sleep(left / self.speed / 1e9)
+            time.sleep(left / self.speed / SECOND)
 
 
 def read_clock(path: Path) -> ScaledClock:
@@ -51,14 +53,14 @@ def read_clock(path: Path) -> ScaledClock:
 
 def main(kind: str, *rest: str) -> None:
     if kind == "agent":
-        from forewarn.pipelines.agent.service import run_agent
+        from forewarn.pipelines.agent.agent_service import run_agent
         from forewarn.pipelines.config.agent_policy import load_policy
 
         policy, clock = load_policy(Path(rest[0])), read_clock(Path(rest[1]))
         token = os.environ["FOREWARN_TOKEN"]
         run_agent(policy, token, once=False, out=sys.stdout, clock=clock)
     else:
-        from forewarn.pipelines.collector.service import run_collector
+        from forewarn.pipelines.collector.collector_service import run_collector
         from forewarn.pipelines.config.settings import load_settings
 
         out, config, clock_file, port, cmdb, repairs = rest

@@ -18,19 +18,19 @@ import pyarrow as pa
 import pytest
 import uvicorn
 
-from forewarn.features.telemetry.tables import READINGS, table_of
-from forewarn.pipelines.collector.batch_intake import Intake
-from forewarn.pipelines.collector.http_app import Collector
+from forewarn.features.telemetry.telemetry_tables import READINGS, build_table
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
+from forewarn.pipelines.collector.batch_intake import BatchIntake
+from forewarn.pipelines.collector.http_app import CollectorApp
 from forewarn.pipelines.collector.inbox import Inbox
-from forewarn.pipelines.config.agent_policy import Collection
+from forewarn.pipelines.config.agent_policy import CollectionPolicy
 from forewarn.pipelines.runtime.clock import SystemClock
-from forewarn.pipelines.serving.requests import Bodies
+from forewarn.pipelines.serving.request_bodies import BodyReader
 from forewarn.pipelines.serving.tokens import TokenError, Tokens, parse_tokens
 
 LIMIT = 100_000
 TOKEN = {"Authorization": "Bearer right"}
-NOW = 1_740_787_200 * 10**9  # 2025-03-01, on the collector's clock
-MINUTE = 60 * 10**9
+NOW = 1_740_787_200 * SECOND  # 2025-03-01, on the collector's clock
 READING = {"timestamp": NOW, "machine_id": "node-1", "gpu_serial": "S1"}
 EVENT = {"timestamp": NOW, "machine_id": "node-1", "id": "a", "kind": "xid", "code": 79}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
@@ -61,12 +61,12 @@ class StoppedClock(SystemClock):
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[Collector, str]]:
-    collector = Collector(
-        Tokens.of({"right": "a", "other": "b"}, {"a": ("node-*",), "b": ("b-*", "gpu-b")}),
-        Collection().as_told(),
-        Intake(Inbox(Path("unset")), StoppedClock(), Inbox(Path("unset"))),
-        Bodies(LIMIT),
+def server() -> Iterator[tuple[CollectorApp, str]]:
+    collector = CollectorApp(
+        Tokens.from_config({"right": "a", "other": "b"}, {"a": ("node-*",), "b": ("b-*", "gpu-b")}),
+        CollectionPolicy().as_told(),
+        BatchIntake(Inbox(Path("unset")), StoppedClock(), Inbox(Path("unset"))),
+        BodyReader(LIMIT),
     )
     collector.intake.start()
     config = uvicorn.Config(collector.app(), port=0, log_config=None)
@@ -84,7 +84,7 @@ def server() -> Iterator[tuple[Collector, str]]:
 
 
 @pytest.fixture
-def service(server: tuple[Collector, str], tmp_path: Path) -> Iterator[Service]:
+def service(server: tuple[CollectorApp, str], tmp_path: Path) -> Iterator[Service]:
     collector, url = server
     collector.intake.inbox = Inbox(tmp_path / "inbox")
     collector.intake.outdated = Inbox(tmp_path / "too_old")
@@ -122,7 +122,7 @@ def test_json_is_kept_before_the_answer(service: Service) -> None:
 def test_gzip_and_arrow_are_taken(service: Service) -> None:
     packed = gzip.compress(body(readings=[READING]))
     assert service.post(packed, Content_Encoding="gzip").json()["rows"] == 1
-    table = table_of([READING] * 3, READINGS)
+    table = build_table([READING] * 3, READINGS)
     assert service.post(stream(table), **ARROW).json()["rows"] == 3
     events = pa.table({name: [value] for name, value in EVENT.items()})
     assert service.post(stream(events), **ARROW).json()["rows"] == 1
@@ -130,7 +130,7 @@ def test_gzip_and_arrow_are_taken(service: Service) -> None:
 
 def test_the_policy_is_what_an_agent_can_read(service: Service) -> None:
     answer = service.client.get("/v1/policy", headers=TOKEN)
-    assert Collection.model_validate(answer.json()) == Collection()
+    assert CollectionPolicy.model_validate(answer.json()) == CollectionPolicy()
 
 
 @pytest.mark.parametrize("part", ["readings", "events"])
@@ -148,7 +148,7 @@ def test_a_batch_of_the_future_is_refused_whole_so_that_the_agent_keeps_it(
 
 
 def test_a_batch_of_the_future_as_arrow_is_refused_too(service: Service) -> None:
-    table = table_of([READING | {"timestamp": NOW + 6 * MINUTE}], READINGS)
+    table = build_table([READING | {"timestamp": NOW + 6 * MINUTE}], READINGS)
     answer = service.post(stream(table), **ARROW)
     assert (answer.status_code, answer.json()["error"]) == (409, "clock")
     assert service.files() == []
@@ -160,11 +160,11 @@ def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(service: Service) -> N
 
 
 def test_a_batch_of_the_future_costs_no_other_that_is_kept_with_it(service: Service) -> None:
-    intake = Intake(service.inbox, StoppedClock(), service.outdated)
-    hosts = Tokens.of({"x": "a"}, {}).speaker("x")
+    intake = BatchIntake(service.inbox, StoppedClock(), service.outdated)
+    hosts = Tokens.from_config({"x": "a"}, {}).speaker("x")
     assert hosts is not None
     rows = [
-        READING | {"gpu_serial": f"S{n}", "timestamp": NOW + (60 * MINUTE if n % 2 else 0)}
+        READING | {"gpu_serial": f"S{n}", "timestamp": NOW + (HOUR if n % 2 else 0)}
         for n in range(6)
     ]
     futures = [intake.offer(body(readings=[row]), "application/json", hosts) for row in rows]
@@ -178,7 +178,7 @@ def test_rows_older_than_a_month_are_set_aside_and_the_rest_is_taken(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A batch over 3,000 hours would have all of them written anew."""
-    rows = [READING | {"timestamp": NOW - hours * 60 * MINUTE} for hours in range(3000)]
+    rows = [READING | {"timestamp": NOW - hours * HOUR} for hours in range(3000)]
     with caplog.at_level(logging.WARNING):
         answer = service.post(gzip.compress(body(readings=rows)), Content_Encoding="gzip")
     assert answer.json()["error"].startswith("more than")  # the limit of this test
@@ -400,7 +400,7 @@ def test_rows_without_end_in_few_bytes(
 
 
 def test_all_requests_together_hold_so_much_memory_and_no_more(
-    server: tuple[Collector, str], service: Service
+    server: tuple[CollectorApp, str], service: Service
 ) -> None:
     """What cannot be held now is refused so that whoever sent it keeps it."""
     collector, _ = server
@@ -415,16 +415,16 @@ def test_all_requests_together_hold_so_much_memory_and_no_more(
 
 
 def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:
-    from forewarn.pipelines.serving.tokens import Speaker
+    from forewarn.pipelines.serving.tokens import TokenHolder
 
-    intake = Intake(service.inbox, StoppedClock(), service.outdated)
+    intake = BatchIntake(service.inbox, StoppedClock(), service.outdated)
     sizes: list[int] = []
     keep = intake._keep
     big = body(readings=[READING]) + b" " * (3 << 20)
     for _ in range(9):
-        intake.offer(big, "application/json", Speaker("a"))
+        intake.offer(big, "application/json", TokenHolder("a"))
 
-    class Counting(Intake):
+    class Counting(BatchIntake):
         def _keep(self, group: Any) -> None:
             sizes.append(len(group))
             keep(group)
@@ -455,26 +455,26 @@ def test_a_token_that_ends_in_a_line_break_works_and_a_broken_one_is_not_printed
 @pytest.mark.parametrize("hosts", ["aB+/S3cretT0ken", "n-[S3cret", "n-[2-S3cret]", "ok,S3cret/"])
 def test_a_token_in_the_place_of_a_host_list_is_not_printed(hosts: str) -> None:
     with pytest.raises(TokenError, match="entry 2") as caught:
-        Tokens.of(parse_tokens(f"paris=T1,S3cret:{hosts},rome=T2"), {})
+        Tokens.from_config(parse_tokens(f"paris=T1,S3cret:{hosts},rome=T2"), {})
     assert "S3cret" not in str(caught.value)
     assert "cretT" not in str(caught.value)
 
 
 def test_of_several_sites_each_says_which_hosts_its_token_speaks_for() -> None:
-    alone = Tokens.of({"x": "a", "y": "a"}, {}).speaker("y")
+    alone = Tokens.from_config({"x": "a", "y": "a"}, {}).speaker("y")
     assert alone is not None
     assert alone.speaks_for("any")
     assert alone.speaks_for(None)
-    assert Tokens.of({"x": "a"}, {}).speaker("z") is None
+    assert Tokens.from_config({"x": "a"}, {}).speaker("z") is None
     with pytest.raises(TokenError, match="no hosts of site 'b'"):
-        Tokens.of({"x": "a", "y": "b"}, {"a": ("a-*",)})
+        Tokens.from_config({"x": "a", "y": "b"}, {"a": ("a-*",)})
     with pytest.raises(TokenError, match="names site 'c'"):
-        Tokens.of({"x": "a"}, {"c": ("*",)})
+        Tokens.from_config({"x": "a"}, {"c": ("*",)})
 
 
 def test_a_token_of_some_hosts_speaks_for_them_and_says_so() -> None:
     text = "site=all, rack:n-[1-2,04],login=two"
-    tokens = Tokens.of(parse_tokens(text), {})
+    tokens = Tokens.from_config(parse_tokens(text), {})
     shared, bound = tokens.speaker("all"), tokens.speaker("two")
     assert shared is not None
     assert bound is not None
@@ -486,7 +486,7 @@ def test_a_token_of_some_hosts_speaks_for_them_and_says_so() -> None:
 
 
 def test_patterns_of_a_site_bound_its_host_lists_too() -> None:
-    narrow = Tokens.of(parse_tokens("berlin:b-[1-9]=x,paris=y"), {"berlin": ("b-1*",)})
+    narrow = Tokens.from_config(parse_tokens("berlin:b-[1-9]=x,paris=y"), {"berlin": ("b-1*",)})
     speaker = narrow.speaker("x")
     assert speaker is not None
     assert [speaker.speaks_for(host) for host in ("b-1", "b-2", "p-1")] == [True, False, False]
@@ -504,7 +504,7 @@ def test_patterns_of_a_site_bound_its_host_lists_too() -> None:
 )
 def test_host_lists_that_cannot_be_used_are_one_line(text: str, why: str) -> None:
     with pytest.raises(TokenError, match="FOREWARN_TOKENS") as caught:
-        Tokens.of(parse_tokens(text), {})
+        Tokens.from_config(parse_tokens(text), {})
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 

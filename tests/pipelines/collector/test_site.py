@@ -27,14 +27,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.pipelines.cli.main import main
 
 SCALED = Path(__file__).with_name("scaled.py")
 SPEED = 160
 STEP = 0.02  # real seconds between two steps of the clock
 PATIENCE = 300.0  # real seconds for which the clock stands at most
-SECOND = 10**9
-MINUTE = 60 * SECOND
 TICK = 10 * MINUTE
 START = pd.Timestamp("2025-03-01", tz="UTC").value
 EARLY = 2 * MINUTE  # here the clock stands until eleven processes have started

@@ -8,7 +8,7 @@ import sys
 def test_who_brings_records_in_imports_the_names_of_models_and_no_model() -> None:
     code = (
         "import json, sys\n"
-        "import forewarn.pipelines.collector.service, forewarn.pipelines.ingest.host_files\n"
+        "import forewarn.pipelines.collector.collector_service, forewarn.pipelines.ingest.host_file_ingest\n"
         "import forewarn.pipelines.config.settings\n"
         "print(json.dumps([m for m in sys.modules if m.startswith('forewarn.')]))"
     )
@@ -16,4 +16,4 @@ def test_who_brings_records_in_imports_the_names_of_models_and_no_model() -> Non
     modules = json.loads(run.stdout)
     models = {name for name in modules if name.startswith("forewarn.models.prediction.")}
     assert models == {"forewarn.models.prediction.model_names"}
-    assert "forewarn.features.prediction.measurement" not in modules
+    assert "forewarn.features.prediction.feature_extractor" not in modules

@@ -4,7 +4,7 @@ import pytest
 
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.config.settings import Settings, SettingsError, parse_settings
-from forewarn.response.state.pool import Limits, Mode, Pool
+from forewarn.response.state.pool import Limits, Pool, PoolMode
 
 
 def _respond(**table: object) -> Settings:
@@ -15,14 +15,14 @@ def test_nobody_acts_unless_it_is_said() -> None:
     respond = Settings().respond
     assert respond.driver == "none"
     assert respond.pools == {}
-    assert _respond(pools={"train": {}}).respond.pool("train").mode is Mode.OBSERVE
+    assert _respond(pools={"train": {}}).respond.pool("train").mode is PoolMode.OBSERVE
 
 
 def test_a_pool_has_its_own_limits_and_those_of_the_fleet() -> None:
     table = {"mode": "act", "control": 0.1, "machines": 3, "share": 0.5, "killed_jobs": 0}
     respond = _respond(driver="slurm", fleet_rate=4, refill="2d", pools={"train": table}).respond
     limits = Limits(machines=3, share=0.5, fleet_rate=4, killed_jobs=0, refill=Nanoseconds(2 * DAY))
-    assert respond.pool("train") == Pool("train", Mode.ACT, 0.1, limits)
+    assert respond.pool("train") == Pool("train", PoolMode.ACT, 0.1, limits)
     assert _respond(pools={"train": {}}).respond.pool("train").limits.machines is None
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND
 from forewarn.pipelines.config.settings import (
     Settings,
     SettingsError,
@@ -19,8 +20,6 @@ from forewarn.pipelines.config.settings import (
 )
 
 EXAMPLE = Path(__file__).parents[3] / "forewarn.example.toml"
-MINUTE = 60 * 10**9
-DAY = 24 * 60 * MINUTE
 # As the contract has it, by hand: the example and the code could be wrong together.
 CONTRACT = """
 [records]
@@ -139,7 +138,7 @@ def test_settings_cannot_be_changed() -> None:
         ("1s", 10**9),
         ("1ms", 10**6),
         ("0.5h", 30 * MINUTE),
-        ("1.5d", 36 * 60 * MINUTE),
+        ("1.5d", 36 * HOUR),
         ("10 min", 10 * MINUTE),
     ],
 )
@@ -149,7 +148,7 @@ def test_a_duration_has_a_number_and_a_unit(text: str, nanoseconds: int) -> None
 
 @given(st.integers(1, 10**5), st.sampled_from(["ms", "s", "min", "h", "d"]))
 def test_durations_grow_with_number_and_unit(number: int, unit: str) -> None:
-    units = {"ms": 10**6, "s": 10**9, "min": MINUTE, "h": 60 * MINUTE, "d": DAY}
+    units = {"ms": 10**6, "s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
     assert parse_duration(f"{number}{unit}") == number * units[unit]
 
 
@@ -351,7 +350,7 @@ def test_where_features_are_given_a_kind_left_out_is_empty() -> None:
 def test_the_plan_is_what_the_settings_say() -> None:
     settings = read('records = {interval = "1h"}\nwindows = {length = 6}')
     plan, notes = settings.plan(COLUMNS)
-    assert (plan.window_records, plan.interval, plan.history) == (6, 60 * MINUTE, (4, 16, 56))
+    assert (plan.window_records, plan.interval, plan.history) == (6, HOUR, (4, 16, 56))
     assert plan.kinds == settings.features.kinds
     assert plan.peers == ("machine_id", "gpu_type")
     assert plan.residuals == RESIDUALS

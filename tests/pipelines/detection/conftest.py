@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 
 Put = Callable[..., None]
@@ -38,7 +39,7 @@ def put_samples() -> Put:
         n, ticks = next(iter(columns.values())).shape
         time = np.tile(np.arange(ticks) * seconds, (n, 1)) + (0.0 if late is None else late)
         machines = np.array([f"n{i:02d}" for i in range(n)])
-        nanoseconds = BEGIN + np.round(time.reshape(-1) * 1e9).astype(np.int64)
+        nanoseconds = BEGIN + np.round(time.reshape(-1) * SECOND).astype(np.int64)
         table = pd.DataFrame({"timestamp": pd.to_datetime(nanoseconds, utc=True)})
         table["machine"] = np.repeat(machines, ticks)
         if groups is not None:

@@ -13,13 +13,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask
+from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask
 from forewarn.models.detection.detector_file import load_detector
-from forewarn.models.detection.own_past import Past
+from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import WatchTable
-from forewarn.pipelines.detection.state import load_state, save_state
-from forewarn.pipelines.detection.watch import Watch
+from forewarn.pipelines.detection.baseline_store import load_baselines, save_baselines
+from forewarn.pipelines.detection.detection_watch import DetectionWatch
 
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
@@ -168,25 +168,27 @@ def test_fit_of_nothing_but_bad_tasks_is_refused(
     assert not (tmp_path / "model").exists()
 
 
-def past(machines: int = 6, blocks: int = 4) -> Past:
+def past(machines: int = 6, blocks: int = 4) -> MachineBaseline:
     values = np.zeros((machines, blocks), dtype=np.float32)
     names = tuple(f"node-{i:04d}" for i in range(machines))
-    return Past(names, np.arange(blocks, dtype=np.int64), values, values, values)
+    return MachineBaseline(names, np.arange(blocks, dtype=np.int64), values, values, values)
 
 
 def short_state(path: Path) -> None:
     """Write a state whose parts do not fit each other."""
     odd = past()
     odd.offset.resize((6, 4))
-    save_state(path.parent, "job", {"cpu_usage": Past(odd.machines[:3], *_parts(odd))})
+    save_baselines(
+        path.parent, "job", {"cpu_usage": MachineBaseline(odd.machines[:3], *_parts(odd))}
+    )
 
 
-def _parts(one: Past) -> tuple[Any, Any, Any, Any]:
+def _parts(one: MachineBaseline) -> tuple[Any, Any, Any, Any]:
     return one.blocks, one.offset, one.spread, one.level
 
 
 def cut_state(path: Path) -> None:
-    save_state(path.parent, "job", {"cpu_usage": past()})
+    save_baselines(path.parent, "job", {"cpu_usage": past()})
     cut_half(path)
 
 
@@ -228,7 +230,7 @@ def test_a_bad_state_is_set_aside_and_begun_anew(
     assert "job.npz" in note
     assert "begun anew" in note
     assert sorted(path.name for path in state.iterdir()) == ["job.npz", "job.npz.unusable"]
-    assert set(load_state(state, "job")) == {"cpu_usage", "power_draw"}
+    assert set(load_baselines(state, "job")) == {"cpu_usage", "power_draw"}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,9 @@ def test_a_watch_gives_verdicts_though_no_list_can_be_read(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(6, 2), tmp_path / "m", "job")
-    watch = Watch(load_detector(model), WatchTable(), tmp_path / "m", at_risk=tmp_path / "lists")
+    watch = DetectionWatch(
+        load_detector(model), WatchTable(), tmp_path / "m", at_risk=tmp_path / "lists"
+    )
     assert [line["machine"] for line in watch.call()] == ["node-0002"]
     assert "holds no list" in capsys.readouterr().err
 
@@ -285,7 +289,7 @@ def test_a_watch_says_once_why_a_task_is_not_judged(
     path = part(put(fault(6, 2), tmp_path, "job"), "job")
     put(fault(6, 3), tmp_path, "other")
     content = path.read_bytes()
-    watch = Watch(load_detector(model), WatchTable(), tmp_path)
+    watch = DetectionWatch(load_detector(model), WatchTable(), tmp_path)
     cut(path)
     assert [line["not_judged"] is None for line in watch.call()] == [False, True]
     assert list(watch.call()) == []
@@ -304,10 +308,10 @@ def test_a_watch_says_the_verdict_of_an_old_task_once(
         frame = pd.read_parquet(path)
         frame["timestamp"] += pd.Timedelta(days=days)
         frame.to_parquet(path)
-    watch = Watch(load_detector(model), WatchTable(), tmp_path, tmp_path / "state")
+    watch = DetectionWatch(load_detector(model), WatchTable(), tmp_path, tmp_path / "state")
     calls = [[line["task"] for line in watch.call()] for _ in range(3)]
     assert calls == [["new", "old"], [], []]
-    again = Watch(load_detector(model), WatchTable(), tmp_path, tmp_path / "state")
+    again = DetectionWatch(load_detector(model), WatchTable(), tmp_path, tmp_path / "state")
     assert list(again.call()) == []
 
 
@@ -316,7 +320,7 @@ def test_a_watch_goes_on_where_its_state_cannot_be_written(
 ) -> None:
     put(fault(6, 2), tmp_path / "m", "job")
     (tmp_path / "state").write_text("in the way")
-    watch = Watch(load_detector(model), WatchTable(), tmp_path / "m", tmp_path / "state")
+    watch = DetectionWatch(load_detector(model), WatchTable(), tmp_path / "m", tmp_path / "state")
     assert [line["machine"] for line in watch.call()] == ["node-0002"]
     assert list(watch.call()) == []
     assert str(tmp_path / "state") in capsys.readouterr().err

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from forewarn.features.detection.sampling import cadence_of
+from forewarn.features.array_types import Float64Array
+from forewarn.features.detection.sampling import median_cadence
 from forewarn.pipelines.cli.main import main
 
 Put = Callable[..., None]
 Commands = Callable[..., Any]
-Doubles = npt.NDArray[np.float64]
 
 CONFIG = """
 interval = "{interval}"
@@ -26,7 +25,7 @@ metrics = [{{name = "load", low = 0.0, high = 100.0}}]
 RHYTHM = 60.0 + 10.0 * np.sin(np.arange(600) / 9.0)
 
 
-def load(seed: int, machines: int, ticks: int) -> Doubles:
+def load(seed: int, machines: int, ticks: int) -> Float64Array:
     """Return percents around a rhythm that all machines share."""
     generator = np.random.default_rng([41, seed])
     rhythm = RHYTHM[:ticks]
@@ -34,20 +33,20 @@ def load(seed: int, machines: int, ticks: int) -> Doubles:
     return np.asarray(rhythm + own + generator.normal(0.0, 1.5, (machines, ticks)))
 
 
-def faulty(seed: int, machines: int, ticks: int) -> Doubles:
+def faulty(seed: int, machines: int, ticks: int) -> Float64Array:
     values = load(seed, machines, ticks)
     values[2, ticks // 2 :] -= 30.0
     return values
 
 
-def as_it_is(values: Doubles) -> Doubles:
+def as_it_is(values: Float64Array) -> Float64Array:
     return values
 
 
-def each(ticks: int) -> Callable[[Doubles], Doubles]:
+def each(ticks: int) -> Callable[[Float64Array], Float64Array]:
     """Send one sample in so many ticks, each machine at a moment of its own."""
 
-    def thinned(values: Doubles) -> Doubles:
+    def thinned(values: Float64Array) -> Float64Array:
         sent = np.full(values.shape, np.nan)
         for machine in range(len(values)):
             first = (7 * machine) % ticks
@@ -57,11 +56,11 @@ def each(ticks: int) -> Callable[[Doubles], Doubles]:
     return thinned
 
 
-def each_in_whole_percents(values: Doubles) -> Doubles:
+def each_in_whole_percents(values: Float64Array) -> Float64Array:
     return np.round(each(60)(values))
 
 
-def on_or_off(values: Doubles) -> Doubles:
+def on_or_off(values: Float64Array) -> Float64Array:
     """Return a metric of two values: a machine that does what all do is on most of the time."""
     return np.where(values - RHYTHM[: values.shape[1]] > -1.0, 100.0, 0.0)
 
@@ -71,14 +70,14 @@ def judged(put_samples: Put, detect: Commands, tmp_path: Path) -> Callable[..., 
     """Return `judged(seen, ...)`: fit to twelve tasks, and judge a faulty and a healthy one."""
 
     def called(
-        seen: Callable[[Doubles], Doubles] = as_it_is,
+        seen: Callable[[Float64Array], Float64Array] = as_it_is,
         *,
         machines: int = 6,
         ticks: int = 600,
         seconds: float = 1.0,
         interval: str = "1s",
         continuity: str = "4min",
-        more: dict[str, Doubles] | None = None,
+        more: dict[str, Float64Array] | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         for number in range(12):
             columns = {"load": seen(load(number, machines, ticks))}
@@ -200,7 +199,7 @@ def test_groups_of_two_and_three_that_do_other_work(
 def test_gaps_of_all_lengths_are_lost_samples_and_no_cadence() -> None:
     generator = np.random.default_rng(5)
     grid = np.where(generator.random((6, 2000)) < 0.2, 1.0, np.nan).astype(np.float32)
-    assert cadence_of(grid) == 1
+    assert median_cadence(grid) == 1
     on_and_off = np.full((6, 2000), np.nan, dtype=np.float32)
     on_and_off[:, np.arange(2000) % 100 < 20] = 1.0
-    assert cadence_of(on_and_off) == 1
+    assert median_cadence(on_and_off) == 1

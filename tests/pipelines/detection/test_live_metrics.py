@@ -11,22 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.detection.sampling import Sampling
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.live_metrics import LiveMetrics
-from forewarn.pipelines.ingest.prometheus_server import PrometheusError, Server, TooMuchError
+from forewarn.pipelines.ingest.prometheus_client import (
+    PrometheusClient,
+    PrometheusError,
+    QueryTooLargeError,
+)
 
-SECOND = 10**9
 Samples = list[tuple[int, float]]
 
 
-class Recorded(Server):
+class Recorded(PrometheusClient):
     """A server that answers what a test wants."""
 
     answers: list[Any] = []  # noqa: RUF012
 
     def samples(self, *_: Any, **__: Any) -> Any:
         if not self.answers:
-            raise TooMuchError
+            raise QueryTooLargeError
         return self.answers.pop(0)
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
+from forewarn.features.array_types import Int64Array
 from forewarn.features.detection.sampling import Sampling
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.detection.task_metrics import open_pull
 
 Put = Callable[..., None]
 Commands = Callable[..., Any]
-Numbers = npt.NDArray[np.int64]
 
 CONFIG = """
 continuity = "60s"
@@ -25,10 +25,9 @@ activity = "none"
 metrics = [{{name = "bytes", low = 0.0, high = {high}{kind}}}]
 """
 GAUGE, COUNTER = ', kind = "gauge"', ', kind = "counter"'
-SECOND = 1_000_000_000
 
 
-def rates(seed: int, machines: int = 6, ticks: int = 300) -> Numbers:
+def rates(seed: int, machines: int = 6, ticks: int = 300) -> Int64Array:
     """Return bytes a second; the first one is that of the second sample."""
     generator = np.random.default_rng([31, seed])
     rhythm = 1e9 * (1.0 + 0.2 * np.sin(np.arange(ticks) / 7.0))
@@ -37,12 +36,12 @@ def rates(seed: int, machines: int = 6, ticks: int = 300) -> Numbers:
     return drawn.astype(np.int64)
 
 
-def counted(rate: Numbers, start: int = 10**15) -> Numbers:
+def counted(rate: Int64Array, start: int = 10**15) -> Int64Array:
     total = np.cumsum(rate, axis=1) - rate[:, :1]
     return np.asarray(total + start + 10**11 * np.arange(len(rate))[:, None], dtype=np.int64)
 
 
-def slow(seed: int) -> Numbers:
+def slow(seed: int) -> Int64Array:
     rate = rates(seed)
     rate[2, 150:] //= 2
     return rate

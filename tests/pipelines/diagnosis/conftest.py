@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 
-BEGIN = 1_795_296_000 * 10**9
+BEGIN = 1_795_296_000 * SECOND
 Row = tuple[Any, ...]  # group, seq, seconds, then perhaps a dict of what differs
 PutDump = Callable[..., Path]
 Diagnose = Callable[..., dict[str, Any]]
@@ -27,7 +28,7 @@ def entry(number: int, group: str, seq: int, seconds: float, **more: Any) -> dic
         "p2p_seq_id": 0,
         "op_id": seq,
         "profiling_name": "gloo:all_reduce",
-        "time_created_ns": BEGIN + round(seconds * 1e9),
+        "time_created_ns": BEGIN + round(seconds * SECOND),
         "time_discovered_started_ns": None,
         "time_discovered_completed_ns": None,
         "input_sizes": [[1000]],
@@ -81,6 +82,6 @@ def diagnose(capsys: pytest.CaptureFixture[str]) -> Diagnose:
 
 def time_text(seconds: float) -> str:
     """Return a moment so long after `BEGIN`, as `--at` takes it."""
-    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.pipelines.runtime.timestamps import format_iso
 
-    return iso(BEGIN + round(seconds * 1e9))
+    return format_iso(BEGIN + round(seconds * SECOND))

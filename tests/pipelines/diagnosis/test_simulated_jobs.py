@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.simulation.jobs.plan import draw_plan
-from forewarn.evaluation.simulation.jobs.timeline import run_job
+from forewarn.evaluation.simulation.jobs.job_plan import draw_plan
+from forewarn.evaluation.simulation.jobs.job_timeline import run_job
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.hang.blocked_ranks import sleeping_ranks
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.diagnosis.job_reading import read_job
-from forewarn.pipelines.diagnosis.parts.kernel import KernelPart
-from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.diagnosis.loaded_job import read_job
+from forewarn.pipelines.diagnosis.parts.kernel_part import KernelPart
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_job
 
 PARTS = ("flight", "logs", "stacks", "metrics", "kernel")
@@ -70,7 +71,7 @@ def test_who_writes_a_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
     truth = write_job(run_job(plan), tmp_path / "job")
     reading = read_job(tmp_path / "job")
     begin, end = (parse_moment(text) for text in truth["checkpoints"][-1])
-    moments = range(begin + 10**9, end, 10 * 10**9)
+    moments = range(begin + 10**9, end, 10 * SECOND)
     kernel = reading.parts["kernel"]
     assert isinstance(kernel, KernelPart)
     asleep = [sleeping_ranks(kernel.samples, at) for at in moments]
@@ -82,7 +83,7 @@ def test_who_writes_a_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
 
 def test_before_the_first_operation_nothing_is_known(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "job", "none")
-    begin = iso(JOB_BEGIN + 10**9)
+    begin = format_iso(JOB_BEGIN + 10**9)
     assert diagnose(tmp_path / "job", capsys, "--at", begin)["kind"] == "none"
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.doctor import examination
-from forewarn.pipelines.doctor.complaints import advice, complaints, doctor_text, half_width
+from forewarn.pipelines.doctor.data_problems import (
+    advice,
+    doctor_text,
+    find_problems,
+    precision_half_width,
+)
 
 CONFIG = """
 [records]
@@ -66,7 +71,7 @@ def examined(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[s
 
 
 def said(found: dict[str, Any]) -> str:
-    return " ".join(one.what for one in complaints(found))
+    return " ".join(one.what for one in find_problems(found))
 
 
 def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +84,7 @@ def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "gpus": 1,
         "by_month": {"2025-02": {"no cause given": 1}},
     }
-    assert complaints(found) == []
+    assert find_problems(found) == []
     assert "too few to train on" in advice(found)
     # Each GPU has an instance every hour; the last six hours of A and C have no known label.
     assert found["usable"]["positives"] == 6
@@ -217,7 +222,7 @@ def test_the_page_and_the_text_say_the_same(
     found = json.loads((tmp_path / "out" / "doctor.json").read_text())
     assert advice(found) in text
     assert advice(found) in page
-    assert all(one.what in text for one in complaints(found))
+    assert all(one.what in text for one in find_problems(found))
     assert page.count("<svg") == 2
     again = tmp_path / "again"
     assert main([*arguments[:-1], str(again)]) == 0
@@ -232,8 +237,8 @@ def test_no_records_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_how_far_a_precision_may_be_off() -> None:
-    assert round(half_width(23), 2) == 0.2
-    assert round(half_width(100), 2) == 0.1
+    assert round(precision_half_width(23), 2) == 0.2
+    assert round(precision_half_width(100), 2) == 0.1
 
 
 def test_failures_that_teach_nothing_are_said_and_not_promised(
@@ -260,7 +265,7 @@ def test_another_cadence_is_said_even_where_it_can_be_trained_on(
     arguments = write(records(), tmp_path)
     (tmp_path / "c.toml").write_text(CONFIG.replace('"10min"', f'"{interval}"'))
     examination = examined(capsys, arguments)
-    (cadence,) = [c for c in complaints(examination) if c.what.startswith("Records come every")]
+    (cadence,) = [c for c in find_problems(examination) if c.what.startswith("Records come every")]
     assert cadence.grave == grave
     assert f"every 10 min, the configuration says {interval[:2]} min" in cadence.what
 

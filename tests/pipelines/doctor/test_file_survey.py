@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forewarn.features.records.table import FeatureKinds
+from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import date_of
 from forewarn.pipelines.doctor import file_survey
 from forewarn.pipelines.doctor.file_survey import survey_file
@@ -71,7 +71,7 @@ def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
     date = date_of(rows["timestamp"][0].value)
     item = (tmp_path / "a.parquet", date, asdict(KINDS))
     (whole,) = survey_file(item)
-    monkeypatch.setattr(file_survey, "_ROWS_AT_ONCE", n_rows)
+    monkeypatch.setattr(file_survey, "_MAX_PART_ROWS", n_rows)
     (in_parts,) = survey_file(item)
     assert repr(in_parts) == repr(whole)
     assert whole["rows"] + whole["without_key"] == len(rows) * with_rows
@@ -95,7 +95,7 @@ def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
 def test_a_part_ends_where_a_gpu_does(
     n_rows: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_survey, "_ROWS_AT_ONCE", n_rows)
+    monkeypatch.setattr(file_survey, "_MAX_PART_ROWS", n_rows)
     gpu = np.array([0, 0, 0, 1, 4, 4], dtype=np.int32)
     parts = file_survey._parts(np.arange(6)[::-1], gpu)
     assert [len(part.row) for part in parts] == expected

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forewarn.features.records.slices import slice_of
+from forewarn.features.records.fleet_slices import assign_slices
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.doctor import examination, file_survey, fleet_parts
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows
@@ -102,7 +102,7 @@ def write(frame: pd.DataFrame, folder: Path, name: str = "part-0.parquet") -> Pa
 def compacted(folder: Path, dates: list[dt.date] = DATES) -> Path:
     """Compact dates to files of several row groups."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(date_merge, "_FEWEST_PER_GROUP", 40)
+        patch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 40)
         for date in dates:
             compact_date(folder, date)
     return folder
@@ -117,7 +117,7 @@ def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Pa
         arguments = ["doctor", str(folder), "--config", str(tmp_path / "c.toml")]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "ROWS_AT_ONCE", rows)
-            patch.setattr(file_survey, "_ROWS_AT_ONCE", rows)
+            patch.setattr(file_survey, "_MAX_PART_ROWS", rows)
             assert main([*arguments, "--json", "--out", str(tmp_path / "out")]) == 0
         capsys.readouterr()
         return b"".join((tmp_path / "out" / f"doctor.{kind}").read_bytes() for kind in KINDS)
@@ -169,7 +169,7 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
 
     def counting(source: ParquetSource, slices: tuple[int, int], fleet: FleetNumbers) -> object:
-        numbers.append(FileSlice.of(source, slices).n_rows)
+        numbers.append(FileSlice.for_slices(source, slices).n_rows)
         return read_rows(source, slices, fleet)
 
     monkeypatch.setattr(fleet_parts, "read_rows", counting)
@@ -206,9 +206,9 @@ def test_a_file_that_takes_the_name_of_another_between_two_parts_is_read(tmp_pat
 
 
 def test_parts_are_ranges_of_slices_and_shares_of_one() -> None:
-    slices = slice_of(SERIALS)
+    slices = assign_slices(SERIALS)
     for n_parts, n_ranges in ((1, 1), (3, 4), (64, 64), (130, 64)):
-        partition = FleetPartition.of(SERIALS, n_parts)
+        partition = FleetPartition.from_serials(SERIALS, n_parts)
         assert partition.n_ranges == n_ranges
         assert partition.n_parts >= n_parts
         numbers = [partition.gpus(part) for part in range(partition.n_parts)]

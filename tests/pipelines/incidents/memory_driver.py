@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
 from forewarn.response.state.action import Action
-from forewarn.response.state.machine import OURS, Machine, ServiceState
+from forewarn.response.state.machine import MARK_PREFIX, Machine, ServiceState
 from forewarn.response.state.step import Step
 
 
@@ -50,7 +50,7 @@ class MemoryDriver:
         else:
             state = ServiceState.DRAINING if machine.jobs else ServiceState.DRAINED
             self.machines[machine.name] = replace(
-                machine, state=state, reason=f"{OURS}{action.id} {why}"
+                machine, state=state, reason=f"{MARK_PREFIX}{action.id} {why}"
             )
         if self.silent:
             self.silent = False

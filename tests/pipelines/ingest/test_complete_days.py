@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from forewarn.features.time_units import MINUTE
 from forewarn.pipelines.ingest.complete_days import complete_days
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.scheduled_tasks import missing_days
 
-INTERVAL = 600 * 10**9
+INTERVAL = 10 * MINUTE
 
 
 def write(records: Path, rows: dict[str, list[str]]) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.cli.main import main
 
-START = 1_740_787_200 * 10**9  # 2025-03-01, a Saturday
-MINUTE = 60 * 10**9
-HOUR = 60 * MINUTE
+START = 1_740_787_200 * SECOND  # 2025-03-01, a Saturday
 NO_REPAIR = "failed, no repair known"
 CONFIG = """
 [windows]

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.failure_evidence import FAILURES, TICKETS
-from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, TableError, build_table
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.storage.records.compaction import compact_date
 
-START = 1_740_787_200 * 10**9  # 2025-03-01
-MINUTE = 60 * 10**9
+START = 1_740_787_200 * SECOND  # 2025-03-01
 INTERVAL = 10 * MINUTE
 NO_READINGS, NO_EVENTS = READINGS.empty_table(), EVENTS.empty_table()
 
@@ -36,11 +36,11 @@ def xid(minute: float, pci: str, code: int, **more: Any) -> dict[str, Any]:
 
 
 def readings(*rows: dict[str, Any]) -> pa.Table:
-    return table_of(rows, READINGS)
+    return build_table(rows, READINGS)
 
 
 def events(*rows: dict[str, Any]) -> pa.Table:
-    return table_of(rows, EVENTS)
+    return build_table(rows, EVENTS)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -121,18 +121,18 @@ def test_an_event_whose_gpu_is_known_only_later(tmp_path: Path) -> None:
 def test_the_first_word_of_an_event_says_since_when_it_is_known(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(0, "S1")), events(xid(5, "1", 79, known_at=START + 6 * MINUTE)))
-    landing.land(NO_READINGS, events(xid(5, "1", 79, known_at=START + 60 * MINUTE)))
+    landing.land(NO_READINGS, events(xid(5, "1", 79, known_at=START + HOUR)))
     (failure,) = pq.read_table(tmp_path / "failures.parquet").to_pylist()
     assert failure["known_at"].value == START + 6 * MINUTE
 
 
 def test_a_ticket_that_comes_again_is_the_newer_knowledge(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
-    for repaired in (None, START + 60 * MINUTE):
+    for repaired in (None, START + HOUR):
         ticket = {"gpu_serial": "S1", "failed_at": START, "repaired_at": repaired, "cause": "fan"}
         landing.land(NO_READINGS, NO_EVENTS, pa.Table.from_pylist([ticket], schema=TICKETS))
     (failure,) = pq.read_table(tmp_path / "failures.parquet").to_pylist()
-    assert failure["repaired_at"].value == START + 60 * MINUTE
+    assert failure["repaired_at"].value == START + HOUR
 
 
 def test_no_failure_is_a_table_too(tmp_path: Path) -> None:

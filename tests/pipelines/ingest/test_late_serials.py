@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from tests.pipelines.ingest.killed_landing import killed_without
 
 from forewarn.features.telemetry.failure_evidence import TICKETS
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.storage.records.compaction import compact_date
 
-START = 1_740_787_200 * 10**9  # 2025-03-01
-MINUTE = 60 * 10**9
+START = 1_740_787_200 * SECOND  # 2025-03-01
 INTERVAL = 10 * MINUTE
 NO_READINGS, NO_EVENTS = READINGS.empty_table(), EVENTS.empty_table()
 Row = dict[str, Any]
@@ -33,7 +33,7 @@ def gpu(minute: float, number: int, serial: str | None = None, **more: Any) -> R
     row: Row = {"machine_id": "gn01", "gpu_serial": serial, "gpu_uuid": f"GPU-{number}"}
     row |= {"pci": f"0000:4{number}:00", "slot": number, "temperature_gpu": 40.0 + number}
     row |= {"timestamp": START + round(minute * MINUTE), "log_read": True}
-    return row | {"utilization_gpu": 90.0, "boot_time": START - 60 * MINUTE} | more
+    return row | {"utilization_gpu": 90.0, "boot_time": START - HOUR} | more
 
 
 def xid(minute: float, code: int = 79, **more: Any) -> Row:
@@ -44,7 +44,7 @@ def xid(minute: float, code: int = 79, **more: Any) -> Row:
 
 def land(folder: Path, readings: Sequence[Row], events: Sequence[Row] = (), **more: Any) -> None:
     landing = Landing(folder, INTERVAL, **more)
-    landing.land(table_of(readings, READINGS), table_of(events, EVENTS))
+    landing.land(build_table(readings, READINGS), build_table(events, EVENTS))
 
 
 def gpus(folder: Path) -> set[str]:
@@ -121,9 +121,9 @@ def test_tickets_and_rows_of_the_cmdb_by_uuid_still_apply(tmp_path: Path) -> Non
     moments = {"failed_at": START + 20 * MINUTE, "repaired_at": None, "known_at": None}
     row = {"gpu_serial": "GPU-2", "cause": "fan"} | moments
     landing = Landing(tmp_path, INTERVAL, cmdb=cmdb)
-    rows = table_of([gpu(10, 2)], READINGS)
+    rows = build_table([gpu(10, 2)], READINGS)
     landing.land(rows, NO_EVENTS, pa.Table.from_pylist([row], schema=TICKETS))
-    landed = landing.land(table_of([gpu(70, 2, "S1")], READINGS), NO_EVENTS)
+    landed = landing.land(build_table([gpu(70, 2, "S1")], READINGS), NO_EVENTS)
     assert (failures(tmp_path), landed.unknown, landed.ticket_boards) == (["S1"], set(), {})
     assert (landed.cmdb_boards, landed.unknown_tickets) == ({}, frozenset())
     for file in sorted(tmp_path.glob("date=*/*.parquet")):

@@ -16,14 +16,17 @@ from urllib.parse import parse_qs
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.time_units import DAY, HOUR, SECOND
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.prometheus import pull
-from forewarn.pipelines.ingest.prometheus_server import PrometheusError, Server, TooMuchError
+from forewarn.pipelines.ingest.prometheus_client import (
+    PrometheusClient,
+    PrometheusError,
+    QueryTooLargeError,
+)
+from forewarn.pipelines.ingest.prometheus_ingest import pull
 from forewarn.pipelines.runtime.alerts import alert
 
-SECOND = 10**9
-HOUR = 3600 * SECOND
 INTERVAL = 600 * SECOND
 START = 1_740_787_200 * SECOND  # 2025-03-01
 Say = Callable[[dict[str, list[str]]], tuple[int, bytes]]
@@ -110,7 +113,7 @@ NO_ANSWERS = {
 @pytest.mark.parametrize("name", NO_ANSWERS)
 def test_what_is_no_whole_answer_is_asked_again(fake: Fake, tmp_path: Path, name: str) -> None:
     landing = Landing(tmp_path, INTERVAL)
-    with closing(Server(fake.url)) as server:
+    with closing(PrometheusClient(fake.url)) as server:
         pull(server, landing, start=START, end=START + HOUR)
         for hour in (2, 3):
             fake.say = lambda _: (200, NO_ANSWERS[name])
@@ -123,14 +126,14 @@ def test_what_is_no_whole_answer_is_asked_again(fake: Fake, tmp_path: Path, name
 
 def test_infos_and_empty_warnings_are_whole_answers(fake: Fake, tmp_path: Path) -> None:
     fake.say = lambda _: (200, matrix(warnings=[], isPartial=False, infos=["no counter"]))
-    with closing(Server(fake.url)) as server:
+    with closing(PrometheusClient(fake.url)) as server:
         pull(server, Landing(tmp_path, INTERVAL), start=START, end=START + HOUR)
 
 
 def test_a_server_that_starts_is_asked_again(fake: Fake, tmp_path: Path) -> None:
     said = iter([502, 503, 504])
     fake.say = lambda asked: (status, b"") if (status := next(said, 0)) else temperatures(asked)
-    with closing(Server(fake.url, pause=0)) as server:
+    with closing(PrometheusClient(fake.url, pause=0)) as server:
         pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)
         assert times(tmp_path) == [0]
         asked = len(fake.headers)
@@ -142,10 +145,10 @@ def test_a_server_that_starts_is_asked_again(fake: Fake, tmp_path: Path) -> None
 
 def test_an_answer_without_end_is_read_up_to_a_limit(fake: Fake, tmp_path: Path) -> None:
     fake.say = lambda _: (200, b" " * 200_000 + matrix())
-    with closing(Server(fake.url, most_bytes=100_000)) as server:
+    with closing(PrometheusClient(fake.url, most_bytes=100_000)) as server:
         with pytest.raises(PrometheusError, match="refuses the samples of a single interval"):
             pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)
-        with pytest.raises(TooMuchError):
+        with pytest.raises(QueryTooLargeError):
             server.samples("up", START, INTERVAL)
     assert not times(tmp_path)
 
@@ -156,7 +159,7 @@ def test_an_answer_that_never_ends_is_given_up(fake: Fake) -> None:
         return 200, matrix()
 
     fake.say = never
-    server = Server(fake.url, most_seconds=0.2)
+    server = PrometheusClient(fake.url, most_seconds=0.2)
     with closing(server), pytest.raises(PrometheusError, match="no whole answer in 200 ms"):
         server.ask("up", START, START, INTERVAL)
 
@@ -205,7 +208,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unseen(
     assert "FOREWARN_PROMETHEUS_TOKEN" in error
     assert "cret" not in error
     monkeypatch.setenv("FOREWARN_PROMETHEUS_TOKEN", "secret\n")
-    with closing(Server.from_environment(fake.url)) as server:
+    with closing(PrometheusClient.from_environment(fake.url)) as server:
         server.ask("up", START, START, INTERVAL)
     assert fake.headers[-1]["Authorization"] == "Bearer secret"
 
@@ -223,13 +226,13 @@ def test_the_address_of_alerts_is_no_line_of_a_log(
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"done": null}'])
 def test_a_broken_mark_is_begun_anew(fake: Fake, tmp_path: Path, content: str) -> None:
-    landing = Landing(tmp_path, 24 * HOUR)
-    with closing(Server(fake.url)) as server:
+    landing = Landing(tmp_path, DAY)
+    with closing(PrometheusClient(fake.url)) as server:
         pull(server, landing, start=START, end=START)
         (mark,) = (tmp_path / "_state").glob("prometheus-*.json")
         mark.write_text(content)
-        pulled = pull(server, landing, start=None, end=START + 24 * HOUR)
-    assert pulled.start == START - 14 * 24 * HOUR
+        pulled = pull(server, landing, start=None, end=START + DAY)
+    assert pulled.start == START - 14 * DAY
 
 
 def test_a_mark_with_a_password_is_replaced(fake: Fake, tmp_path: Path) -> None:
@@ -237,7 +240,7 @@ def test_a_mark_with_a_password_is_replaced(fake: Fake, tmp_path: Path) -> None:
     old.parent.mkdir()
     url = f"http://ada:secret@{fake.address}/"
     old.write_text(json.dumps({"url": url, "done": START}))
-    with closing(Server(url)) as server:
+    with closing(PrometheusClient(url)) as server:
         pulled = pull(server, Landing(tmp_path, INTERVAL), start=None, end=START + HOUR)
     assert pulled.start == START + INTERVAL
     (mark,) = old.parent.glob("prometheus-*.json")
@@ -257,7 +260,7 @@ def test_a_label_that_no_record_can_hold_is_one_line(fake: Fake, tmp_path: Path)
 
     fake.say = long_label
     with (
-        closing(Server(fake.url)) as server,
+        closing(PrometheusClient(fake.url)) as server,
         pytest.raises(PrometheusError, match=r"column `gpu_uuid`"),
     ):
         pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)

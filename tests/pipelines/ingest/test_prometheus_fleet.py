@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 
 START = 1_740_787_200  # 2025-03-01
@@ -153,7 +154,7 @@ def records(folder: Path) -> pd.DataFrame:
 
 
 def seconds(times: pd.Series) -> pd.Series:
-    return times.astype("datetime64[ns, UTC]").astype("int64") // 10**9
+    return times.astype("datetime64[ns, UTC]").astype("int64") // SECOND
 
 
 def test_every_record_is_there(records: pd.DataFrame) -> None:

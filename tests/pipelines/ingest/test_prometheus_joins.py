@@ -14,14 +14,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.prometheus import pull
-from forewarn.pipelines.ingest.prometheus_server import Server
+from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+from forewarn.pipelines.ingest.prometheus_ingest import pull
 
 START = 1_740_787_200  # 2025-03-01
 END = START + 3 * 3600
 INTERVAL = 600
-SECOND = 10**9
 METRICS = {
     "temperature_gpu": "DCGM_FI_DEV_GPU_TEMP",
     "ecc_uncorrected": "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
@@ -136,7 +136,7 @@ def test_records_and_events_are_those_of_the_samples(
     truth = exported(seed)
     (tmp_path / "samples.txt").write_text("".join(truth.text()))
     url = prometheus_over(tmp_path / "samples.txt")
-    with closing(Server(url)) as server:
+    with closing(PrometheusClient(url)) as server:
         landing = Landing(tmp_path / "records", INTERVAL * SECOND)
         pull(server, landing, start=(START + INTERVAL) * SECOND, end=END * SECOND)
     records = rows(tmp_path / "records", "date=*/*.parquet")

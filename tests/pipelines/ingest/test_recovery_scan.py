@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.failure_evidence import TICKETS, FailureRules
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import HOUR, SECOND
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.recovery_scan import RecoveryScan
 
-START = 1_740_787_200 * 10**9  # 2025-03-01
-HOUR = 3600 * 10**9
+START = 1_740_787_200 * SECOND  # 2025-03-01
 NO_READINGS, NO_EVENTS = READINGS.empty_table(), EVENTS.empty_table()
 
 
@@ -39,7 +39,7 @@ def land(
     event_rows = [row for row in rows if "kind" in row]
     seen = [row for row in rows if "kind" not in row]
     landing = Landing(folder, HOUR, FailureRules(**rules))
-    landing.land(table_of(seen, READINGS), table_of(event_rows, EVENTS), tickets)
+    landing.land(build_table(seen, READINGS), build_table(event_rows, EVENTS), tickets)
     return failures(folder)
 
 
@@ -215,6 +215,6 @@ def _land_until_killed(folder: Path, rows: list[dict[str, Any]], writes: int) ->
         event_rows = [row for row in rows if "kind" in row]
         seen = [row for row in rows if "kind" not in row]
         try:
-            landing.land(table_of(seen, READINGS), table_of(event_rows, EVENTS))
+            landing.land(build_table(seen, READINGS), build_table(event_rows, EVENTS))
         except Killed:
             return

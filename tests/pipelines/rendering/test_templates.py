@@ -11,10 +11,10 @@ import pytest
 
 from forewarn.pipelines.rendering.templates import (
     amount,
-    as_time,
     chance_text,
+    finite_number,
     moment,
-    number,
+    parse_utc,
     per_hundred,
     render_page,
     visible,
@@ -23,13 +23,13 @@ from forewarn.pipelines.rendering.templates import (
 
 @pytest.mark.parametrize("value", [None, np.nan, np.inf, pd.NA, pd.NaT, "3", True, [1, 2], {}])
 def test_what_is_not_a_finite_number_is_a_dash(value: object) -> None:
-    assert number(value) is None
+    assert finite_number(value) is None
     assert amount(value) == per_hundred(value) == chance_text(value) == "—"
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), np.int64(3), 2])
 def test_numpy_numbers_are_numbers(value: object) -> None:
-    assert number(value) == pytest.approx(float(value))  # type: ignore[arg-type]
+    assert finite_number(value) == pytest.approx(float(value))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_times_are_shown_in_utc_whatever_zone_they_came_in() -> None:
 
 @pytest.mark.parametrize("value", [None, pd.NaT, float("nan")])
 def test_a_missing_time_is_a_dash(value: object) -> None:
-    assert as_time(value) is None
+    assert parse_utc(value) is None
     assert moment(value) == "—"
 
 
@@ -99,7 +99,7 @@ def test_a_whisker_has_a_line_where_there_is_an_interval() -> None:
 
 def test_a_name_that_a_template_does_not_get_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        render_page("at_risk/page.html", {})
+        render_page("at_risk/at_risk_page.html", {})
 
 
 def luminance(colour: str) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from forewarn.pipelines.storage.records import compaction
-from forewarn.pipelines.storage.records.compaction_run import compact_plainly
+from forewarn.pipelines.storage.records.compaction_run import compact_to_dict
 from forewarn.pipelines.storage.records.date_merge import MergeCounts, merge_date
 
 
@@ -57,4 +57,4 @@ def compact_killed_once(item: tuple[Path, dt.date, Path]) -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compaction, "merge_date", kill)
-        return compact_plainly((folder, date))
+        return compact_to_dict((folder, date))

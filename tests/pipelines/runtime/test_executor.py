@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import LocalCluster
-from tests.pipelines.backtest.test_judged_scores import protocol, windows, write
+from tests.pipelines.backtest.test_evaluated_scores import protocol, windows, write
 from tests.pipelines.runtime.slice_tasks import (
     compact_killed_once,
     die,
@@ -22,14 +22,14 @@ from tests.pipelines.runtime.slice_tasks import (
     take_too_long,
 )
 
-from forewarn.evaluation.prediction.figures.score_table import ScoreTable
-from forewarn.evaluation.prediction.figures.window_averages import window_averages
-from forewarn.pipelines.backtest.judged_scores import JudgedScores
+from forewarn.evaluation.prediction.metrics.score_table import ScoreTable
+from forewarn.evaluation.prediction.metrics.window_average_precision import window_average_precision
+from forewarn.pipelines.backtest.evaluated_scores import EvaluatedScores
 from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.runtime import executor as executor_module
 from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.storage.records.compaction_run import compact_plainly
+from forewarn.pipelines.storage.records.compaction_run import compact_to_dict
 
 # A cluster that closes leaves a socket to be collected now and then.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -85,9 +85,11 @@ def test_a_file_is_surveyed_the_same_everywhere(slices: SliceMap, tmp_path: Path
 
 def test_a_test_window_is_judged_the_same_everywhere(slices: SliceMap, tmp_path: Path) -> None:
     paths = write(windows(3), tmp_path)
-    scores = JudgedScores.of(paths, protocol(3), None, slices)
+    scores = EvaluatedScores.from_files(paths, protocol(3), None, slices)
     averages = scores.averages["a"]
-    expected = [window_averages(ScoreTable(frame, protocol(3)))["a"] for frame in windows(3)]
+    expected = [
+        window_average_precision(ScoreTable(frame, protocol(3)))["a"] for frame in windows(3)
+    ]
     assert averages.precisions == [value for part in expected for value in part.precisions]
     assert None not in averages.precisions
     assert averages.draws.shape == (3, 200)
@@ -145,7 +147,7 @@ def test_a_worker_killed_half_way_changes_nothing(slices: SliceMap, tmp_path: Pa
     # Who dies with it, its work done and not told of, says at the second try that nothing was left.
     assert [fields["date"] for fields in results] == [date for _, date, _ in items]
     for _, date, _ in items:
-        compact_plainly((folders[1], date))
+        compact_to_dict((folders[1], date))
     # The unfinished file of a process that is not yet gone is left to the next run.
     paths = [sorted(folder.rglob("*.parquet")) for folder in folders]
     assert [len(few) for few in paths] == [3, 3]
@@ -234,7 +236,7 @@ SUPERVISED = """
 import multiprocessing, os, sys
 from forewarn.pipelines.runtime.executor import Executor
 from distributed import LocalCluster
-from tests.pipelines.backtest.test_judged_scores import protocol, windows, write
+from tests.pipelines.backtest.test_evaluated_scores import protocol, windows, write
 from tests.pipelines.runtime.slice_tasks import squares
 
 def task():

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
+from forewarn.pipelines.runtime.progress import Stages, TimeRemaining, note, progress_bar
 
 MIB = 2**20
 
@@ -99,7 +99,7 @@ def test_a_long_job_says_in_a_log_how_many_minutes_are_left(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [0.0]
-    left = TimeLeft(10, "retrainings", lambda: now[0])
+    left = TimeRemaining(10, "retrainings", lambda: now[0])
     for seconds, worked in ((1, False), (1, False), (50, True), (70, True), (5, True)):
         now[0] += seconds
         left.step(worked=worked)
@@ -110,14 +110,14 @@ def test_a_long_job_says_in_a_log_how_many_minutes_are_left(
 @pytest.mark.parametrize(("total", "words"), [(1, "less than a minute"), (2, "1 minute")])
 def test_few_minutes_are_words(total: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
-    left = TimeLeft(total, "retrainings", lambda: now[0])
+    left = TimeRemaining(total, "retrainings", lambda: now[0])
     now[0] = 61.0
     left.step()
     assert capsys.readouterr().err == f"note: 1 of {total} retrainings are done, {words} left\n"
 
 
 def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    left = TimeLeft(3, "retrainings", lambda: 0.0)
+    left = TimeRemaining(3, "retrainings", lambda: 0.0)
     for _ in range(3):
         left.step()
     assert capsys.readouterr().err == ""

@@ -12,12 +12,12 @@ import pytest
 
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, list_summary
 from forewarn.pipelines.config.settings import load_settings
-from forewarn.pipelines.detection.sentences import verdict_words
-from forewarn.pipelines.detection.task_result import NotJudged
-from forewarn.pipelines.doctor.complaints import doctor_text
+from forewarn.pipelines.detection.detection_text import verdict_text
+from forewarn.pipelines.detection.task_result import UnjudgedTask
+from forewarn.pipelines.doctor.data_problems import doctor_text
 from forewarn.pipelines.doctor.examination import examine
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.runtime.terminal import complain, plain, say
+from forewarn.pipelines.runtime.terminal import escape_text, print_error, write_line
 
 Capture = pytest.CaptureFixture[str]
 Write = Callable[[pd.DataFrame, Path], Path]
@@ -32,13 +32,13 @@ def seen(text: str) -> bool:
 
 
 def test_plain_text_stays_and_what_cannot_be_seen_is_written_out() -> None:
-    assert plain("node-0001 é 日本") == "node-0001 é 日本"
-    assert plain(EVIL) == (
+    assert escape_text("node-0001 é 日本") == "node-0001 é 日本"
+    assert escape_text(EVIL) == (
         "n\\x1b[2J\\x1b]0;x\\x07\\nforewarn: all is well\\u202e\\u2066\\u200b\\x9b\\x7f\\udcff\\r"
     )
 
 
-@pytest.mark.parametrize("print_line", [say, complain, note])
+@pytest.mark.parametrize("print_line", [write_line, print_error, note])
 def test_what_is_printed_is_one_line_that_can_be_seen(
     print_line: Callable[[str], None], capsys: Capture
 ) -> None:
@@ -87,6 +87,6 @@ def test_what_doctor_says_can_be_seen(
 
 
 def test_a_task_that_is_not_judged_keeps_its_name_in_json() -> None:
-    line = NotJudged(EVIL, EVIL, 0.1).line()
+    line = UnjudgedTask(EVIL, EVIL, 0.1).line()
     assert json.loads(json.dumps(line)) == line
-    assert seen(plain(verdict_words(line)))
+    assert seen(escape_text(verdict_text(line)))

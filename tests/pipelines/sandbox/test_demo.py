@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.prediction.figures.score_table import Protocol
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.sandbox.demo import _STRATEGY, _failures, _without_sign
+from forewarn.pipelines.sandbox.demo import _STRATEGY, _count_without_precursor, _failures
 
 
 def test_failures_without_a_sign_are_those_that_the_truth_calls_sudden(tmp_path: Path) -> None:
@@ -24,8 +24,8 @@ def test_failures_without_a_sign_are_those_that_the_truth_calls_sudden(tmp_path:
     )
     times = ["2025-01-02T10:00Z", "2025-01-09T10:10Z", "2025-01-02T10:00Z"]
     failures = pd.DataFrame({"gpu_serial": ["A", "A", "B"], "failed_at": pd.to_datetime(times)})
-    assert _without_sign(failures, truth) == 1
-    assert _without_sign(failures.head(0), truth) == 0
+    assert _count_without_precursor(failures, truth) == 1
+    assert _count_without_precursor(failures.head(0), truth) == 0
 
 
 @pytest.mark.parametrize("hours", [[np.inf, np.inf], [13.0, np.inf]])
@@ -40,11 +40,13 @@ def test_failures_of_scores_can_be_compared_with_the_truth(
     frame.to_parquet(tmp_path / f"scores_{_STRATEGY}.parquet")
     truth = tmp_path / "truth.csv"
     truth.write_text("gpu_serial,failed_at,mechanism\nA,2025-01-02T12:00:00Z,sudden\n")
-    spans = Nanoseconds(2 * HOUR), Nanoseconds(24 * HOUR)
-    protocol = Protocol(Committee(("blend",), (("blend", 0.5),)), 0.5, 0.7, 0.5, *spans, 0)
+    spans = Nanoseconds(2 * HOUR), DAY
+    protocol = EvaluationProtocol(
+        Committee(("blend",), (("blend", 0.5),)), 0.5, 0.7, 0.5, *spans, 0
+    )
     table = _failures(protocol, None, tmp_path)
     assert len(table) == failures
-    assert _without_sign(table, truth) == failures
+    assert _count_without_precursor(table, truth) == failures
 
 
 def test_full_is_offered(capsys: pytest.CaptureFixture[str]) -> None:

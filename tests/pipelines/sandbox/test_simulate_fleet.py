@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.simulation.fleet.record_table import RECORD_COLUMNS
-from forewarn.evaluation.simulation.fleet.simulator import FleetDay, FleetRun, simulate_fleet
+from forewarn.evaluation.simulation.fleet.fleet_simulator import FleetDay, FleetRun, simulate_fleet
+from forewarn.evaluation.simulation.fleet.simulated_records import RECORD_COLUMNS
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 

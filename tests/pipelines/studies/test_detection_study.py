@@ -14,17 +14,22 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task, life_of_task
+from forewarn.evaluation.simulation.tasks.task_simulator import (
+    SimulatedTask,
+    healthy_task,
+    long_task,
+)
+from forewarn.features.time_units import SECOND
+from forewarn.models.detection.detection_verdict import MachineFinding, Verdict
 from forewarn.models.detection.detector import Detector
-from forewarn.models.detection.own_past import Past
-from forewarn.models.detection.task import Task
-from forewarn.models.detection.verdict import Finding, Verdict
+from forewarn.models.detection.machine_baseline import MachineBaseline
+from forewarn.models.detection.monitored_task import Task
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.sandbox import simulate_tasks
 from forewarn.pipelines.storage.evidence.at_risk_prior import list_weights
+from forewarn.pipelines.studies import detector_variants
 from forewarn.pipelines.studies import multiple_faults as study_several
-from forewarn.pipelines.studies import variants
 
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
@@ -55,7 +60,9 @@ def data(
 def test_methods_are_compared_on_the_same_pulls(
     data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(variants, "_WINDOWS", 6_000)  # how well denoisers do is tested elsewhere
+    monkeypatch.setattr(
+        detector_variants, "_N_TRAINING_WINDOWS", 6_000
+    )  # how well denoisers do is tested elsewhere
     names = "forewarn; forewarn, denoised; peers; minder; minder, CON; Mahalanobis; means"
     given = ["--data", str(data), "--model", str(model), "--out", str(tmp_path)]
     assert main(["study", "detection", *given, "--methods", names]) == 0
@@ -99,9 +106,9 @@ def test_healthy_days_and_what_a_list_changes(data: Path, model: Path, capsys: C
 def test_machines_that_fail_together_and_one_after_another(
     data: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._AT_ONCE", ((6, 2),))
-    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._FAULTS", (1, 2))
-    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._LIFE", 2 * 2700)
+    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._SIMULTANEOUS_CASES", ((6, 2),))
+    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._FAULTS_PER_LIFE", (1, 2))
+    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._LIFE_SECONDS", 2 * 2700)
     given = ["--data", str(data), "--model", str(model), "--tasks", "3", "--seed", "4"]
     assert main(["study", "several", *given, "--methods", "forewarn; means"]) == 0
     assert "2 of 6" in capsys.readouterr().out
@@ -119,23 +126,27 @@ class NamesOne:
 
     machine: int
 
-    def find(self, task: Task, *_: object, **__: object) -> tuple[Verdict, dict[str, Past]]:
-        one = Finding(self.machine, "cpu_usage", 2.0, since=task.n_ticks - 300, at=task.n_ticks - 1)
+    def find(
+        self, task: Task, *_: object, **__: object
+    ) -> tuple[Verdict, dict[str, MachineBaseline]]:
+        one = MachineFinding(
+            self.machine, "cpu_usage", 2.0, since=task.n_ticks - 300, at=task.n_ticks - 1
+        )
         return Verdict((one,), (), (), ()), {}
 
 
 def test_who_is_named_counts_as_right_only_while_it_is_faulty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._LIFE", 7200)
-    task = life_of_task(np.random.default_rng(1), 12, 7200, 2)
+    monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._LIFE_SECONDS", 7200)
+    task = long_task(np.random.default_rng(1), 12, 7200, 2)
     first, second = task.faults
     assert first.end < second.start
     healthy = next(i for i in range(12) if i not in (first.machine, second.machine))
     named, other = cast(Detector, NamesOne(first.machine)), cast(Detector, NamesOne(healthy))
-    assert study_several._in_a_life(named, task) == (1, 1, 2)  # and wrongly later on
-    assert study_several._at_once(named, task) == (1, 0, 2)
-    assert study_several._in_a_life(other, task) == (0, 1, 2)
+    assert study_several._detect_in_life(named, task) == (1, 1, 2)  # and wrongly later on
+    assert study_several._detect_simultaneous(named, task) == (1, 0, 2)
+    assert study_several._detect_in_life(other, task) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("listed", [[0], [0, 1, 2], [], [0, 1, 2, 3, 4, 5]])
@@ -151,13 +162,13 @@ def test_weights_of_a_list_are_one_in_the_mean(listed: list[int]) -> None:
 def test_simulated_incidents_have_the_form_of_the_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert simulate_tasks._TRAIN == 60
-    monkeypatch.setattr(simulate_tasks, "_TRAIN", 6)
+    assert simulate_tasks._N_TRAINING_TASKS == 60
+    monkeypatch.setattr(simulate_tasks, "_N_TRAINING_TASKS", 6)
     for name in "ab":
         given = ["--out", str(tmp_path / name), "--faulty", "2", "--healthy", "1", "--seed", "5"]
         assert main(["simulate", "incidents", *given]) == 0
         # The second time is there for the pulls, which do not depend on the tasks to train on.
-        monkeypatch.setattr(simulate_tasks, "_TRAIN", 1)
+        monkeypatch.setattr(simulate_tasks, "_N_TRAINING_TASKS", 1)
     truth = pd.read_csv(tmp_path / "a" / "truth.csv", keep_default_na=False)
     assert list(truth.columns) == ["task", "machine", "fault", "start_s", "machines"]
     assert (truth["machine"] != "").sum() == 2
@@ -179,7 +190,7 @@ def test_a_site_whose_conditions_are_drawn_brings_its_configuration(tmp_path: Pa
     (folder, *_) = sorted((tmp_path / "pulls").iterdir())
     times = pd.read_parquet(folder, columns=["timestamp", "machine"])
     seconds = times.groupby("machine")["timestamp"].diff().dt.total_seconds()
-    assert seconds.median() == settings.interval / 1e9
+    assert seconds.median() == settings.interval / SECOND
 
 
 def test_metrics_that_nobody_sends_are_no_hindrance_to_a_study(

@@ -7,24 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forewarn.evaluation.simulation.jobs.healthy_life import (
+from forewarn.evaluation.simulation.jobs.healthy_job import (
     WRITERS,
-    HealthyLife,
-    draw_life,
-    life_lines,
-    run_life,
-    watched_moments,
+    HealthyJob,
+    draw_healthy_job,
+    healthy_log_lines,
+    run_healthy_job,
+    stack_capture_times,
 )
-from forewarn.evaluation.simulation.jobs.stacks import draw_program
+from forewarn.evaluation.simulation.jobs.simulated_stacks import draw_program
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.studies.false_hang_study import false_hang_text, watch
+from forewarn.pipelines.studies.false_hang_study import false_hang_text, watch_job
 
 MINUTE = 60.0
 
 
-def life(**changes: object) -> HealthyLife:
+def life(**changes: object) -> HealthyJob:
     """Return two hours of 8 ranks with recorder, metrics and logs that tell of steps alone."""
-    drawn = draw_life(8, 2.0, 3)
+    drawn = draw_healthy_job(8, 2.0, 3)
     plan = replace(drawn.plan, step=60.0, compiling=30.0, is_gloo=False, missing=0.0)
     silent = {"says_save": False, "says_evaluate": False, "says_step": True, "log_every": 1}
     parts = {"has_recorder": True, "has_metrics": True, "has_logs": True, "has_stacks": False}
@@ -34,10 +34,10 @@ def life(**changes: object) -> HealthyLife:
 
 
 def test_an_evaluation_that_nobody_explains_is_a_hang_only_after_long() -> None:
-    short = watch(run_life(life(evaluate_takes=10 * MINUTE)))
+    short = watch_job(run_healthy_job(life(evaluate_takes=10 * MINUTE)))
     assert short.episodes == ()
     assert short.agreed > 0  # it does stand still, and that is seen
-    assert watch(run_life(life(evaluate_takes=60 * MINUTE))).episodes == (
+    assert watch_job(run_healthy_job(life(evaluate_takes=60 * MINUTE))).episodes == (
         ("evaluation", "collective and log and metrics"),
     )
 
@@ -46,8 +46,8 @@ def test_a_first_checkpoint_by_functions_of_any_name_is_no_hang() -> None:
     own = draw_program(99, np.random.default_rng(1))
     saves = {"has_stacks": True, "program": own, "writers": "rank 0", "save_every": 50 * MINUTE}
     plan = replace(life().plan, end=75 * MINUTE)
-    lived = run_life(life(**saves, plan=plan, evaluate_every=1e9, save_takes=10 * MINUTE))
-    watched = watch(lived)
+    lived = run_healthy_job(life(**saves, plan=plan, evaluate_every=1e9, save_takes=10 * MINUTE))
+    watched = watch_job(lived)
     assert watched.episodes == ()
     assert watched.agreed > 0  # it does stand still, and that is seen
 
@@ -66,18 +66,18 @@ def test_who_writes_a_checkpoint(writers: str, expected: list[int]) -> None:
 
 
 def test_a_life_has_what_was_drawn_and_goes_on_after_a_restart() -> None:
-    lived = run_life(life(save_every=30 * MINUTE, restart_every=3600.0, says_restart=True))
+    lived = run_healthy_job(life(save_every=30 * MINUTE, restart_every=3600.0, says_restart=True))
     kinds = [kind for kind, _, _ in lived.quiet]
     assert {"first step", "checkpoint", "evaluation", "restart"} == {*kinds}
     assert kinds[kinds.index("restart") + 1] == "first step"
     begins, ends = ([span[n] for span in lived.quiet] for n in (1, 2))
     assert all(b >= e - 1e-9 for b, e in zip(begins[1:], ends, strict=False))  # type: ignore[operator]
     assert np.isfinite(lived.line.now).all()
-    texts = [text for _, text in life_lines(lived, 0)]
+    texts = [text for _, text in healthy_log_lines(lived, 0)]
     assert texts.count("INFO restarting all workers") == kinds.count("restart")
     assert all(
         any(begin + 30 <= moment <= end for _, begin, end in lived.quiet)
-        for moment in watched_moments(lived)
+        for moment in stack_capture_times(lived)
     )
 
 

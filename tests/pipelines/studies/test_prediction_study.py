@@ -10,16 +10,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.prediction.figures.paper_protocol import paper_protocol
-from forewarn.evaluation.prediction.figures.score_table import ENSEMBLES, Protocol, ScoreTable
-from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.evaluation.prediction.metrics.paper_protocol import paper_protocol
+from forewarn.evaluation.prediction.metrics.score_table import (
+    ENSEMBLES,
+    EvaluationProtocol,
+    ScoreTable,
+)
+from forewarn.features.time_units import DAY, MINUTE, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
-from forewarn.pipelines.backtest.run import run_backtest
+from forewarn.pipelines.backtest.backtest_run import run_backtest
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-from forewarn.pipelines.studies.prediction_study import in_hindsight
+from forewarn.pipelines.studies.prediction_study import best_in_hindsight
 from forewarn.pipelines.studies.prediction_text import prediction_text
 
 GPUS, DAYS, SEED = 160, 11, 2
@@ -105,22 +109,22 @@ def scored(hits: dict[str, list[int]]) -> ScoreTable:
     return ScoreTable(frame, protocol)
 
 
-def open_protocol() -> Protocol:
-    committee = Committee.of_models(("gbdt",), ("gbdt",), (("gbdt", 0.05),), 0.0)
-    step, horizon = Nanoseconds(6_000 * 10**9), Nanoseconds(DAY)
-    return Protocol(committee, 0.02, 0.7, 0.003, step, horizon, 0)
+def open_protocol() -> EvaluationProtocol:
+    committee = Committee.from_models(("gbdt",), ("gbdt",), (("gbdt", 0.05),), 0.0)
+    step, horizon = Nanoseconds(100 * MINUTE), DAY
+    return EvaluationProtocol(committee, 0.02, 0.7, 0.003, step, horizon, 0)
 
 
 def test_hindsight_takes_in_each_window_the_length_that_was_best_in_it() -> None:
     # Length 2 is right in the second window, length 3 in the first: a choice by the past has half.
     spans = {2.0: scored({"gbdt": [1]}), 3.0: scored({"gbdt": [0]})}
-    best = in_hindsight(spans, "gbdt")
+    best = best_in_hindsight(spans, "gbdt")
     assert paper_protocol(best, "gbdt").precision_at_k == 1.0
     for table in spans.values():
         assert paper_protocol(table, "gbdt").precision_at_k == 0.5
     assert len(best.frame) == 18
     neither = {2.0: scored({"gbdt": []}), 3.0: scored({"gbdt": [0]})}
-    assert paper_protocol(in_hindsight(neither, "gbdt"), "gbdt").precision_at_k == 0.5
+    assert paper_protocol(best_in_hindsight(neither, "gbdt"), "gbdt").precision_at_k == 0.5
 
 
 def test_schedules_are_compared_on_the_same_test_sets(study: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from forewarn.models.prediction import training_set as training_module
-from forewarn.models.prediction.trees import base as trees
+from forewarn.models.prediction.trees import tree_model as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
@@ -76,7 +76,7 @@ def in_a_process(site: Site, day: str) -> str:
     code = (
         "import sys; from forewarn.pipelines.cli.main import main\n"
         "from forewarn.models.prediction.trees import base\n"
-        f"base._TREES = {trees._TREES}; sys.exit(main())"
+        f"base._TREES = {trees._N_TREES}; sys.exit(main())"
     )
     command = [sys.executable, "-c", code, "retrain", "--at", day, "--json"]
     command += ["--records", str(site.records), "--config", str(site.config)]

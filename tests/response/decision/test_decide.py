@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.decision.brakes import Brake
-from forewarn.response.decision.decide import action_of, decide
-from forewarn.response.decision.override import Override
-from forewarn.response.decision.situation import Approval, Situation, by_machine
+from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
+from forewarn.response.decision.decide import decide, make_action
+from forewarn.response.decision.interlocks import Interlock
+from forewarn.response.decision.manual_override import Override
+from forewarn.response.decision.situation import Approval, Situation, group_by_machine
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.machine import Machine, ServiceState
-from forewarn.response.state.pool import Limits, Mode, Pool
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.pool import Limits, Pool, PoolMode
+from forewarn.response.state.response_settings import ResponseSettings
 from forewarn.response.state.step import DrainMode, Step
 
 NOW = Nanoseconds(100 * DAY)
-MINUTE = Nanoseconds(60 * 10**9)
 _LADDER = {
     Severity.NOTICE: Step.TELL,
     Severity.WARNING: Step.AVOID,
@@ -114,7 +113,7 @@ def drained_by_us(*numbers: int) -> dict[str, Machine]:
     return {f"n{n}": replace(out, name=f"n{n}", reason=f"forewarn:{n} x") for n in numbers}
 
 
-def situation(mode: Mode = Mode.ACT, control: float = 0.0, **changes: Any) -> Situation:
+def situation(mode: PoolMode = PoolMode.ACT, control: float = 0.0, **changes: Any) -> Situation:
     values: dict[str, Any] = {
         "now": NOW,
         "fleet": machines(),
@@ -131,7 +130,7 @@ def ruled(about: Incident, **changes: Any) -> Decision:
 
 def drain(number: int = 17, **changes: Any) -> Action:
     decision = replace(ruled(incident(XID)), valid_until=Nanoseconds(NOW + HOUR))
-    action = action_of(decision, incident(XID), MACHINE, Nanoseconds(NOW - HOUR))
+    action = make_action(decision, incident(XID), MACHINE, Nanoseconds(NOW - HOUR))
     return replace(action, **{"id": number, "state": ActionState.HOLDING, **changes})
 
 
@@ -174,7 +173,7 @@ def test_a_mild_failure_does_not_make_a_grave_prediction_harder_than_finish() ->
     [
         finding("xid 13", severity=Severity.CRITICAL),
         finding("blind", FindingKind.BLIND, severity=Severity.CRITICAL),
-        finding("foreign drain", FindingKind.FOREIGN_DRAIN, severity=Severity.CRITICAL),
+        finding("foreign drain", FindingKind.EXTERNAL_DRAIN, severity=Severity.CRITICAL),
     ],
     ids=lambda weak: weak.cause,
 )
@@ -220,7 +219,7 @@ def test_a_confirmed_verdict_blocks_its_machine_for_that_job_only(second: Findin
     decision = ruled(about, policy=mild)
     assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
     assert "for job 4711 only" in decision.reason
-    assert action_of(decision, about, MACHINE, NOW).job == "4711"
+    assert make_action(decision, about, MACHINE, NOW).job == "4711"
 
 
 def test_a_verdict_does_not_take_out_what_the_second_evidence_would_leave() -> None:
@@ -317,22 +316,22 @@ def test_an_event_on_many_machines_drains_none() -> None:
 @pytest.mark.parametrize("about", [incident(XID), incident(AT_RISK)], ids=["xid", "at risk"])
 def test_findings_on_its_machines_are_at_most_avoided_until_it_is_over(about: Incident) -> None:
     event = storm(-14 * MINUTE)
-    decision = ruled(about, open=by_machine([about, event]), control=1.0)
+    decision = ruled(about, open=group_by_machine([about, event]), control=1.0)
     assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
     assert decision.until == NOW + MINUTE
     assert "incident 50 (job 4711) is not over yet" in decision.reason
     over = storm(-15 * MINUTE)
-    assert ruled(about, open=by_machine([about, over])).step is Step.DRAIN
+    assert ruled(about, open=group_by_machine([about, over])).step is Step.DRAIN
 
 
 def test_what_belongs_to_an_event_drains_nothing_after_it_either() -> None:
     event = storm(-HOUR)
     same = replace(XID, id="9", cause="xid 45", at=Nanoseconds(NOW - HOUR + MINUTE))
-    decision = ruled(incident(same), open=by_machine([event]))
+    decision = ruled(incident(same), open=group_by_machine([event]))
     assert decision.ruling is Ruling.HOLD
     assert decision.reason == "held back: xid 45 belongs to incident 50 (job 4711)"
     later = replace(same, at=Nanoseconds(NOW - HOUR // 2))
-    assert ruled(incident(later), open=by_machine([event])).ruling is Ruling.ACT
+    assert ruled(incident(later), open=group_by_machine([event])).ruling is Ruling.ACT
 
 
 # --- the machine ----------------------------------------------------------------------------------
@@ -431,33 +430,33 @@ def test_an_overridden_incident_does_nothing() -> None:
 
 
 def test_a_pool_that_observes_says_what_it_would_have_done() -> None:
-    decision = ruled(incident(XID), mode=Mode.OBSERVE)
+    decision = ruled(incident(XID), mode=PoolMode.OBSERVE)
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.DRAIN)
     assert decision.reason == "xid 79: drain; observed only: pool train is in mode observe"
 
 
 def test_a_pool_that_proposes_waits_for_a_person_while_the_finding_is_valid() -> None:
-    proposed = ruled(incident(XID), mode=Mode.PROPOSE)
+    proposed = ruled(incident(XID), mode=PoolMode.PROPOSE)
     assert proposed.ruling is Ruling.PROPOSE
     agreed = {1: Approval(proposed, NOW, "alice")}
-    decision = ruled(incident(XID), mode=Mode.PROPOSE, approvals=agreed)
+    decision = ruled(incident(XID), mode=PoolMode.PROPOSE, approvals=agreed)
     assert (decision.ruling, decision.who) == (Ruling.ACT, "alice")
     over = {1: Approval(replace(proposed, valid_until=NOW), NOW, "alice")}
-    assert ruled(incident(XID), mode=Mode.PROPOSE, approvals=over).ruling is Ruling.PROPOSE
+    assert ruled(incident(XID), mode=PoolMode.PROPOSE, approvals=over).ruling is Ruling.PROPOSE
 
 
 def test_nothing_harder_than_what_was_shown_is_approved() -> None:
-    shown = ruled(incident(AT_RISK), mode=Mode.PROPOSE)
+    shown = ruled(incident(AT_RISK), mode=PoolMode.PROPOSE)
     agreed = {1: Approval(shown, NOW, "alice")}
     about = incident(AT_RISK, XID)
-    assert ruled(about, mode=Mode.PROPOSE, approvals=agreed).ruling is Ruling.PROPOSE
+    assert ruled(about, mode=PoolMode.PROPOSE, approvals=agreed).ruling is Ruling.PROPOSE
 
 
 def test_what_a_person_approved_still_keeps_to_the_limits() -> None:
-    proposed = ruled(incident(UNCERTAIN), mode=Mode.PROPOSE)
+    proposed = ruled(incident(UNCERTAIN), mode=PoolMode.PROPOSE)
     decision = ruled(
         incident(UNCERTAIN),
-        mode=Mode.PROPOSE,
+        mode=PoolMode.PROPOSE,
         approvals={1: Approval(proposed, NOW, "alice")},
         fleet={**machines(), **drained_by_us(1, 2)},
     )
@@ -493,12 +492,14 @@ def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
     here = replace(incident(replace(XID, at=at)), opened_at=at)
     other = replace(here, id=2, machine="n1", findings=(replace(XID, machine="n1", at=at),))
     incidents = [here] if nobody_else else [here, other]
-    decision = ruled(here, fleet=fleet, open=by_machine(incidents))
+    decision = ruled(here, fleet=fleet, open=group_by_machine(incidents))
     if nobody_else:
         assert (decision.ruling, decision.mode) == (Ruling.ACT, DrainMode.FINISH)
     else:
         assert decision.step is Step.AVOID
-    later = ruled(here, fleet=fleet, open=by_machine(incidents), now=Nanoseconds(NOW + HOUR // 2))
+    later = ruled(
+        here, fleet=fleet, open=group_by_machine(incidents), now=Nanoseconds(NOW + HOUR // 2)
+    )
     assert (later.ruling, later.mode) == (Ruling.ACT, DrainMode.DEADLINE)
 
 
@@ -506,14 +507,14 @@ def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
 
 
 def test_a_brake_makes_all_observe_until_it_ends() -> None:
-    brake = Brake("three overrides in a day", Nanoseconds(NOW + HOUR))
+    brake = Interlock("three overrides in a day", Nanoseconds(NOW + HOUR))
     decision = ruled(incident(XID), brakes=[brake])
     assert (decision.ruling, decision.until) == (Ruling.OBSERVE, NOW + HOUR)
     assert decision.reason.endswith("observed only: three overrides in a day")
 
 
 def test_a_brake_on_a_model_leaves_what_does_not_rest_on_it() -> None:
-    new = [Brake("the first day of model m1", None, model="m1")]
+    new = [Interlock("the first day of model m1", None, model="m1")]
     assert ruled(incident(AT_RISK), brakes=new).ruling is Ruling.OBSERVE
     assert ruled(incident(AT_RISK, XID), brakes=new).ruling is Ruling.ACT
     assert ruled(incident(replace(AT_RISK, model_version="m0")), brakes=new).ruling is Ruling.ACT
@@ -540,9 +541,9 @@ def test_a_lot_that_was_not_drawn_is_recorded_too() -> None:
 
 
 def test_the_lot_is_drawn_before_a_person_sees_the_proposal() -> None:
-    assert ruled(incident(AT_RISK), mode=Mode.PROPOSE, control=1.0).ruling is Ruling.OBSERVE
+    assert ruled(incident(AT_RISK), mode=PoolMode.PROPOSE, control=1.0).ruling is Ruling.OBSERVE
 
 
 def test_where_nobody_acts_every_prediction_is_watched() -> None:
-    decision = ruled(incident(AT_RISK), mode=Mode.OBSERVE, control=0.2)
+    decision = ruled(incident(AT_RISK), mode=PoolMode.OBSERVE, control=0.2)
     assert (decision.propensity, decision.control) == (1.0, False)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.response.actions import drain
+from tests.response.example_actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.decision.killed_jobs import eviction_held_back
-from forewarn.response.decision.limits import Held, held_back, many_out
+from forewarn.response.decision.killed_jobs import find_eviction_blocker
+from forewarn.response.decision.limits import Blocker, find_blocker, high_outage_alert
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.pool import Limits, Pool
@@ -45,8 +45,8 @@ def held(
     limits: Limits = LOOSE,
     certain: bool = False,
     **changes: Any,
-) -> Held | None:
-    return held_back(
+) -> Blocker | None:
+    return find_blocker(
         replace(DRAIN, **changes),
         pools={"train": Pool("train", limits=limits)},
         fleet=machines,
@@ -60,7 +60,7 @@ def test_the_share_counts_our_drains_and_not_those_of_others() -> None:
     limits = replace(LOOSE, share=0.05)
     assert held(fleet(40, out=tuple(range(1, 9))), limits=limits) is None
     words = "forewarn has 2 of 40 machines of pool train out, at most 2"
-    assert held(fleet(40), ours(5, "n1"), ours(6, "n2"), limits=limits) == Held(words, None)
+    assert held(fleet(40), ours(5, "n1"), ours(6, "n2"), limits=limits) == Blocker(words, None)
 
 
 @pytest.mark.parametrize("cause", ["xid 79", "xid 48", "xid 64", "xid 95", "xid 140", "lost"])
@@ -78,7 +78,7 @@ def test_a_mark_without_an_action_is_ours_and_counts() -> None:
     limits = replace(LOOSE, share=0.05)
     marked = [replace(m, reason=f"forewarn:{n} lost") for n, m in enumerate(fleet(3, out=(1, 2)))]
     words = "forewarn has 2 of 40 machines of pool train out, at most 2"
-    assert held([*marked, *fleet(40)[3:]], limits=limits) == Held(words, None)
+    assert held([*marked, *fleet(40)[3:]], limits=limits) == Blocker(words, None)
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,15 @@ def test_a_mark_without_an_action_counts_for_the_rate_since_it_was_set(
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 2), (100, 2), (299, 2), (300, 3), (4000, 40)])
 def test_the_rate_of_a_fleet_is_one_percent_of_it_and_at_least_two(size: int, rate: int) -> None:
-    assert Limits().rate_of(size) == rate
-    assert Limits(fleet_rate=7).rate_of(size) == 7
+    assert Limits().max_rate(size) == rate
+    assert Limits(fleet_rate=7).max_rate(size) == 7
 
 
 def test_certain_damage_keeps_to_the_rate_of_the_fleet() -> None:
     limits = replace(LOOSE, fleet_rate=None)
     recent = [ours(number, f"n{number}", at=Nanoseconds(NOW - HOUR)) for number in (1, 2)]
     words = "2 machines taken out within 1 day in the whole fleet, at most 2"
-    assert held(fleet(40), *recent, limits=limits, certain=True) == Held(
+    assert held(fleet(40), *recent, limits=limits, certain=True) == Blocker(
         words, Nanoseconds(NOW + 23 * HOUR)
     )
 
@@ -115,7 +115,7 @@ def test_certain_damage_keeps_to_the_rate_of_the_fleet() -> None:
 def test_the_number_holds_beside_the_share() -> None:
     limits = replace(LOOSE, machines=1)
     words = "1 of 40 machines of pool train is out, at most 1"
-    assert held(fleet(40, out=(1,)), limits=limits) == Held(words, None)
+    assert held(fleet(40, out=(1,)), limits=limits) == Blocker(words, None)
 
 
 def test_machines_without_gpus_count_neither_as_out_nor_as_size() -> None:
@@ -125,7 +125,7 @@ def test_machines_without_gpus_count_neither_as_out_nor_as_size() -> None:
     assert held(machines, limits=limits) is None
     machines = [*fleet(20, out=(1, 2)), *plain]
     words = "2 of 20 machines of pool train are out, at most 2"
-    assert held(machines, limits=limits) == Held(words, None)
+    assert held(machines, limits=limits) == Blocker(words, None)
 
 
 def test_other_pools_do_not_count_for_a_pool() -> None:
@@ -137,7 +137,7 @@ def test_a_small_pool_may_lose_one_while_none_is_out() -> None:
     limits = replace(LOOSE, share=0.02)
     assert held(fleet(4), limits=limits) is None
     words = "forewarn has 1 of 4 machines of pool train out, at most 1"
-    assert held(fleet(4), ours(5, "n3"), limits=limits) == Held(words, None)
+    assert held(fleet(4), ours(5, "n3"), limits=limits) == Blocker(words, None)
 
 
 def test_a_share_of_nothing_lets_no_machine_out() -> None:
@@ -168,7 +168,7 @@ def test_a_rack_counts_what_we_have_out_or_took_out_within_a_day() -> None:
     down = [replace(racks[3], state=ServiceState.DOWN), *racks[:3], *racks[4:]]
     assert held(down, rack="r7", limits=limits) is None
     out = ours(3, "n3", rack="r7", at=Nanoseconds(NOW - 2 * DAY))
-    assert held(racks, out, rack="r7", limits=limits) == Held(
+    assert held(racks, out, rack="r7", limits=limits) == Blocker(
         "1 machine of rack r7 out by forewarn or taken out within 1 day, at most 1", None
     )
     back = replace(out, at=Nanoseconds(NOW - HOUR), state=ActionState.RELEASED)
@@ -187,14 +187,14 @@ def test_a_job_loses_no_more_machines_than_it_may() -> None:
     rest = [machines[0], gone, *machines[2:]]
     assert held(rest, limits=limits) is None
     words = "1 machine of job 4711 out now or taken out within 1 day, at most 1"
-    assert held(rest, ours(7, "n1", job="4711"), limits=limits) == Held(words, None)
+    assert held(rest, ours(7, "n1", job="4711"), limits=limits) == Blocker(words, None)
 
 
 def test_a_cause_is_refilled_with_its_oldest() -> None:
     limits = replace(LOOSE, cause=2)
     recent = [ours(n, f"n{n}", at=Nanoseconds(NOW - n * HOUR)) for n in (2, 5)]
     words = "2 machines taken out within 1 day for cause xid 119, at most 2"
-    assert held(fleet(40), *recent, limits=limits) == Held(words, Nanoseconds(NOW + 19 * HOUR))
+    assert held(fleet(40), *recent, limits=limits) == Blocker(words, Nanoseconds(NOW + 19 * HOUR))
     other = [replace(action, cause="xid 95") for action in recent]
     assert held(fleet(40), *other, limits=limits) is None
 
@@ -206,7 +206,7 @@ def test_the_rate_of_the_fleet_counts_all_pools_and_what_was_given_back() -> Non
         replace(ours(6, "y", at=Nanoseconds(NOW - 2 * HOUR)), state=ActionState.RELEASED),
     ]
     words = "2 machines taken out within 1 day in the whole fleet, at most 2"
-    assert held(fleet(40), *recent, limits=limits) == Held(words, Nanoseconds(NOW + 22 * HOUR))
+    assert held(fleet(40), *recent, limits=limits) == Blocker(words, Nanoseconds(NOW + 22 * HOUR))
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
@@ -218,12 +218,12 @@ def test_what_never_began_counts_for_nothing(state: ActionState) -> None:
 def test_of_several_limits_the_one_that_holds_longest_is_named() -> None:
     limits = replace(LOOSE, cause=1, machines=1)
     longest = held(fleet(40), ours(5, "n5"), limits=limits)
-    assert longest == Held("1 of 40 machines of pool train is out, at most 1", None)
+    assert longest == Blocker("1 of 40 machines of pool train is out, at most 1", None)
 
 
 def test_a_machine_is_not_taken_out_twice() -> None:
-    assert held(fleet(40), ours(5, "n0")) == Held("action 5 takes n0 out already", None)
-    assert held(fleet(40, out=(0,))) == Held("n0 is out of service already", None)
+    assert held(fleet(40), ours(5, "n0")) == Blocker("action 5 takes n0 out already", None)
+    assert held(fleet(40, out=(0,))) == Blocker("n0 is out of service already", None)
 
 
 def test_avoid_is_no_isolation_and_has_a_bound_of_its_own() -> None:
@@ -234,7 +234,7 @@ def test_avoid_is_no_isolation_and_has_a_bound_of_its_own() -> None:
     assert held(machines, limits=limits, **avoid) is None
     second = ours(5, "n2", step=Step.AVOID, mode=None)
     words = "2 of 8 machines of pool train are avoided, at most 2"
-    assert held(machines, second, limits=limits, **avoid) == Held(words, None)
+    assert held(machines, second, limits=limits, **avoid) == Blocker(words, None)
     assert held(machines, second, limits=LOOSE) is None
 
 
@@ -250,15 +250,15 @@ def test_a_drain_now_may_end_no_more_jobs_than_allowed() -> None:
     assert held(fleet(9), ours(5, "n5", jobs=2, **now), limits=limits, **now) is None
     words = "1 job would be ended, and 2 were within 1 day, at most 2"
     busy = fleet(9, jobs=("a",))
-    assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits, **now) == Held(words, None)
+    assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits, **now) == Blocker(words, None)
     rested = replace(ours(5, "n5", jobs=2, **now), state=ActionState.DRAINED)
-    assert held(busy, rested, limits=limits, **now) == Held(words, Nanoseconds(NOW + DAY))
+    assert held(busy, rested, limits=limits, **now) == Blocker(words, Nanoseconds(NOW + DAY))
     assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits) is None
 
 
-def evicted(action: Action, *recent: Action, now: Nanoseconds) -> Held | None:
+def evicted(action: Action, *recent: Action, now: Nanoseconds) -> Blocker | None:
     pool = Pool("train", limits=replace(LOOSE, killed_jobs=1))
-    return eviction_held_back(action, 1, pool=pool, recent=recent, now=now)
+    return find_eviction_blocker(action, 1, pool=pool, recent=recent, now=now)
 
 
 def test_of_two_deadlines_the_first_may_end_its_job() -> None:
@@ -266,7 +266,7 @@ def test_of_two_deadlines_the_first_may_end_its_job() -> None:
     second = replace(first, id=2, machine="n2", valid_until=Nanoseconds(NOW + DAY + HOUR))
     soon = Nanoseconds(NOW + DAY + 2 * HOUR)
     assert evicted(first, first, second, now=soon) is None
-    assert evicted(second, first, second, now=soon) == Held(
+    assert evicted(second, first, second, now=soon) == Blocker(
         "1 job would be ended, and 1 was within 1 day, at most 1", None
     )
 
@@ -282,8 +282,8 @@ def test_a_drain_that_came_to_rest_before_its_deadline_ended_no_job() -> None:
 
 
 def test_a_pool_without_rules_is_left_alone() -> None:
-    no_rules = held_back(DRAIN, pools={}, fleet=fleet(3), recent=(), now=NOW)
-    assert no_rules == Held("pool train has no rules", None)
+    no_rules = find_blocker(DRAIN, pools={}, fleet=fleet(3), recent=(), now=NOW)
+    assert no_rules == Blocker("pool train has no rules", None)
 
 
 def test_a_clock_that_jumped_back_refills_nothing() -> None:
@@ -292,9 +292,9 @@ def test_a_clock_that_jumped_back_refills_nothing() -> None:
 
 
 def test_more_than_eight_percent_out_in_all_is_an_alert_whoever_took_them_out() -> None:
-    assert many_out(fleet(100, out=tuple(range(8))), ["train"], share=0.08) == ""
-    assert many_out(fleet(4, out=(1,)), ["train"], share=0.08) == ""
-    assert many_out(fleet(100, out=tuple(range(9))), ["train"], share=0.08) == (
+    assert high_outage_alert(fleet(100, out=tuple(range(8))), ["train"], share=0.08) == ""
+    assert high_outage_alert(fleet(4, out=(1,)), ["train"], share=0.08) == ""
+    assert high_outage_alert(fleet(100, out=tuple(range(9))), ["train"], share=0.08) == (
         "more than 8% of the machines of pool train are out of service, whoever took them out"
     )
-    assert many_out(fleet(100, out=tuple(range(9))), ["infer"], share=0.08) == ""
+    assert high_outage_alert(fleet(100, out=tuple(range(9))), ["infer"], share=0.08) == ""

@@ -17,15 +17,19 @@ from typing import cast
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.decision.brakes import Stop, Vitals, brakes
-from forewarn.response.decision.decide import action_of, decide, rests_on_certain_damage
-from forewarn.response.decision.limits import Held, held_back
-from forewarn.response.decision.override import Override
-from forewarn.response.decision.situation import Approval, Situation, by_machine
-from forewarn.response.follow_up.course import Call, Watched
-from forewarn.response.follow_up.reconcile import orphans, reconcile
-from forewarn.response.follow_up.release import Check, Way, release
+from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
+from forewarn.response.decision.decide import decide, make_action, rests_on_certain_damage
+from forewarn.response.decision.interlocks import (
+    KillSwitchActivation,
+    ResponderHealth,
+    active_interlocks,
+)
+from forewarn.response.decision.limits import Blocker, find_blocker
+from forewarn.response.decision.manual_override import Override
+from forewarn.response.decision.situation import Approval, Situation, group_by_machine
+from forewarn.response.follow_up.action_transition import DriverCall, TrackedAction
+from forewarn.response.follow_up.reconcile import reconcile, stale_marks
+from forewarn.response.follow_up.release import CheckVerdict, ReleaseMethod, decide_release
 from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action, ActionState
@@ -33,18 +37,17 @@ from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.machine import Machine, ServiceState
-from forewarn.response.state.pool import Limits, Mode, Pool
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.pool import Limits, Pool, PoolMode
+from forewarn.response.state.response_settings import ResponseSettings
 from forewarn.response.state.step import DrainMode, Step
 
-MINUTE = Nanoseconds(60 * 10**9)
 START = Nanoseconds(20_000 * DAY)
 NO_SKEW = Nanoseconds(0)
 LIMITS = Limits(share=0.2, machines=3, rack=1, job=2, cause=2, fleet_rate=4, killed_jobs=1)
 POOLS = {
-    "act": Pool("act", Mode.ACT, control=0.2, limits=LIMITS),
-    "ask": Pool("ask", Mode.PROPOSE, limits=replace(LIMITS, machines=1)),
-    "see": Pool("see", Mode.OBSERVE, limits=LIMITS),
+    "act": Pool("act", PoolMode.ACT, control=0.2, limits=LIMITS),
+    "ask": Pool("ask", PoolMode.PROPOSE, limits=replace(LIMITS, machines=1)),
+    "see": Pool("see", PoolMode.OBSERVE, limits=LIMITS),
 }
 SETTINGS = ResponseSettings(salt="storm", overrides_a_day=6)
 
@@ -217,7 +220,7 @@ class Book:
     overrides: list[Override] = field(default_factory=list)
     approvals: dict[int, Approval] = field(default_factory=dict)
     proposals: dict[int, Decision] = field(default_factory=dict)
-    checks: dict[str, Check] = field(default_factory=dict)
+    checks: dict[str, CheckVerdict] = field(default_factory=dict)
     stopped: bool = False
     kills: list[tuple[Nanoseconds, str, int]] = field(default_factory=list)
     steps_left: int | None = None
@@ -282,9 +285,9 @@ class Book:
         action: Action,
         incident: Incident,
         decision: Decision,
-        check: Callable[[Sequence[Action]], Held | None],
+        check: Callable[[Sequence[Action]], Blocker | None],
         rules: Callable[[Action, tuple[Finding, ...]], None],
-    ) -> Action | Held:
+    ) -> Action | Blocker:
         held = check(list(self.actions.values()))
         if held is not None:
             return held
@@ -339,10 +342,10 @@ class Loop:
 
     def _reconcile(self) -> None:
         world, book, fleet = self.world, self.book, self.world.read()
-        for machine in orphans(fleet.values(), [a.id for a in book.actions.values() if a.open]):
+        for machine in stale_marks(fleet.values(), [a.id for a in book.actions.values() if a.open]):
             world.undo(book.actions[machine.action or 0])
         watched = [
-            Watched(action, *book.remembered.get(action.id, ("", "", False)))
+            TrackedAction(action, *book.remembered.get(action.id, ("", "", False)))
             for action in book.actions.values()
             if action.open
         ]
@@ -362,11 +365,11 @@ class Loop:
                 life = (str(world.controller), fleet[action.machine].boot)
                 book.remembered[action.id] = (*life, again)
             book.step()
-            if course.call is Call.APPLY:
+            if course.call is DriverCall.APPLY:
                 self._send(action)
-            elif course.call is Call.UNDO:
+            elif course.call is DriverCall.UNDO:
                 world.undo(action)
-            elif course.call is Call.EVICT:
+            elif course.call is DriverCall.EVICT:
                 self._evict(action, course.jobs)
             book.step()
 
@@ -392,18 +395,18 @@ class Loop:
         self.world.evict(action.machine)
 
     def _situation(self, fleet: dict[str, Machine]) -> Situation:
-        stop = Stop("somebody") if self.book.stopped else None
-        vitals = Vitals(stop=stop, overrides=self.book.overrides)
+        stop = KillSwitchActivation("somebody") if self.book.stopped else None
+        vitals = ResponderHealth(stop=stop, overrides=self.book.overrides)
         return Situation(
             now=self.now,
             fleet=fleet,
             pools=POOLS,
             policy=cast(Policy, StormPolicy()),
-            open=by_machine(self.book.open()),
+            open=group_by_machine(self.book.open()),
             recent=list(self.book.actions.values()),
             overrides=self.book.overrides,
             approvals=self.book.approvals,
-            brakes=brakes(vitals, settings=SETTINGS, now=self.now),
+            brakes=active_interlocks(vitals, settings=SETTINGS, now=self.now),
             settings=SETTINGS,
         )
 
@@ -417,17 +420,17 @@ class Loop:
                 self.book.proposals[incident.id] = decision
             if decision.ruling is not Ruling.ACT:
                 continue
-            action = action_of(decision, incident, fleet[incident.machine], self.now)
+            action = make_action(decision, incident, fleet[incident.machine], self.now)
             self._act(action, incident, decision, fleet)
             situation = replace(situation, recent=list(self.book.actions.values()))
 
     def _act(
         self, action: Action, incident: Incident, decision: Decision, fleet: dict[str, Machine]
     ) -> None:
-        def check(recent: Sequence[Action]) -> Held | None:
+        def check(recent: Sequence[Action]) -> Blocker | None:
             machines = list(fleet.values())
             certain = rests_on_certain_damage(decision, incident)
-            return held_back(
+            return find_blocker(
                 action,
                 pools=POOLS,
                 fleet=machines,
@@ -454,14 +457,14 @@ class Loop:
                 continue
             incident = self.book.incidents[action.incident]
             check = self.book.checks.get(action.machine)
-            got = release(action, incident, check=check, settings=SETTINGS, now=self.now)
-            if got is not None and got.way is Way.UNDO:
+            got = decide_release(action, incident, check=check, settings=SETTINGS, now=self.now)
+            if got is not None and got.way is ReleaseMethod.UNDO:
                 releasing = self.book.advance(action, ActionState.RELEASING, self.now)
                 self.book.step()
                 self.world.undo(releasing)
-            elif got is not None and got.way is Way.CHECK:
+            elif got is not None and got.way is ReleaseMethod.CHECK:
                 passed = int(action.machine[1:]) % 3 > 0
-                self.book.checks[action.machine] = Check(passed, self.now)
+                self.book.checks[action.machine] = CheckVerdict(passed, self.now)
 
 
 def _foreign(machine: Machine, action: Action) -> bool:
@@ -483,9 +486,9 @@ def must_hold(
     pool = POOLS[machine.pool or ""]
     earlier = list(book.actions.values())
     assert not book.stopped
-    assert pool.mode is not Mode.OBSERVE
+    assert pool.mode is not PoolMode.OBSERVE
     assert machine.labels.get("forewarn") != "off"
-    assert pool.mode is not Mode.PROPOSE or action.incident in book.approvals
+    assert pool.mode is not PoolMode.PROPOSE or action.incident in book.approvals
     assert any(now < f.valid_until and now < (f.last or f.at) + DAY for f in findings)
     assert now < action.valid_until
     for f in findings:

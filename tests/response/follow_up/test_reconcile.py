@@ -6,11 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.response.actions import drain
+from tests.response.example_actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.follow_up.course import Call, Course, Watched
-from forewarn.response.follow_up.reconcile import orphans, reconcile
+from forewarn.response.follow_up.action_transition import (
+    ActionTransition,
+    DriverCall,
+    TrackedAction,
+)
+from forewarn.response.follow_up.reconcile import reconcile, stale_marks
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.pool import Limits, Pool
@@ -39,10 +43,10 @@ def course(
     stopped: bool = False,
     now: int = NOW,
     **remembered: Any,
-) -> Course:
+) -> ActionTransition:
     values = {"controller": "c1", "boot": "b1", **remembered}
     (single,) = reconcile(
-        [Watched(action, **values)],
+        [TrackedAction(action, **values)],
         {machine.name: machine} if machine else {},
         controller=controller,
         pools={"train": Pool("train", limits=Limits(killed_jobs=1))},
@@ -53,7 +57,7 @@ def course(
     return single
 
 
-def outcome(*args: Any, **options: Any) -> tuple[ActionState, Call | None]:
+def outcome(*args: Any, **options: Any) -> tuple[ActionState, DriverCall | None]:
     got = course(*args, **options)
     return got.state, got.call
 
@@ -63,7 +67,7 @@ def outcome(*args: Any, **options: Any) -> tuple[ActionState, Call | None]:
 
 def test_what_is_intended_is_sent_and_held_once_it_is_read() -> None:
     intended = replace(DRAIN, state=ActionState.INTENDED)
-    assert outcome(intended, SERVES) == (ActionState.SENT, Call.APPLY)
+    assert outcome(intended, SERVES) == (ActionState.SENT, DriverCall.APPLY)
     sent = replace(DRAIN, state=ActionState.SENT)
     assert outcome(sent, DRAINING) == (ActionState.HOLDING, None)
     assert outcome(sent, DRAINED) == (ActionState.DRAINED, None)
@@ -77,7 +81,7 @@ def test_what_was_sent_before_we_were_killed_is_not_sent_twice() -> None:
 
 
 def test_draining_is_not_drained() -> None:
-    assert course(DRAIN, DRAINING) == Course(DRAIN, ActionState.HOLDING, holds=True)
+    assert course(DRAIN, DRAINING) == ActionTransition(DRAIN, ActionState.HOLDING, holds=True)
     assert outcome(DRAIN, replace(DRAINING, jobs=())) == (ActionState.HOLDING, None)
     assert outcome(DRAIN, DRAINED) == (ActionState.DRAINED, None)
 
@@ -89,7 +93,7 @@ def test_a_machine_that_the_controller_does_not_know_yet_is_not_drained() -> Non
 
 def test_no_answer_means_unknown_and_it_is_asked_again_while_it_is_valid() -> None:
     sent = replace(DRAIN, state=ActionState.SENT)
-    assert outcome(sent, SERVES) == (ActionState.SENT, Call.APPLY)
+    assert outcome(sent, SERVES) == (ActionState.SENT, DriverCall.APPLY)
 
 
 def test_what_never_held_is_taken_back_when_it_is_no_longer_valid() -> None:
@@ -98,7 +102,7 @@ def test_what_never_held_is_taken_back_when_it_is_no_longer_valid() -> None:
     assert outcome(sent, SERVES, now=over + 14 * HOUR // 60) == (ActionState.SENT, None)
     assert outcome(sent, SERVES, now=over + 15 * HOUR // 60) == (
         ActionState.RELEASING,
-        Call.UNDO,
+        DriverCall.UNDO,
     )
 
 
@@ -157,7 +161,7 @@ def test_another_reason_is_an_override() -> None:
 )
 def test_what_a_restart_lost_is_set_again_once(machine: Machine, controller: str, why: str) -> None:
     got = course(DRAIN, machine, controller=controller)
-    assert (got.state, got.call, got.set_again) == (ActionState.SENT, Call.APPLY, True)
+    assert (got.state, got.call, got.set_again) == (ActionState.SENT, DriverCall.APPLY, True)
     assert got.detail == why
     again = outcome(DRAIN, machine, controller=controller, set_again=True)
     assert again == (ActionState.OVERRIDDEN, None)
@@ -173,10 +177,10 @@ def test_what_a_restart_lost_is_not_set_again_when_it_is_stale_or_acting_is_stop
 def test_an_action_that_was_never_read_to_hold_has_no_life_to_compare() -> None:
     assert outcome(DRAIN, SERVES, controller="c2", **{"boot": "b1"}) == (
         ActionState.SENT,
-        Call.APPLY,
+        DriverCall.APPLY,
     )
     (single,) = reconcile(
-        [Watched(DRAIN)],
+        [TrackedAction(DRAIN)],
         {"n0": SERVES},
         controller="c2",
         pools={},
@@ -190,7 +194,7 @@ def test_an_action_that_was_never_read_to_hold_has_no_life_to_compare() -> None:
 def test_weights_that_are_all_reset_are_no_override() -> None:
     others = [replace(AVOID, id=30 + n, incident=30 + n, machine=f"n{n}") for n in range(3)]
     fleet = {f"n{n}": replace(SERVES, name=f"n{n}") for n in range(3)}
-    watched = [Watched(action, "c1", "b1") for action in others]
+    watched = [TrackedAction(action, "c1", "b1") for action in others]
     options: Any = {"controller": "c1", "pools": {}, "recent": others, "stopped": False}
     courses = reconcile(watched, fleet, now=NOW, **options)
     assert {c.detail for c in courses} == {"set again: the weights of all machines were reset"}
@@ -206,7 +210,7 @@ def test_weights_that_are_all_reset_are_no_override() -> None:
 def test_all_our_marks_of_an_overridden_incident_go() -> None:
     fleet = {"n0": replace(SERVES, avoided=True)}
     courses = reconcile(
-        [Watched(AVOID, "c1", "b1"), Watched(DRAIN, "c1", "b1")],
+        [TrackedAction(AVOID, "c1", "b1"), TrackedAction(DRAIN, "c1", "b1")],
         fleet,
         controller="c1",
         pools={},
@@ -215,21 +219,21 @@ def test_all_our_marks_of_an_overridden_incident_go() -> None:
         now=NOW,
     )
     assert [(c.action.id, c.state, c.call) for c in courses] == [
-        (16, ActionState.RELEASING, Call.UNDO),
+        (16, ActionState.RELEASING, DriverCall.UNDO),
         (17, ActionState.OVERRIDDEN, None),
     ]
 
 
 def test_what_is_released_is_undone_until_it_is_read_to_be_gone() -> None:
     releasing = replace(DRAIN, state=ActionState.RELEASING)
-    assert outcome(releasing, DRAINED) == (ActionState.RELEASING, Call.UNDO)
+    assert outcome(releasing, DRAINED) == (ActionState.RELEASING, DriverCall.UNDO)
     assert outcome(releasing, SERVES) == (ActionState.RELEASED, None)
     assert outcome(releasing, FOREIGN) == (ActionState.RELEASED, None)
 
 
 def test_a_mark_whose_action_has_ended_is_an_orphan() -> None:
     late = replace(DRAINED, name="n1", reason="forewarn:9 xid 79")
-    assert orphans([DRAINED, FOREIGN, late, SERVES], [17]) == [late]
+    assert stale_marks([DRAINED, FOREIGN, late, SERVES], [17]) == [late]
 
 
 # --- deadlines ------------------------------------------------------------------------------------
@@ -241,7 +245,7 @@ def test_jobs_go_when_the_deadline_is_reached() -> None:
     reached = course(action, DRAINING, now=NOW + HOUR)
     assert (reached.state, reached.call, reached.jobs) == (
         ActionState.HOLDING,
-        Call.EVICT,
+        DriverCall.EVICT,
         ("a",),
     )
     assert outcome(DRAIN, DRAINING, now=NOW + HOUR) == (ActionState.HOLDING, None)
@@ -251,7 +255,7 @@ def test_jobs_go_when_the_deadline_is_reached() -> None:
 def test_jobs_go_at_once_where_the_mode_is_now() -> None:
     assert outcome(replace(DRAIN, mode=DrainMode.NOW), DRAINING) == (
         ActionState.HOLDING,
-        Call.EVICT,
+        DriverCall.EVICT,
     )
 
 
@@ -269,4 +273,4 @@ def test_a_machine_that_a_new_controller_does_not_know_yet_was_not_taken_over() 
     unknown = replace(SERVES, state=ServiceState.UNKNOWN, jobs=())
     assert outcome(DRAIN, unknown, controller="c2") == (ActionState.HOLDING, None)
     again = course(DRAIN, SERVES, controller="c2")
-    assert (again.state, again.call) == (ActionState.SENT, Call.APPLY)
+    assert (again.state, again.call) == (ActionState.SENT, DriverCall.APPLY)

@@ -7,24 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.response.actions import drain
+from tests.response.example_actions import drain
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
 from forewarn.response.grouping.shared_incidents import (
     SharedIncident,
     candidates,
-    over_at,
+    event_ends_at,
     shared_incidents,
 )
 from forewarn.response.state.action import ActionState
-from forewarn.response.state.finding import Finding, FindingKind, Voucher
+from forewarn.response.state.finding import Finding, FindingKind, Provenance
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine, ServiceState
-from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.response_settings import ResponseSettings
 
 START = Nanoseconds(100 * DAY)
-SECOND = Nanoseconds(10**9)
-MINUTE = Nanoseconds(60 * SECOND)
 SETTINGS = ResponseSettings()
 
 
@@ -117,12 +115,12 @@ def test_the_collective_timeout_of_a_job_takes_the_place_of_the_fifteen_minutes(
     settings = ResponseSettings(job_timeouts={"4711": Nanoseconds(30 * MINUTE)})
     now = Nanoseconds(START + HOUR)
     (event,) = shared_incidents(slow, machines, settings=settings, now=now)
-    assert over_at(as_open(event, slow), settings, now) == START + 58 * MINUTE
+    assert event_ends_at(as_open(event, slow), settings, now) == START + 58 * MINUTE
 
 
 def test_a_list_of_predictions_and_a_drained_rack_are_no_events() -> None:
     machines = fleet(20, per_rack=20)
-    for kind in (FindingKind.AT_RISK, FindingKind.FOREIGN_DRAIN):
+    for kind in (FindingKind.AT_RISK, FindingKind.EXTERNAL_DRAIN):
         assert events([incident(n, 0, kind=kind) for n in range(20)], machines) == []
 
 
@@ -185,7 +183,7 @@ def test_more_of_the_same_cause_on_one_of_its_machines_is_no_news() -> None:
 def test_it_is_over_when_nothing_came_for_fifteen_minutes() -> None:
     crash = [incident(number, number * MINUTE) for number in range(5)]
     (event,) = events(crash, fleet(7))
-    assert over_at(as_open(event, crash), SETTINGS, Nanoseconds(START + HOUR)) == (
+    assert event_ends_at(as_open(event, crash), SETTINGS, Nanoseconds(START + HOUR)) == (
         START + 19 * MINUTE
     )
 
@@ -205,7 +203,7 @@ def test_findings_of_a_shared_token_make_no_storm_of_a_fault_of_one_machine() ->
     faults = [incident(0, 9 * HOUR, cause="xid 79")]
     for number in range(1, 20):
         old = incident(number, number * 20 * MINUTE, cause="xid 31")
-        forged = incident(number, 9 * HOUR, cause="xid 79", vouched=Voucher.SHARED)
+        forged = incident(number, 9 * HOUR, cause="xid 79", vouched=Provenance.SHARED)
         faults.append(replace(old, findings=(*old.findings, *forged.findings)))
     assert events(faults, machines, after=10 * HOUR) == []
 
@@ -214,7 +212,7 @@ def test_a_shared_token_does_not_prolong_an_event_of_hosts() -> None:
     crash = [incident(number, 0) for number in range(3)]
     (event,) = events(crash, fleet(3))
     shared = as_open(event, crash)
-    forged = incident(0, 50 * MINUTE, vouched=Voucher.SHARED).findings
+    forged = incident(0, 50 * MINUTE, vouched=Provenance.SHARED).findings
     longer = replace(shared, findings=(*shared.findings, *forged))
     now = Nanoseconds(START + HOUR)
-    assert over_at(longer, SETTINGS, now) == over_at(shared, SETTINGS, now)
+    assert event_ends_at(longer, SETTINGS, now) == event_ends_at(shared, SETTINGS, now)

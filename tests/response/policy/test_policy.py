@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED_XIDS, FATAL_XIDS
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
-from forewarn.response.policy.policy import Choice
-from forewarn.response.policy.rule import Rule
+from forewarn.response.policy.policy import PolicyChoice
+from forewarn.response.policy.policy_rule import Rule
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Incident
@@ -21,7 +21,6 @@ from forewarn.response.state.step import DrainMode, Step
 
 POLICY = load_policy()
 NOW = Nanoseconds(100 * DAY)
-MINUTE = 60 * 10**9
 
 
 def finding(kind: str, cause: str = "", *, before: int = 0, **fields: Any) -> Finding:
@@ -56,12 +55,12 @@ def ended(step: Step, cause: str, *, before: int, state: str = "released") -> Ac
     )
 
 
-def choose(*findings: Finding, beside: tuple[Finding, ...] = (), earlier: Any = ()) -> Choice:
+def choose(*findings: Finding, beside: tuple[Finding, ...] = (), earlier: Any = ()) -> PolicyChoice:
     others = [incident(*beside, number=2)] if beside else []
     return POLICY.step_for(incident(*findings), others, earlier, NOW)
 
 
-def wanted_step(choice: Choice) -> tuple[Severity, Step, DrainMode | None]:
+def wanted_step(choice: PolicyChoice) -> tuple[Severity, Step, DrainMode | None]:
     return choice.severity, choice.step, choice.mode
 
 

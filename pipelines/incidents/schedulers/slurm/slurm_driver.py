@@ -8,9 +8,18 @@ from dataclasses import dataclass, field
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
-from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
-from forewarn.pipelines.incidents.schedulers.slurm.nodes import AVOIDED, SlurmNode, parse_nodes
-from forewarn.pipelines.incidents.schedulers.slurm.printed_tables import (
+from forewarn.pipelines.incidents.schedulers.slurm.drain_reason import (
+    checks_reason,
+    drain_reason,
+    sanitize,
+)
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_nodes import (
+    AVOID_WEIGHT,
+    SlurmNode,
+    parse_nodes,
+)
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_output import (
     controller_start,
     controller_time,
     jobs_by_node,
@@ -19,12 +28,11 @@ from forewarn.pipelines.incidents.schedulers.slurm.printed_tables import (
     reconfigurations,
     reservation_name,
 )
-from forewarn.pipelines.incidents.schedulers.slurm.reason import checks_of, cleaned, reason_of
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.response.state.action import Action
 from forewarn.response.state.step import Step
 
-__all__ = ["Slurm"]
+__all__ = ["SlurmDriver"]
 
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _JOB = re.compile(r"[0-9]{1,12}([_+][0-9]{1,12})?")
@@ -35,7 +43,7 @@ _CANNOT_HEAR = re.compile(r"invalid job id|pending|complet|presently disabled", 
 _RUNNING = "running,completing,configuring,suspended,stopped,signaling,resizing,stage_out"
 
 
-def _refuse_foreign(node: SlurmNode, reservation: str) -> None:
+def _refuse_external(node: SlurmNode, reservation: str) -> None:
     """Refuse a node that somebody else has taken out of service.
 
     The reason of one that is in service says nothing: Slurm 24.11 may keep it when it is resumed.
@@ -49,7 +57,7 @@ def _refuse_foreign(node: SlurmNode, reservation: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Slurm:
+class SlurmDriver:
     """A cluster that Slurm schedules.
 
     Attributes
@@ -112,20 +120,22 @@ class Slurm:
         if node is None:
             raise DriverError(f"Slurm knows no node {action.machine!r}")
         reservation = self._reservations().get(node.name, "")
-        _refuse_foreign(node, reservation)
+        _refuse_external(node, reservation)
         if action.step is Step.AVOID:
             self._avoid(node)
             return
         if not (node.drained and node.action == action.id):
-            self._update(node, "state=drain", f"reason={reason_of(action, why)}")
-        if reservation == checks_of(action):
+            self._update(node, "state=drain", f"reason={drain_reason(action, why)}")
+        if reservation == checks_reason(action):
             self._delete_reservation(action)
 
     def _avoid(self, node: SlurmNode) -> None:
-        if node.weight >= 2 * AVOIDED:
-            raise DriverError(f"{node.name} has weight {node.weight}, expected below {AVOIDED}")
+        if node.weight >= 2 * AVOID_WEIGHT:
+            raise DriverError(
+                f"{node.name} has weight {node.weight}, expected below {AVOID_WEIGHT}"
+            )
         if not node.avoided:
-            self._update(node, f"weight={node.weight + AVOIDED}")
+            self._update(node, f"weight={node.weight + AVOID_WEIGHT}")
 
     def reserve(self, action: Action) -> None:
         """Let nothing but checks run on a node that we have drained, until `undo` or `apply`.
@@ -186,7 +196,7 @@ class Slurm:
         node = self._node(action.machine)
         if node is not None and action.step is Step.AVOID:
             if node.avoided:
-                self._update(node, f"weight={node.weight - AVOIDED}")
+                self._update(node, f"weight={node.weight - AVOID_WEIGHT}")
             return
         if node is not None and node.action == action.id:
             if node.drained:
@@ -206,7 +216,7 @@ class Slurm:
         DriverError
             If Slurm refused for another cause than that a job cannot be told.
         """
-        text = cleaned(message)
+        text = sanitize(message)
         refusals = [
             self._refusal(_CANNOT_HEAR, "notify", job, text) for job in jobs if _JOB.fullmatch(job)
         ]
@@ -254,7 +264,7 @@ class Slurm:
         return maintenance_by_node(self._show("reservation", "-o"))
 
     def _has_reservation(self, action: Action) -> bool:
-        return self._reservations().get(action.machine) == checks_of(action)
+        return self._reservations().get(action.machine) == checks_reason(action)
 
     def _create_reservation(self, action: Action) -> None:
         if not _USERS.fullmatch(self.check_users):

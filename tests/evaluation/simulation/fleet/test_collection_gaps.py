@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from forewarn.evaluation.simulation.fleet.collection_gaps import Collection
+from forewarn.evaluation.simulation.fleet.collection_gaps import CollectionGaps
 from forewarn.evaluation.simulation.fleet.drivers import Reboot
-from forewarn.evaluation.simulation.fleet.hardware import make_layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import make_layout
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
 
 
 def test_a_reboot_hides_its_machine_over_midnight_too() -> None:
     layout = make_layout(32, seed=0)
-    collection = Collection(layout, seed=0)
+    collection = CollectionGaps(layout, seed=0)
     first = collection.advance(0, [Reboot(1, RECORDS_PER_DAY - 1, 3)])
     second = collection.advance(1, [])
     assert not first.arrives[8:16, -1].any()
@@ -20,7 +20,7 @@ def test_a_reboot_hides_its_machine_over_midnight_too() -> None:
 
 def test_lone_records_and_whole_machines_go_missing() -> None:
     layout = make_layout(1600, seed=1)
-    collection = Collection(layout, seed=1)
+    collection = CollectionGaps(layout, seed=1)
     days = [collection.advance(day, []).arrives for day in range(20)]
     missing = ~np.concatenate(days, axis=1)
     assert 0.002 < missing.mean() < 0.03
@@ -31,7 +31,7 @@ def test_lone_records_and_whole_machines_go_missing() -> None:
 
 
 def test_values_are_missing_one_by_one_and_all_together() -> None:
-    day = Collection(make_layout(1600, seed=2), seed=2).advance(0, [])
+    day = CollectionGaps(make_layout(1600, seed=2), seed=2).advance(0, [])
     one, other = day.is_null(), day.is_null()
     assert 0.001 < one.mean() < 0.005
     both = (one & other).mean()

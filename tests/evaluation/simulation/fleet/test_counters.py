@@ -7,8 +7,9 @@ import pytest
 
 from forewarn.evaluation.simulation.fleet.counters import COUNTERS, CounterDay, Counters
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
-from forewarn.evaluation.simulation.fleet.hardware import Devices, make_layout
-from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY, BoolArray
+from forewarn.evaluation.simulation.fleet.fleet_hardware import Devices, make_layout
+from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
+from forewarn.features.array_types import BoolArray
 
 N = 400
 NONE = Symptoms(np.array([], np.int64), np.zeros((0, RECORDS_PER_DAY), "f4"), np.zeros(0, "f4"))

@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from forewarn.evaluation.simulation.fleet.drivers import DriverDay, Drivers
-from forewarn.evaluation.simulation.fleet.hardware import Layout, make_layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import FleetLayout, make_layout
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
 
 
 @pytest.fixture(scope="module")
-def layout() -> Layout:
+def layout() -> FleetLayout:
     return make_layout(640, seed=0)
 
 
 @pytest.fixture(scope="module")
-def days(layout: Layout) -> list[DriverDay]:
+def days(layout: FleetLayout) -> list[DriverDay]:
     drivers = Drivers(layout, seed=0)
     return [drivers.advance(day) for day in range(60)]
 
 
 def test_versions_only_rise_and_reach_the_whole_fleet(
-    layout: Layout, days: list[DriverDay]
+    layout: FleetLayout, days: list[DriverDay]
 ) -> None:
     version = np.concatenate([day.version for day in days], axis=1)
     steps = np.diff(version, axis=1)
@@ -35,7 +35,7 @@ def test_versions_only_rise_and_reach_the_whole_fleet(
             assert len(set(reached[layout.rack == rack])) == 1
 
 
-def test_an_upgrade_reboots_its_machines(layout: Layout, days: list[DriverDay]) -> None:
+def test_an_upgrade_reboots_its_machines(layout: FleetLayout, days: list[DriverDay]) -> None:
     reboots = {(reboot.machine, reboot.at) for day in days for reboot in day.reboots}
     version = np.concatenate([day.version for day in days], axis=1)
     upgrades = np.argwhere(np.diff(version, axis=1) > 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forewarn.evaluation.simulation.fleet.environment import Surroundings
-from forewarn.evaluation.simulation.fleet.hardware import make_layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import make_layout
 
 
 def mean_inlet(start: str, n_days: int) -> float:

@@ -5,7 +5,7 @@ import pytest
 
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
 from forewarn.evaluation.simulation.fleet.failure_rates import FAILURES_PER_GPU_DAY, FailureRates
-from forewarn.evaluation.simulation.fleet.hardware import make_layout
+from forewarn.evaluation.simulation.fleet.fleet_hardware import make_layout
 
 
 def total(rates: FailureRates, n_positions: int) -> float:

@@ -5,15 +5,15 @@ import pytest
 
 from forewarn.evaluation.simulation.fleet.random_streams import (
     Purpose,
-    lognormal,
-    slow_walk,
-    stream,
+    ar1_step,
+    draw_lognormal,
+    random_stream,
 )
 
 
 def test_each_purpose_and_day_has_its_own_stream() -> None:
     drawn = {
-        float(stream(seed, purpose, day).random())
+        float(random_stream(seed, purpose, day).random())
         for seed in (0, 1)
         for purpose in Purpose
         for day in (-45, -1, 0, 1)
@@ -22,14 +22,16 @@ def test_each_purpose_and_day_has_its_own_stream() -> None:
 
 
 def test_a_stream_depends_on_nothing_drawn_before() -> None:
-    first = stream(3, Purpose.JOBS, 2)
+    first = random_stream(3, Purpose.JOBS, 2)
     first.random(100)
-    assert stream(3, Purpose.JOBS, 2).random() == np.random.default_rng((3, 8, 1002)).random()
+    assert (
+        random_stream(3, Purpose.JOBS, 2).random() == np.random.default_rng((3, 8, 1002)).random()
+    )
 
 
 def test_lognormal_has_its_median_and_spread() -> None:
     rng = np.random.default_rng(0)
-    logs = np.log([lognormal(rng, 0.85, 2.0) for _ in range(4000)])
+    logs = np.log([draw_lognormal(rng, 0.85, 2.0) for _ in range(4000)])
     assert np.exp(np.median(logs)) == pytest.approx(0.85, rel=0.12)
     assert logs.std() == pytest.approx(2.0, rel=0.05)
 
@@ -39,9 +41,9 @@ def test_a_walk_keeps_its_spread_and_forgets_in_time() -> None:
     start = np.full(20_000, 3.0, np.float32)
     walk = start
     for _ in range(5):
-        walk = slow_walk(rng, walk, spread=1.0, memory_days=5.0)
+        walk = ar1_step(rng, walk, spread=1.0, memory_days=5.0)
     assert walk.mean() == pytest.approx(3 / np.e, rel=0.05)
     for _ in range(40):
-        walk = slow_walk(rng, walk, spread=1.0, memory_days=5.0)
+        walk = ar1_step(rng, walk, spread=1.0, memory_days=5.0)
     assert walk.mean() == pytest.approx(0, abs=0.03)
     assert walk.std() == pytest.approx(1, rel=0.03)

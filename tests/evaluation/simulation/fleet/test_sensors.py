@@ -7,10 +7,10 @@ import pytest
 
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
 from forewarn.evaluation.simulation.fleet.environment import DaySurroundings
-from forewarn.evaluation.simulation.fleet.hardware import GPU_MODELS, Devices, make_layout
-from forewarn.evaluation.simulation.fleet.jobs import Load
+from forewarn.evaluation.simulation.fleet.fleet_hardware import GPU_MODELS, Devices, make_layout
+from forewarn.evaluation.simulation.fleet.job_kinds import GpuLoad
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
-from forewarn.evaluation.simulation.fleet.sensors import Readings, Telemetry
+from forewarn.evaluation.simulation.fleet.sensors import Readings, SensorSimulator
 
 N = 96
 SHAPE = (N, RECORDS_PER_DAY)
@@ -24,9 +24,9 @@ def full(value: float) -> Any:
     return np.full(SHAPE, value, np.float32)
 
 
-def load(utilization: float, intensity: float = 0.8) -> Load:
+def load(utilization: float, intensity: float = 0.8) -> GpuLoad:
     busy = full(utilization) > 0
-    return Load(busy, full(utilization), full(intensity), full(0.5), full(0.6) * busy)
+    return GpuLoad(busy, full(utilization), full(intensity), full(0.5), full(0.6) * busy)
 
 
 def defect(lean: float, level: float = 1.0) -> Symptoms:
@@ -36,11 +36,11 @@ def defect(lean: float, level: float = 1.0) -> Symptoms:
 
 
 def read(
-    asked: Load, *, inlet: float = 26, cap: float = 1, power_factor: float = 1, **ill: Symptoms
+    asked: GpuLoad, *, inlet: float = 26, cap: float = 1, power_factor: float = 1, **ill: Symptoms
 ) -> Readings:
     symptoms = {"thermal": NONE, "power": NONE} | ill
     site = DaySurroundings(full(inlet), full(cap))
-    return Telemetry(LAYOUT, seed=0).read(
+    return SensorSimulator(LAYOUT, seed=0).read(
         *(0, asked, site, TRAITS, symptoms),
         power_factor=full(power_factor),
         bandwidth_factor=full(1),
@@ -53,14 +53,14 @@ def test_idle_boards_are_cool_slow_and_empty() -> None:
     assert (idle.utilization_memory == 0).all()
     assert idle.memory_used.max() < 1000
     assert idle.temperature_gpu.max() < 55
-    assert (idle.clock_sm[:, 0] == LAYOUT.of_model("idle_mhz")).all()
-    assert idle.power_draw.mean(1) == pytest.approx(LAYOUT.of_model("idle_watts"), rel=0.15)
+    assert (idle.clock_sm[:, 0] == LAYOUT.model_values("idle_mhz")).all()
+    assert idle.power_draw.mean(1) == pytest.approx(LAYOUT.model_values("idle_watts"), rel=0.15)
 
 
 def test_a_busy_board_reads_what_its_data_sheet_says() -> None:
     busy = read(load(100, intensity=1.2))
-    assert busy.power_draw.mean(1) == pytest.approx(LAYOUT.of_model("limit_watts"), rel=0.02)
-    assert (busy.clock_sm <= LAYOUT.of_model("boost_mhz")[:, None]).all()
+    assert busy.power_draw.mean(1) == pytest.approx(LAYOUT.model_values("limit_watts"), rel=0.02)
+    assert (busy.clock_sm <= LAYOUT.model_values("boost_mhz")[:, None]).all()
     for number, model in enumerate(GPU_MODELS):
         of_model = LAYOUT.model == number
         assert 50 < busy.temperature_gpu[of_model].mean() < 85
@@ -73,7 +73,7 @@ def test_less_power_means_lower_clocks_and_cooler_boards() -> None:
     free, capped = read(load(95, 1.0)), read(load(95, 1.0), cap=0.7)
     assert (capped.clock_sm.mean(1) < 0.95 * free.clock_sm.mean(1)).all()
     assert (capped.temperature_gpu.mean(1) < free.temperature_gpu.mean(1) - 3).all()
-    limit = LAYOUT.of_model("limit_watts")[:, None]
+    limit = LAYOUT.model_values("limit_watts")[:, None]
     assert (capped.power_draw <= 0.7 * limit + 0.01).all()
 
 
@@ -125,7 +125,7 @@ def test_readings_have_the_steps_of_nvidia_smi() -> None:
 
 
 def test_temperature_lags_behind_and_over_midnight() -> None:
-    telemetry = Telemetry(LAYOUT, seed=0)
+    telemetry = SensorSimulator(LAYOUT, seed=0)
     site = DaySurroundings(full(26), full(1))
     arguments = {"power_factor": full(1), "bandwidth_factor": full(1)}
     none = {"thermal": NONE, "power": NONE}

@@ -6,9 +6,9 @@ import numpy as np
 
 from forewarn.evaluation.simulation.fleet.counters import COUNTERS, CounterDay
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, Symptoms
-from forewarn.evaluation.simulation.fleet.faults import Failure
-from forewarn.evaluation.simulation.fleet.hardware import make_layout
-from forewarn.evaluation.simulation.fleet.job_schedule import Interruption, Schedule, WorkDay
+from forewarn.evaluation.simulation.fleet.fault_process import SimulatedFailure
+from forewarn.evaluation.simulation.fleet.fleet_hardware import make_layout
+from forewarn.evaluation.simulation.fleet.job_schedule import Interruption, JobSchedule, WorkDay
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
 from forewarn.evaluation.simulation.fleet.xids import XIDS, Xids
 
@@ -37,13 +37,13 @@ def xids(day: int = 0, **given: Any) -> np.ndarray:
     return Xids(N, seed=0).advance(day, **(arguments | given))
 
 
-def failure(position: int, at: int, mechanism: str) -> Failure:
+def failure(position: int, at: int, mechanism: str) -> SimulatedFailure:
     number = MECHANISMS.index(mechanism)
-    return Failure(position, position, at, number, at + 9, at + 9, at + 1, blind=False)
+    return SimulatedFailure(position, position, at, number, at + 9, at + 9, at + 1, blind=False)
 
 
 def work(interruptions: list[Interruption]) -> WorkDay:
-    schedule = Schedule(make_layout(N, 0), 0, np.datetime64("2025-01-01"))
+    schedule = JobSchedule(make_layout(N, 0), 0, np.datetime64("2025-01-01"))
     return schedule.advance(0, interruptions, np.ones(SHAPE, bool))
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import read_line
-from forewarn.features.telemetry.parsers.log_time import Clocks
-from forewarn.features.telemetry.parsers.reading import pci_address
+from forewarn.features.telemetry.parsers.log_time import HostClock
+from forewarn.features.time_units import HOUR, SECOND
 
-SECOND = 1_000_000_000
 BOOT = 1_700_000_000 * SECOND
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -52,11 +52,11 @@ def test_every_form_of_a_line(prefix: str, time: int | None) -> None:
 
 
 def test_without_the_time_of_the_boot_a_line_since_it_has_none() -> None:
-    assert read_line(f"[5.000000] {XID}", Clocks()).time is None
+    assert read_line(f"[5.000000] {XID}", HostClock()).time is None
 
 
 def test_a_clock_without_a_zone_is_taken_as_ahead_as_told() -> None:
-    line = read_line("[Mon Mar  3 10:11:12 2025] x", Clocks(offset=3_600 * SECOND))
+    line = read_line("[Mon Mar  3 10:11:12 2025] x", HostClock(offset=HOUR))
     assert line.time == (1_740_996_672 - 3_600) * SECOND
 
 
@@ -168,7 +168,7 @@ def test_lines_of_a_record_and_empty_ones_are_no_lines() -> None:
 
 
 def test_escapes_of_kmsg() -> None:
-    assert read_line(r"6,1,5,-;a\x0ab", Clocks()).message == "a\nb"
+    assert read_line(r"6,1,5,-;a\x0ab", HostClock()).message == "a\nb"
 
 
 def test_uuid_and_serial_of_a_board() -> None:
@@ -195,10 +195,10 @@ def test_real_logs(shared_data: Path, name: str, codes: dict[int, int]) -> None:
     log = parse_kernel_log(text, boot_time=BOOT)
     assert Counter(event.code for event in log.events) == codes
     assert not log.unread
-    lines = [read_line(raw, Clocks(BOOT)) for raw in text.splitlines() if raw.strip()]
+    lines = [read_line(raw, HostClock(BOOT)) for raw in text.splitlines() if raw.strip()]
     assert all(line.time is not None for line in lines if not line.message.startswith(" "))
     for pci, (uuid, serial) in log.boards.items():
-        assert pci_address(pci) == pci
+        assert parse_pci_address(pci) == pci
         assert uuid is not None
         assert uuid.startswith("GPU-")
         assert serial is not None

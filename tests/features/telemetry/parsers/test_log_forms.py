@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from forewarn.features.telemetry.dropped import Dropped, DroppedText
-from forewarn.features.telemetry.host_files import kind_of_text, read_host
+from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files import detect_kind, read_host_files
+from forewarn.features.time_units import DAY, SECOND
 
-SECOND = 10**9
 BOOT = 1_740_787_200 * SECOND  # 2025-03-01
-TAKEN = BOOT + 86_400 * SECOND
+TAKEN = BOOT + DAY
 # Seconds since the start of the host, and the message.
 FALLEN = (
     "NVRM: The NVIDIA GPU 0000:b3:00.0\n"
@@ -81,13 +81,13 @@ def written(tool: str, lines: str = "indented") -> str:
     return text
 
 
-def read(text: str) -> Dropped:
-    assert kind_of_text(text) == "kernel_log"
-    stat = DroppedText("stat", f"cpu 1\nbtime {BOOT // SECOND}\n", None)
-    return read_host("node-1", [DroppedText("log", text, TAKEN), stat])
+def read(text: str) -> HostFileRows:
+    assert detect_kind(text) == "kernel_log"
+    stat = HostFileText("stat", f"cpu 1\nbtime {BOOT // SECOND}\n", None)
+    return read_host_files("node-1", [HostFileText("log", text, TAKEN), stat])
 
 
-def events_of(found: Dropped) -> list[tuple[str, int | None, str, int]]:
+def events_of(found: HostFileRows) -> list[tuple[str, int | None, str, int]]:
     return [
         (e["kind"], e.get("code"), e["pci"], (e["timestamp"] - BOOT) // SECOND)
         for e in found.events
@@ -151,8 +151,8 @@ def test_a_journal_as_export_with_messages_of_several_lines() -> None:
 
 
 def test_a_journal_without_a_time_in_its_name_takes_the_year_from_its_first_line() -> None:
-    log = DroppedText("journal", written("journalctl -k"), None)
-    assert events_of(read_host("node-1", [log])) == EXPECTED
+    log = HostFileText("journal", written("journalctl -k"), None)
+    assert events_of(read_host_files("node-1", [log])) == EXPECTED
 
 
 def test_other_programs_in_a_log_are_no_kernel() -> None:
@@ -177,11 +177,11 @@ def test_a_driver_that_refuses_a_gpu_has_not_lost_it(log: bool) -> None:
         f"{prefix}NVRM: installed in this system is not supported by this driver.\n"
         f"{prefix}NVRM: something else has fallen off the bus\n"
     )
-    found = read_host("node-1", [DroppedText("log", text, TAKEN)])
+    found = read_host_files("node-1", [HostFileText("log", text, TAKEN)])
     assert found.events == []
 
 
 def test_the_last_of_february_is_of_a_year_that_has_one() -> None:
     text = "Feb 29 10:00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 48, x\n"
-    (event,) = read_host("node-1", [DroppedText("log", text, BOOT)]).events
+    (event,) = read_host_files("node-1", [HostFileText("log", text, BOOT)]).events
     assert event["timestamp"] == 1_709_200_800 * SECOND  # 2024

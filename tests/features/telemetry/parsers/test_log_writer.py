@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import read_line
-from forewarn.features.telemetry.parsers.log_time import _LANGUAGES, Clocks, month_number
-from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.features.telemetry.parsers.log_time import _LANGUAGES, HostClock, month_number
+from forewarn.features.telemetry.parsers.proc_files import HostReading
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.agent.fault_context import FaultContext
-from forewarn.pipelines.agent.gpu_roll import GpuRoll
-from forewarn.pipelines.agent.kernel_log_follower import Followed
-from forewarn.pipelines.agent.log_events import LogEvents
+from forewarn.pipelines.agent.gpu_inventory import GpuInventory
+from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
+from forewarn.pipelines.agent.kernel_log_follower import FollowedLine
 from forewarn.pipelines.runtime.clock import SystemClock
 
-SECOND = 10**9
 BOOT = 1_795_600_000 * SECOND
-CLOCKS = Clocks(BOOT, before=1_795_680_000 * SECOND)
+CLOCKS = HostClock(BOOT, before=1_795_680_000 * SECOND)
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus."
 # How log daemons begin a line, before the host.
 STAMPS = (
@@ -59,8 +59,8 @@ QUOTES = ("{}", '"{}"', '[XID found] (54 minutes ago) "{}"', "kernel: {}", "gn01
 def agent_events(text: str) -> list[dict[str, Any]]:
     """Return what an agent that follows a file makes of its lines."""
     lock = threading.Lock()
-    log = LogEvents("gn01", HostReading, GpuRoll(), FaultContext(lock))
-    lines = [Followed(line, str(n)) for n, line in enumerate(text.splitlines())]
+    log = KernelLogEvents("gn01", HostReading, GpuInventory(), FaultContext(lock))
+    lines = [FollowedLine(line, str(n)) for n, line in enumerate(text.splitlines())]
     return log.rows(lines, SystemClock())
 
 

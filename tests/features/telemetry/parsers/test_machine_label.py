@@ -3,19 +3,21 @@ from __future__ import annotations
 import pytest
 
 from forewarn.features.telemetry.parsers.machine_label import (
+    LabelObservation,
     MachineLabels,
-    Sighting,
     choose_labels,
 )
 
 POD = "nvidia-dcgm-exporter-{}"
 
 
-def sighting(gpu: str, labels: dict[str, str], time: float = 0.0, slot: int = 0) -> Sighting:
-    return Sighting(gpu, slot, labels, (time,))
+def sighting(
+    gpu: str, labels: dict[str, str], time: float = 0.0, slot: int = 0
+) -> LabelObservation:
+    return LabelObservation(gpu, slot, labels, (time,))
 
 
-def named(gpu: str, **labels: str) -> Sighting:
+def named(gpu: str, **labels: str) -> LabelObservation:
     return sighting(gpu, labels)
 
 

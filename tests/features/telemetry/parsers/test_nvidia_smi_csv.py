@@ -11,7 +11,7 @@ from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
     query_fields,
     supported_fields,
 )
-from forewarn.features.telemetry.parsers.smi_words import lost_gpus
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import lost_gpus
 
 HEADER = (
     "index, serial, uuid, pci.bus_id, name, driver_version, mig.mode.current, temperature.gpu, "

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.models.detection.fitting.machine_levels import machine_levels
-from forewarn.models.detection.fitting.threshold_fitting import Reached, fit_thresholds
+from forewarn.models.detection.fitting.threshold_fitting import PeakScore, fit_thresholds
 
 NAMES = ("a", "b", "c", "d")
 
 
-def reached(levels: np.ndarray, names: tuple[str, ...] = NAMES) -> Reached:
+def reached(levels: np.ndarray, names: tuple[str, ...] = NAMES) -> PeakScore:
     most = int(levels.argmax())
     highest = levels.astype(np.float32)
-    return Reached(float(highest[most]), len(names), 0.01, names[most], False, names, highest)
+    return PeakScore(float(highest[most]), len(names), 0.01, names[most], False, names, highest)
 
 
 def lognormal(generator: np.random.Generator, n: int, loud: float = 3.0) -> list[np.ndarray]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from forewarn.features.diagnosis.ranks import Rank, Ranks
 from forewarn.features.diagnosis.stack_sample import Frame
-from forewarn.models.diagnosis.hang.hang import quiet_phase
-from forewarn.models.diagnosis.joining import join
-from forewarn.models.diagnosis.probes.log_phases import pauses
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
+from forewarn.models.diagnosis.hang.hang_detection import quiet_phase
+from forewarn.models.diagnosis.probes.log_phases import find_log_pauses
 from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.probes.stack_phases import stack_phases
-from forewarn.models.diagnosis.probes.stack_probe import StackRound, odd_in_round
+from forewarn.models.diagnosis.probes.stack_probe import StackSample, latest_divergent_stacks
+from forewarn.models.diagnosis.verdict.job_verdict import CulpritCandidate, JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
-from forewarn.models.diagnosis.verdict.verdict import Candidate, Finding
+from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 
-SECOND = 10**9
 SAVES = (Frame("write", "torch/serialization.py", 9), Frame("save_checkpoint", "train.py", 2))
 WAITS = (Frame("barrier", "torch/distributed/distributed_c10d.py", 4),)
 
 
-def rounds(*saving: bool) -> list[StackRound]:
+def rounds(*saving: bool) -> list[StackSample]:
     return [
-        StackRound((1000 + 30 * number) * SECOND, {0: SAVES if saves else WAITS, 1: WAITS})
+        StackSample((1000 + 30 * number) * SECOND, {0: SAVES if saves else WAITS, 1: WAITS})
         for number, saves in enumerate(saving)
     ]
 
@@ -37,28 +37,28 @@ def test_a_silent_checkpoint_shows_in_a_stack_until_it_does_no_more() -> None:
 def kind_of(stack: str, phases: list[Phase]) -> str:
     idle = [Probe(name, "idle", 50, "", 60) for name in ("log", "collective")]
     probes = [*idle, Probe("stack", stack, 50, "", 60)]  # type: ignore[arg-type]
-    return join([], probes, phases, ranks=Ranks({0: Rank(0)}), at=200 * SECOND).kind
+    return fuse_findings([], probes, phases, ranks=Ranks({0: Rank(0)}), at=200 * SECOND).kind
 
 
 def test_a_pause_like_those_of_the_past_is_no_hang_unless_stacks_show_what_it_is() -> None:
     marks = [second * SECOND for second in (0, 10, 20, 30, 40, 140)]
-    explained = pauses(marks, 200 * SECOND)
+    explained = find_log_pauses(marks, 200 * SECOND)
     assert kind_of("blind", explained) == "none"
     assert kind_of("idle", explained) == "hang"
-    assert kind_of("idle", pauses(marks[:5], 200 * SECOND)) == "hang"
+    assert kind_of("idle", find_log_pauses(marks[:5], 200 * SECOND)) == "hang"
 
 
-def blindly(at: int, *names: str, finding: tuple[Finding, ...] = ()) -> str:
+def blindly(at: int, *names: str, finding: tuple[JobFinding, ...] = ()) -> str:
     """Judge a job that stands still since 50 ns, and of which nobody takes stacks."""
     probes = [Probe(name, "idle", 50, "", 60) for name in names]  # type: ignore[arg-type]
-    return join(finding, probes, [], ranks=Ranks({0: Rank(0)}), at=at).kind
+    return fuse_findings(finding, probes, [], ranks=Ranks({0: Rank(0)}), at=at).kind
 
 
 def test_a_first_pause_that_nobody_sees_may_last_as_long_as_the_longest_time_out() -> None:
     watched = "log", "metrics", "collective"
     assert blindly(1799 * SECOND, *watched) == "none"
     assert blindly(1801 * SECOND, *watched) == "hang"
-    stuck = Finding("hang", "a deadlock", of_program=True, cannot_end=True)
+    stuck = JobFinding("hang", "a deadlock", of_program=True, cannot_end=True)
     assert blindly(200 * SECOND, *watched, finding=(stuck,)) == "hang"
     assert blindly(400 * SECOND, "collective") == "hang"  # a folder of dumps is no running job
 
@@ -66,7 +66,7 @@ def test_a_first_pause_that_nobody_sees_may_last_as_long_as_the_longest_time_out
 def test_a_call_that_the_job_has_left_before_may_last_three_times_as_long_as_then() -> None:
     drain = (Frame("pwrite_all", "striped_io.py", 4), Frame("drain", "run.py", 2))
     minutes = (0, 1, 2, 40, 41, 42)
-    seen = [StackRound(n * 60 * SECOND, {0: drain, 1: WAITS}) for n in minutes]
+    seen = [StackSample(n * MINUTE, {0: drain, 1: WAITS}) for n in minutes]
     repeated = stack_phases(seen)
     assert [phase.kind for phase in repeated] == ["repeat", "repeat"]
     first, last = repeated
@@ -74,24 +74,24 @@ def test_a_call_that_the_job_has_left_before_may_last_three_times_as_long_as_the
 
     def kind(began: int, at: int) -> str:
         probes = [Probe(name, "idle", began, "") for name in ("stack", "metrics")]
-        return join([], probes, repeated, ranks=Ranks({0: Rank(0)}), at=at).kind
+        return fuse_findings([], probes, repeated, ranks=Ranks({0: Rank(0)}), at=at).kind
 
     began = 2400 * SECOND
     assert kind(began, began + 300 * SECOND) == "none"
     assert kind(began, began + 700 * SECOND) == "hang"
-    assert kind(60 * SECOND, 2520 * SECOND) == "hang"  # it never moved between the samples
+    assert kind(MINUTE, 2520 * SECOND) == "hang"  # it never moved between the samples
     assert stack_phases(seen[:3]) == []
 
 
 def test_what_a_rank_does_is_known_by_the_functions_it_is_in() -> None:
     for name in ("compile_fx", "load_checkpoint", "from_pretrained", "build_index_mappings"):
-        sample = StackRound(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
+        sample = StackSample(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
         assert [phase.kind for phase in stack_phases([sample])] == ["first step"]
     for name in ("_savez", "_save", "save_file", "save_pretrained", "upload_fileobj"):
-        sample = StackRound(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
+        sample = StackSample(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
         assert [phase.kind for phase in stack_phases([sample])] == ["checkpoint"]
     for name in ("compile_wrapper", "save_for_backward", "checkpoint", "forward"):
-        sample = StackRound(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
+        sample = StackSample(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
         assert stack_phases([sample]) == []
 
 
@@ -114,18 +114,18 @@ def test_a_moment_at_which_a_step_was_made_teaches_no_length() -> None:
 
 def test_why_a_stand_still_is_no_hang_is_said() -> None:
     idle = [Probe(name, "idle", 50, "", 60) for name in ("log", "collective")]
-    phases, ranks, at = [Phase("first step", 0, None)], Ranks({0: Rank(0)}), 3600 * SECOND
-    refusal = join([], idle, phases, ranks=ranks, at=at)
+    phases, ranks, at = [Phase("first step", 0, None)], Ranks({0: Rank(0)}), HOUR
+    refusal = fuse_findings([], idle, phases, ranks=ranks, at=at)
     assert refusal.kind == "none"
     assert refusal.cause == (
         "no part tells that a first step was made: a hang is called in 60 min if nothing moves "
         "until then"
     )
     assert (refusal.since, refusal.detected_at) == (50, None)
-    waits = Finding("hang", "", (Candidate(0, "they wait for it", 1.0),))
-    shown = join([waits], idle, phases, ranks=ranks, at=at)
+    waits = JobFinding("hang", "", (CulpritCandidate(0, "they wait for it", 1.0),))
+    shown = fuse_findings([waits], idle, phases, ranks=ranks, at=at)
     assert (shown.kind, shown.rank, [c.rank for c in shown.also]) == ("none", None, [0])
-    assert join([], [], phases, ranks=ranks, at=at).cause is None
+    assert fuse_findings([], [], phases, ranks=ranks, at=at).cause is None
 
 
 def test_a_single_look_during_the_stand_still_tells_what_it_is() -> None:
@@ -136,15 +136,15 @@ def test_a_single_look_during_the_stand_still_tells_what_it_is() -> None:
         1600 * SECOND,
     )
 
-    def kind(*looks: StackRound) -> str:
-        finding = odd_in_round(looks, 1, at, None)
+    def kind(*looks: StackSample) -> str:
+        finding = latest_divergent_stacks(looks, 1, at, None)
         assert finding is not None
-        return join([finding], probes, stack_phases(looks), ranks=ranks, at=at).kind
+        return fuse_findings([finding], probes, stack_phases(looks), ranks=ranks, at=at).kind
 
-    assert kind(StackRound(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
-    assert kind(StackRound(1060 * SECOND, {0: SAVES, 1: WAITS})) == "none"
-    before = StackRound(900 * SECOND, {0: SAVES, 1: WAITS})
+    assert kind(StackSample(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
+    assert kind(StackSample(1060 * SECOND, {0: SAVES, 1: WAITS})) == "none"
+    before = StackSample(900 * SECOND, {0: SAVES, 1: WAITS})
     assert kind(before) == "none"  # nobody has looked since
-    assert kind(before, StackRound(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
+    assert kind(before, StackSample(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
     later = [*probes[:2], Probe("stack", "idle", 1000 * SECOND, "")]
-    assert join([], later, stack_phases([before]), ranks=ranks, at=at).kind == "hang"
+    assert fuse_findings([], later, stack_phases([before]), ranks=ranks, at=at).kind == "hang"

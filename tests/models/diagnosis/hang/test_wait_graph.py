@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.models.diagnosis.hang.stalls import Stall
+from forewarn.models.diagnosis.hang.stalled_operations import Stall
 from forewarn.models.diagnosis.hang.wait_graph import wait_finding
-from forewarn.models.diagnosis.verdict.absence import Absence
+from forewarn.models.diagnosis.verdict.rank_absence import RankAbsence
 
 
 def stall(waiting: set[int], absent: set[int], number: int = 1) -> Stall:
@@ -126,7 +126,7 @@ def test_a_device_that_has_not_begun_cannot_be_waited_out_and_who_has_not_come_i
     first, second = stall({0, 1}, {2}, 1), replace(stall({3}, {2}, 2), last=9)
     finding = wait_finding([first, second])
     assert finding is not None
-    assert finding.absence == Absence(frozenset({2}), 1, 9)
+    assert finding.absence == RankAbsence(frozenset({2}), 1, 9)
     assert not finding.cannot_end
     halted = wait_finding([replace(first, halted=(2,)), second])
     assert halted is not None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from forewarn.models.diagnosis.nodes.group_testing import NodeGroup, links_within
 from forewarn.models.diagnosis.nodes.node_check import GroupTest
-from forewarn.models.diagnosis.nodes.pair_evidence import Group, within
 
 Pairing = Callable[[Sequence[str], Sequence[GroupTest]], Sequence[Sequence[str]]]
 
@@ -15,10 +15,10 @@ Pairing = Callable[[Sequence[str], Sequence[GroupTest]], Sequence[Sequence[str]]
 @dataclass(frozen=True)
 class Truth:
     bad: frozenset[str]
-    links: frozenset[Group] = frozenset()
+    links: frozenset[NodeGroup] = frozenset()
 
-    def passes(self, group: Group) -> bool:
-        return not group & self.bad and not self.links & set(within(group))
+    def passes(self, group: NodeGroup) -> bool:
+        return not group & self.bad and not self.links & set(links_within(group))
 
 
 def explanations(nodes: Sequence[str]) -> Iterator[Truth]:
@@ -30,7 +30,7 @@ def explanations(nodes: Sequence[str]) -> Iterator[Truth]:
                 yield Truth(frozenset(bad), links)
 
 
-def matchings(nodes: Sequence[str]) -> Iterator[frozenset[Group]]:
+def matchings(nodes: Sequence[str]) -> Iterator[frozenset[NodeGroup]]:
     if len(nodes) < 2:
         yield frozenset()
         return

@@ -9,16 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.diagnosis.nodes.node_truth import Truth, explanations, run_rounds
 
-from forewarn.models.diagnosis.nodes.node_check import GroupTest, check_of
-from forewarn.models.diagnosis.nodes.node_pairing import pairs
-from forewarn.models.diagnosis.nodes.pair_evidence import Group, Proof, proof_of
+from forewarn.models.diagnosis.nodes.group_testing import (
+    NodeGroup,
+    GroupTestConclusions,
+    draw_conclusions,
+)
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, evaluate_tests
+from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
 
 
-def group(text: str) -> Group:
+def group(text: str) -> NodeGroup:
     return frozenset(text)
 
 
-def proved(proof: Proof) -> tuple[str, str, list[str]]:
+def proved(proof: GroupTestConclusions) -> tuple[str, str, list[str]]:
     links = sorted("".join(sorted(link)) for link in proof.links)
     return "".join(sorted(proof.good)), "".join(sorted(proof.bad)), links
 
@@ -27,7 +31,7 @@ def proved(proof: Proof) -> tuple[str, str, list[str]]:
 
 
 @st.composite
-def seen_truths(draw: st.DrawFn) -> tuple[str, Truth, list[Group]]:
+def seen_truths(draw: st.DrawFn) -> tuple[str, Truth, list[NodeGroup]]:
     """A truth, and groups of two and at most two of three that were tested."""
     nodes = "abcdef"[: draw(st.integers(3, 6))]
     bad = draw(st.frozensets(st.sampled_from(nodes)))
@@ -42,13 +46,13 @@ def seen_truths(draw: st.DrawFn) -> tuple[str, Truth, list[Group]]:
 
 @given(seen_truths())
 def test_what_is_certain_is_true_in_all_explanations_and_nothing_else_is(
-    case: tuple[str, Truth, list[Group]],
+    case: tuple[str, Truth, list[NodeGroup]],
 ) -> None:
     nodes, truth, groups = case
     seen = {g: truth.passes(g) for g in groups}
     fitting = [t for t in explanations(nodes) if all(t.passes(g) == p for g, p in seen.items())]
     assert truth in fitting
-    proof = proof_of([g for g in groups if seen[g]], [g for g in groups if not seen[g]])
+    proof = draw_conclusions([g for g in groups if seen[g]], [g for g in groups if not seen[g]])
     assert proof.bad == {n for n in nodes if all(n in t.bad for t in fitting)}
     assert proof.good == {n for n in nodes if all(n not in t.bad for t in fitting)}
     assert proof.links == frozenset.intersection(*(t.links for t in fitting))
@@ -56,29 +60,29 @@ def test_what_is_certain_is_true_in_all_explanations_and_nothing_else_is(
 
 
 def test_two_failures_with_good_nodes_make_a_bad_node() -> None:
-    assert proved(proof_of([group("ab")], [group("ca")])) == ("ab", "", [])
-    assert proved(proof_of([group("ab")], [group("ca"), group("cb")])) == ("ab", "c", [])
+    assert proved(draw_conclusions([group("ab")], [group("ca")])) == ("ab", "", [])
+    assert proved(draw_conclusions([group("ab")], [group("ca"), group("cb")])) == ("ab", "c", [])
 
 
 def test_a_failure_between_good_nodes_is_a_link() -> None:
-    proof = proof_of([group("ab"), group("cd")], [group("ac")])
+    proof = draw_conclusions([group("ab"), group("cd")], [group("ac")])
     assert proved(proof) == ("abcd", "", ["ac"])
 
 
 def test_whoever_is_at_the_end_of_a_bad_link_already_makes_the_next_one_bad() -> None:
-    proof = proof_of([group("ab"), group("cd")], [group("ac"), group("ea")])
+    proof = draw_conclusions([group("ab"), group("cd")], [group("ac"), group("ea")])
     assert proved(proof) == ("abcd", "e", ["ac"])
 
 
 def test_a_node_that_passes_and_fails_at_random_is_neither_good_nor_bad() -> None:
     passed = [group("ab"), group("cd"), group("ef")]
-    proof = proof_of(passed, [group("ac"), group("ad"), group("ae")])
+    proof = draw_conclusions(passed, [group("ac"), group("ad"), group("ae")])
     assert proof.unsteady == {"a"}
     assert "a" not in proof.good | proof.bad
 
 
 def test_a_pair_that_passed_and_failed_is_unsteady() -> None:
-    proof = proof_of([group("ab"), group("cd")], [group("ab")])
+    proof = draw_conclusions([group("ab"), group("cd")], [group("ab")])
     assert proof.unsteady == {"a", "b"}
 
 
@@ -88,18 +92,18 @@ def test_a_pair_that_passed_and_failed_is_unsteady() -> None:
 def test_the_example_of_dlrover() -> None:
     """(1,2)(3,4)(5,6), the last fails; then (5,1)(6,2) tell 5 and 6 apart, and 6 failed twice."""
     nodes, truth = "123456", Truth(group("6"))
-    tests = run_rounds(nodes, truth, pairs)
+    tests = run_rounds(nodes, truth, plan_next_round)
     assert {test.nodes for test in tests if test.round == 1} == {*map(group, ("12", "34", "56"))}
     assert group("51") in {test.nodes for test in tests if test.round == 2}
     assert max(test.round for test in tests) == 2
-    assert proved(check_of(nodes, tests).works) == ("12345", "6", [])
+    assert proved(evaluate_tests(nodes, tests).works) == ("12345", "6", [])
 
 
 def test_ends_of_bad_links_help_where_all_good_nodes_are_ends() -> None:
     nodes = ["n0", "n1", "n2", "n3", "n4", "n5"]
     links = frozenset({frozenset({"n0", "n1"}), frozenset({"n2", "n3"})})
     truth = Truth(frozenset({"n4", "n5"}), links)
-    works = check_of(nodes, run_rounds(nodes, truth, pairs)).works
+    works = evaluate_tests(nodes, run_rounds(nodes, truth, plan_next_round)).works
     assert (works.bad, works.links) == (truth.bad, links)
 
 
@@ -119,10 +123,10 @@ def test_no_good_node_is_ever_named_and_all_bad_ones_are_if_enough_are_good(
     case: tuple[list[str], Truth],
 ) -> None:
     nodes, truth = case
-    tests = run_rounds(nodes, truth, pairs, most=40)
-    proof = check_of(nodes, tests).works
+    tests = run_rounds(nodes, truth, plan_next_round, most=40)
+    proof = evaluate_tests(nodes, tests).works
     assert proof.bad <= truth.bad
-    assert check_of(nodes, tests).links <= proof.links <= truth.links
+    assert evaluate_tests(nodes, tests).links <= proof.links <= truth.links
     if len(proof.good) > 2:
         assert proof.bad == truth.bad
         assert proof.good == set(nodes) - truth.bad
@@ -133,7 +137,7 @@ def test_nobody_is_in_two_groups_of_a_round_and_no_pair_meets_twice_after_round_
     case: tuple[list[str], Truth],
 ) -> None:
     nodes, truth = case
-    tests = run_rounds(nodes, truth, pairs, most=40)
+    tests = run_rounds(nodes, truth, plan_next_round, most=40)
     for number in {test.round for test in tests}:
         members = [node for test in tests if test.round == number for node in test.nodes]
         assert len(members) == len(set(members))
@@ -146,7 +150,7 @@ def test_round_one_takes_neighbours_and_an_odd_node_joins_the_last_pair(
     count: int, sizes: list[int]
 ) -> None:
     nodes = [f"n{number}" for number in range(count)]
-    groups = pairs(nodes, [])
+    groups = plan_next_round(nodes, [])
     assert [len(g) for g in groups] == sizes
     assert [node for g in groups for node in g] == (nodes if sizes else [])
 
@@ -156,23 +160,23 @@ def test_up_to_three_nodes_nobody_is_named(count: int) -> None:
     nodes = "abc"[:count]
     tests = [GroupTest(n, group(nodes), False) for n in (1, 2)]
     tests += [GroupTest(3, group("".join(p)), False) for p in pairwise(nodes)]
-    check = check_of(nodes, tests)
+    check = evaluate_tests(nodes, tests)
     assert not check.works.bad | check.works.links | check.speed.bad
-    assert pairs(nodes, tests) == ()
+    assert plan_next_round(nodes, tests) == ()
 
 
 def test_a_link_is_named_once_both_ends_passed_with_two_partners() -> None:
     tests = [GroupTest(1, group(g), True, 10.0) for g in ("ab", "cd", "ef", "gh")]
     tests.append(GroupTest(2, group("ac"), False))
-    check = check_of("abcdefgh", tests)
+    check = evaluate_tests("abcdefgh", tests)
     assert check.works.links == {group("ac")}
     assert check.links == frozenset()
-    following = [frozenset(g) for g in pairs("abcdefgh", tests)]
+    following = [frozenset(g) for g in plan_next_round("abcdefgh", tests)]
     assert {"a", "c"} <= frozenset().union(*following)
     passed = [GroupTest(3, g, True, 10.0) for g in following]
-    assert check_of("abcdefgh", tests + passed).links == {group("ac")}
+    assert evaluate_tests("abcdefgh", tests + passed).links == {group("ac")}
     failed = [GroupTest(3, g, "a" not in g) for g in following]
-    check = check_of("abcdefgh", tests + failed)
+    check = evaluate_tests("abcdefgh", tests + failed)
     assert not check.links
     assert check.works.unsteady == {"a"}
 
@@ -186,7 +190,7 @@ def timed(number: int, **seconds: Any) -> list[GroupTest]:
 
 def test_a_straggler_is_slow_with_two_nodes_that_are_fast_without_it() -> None:
     tests = timed(1, ab=10.0, cd=11.0, ef=30.0) + timed(2, ea=10.0, fb=31.0, cd=10.0)
-    check = check_of("abcdef", tests)
+    check = evaluate_tests("abcdef", tests)
     assert check.speed.bad == {"f"}
     assert check.fastest["f"] == 30.0
     assert check.works.bad == frozenset()
@@ -194,8 +198,8 @@ def test_a_straggler_is_slow_with_two_nodes_that_are_fast_without_it() -> None:
 
 def test_slow_once_is_no_straggler_and_a_slow_pair_of_fast_nodes_is_a_link() -> None:
     first = timed(1, ab=10.0, cd=11.0, ef=30.0)
-    assert check_of("abcdef", first).speed.bad == frozenset()
-    check = check_of("abcdef", first + timed(2, ea=10.0, fb=12.0, cd=10.0))
+    assert evaluate_tests("abcdef", first).speed.bad == frozenset()
+    check = evaluate_tests("abcdef", first + timed(2, ea=10.0, fb=12.0, cd=10.0))
     assert check.speed.bad == frozenset()
     assert check.speed.links == {group("ef")}
 
@@ -204,7 +208,7 @@ def test_a_missing_time_is_not_zero() -> None:
     """With 0 for them the only measured node would be far over the median."""
     tests = [GroupTest(1, group(g), True) for g in ("ab", "cd")] + timed(1, ef=10.0)
     tests += [GroupTest(2, group("ac"), True), *timed(2, eb=10.0)]
-    check = check_of("abcdef", tests)
+    check = evaluate_tests("abcdef", tests)
     assert check.speed.bad == frozenset()
     assert check.speed.links == frozenset()
     assert set(check.fastest) == set("bef")
@@ -220,8 +224,8 @@ def test_over_180_seconds_a_collective_has_failed() -> None:
 
 def test_a_test_without_an_outcome_counts_for_nothing_and_is_made_again() -> None:
     tests = [GroupTest(1, group("ab"), True), GroupTest(1, group("cd"), None)]
-    assert check_of("abcd", tests).works.good == group("ab")
-    assert {frozenset(g) for g in pairs("abcd", tests)} == {group("ca"), group("db")}
+    assert evaluate_tests("abcd", tests).works.good == group("ab")
+    assert {frozenset(g) for g in plan_next_round("abcd", tests)} == {group("ca"), group("db")}
 
 
 def test_stragglers_are_found_in_few_rounds() -> None:
@@ -230,11 +234,11 @@ def test_stragglers_are_found_in_few_rounds() -> None:
     slow = set(rng.sample(nodes, 4))
     tests: list[GroupTest] = []
     for number in range(1, 9):
-        groups = pairs(nodes, tests)
+        groups = plan_next_round(nodes, tests)
         if not groups:
             break
         for members in map(frozenset, groups):
             seconds = 10.0 + rng.random() + (25.0 if members & slow else 0.0)
             tests.append(GroupTest(number, members, True, seconds))
-    assert check_of(nodes, tests).speed.bad == slow
+    assert evaluate_tests(nodes, tests).speed.bad == slow
     assert max(test.round for test in tests) <= 4

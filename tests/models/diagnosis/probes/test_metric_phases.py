@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.probes.metric_phases import work_phases
-
-SECOND, MINUTE = 10**9, 60 * 10**9
 
 
 def samples(moving: list[bool], busy: list[bool], n_ranks: int = 4) -> RankSamples:
@@ -18,7 +17,7 @@ def samples(moving: list[bool], busy: list[bool], n_ranks: int = 4) -> RankSampl
     gpu = np.concatenate([[0.0], flags[1] * 90.0])
     ranks = np.repeat(np.arange(n_ranks) * 1000, len(time))
     values = {"rdma_tx_bytes": np.tile(counter, n_ranks), "gpu_utilization": np.tile(gpu, n_ranks)}
-    return RankSamples.of(ranks, np.tile(time, n_ranks), values)
+    return RankSamples.from_columns(ranks, np.tile(time, n_ranks), values)
 
 
 def ends(moving: list[bool], busy: list[bool], **of: int) -> list[float]:

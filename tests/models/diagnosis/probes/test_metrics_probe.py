@@ -9,17 +9,17 @@ import pytest
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Rank, Ranks
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.hang.blocked_ranks import (
-    busy_without_result,
+    busy_without_completion,
     sleep_finding,
     sleeping_ranks,
-    stop_finding,
+    stopped_process_finding,
 )
 from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
 from forewarn.models.diagnosis.probes.metrics_probe import idle_gpus, metrics_probe
-from forewarn.models.diagnosis.slow.rank_deviation import Channel, deviation_finding
+from forewarn.models.diagnosis.slow.rank_deviation import PeerChannel, deviation_finding
 
-SECOND = 10**9
 AT = 300 * SECOND
 RANKS = Ranks({n: Rank(n, f"node-{n // 2}", tp=0, pp=0, dp=n) for n in range(8)})
 
@@ -34,7 +34,7 @@ def job(moves_until: int, *, step: int = 10, **gauges: object) -> RankSamples:
         for name, level in given.items()
     }
     values["rdma_tx_bytes"] = 1e9 * np.minimum(time, moves_until)
-    return RankSamples.of(rank, time * SECOND, values)
+    return RankSamples.from_columns(rank, time * SECOND, values)
 
 
 def test_three_minutes_without_a_byte_are_idle() -> None:
@@ -114,7 +114,7 @@ def kernel(asleep: dict[int, int], measured: bool = True) -> RankSamples:
     values = {"in_d": in_d, "d_seconds": seconds if measured else np.full(len(time), np.nan)}
     values["verbs_completions"] = np.zeros(len(time))
     values["syscalls"] = np.where(in_d > 0, 0.0, 50.0)
-    return RankSamples.of(rank, time * SECOND, values)
+    return RankSamples.from_columns(rank, time * SECOND, values)
 
 
 def test_state_d_over_five_seconds_is_half_a_name() -> None:
@@ -168,12 +168,12 @@ def _stopped(samples: RankSamples) -> RankSamples:
 
 def test_a_process_that_is_stopped_for_over_five_seconds_is_half_a_name() -> None:
     samples = kernel({2: 100}, measured=False)
-    assert stop_finding(samples, RANKS, AT) is None
-    finding = stop_finding(_stopped(samples), RANKS, AT)
+    assert stopped_process_finding(samples, RANKS, AT) is None
+    finding = stopped_process_finding(_stopped(samples), RANKS, AT)
     assert finding is not None
     assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(2, 0.5, 100 * SECOND)]
     together = kernel(dict.fromkeys(range(8), 100), measured=False)
-    suspended = stop_finding(_stopped(together), RANKS, AT)
+    suspended = stopped_process_finding(_stopped(together), RANKS, AT)
     assert suspended is not None
     assert (suspended.candidates, "suspended" in suspended.cause) == ((), True)
 
@@ -183,22 +183,24 @@ def test_work_without_result_in_state_d_is_a_root_cause() -> None:
     metrics = job(60, sm_activity=activity)
     awake, asleep = kernel({}), kernel({2: 100})
     for samples, weight in ((awake, 0.5), (asleep, 1.0)):
-        finding = busy_without_result(samples, metrics, RANKS, AT)
+        finding = busy_without_completion(samples, metrics, RANKS, AT)
         assert finding is not None
         assert [(c.rank, c.weight) for c in finding.candidates] == [(2, weight)]
     awake.values["verbs_completions"][:] = 5.0
-    assert busy_without_result(awake, metrics, RANKS, AT) is None
-    assert busy_without_result(asleep, job(60, sm_activity=0.9), RANKS, AT) is None  # all work
+    assert busy_without_completion(awake, metrics, RANKS, AT) is None
+    assert busy_without_completion(asleep, job(60, sm_activity=0.9), RANKS, AT) is None  # all work
 
 
-def channel(level: float, before: float, part: str = "runq_wait_ms") -> Channel:
+def channel(level: float, before: float, part: str = "runq_wait_ms") -> PeerChannel:
     """Return 8 ranks with about 10, rank 5 with `level` in the last 3 minutes of 15."""
     times = np.arange(0, 901, 10)
     rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
     values = (10.0 + 0.1 * rank).astype(np.float64)
     odd = rank == 5
     values[odd] = np.where(time[odd] > 700, level, before)
-    return Channel(RankSamples.of(rank, time * SECOND, {part: values}), part, "kernel", part)
+    return PeerChannel(
+        RankSamples.from_columns(rank, time * SECOND, {part: values}), part, "kernel", part
+    )
 
 
 def test_two_channels_name_a_rank_and_one_is_a_sign() -> None:
@@ -234,18 +236,18 @@ def test_as_before_or_as_the_others_is_no_deviation(level: float, before: float)
 def test_a_process_stays_stopped_though_nobody_samples_any_more() -> None:
     samples = _stopped(kernel({2: 100}, measured=False))
     later = AT + 600 * SECOND
-    finding = stop_finding(samples, RANKS, later)
+    finding = stopped_process_finding(samples, RANKS, later)
     assert finding is not None
     assert (finding.kind, finding.cannot_end, finding.taken) == ("hang", True, AT)
-    fresh = stop_finding(samples, RANKS, AT)
+    fresh = stopped_process_finding(samples, RANKS, AT)
     assert fresh is not None
     assert fresh.kind == "none"  # it also speaks against a rank of a job that moves
     begun_again = (samples.rank != 2) | (samples.time < AT - 100 * SECOND)
-    assert stop_finding(samples._where(begun_again), RANKS, later) is None
+    assert stopped_process_finding(samples._where(begun_again), RANKS, later) is None
 
 
 def test_a_rank_that_does_not_run_for_two_minutes_is_a_stand_still() -> None:
-    stopped = stop_finding(_stopped(kernel({2: 100}, measured=False)), RANKS, AT)
+    stopped = stopped_process_finding(_stopped(kernel({2: 100}, measured=False)), RANKS, AT)
     briefly = sleep_finding(kernel({5: 190}), RANKS, AT)
     assert stopped is not None
     assert briefly is not None

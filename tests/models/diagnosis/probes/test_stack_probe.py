@@ -8,17 +8,17 @@ from forewarn.features.diagnosis.stack_sample import (
     BrokenStackError,
     Frame,
     Stack,
+    classify_wait,
     main_stack,
-    wait_of,
 )
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.probes.stack_probe import (
-    StackRound,
-    odd_in_round,
-    odd_stacks,
+    StackSample,
+    find_divergent_stacks,
+    latest_divergent_stacks,
     stack_probe,
 )
 
-SECOND = 10**9
 LIBRARY = "torch/distributed/distributed_c10d.py"
 TRAIN = Frame("train", "train.py", 10)
 REDUCE: Stack = (Frame("all_reduce", LIBRARY, 2810), TRAIN)
@@ -27,10 +27,10 @@ BARRIER: Stack = (Frame("barrier", LIBRARY, 4551), TRAIN)
 LOADER: Stack = (Frame("get", "queue.py", 171), Frame("next", "dataloader.py", 7), TRAIN)
 
 
-def rounds(*stacks: Stack, apart: int = 30) -> list[StackRound]:
+def rounds(*stacks: Stack, apart: int = 30) -> list[StackSample]:
     """Return samples in which rank 0 has these stacks in turn, ranks 1 to 3 the same one."""
     others = dict.fromkeys((1, 2, 3), REDUCE)
-    return [StackRound(n * apart * SECOND, {0: s, **others}) for n, s in enumerate(stacks)]
+    return [StackSample(n * apart * SECOND, {0: s, **others}) for n, s in enumerate(stacks)]
 
 
 def test_five_samples_in_the_same_frames_are_idle() -> None:
@@ -64,53 +64,54 @@ def test_too_few_ranks_or_old_samples_are_blind(n_ranks: int, at: int) -> None:
 
 
 def test_whose_stack_is_outside_the_waits_is_a_sign_of_the_origin() -> None:
-    finding = odd_stacks({0: REDUCE, 1: LOADER, 2: BARRIER, 3: REDUCE}, 5)
+    finding = find_divergent_stacks({0: REDUCE, 1: LOADER, 2: BARRIER, 3: REDUCE}, 5)
     assert finding is not None
     assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(1, 0.5, 5)]
 
 
 def test_a_single_sample_shows_whose_stack_is_odd_for_half_an_hour() -> None:
     sample = rounds(LOADER)
-    finding = odd_in_round(sample, 4, 1800 * SECOND, None)
+    finding = latest_divergent_stacks(sample, 4, 1800 * SECOND, None)
     assert finding is not None
     assert ([c.rank for c in finding.candidates], finding.taken) == ([0], 0)
-    assert odd_in_round(sample, 4, 1801 * SECOND, None) is None
-    assert odd_in_round(sample, 9, SECOND, None) is None
-    assert odd_in_round([], 4, SECOND, None) is None
+    assert latest_divergent_stacks(sample, 4, 1801 * SECOND, None) is None
+    assert latest_divergent_stacks(sample, 9, SECOND, None) is None
+    assert latest_divergent_stacks([], 4, SECOND, None) is None
 
 
 def test_a_stack_in_recv_or_a_barrier_with_others_is_no_origin() -> None:
-    finding = odd_stacks({0: REDUCE, 1: RECEIVE, 2: BARRIER, 3: BARRIER}, None)
+    finding = find_divergent_stacks({0: REDUCE, 1: RECEIVE, 2: BARRIER, 3: BARRIER}, None)
     assert finding is not None
     assert finding.candidates == ()
     assert finding.waiting == {1, 2, 3}
 
 
 def test_alone_in_a_barrier_it_may_have_been_called_by_mistake() -> None:
-    finding = odd_stacks({0: REDUCE, 1: REDUCE, 2: REDUCE, 3: BARRIER}, None)
+    finding = find_divergent_stacks({0: REDUCE, 1: REDUCE, 2: REDUCE, 3: BARRIER}, None)
     assert finding is not None
     assert finding.waiting == frozenset()
 
 
 def test_alone_in_another_collective_is_a_sign_and_two_kinds_of_many_are_none() -> None:
     broadcast = (Frame("broadcast", LIBRARY, 2714), TRAIN)
-    finding = odd_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: REDUCE}, 5)
+    finding = find_divergent_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: REDUCE}, 5)
     assert finding is not None
     assert [(c.rank, c.weight) for c in finding.candidates] == [(1, 0.5)]
-    halves = odd_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: broadcast}, 5)
+    halves = find_divergent_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: broadcast}, 5)
     assert halves is not None
     assert halves.candidates == ()
 
 
 def test_where_nobody_waits_and_all_differ_nobody_is_odd() -> None:
     stacks = {n: (Frame(f"f{n}", "train.py", n),) for n in range(4)}
-    assert odd_stacks(stacks, None) is None or odd_stacks(stacks, None).candidates == ()  # type: ignore[union-attr]
+    finding = find_divergent_stacks(stacks, None)
+    assert finding is None or finding.candidates == ()
 
 
 def test_a_wait_for_a_queue_or_a_lock_is_no_wait_for_ranks() -> None:
-    assert wait_of((Frame("wait", "threading.py", 320),)) is None
-    assert wait_of(LOADER) is None
-    assert wait_of((Frame("synchronize", "torch/cuda/__init__.py", 9), TRAIN)) == "device"
+    assert classify_wait((Frame("wait", "threading.py", 320),)) is None
+    assert classify_wait(LOADER) is None
+    assert classify_wait((Frame("synchronize", "torch/cuda/__init__.py", 9), TRAIN)) == "device"
 
 
 def test_the_main_thread_counts_and_broken_stacks_are_refused() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from forewarn.features.diagnosis.ranks import Rank, Ranks
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.slow.lateness import Lateness
 from forewarn.models.diagnosis.slow.slow_rank import slow_finding
 
@@ -17,7 +18,7 @@ RANKS = Ranks({n: Rank(n, f"m{n // 4}", tp=n % 2, dp=n // 2 % 4, pp=n // 8) for 
 
 def lateness(late: Mapping[int, float], without: tuple[int, ...] = ()) -> dict[int, Lateness]:
     """Return 20 steps of 2 s of each rank; a few are late."""
-    begin = np.arange(20, dtype=np.int64) * 2 * 10**9
+    begin = np.arange(20, dtype=np.int64) * 2 * SECOND
     noise = np.random.default_rng(1).normal(0.0, 0.002, (16, 20))
     return {
         rank: Lateness(rank, 1.0 + late.get(rank, 0.0) + noise[rank], begin, 2.0)

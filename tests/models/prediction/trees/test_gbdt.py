@@ -6,15 +6,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.model_inputs import ModelInputs
 from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 
 
 @pytest.fixture(scope="module")
-def inputs() -> Inputs:
+def inputs() -> ModelInputs:
     rng = np.random.default_rng(0)
-    return Inputs(
+    return ModelInputs(
         rng.integers(0, 20, (300, 3, 2), dtype=np.uint8),
         rng.integers(0, 20, (300, 2), dtype=np.uint8),
         ("temperature", "power"),
@@ -25,7 +25,7 @@ def inputs() -> Inputs:
 
 
 @pytest.fixture(scope="module")
-def model(inputs: Inputs) -> GbdtModel:
+def model(inputs: ModelInputs) -> GbdtModel:
     labels = (inputs.sequence[:, -1, 0] > 12).astype(np.int8)
     weights, ends = np.ones(300, dtype=np.float32), np.arange(300, dtype=np.int64)
     return GbdtModel(seed=0).fit(inputs, labels, weights, ends)
@@ -40,7 +40,7 @@ def test_features_are_named_by_channel_and_records_before_the_last(model: GbdtMo
     )
 
 
-def test_columns_are_in_the_order_of_their_names(model: GbdtModel, inputs: Inputs) -> None:
+def test_columns_are_in_the_order_of_their_names(model: GbdtModel, inputs: ModelInputs) -> None:
     table = model.table(inputs)
     assert np.array_equal(table[:, 2], inputs.sequence[:, 1, 0])
     assert np.array_equal(table[:, 7], inputs.context[:, 1])
@@ -50,14 +50,16 @@ def test_there_are_200_trees(model: GbdtModel) -> None:
     assert model.text_.count("\nTree=") == 200
 
 
-def contributions_of(model: GbdtModel, inputs: Inputs) -> npt.NDArray[np.float64]:
+def contributions_of(model: GbdtModel, inputs: ModelInputs) -> npt.NDArray[np.float64]:
     contributions = model.contributions(inputs)
     assert contributions.shape == (len(inputs), len(model.feature_names))
     assert contributions.dtype == np.float64
     return contributions
 
 
-def test_contributions_and_a_constant_add_up_to_the_score(model: GbdtModel, inputs: Inputs) -> None:
+def test_contributions_and_a_constant_add_up_to_the_score(
+    model: GbdtModel, inputs: ModelInputs
+) -> None:
     total = contributions_of(model, inputs).sum(axis=1)
     scores = model.score(inputs)
     constant = np.log(scores / (1 - scores)) - total
@@ -65,13 +67,13 @@ def test_contributions_and_a_constant_add_up_to_the_score(model: GbdtModel, inpu
     assert np.allclose(sigmoid(total + constant[0]), scores)
 
 
-def test_cause_contributes_most(model: GbdtModel, inputs: Inputs) -> None:
+def test_cause_contributes_most(model: GbdtModel, inputs: ModelInputs) -> None:
     strongest = np.abs(contributions_of(model, inputs)).mean(axis=0).argmax()
     assert model.feature_names[strongest] == "temperature[-0]"
 
 
 def test_loaded_model_gives_the_same_contributions(
-    model: GbdtModel, inputs: Inputs, tmp_path: Path
+    model: GbdtModel, inputs: ModelInputs, tmp_path: Path
 ) -> None:
     model.save(tmp_path)
     loaded = GbdtModel.load(tmp_path)
@@ -79,6 +81,6 @@ def test_loaded_model_gives_the_same_contributions(
     assert np.array_equal(loaded.contributions(inputs), model.contributions(inputs))
 
 
-def test_more_rows_than_one_table_are_scored_alike(model: GbdtModel, inputs: Inputs) -> None:
+def test_more_rows_than_one_table_are_scored_alike(model: GbdtModel, inputs: ModelInputs) -> None:
     rows = np.arange(17_000) % 300
     assert np.array_equal(model.score(inputs.take(rows)), model.score(inputs)[rows])

@@ -6,26 +6,24 @@ from typing import Any
 
 import lightgbm
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forewarn.features.array_types import Float32Array, Float64Array
 from forewarn.models.prediction.trees.leaf_paths import LeafPaths
 from forewarn.models.prediction.trees.shapley import shapley_values
 
-Table = npt.NDArray[np.float32]
-
 
 def trees(
-    table: Table, target: npt.NDArray[np.float64], n: int = 3, leaves: int = 8
+    table: Float32Array, target: Float64Array, n: int = 3, leaves: int = 8
 ) -> lightgbm.Booster:
     parameters = {"objective": "binary", "num_leaves": leaves, "min_data_in_leaf": 1}
     more = {"verbosity": -1, "num_threads": 1, "min_data_in_bin": 1, "deterministic": True}
     return lightgbm.train({**parameters, **more}, lightgbm.Dataset(table, label=target), n)
 
 
-def expected_value(tree: dict[str, Any], row: Table, known: set[int]) -> float:
+def expected_value(tree: dict[str, Any], row: Float32Array, known: set[int]) -> float:
     """Follow what is known, and both ways by their shares where a column is not."""
     if "leaf_value" in tree:
         return float(tree["leaf_value"])
@@ -39,7 +37,7 @@ def expected_value(tree: dict[str, Any], row: Table, known: set[int]) -> float:
     return float(np.average(values, weights=counts))
 
 
-def by_definition(booster: lightgbm.Booster, row: Table) -> list[float]:
+def by_definition(booster: lightgbm.Booster, row: Float32Array) -> list[float]:
     roots = [info["tree_structure"] for info in booster.dump_model()["tree_info"]]
     n, shares = len(row), []
     for column in range(n):
@@ -59,7 +57,7 @@ def test_columns_get_what_the_definition_gives_them(seed: int, n_columns: int) -
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 5, (60, n_columns)).astype(np.float32)
     booster = trees(table, (table[:, 0] > rng.integers(0, 5, 60)).astype(float))
-    values = shapley_values(LeafPaths.of_text(booster.model_to_string()), table)
+    values = shapley_values(LeafPaths.from_text(booster.model_to_string()), table)
     for row in (0, 17):
         assert values[row] == pytest.approx(by_definition(booster, table[row]), abs=1e-12)
 
@@ -69,7 +67,7 @@ def test_values_of_deep_trees_are_those_of_lightgbm_for_any_number_of_rows() -> 
     table = rng.integers(0, 60, (1500, 12)).astype(np.float32)
     target = (table.sum(axis=1) + rng.normal(0, 60, 1500) > 360).astype(float)
     booster = trees(table, target, 20, 31)
-    leaves = LeafPaths.of_text(booster.model_to_string())
+    leaves = LeafPaths.from_text(booster.model_to_string())
     values = shapley_values(leaves, table)
     theirs = np.asarray(booster.predict(table, pred_contrib=True))[:, :-1]
     assert np.abs(values - theirs).max() < 1e-12
@@ -79,7 +77,7 @@ def test_values_of_deep_trees_are_those_of_lightgbm_for_any_number_of_rows() -> 
 def test_one_split_is_counted_by_hand() -> None:
     table = np.repeat(np.array([[0.0], [9.0]], dtype=np.float32), [30, 10], axis=0)
     booster = trees(table, (table[:, 0] > 5).astype(float), 1)
-    leaves = LeafPaths.of_text(booster.model_to_string())
+    leaves = LeafPaths.from_text(booster.model_to_string())
     low, high = sorted(leaves.value)
     mean = (3 * low + high) / 4
     values = shapley_values(leaves, np.array([[0.0], [9.0]], dtype=np.float32))
@@ -90,6 +88,6 @@ def test_one_split_is_counted_by_hand() -> None:
 def test_trees_that_do_not_branch_give_nobody_anything() -> None:
     table = np.zeros((40, 2), dtype=np.float32)
     booster = trees(table, (np.arange(40) % 2).astype(float))
-    leaves = LeafPaths.of_text(booster.model_to_string())
+    leaves = LeafPaths.from_text(booster.model_to_string())
     assert not len(leaves.value)
     assert not shapley_values(leaves, table).any()

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.model_inputs import ModelInputs
 from forewarn.models.prediction.trees.window_statistics import WindowStatsGbdt
 
 
-def inputs() -> Inputs:
+def inputs() -> ModelInputs:
     sequence = np.array([[[2, 0], [6, 0], [4, 0]], [[0, 3], [5, 1], [7, 3]]], dtype=np.uint8)
     context = np.array([[9, 1, 0], [8, 0, 1]], dtype=np.uint8)
     names = ("age", "category:gpu_type=V100", "category:gpu_type=T4")
-    return Inputs(sequence, context, ("a", "b"), names, (10, 10), (10, 2, 2))
+    return ModelInputs(sequence, context, ("a", "b"), names, (10, 10), (10, 2, 2))
 
 
 def test_statistics_by_hand_leave_missing_values_out() -> None:

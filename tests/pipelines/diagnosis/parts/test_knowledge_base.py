@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import Level, compiled
+from forewarn.features.diagnosis.log_pattern import Level, compile_pattern
 from forewarn.features.errors import InputError
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns, pattern_tables
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
@@ -49,7 +49,7 @@ def test_examples_fit_and_counterexamples_do_not(name: str, matcher: LogMatcher)
         first = matcher.first(line.encode())
         assert first is not None
         assert first.id == name, line
-    regular = compiled(table["pattern"])
+    regular = compile_pattern(table["pattern"])
     assert [x for x in table["counterexamples"] if regular.search(x.encode())] == []
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.pipelines.incidents.api.client import Api, api_of
+from tests.pipelines.incidents.api.api_client import Api, make_api
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """For requests that are all refused: at the end it has to be as empty as before."""
-    api = api_of(tmp_path_factory.mktemp("empty"))
+    api = make_api(tmp_path_factory.mktemp("empty"))
     yield api
     assert api.ledger.incidents() == []
     assert api.ledger.notes() == []
@@ -27,7 +27,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Return an API whose ledger holds an incident with a proposal and one with an action."""
     url = new_database(request) if request.param == "postgresql" else ""
-    api = api_of(tmp_path_factory.mktemp("worn"), url)
+    api = make_api(tmp_path_factory.mktemp("worn"), url)
     api.act(api.incident())
     api.propose(api.incident("node-2"))
     yield api
@@ -37,7 +37,7 @@ def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    api = api_of(tmp_path)
+    api = make_api(tmp_path)
     yield api
     api.desk.close()
     api.ledger.close()

@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from tests.pipelines.incidents.api.client import LATER, NOW, Api, finding
+from tests.pipelines.incidents.api.api_client import LATER, NOW, Api, finding
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.features.time_units import DAY, HOUR, SECOND, Nanoseconds
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.decision import Ruling
-from forewarn.response.state.finding import BY_HAND
+from forewarn.response.state.finding import MANUAL_CAUSE
 from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.step import DrainMode, Step
 
@@ -77,11 +77,11 @@ def test_a_cause_is_the_code_of_an_xid_or_who_says_what(
         ("severity", None, "'critical'"),
         ("at", "yesterday", "ISO 8601"),
         ("at", 1_772_366_400, "ISO 8601"),
-        ("at", iso(NOW + HOUR), "3600 s ahead of this clock"),
+        ("at", format_iso(NOW + HOUR), "3600 s ahead of this clock"),
         ("at", "1969-12-31", "1970"),
         ("at", "9999-12-31", "ISO 8601"),
-        ("valid_until", iso(NOW - 2 * HOUR), "after `at`"),
-        ("valid_until", iso(NOW + 400 * DAY), "366 days"),
+        ("valid_until", format_iso(NOW - 2 * HOUR), "after `at`"),
+        ("valid_until", format_iso(NOW + 400 * DAY), "366 days"),
         ("evidence", [1], "dictionary"),
         ("evidence", {"text": "x" * 17_000}, "16384"),
         ("evidence", {"text": "\u00e9" * 6_000}, "16384"),
@@ -117,7 +117,7 @@ def test_a_thousand_findings_are_taken_and_one_more_is_not(api: Api) -> None:
 
 
 def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(api: Api) -> None:
-    assert api.report(finding(at=iso(NOW + 250 * 10**9))).is_success
+    assert api.report(finding(at=format_iso(NOW + 250 * SECOND))).is_success
 
 
 def test_times_keep_their_nanoseconds_and_without_a_zone_they_are_utc(api: Api) -> None:
@@ -163,12 +163,12 @@ def test_a_story_has_decisions_the_approval_and_each_change_of_an_action(api: Ap
     story = api.get(f"/v1/incidents/{number}").json()
     assert [one["ruling"] for one in story["decisions"]] == ["propose"]
     assert story["approval"] == {
-        "decision_at": iso(decision.at),
-        "at": iso(NOW),
+        "decision_at": format_iso(decision.at),
+        "at": format_iso(NOW),
         "who": "approve-ann",
     }
     assert [change["state"] for change in story["actions"][0]["changes"]] == ["intended", "holding"]
-    assert story["decisions"][0]["valid_until"] == iso(LATER)
+    assert story["decisions"][0]["valid_until"] == format_iso(LATER)
 
 
 def test_actions_that_are_open_or_recent_are_listed(api: Api) -> None:
@@ -210,10 +210,10 @@ def test_only_the_proposal_that_was_looked_at_is_approved(api: Api) -> None:
     path = f"/v1/incidents/{number}/approve"
     assert "nothing is decided" in api.post(path).json()["error"]
     decision = api.propose(number)
-    seen = {"decision_at": iso(decision.at - 1)}
+    seen = {"decision_at": format_iso(decision.at - 1)}
     assert (answer := api.post(path, seen)).status_code == 409
     assert "not its last one" in answer.json()["error"]
-    assert api.post(path, {"decision_at": iso(decision.at)}).json()["changed"]
+    assert api.post(path, {"decision_at": format_iso(decision.at)}).json()["changed"]
 
 
 def test_what_is_no_proposal_or_no_longer_valid_cannot_be_approved(api: Api) -> None:
@@ -276,15 +276,15 @@ def test_an_incident_is_acknowledged_once(api: Api) -> None:
 def test_an_outcome_is_kept_with_the_time_of_the_failure(api: Api) -> None:
     number = api.incident()
     path = f"/v1/incidents/{number}/outcome"
-    body = {"outcome": "confirmed", "failed_at": iso(NOW - HOUR), "why": "ticket 7"}
+    body = {"outcome": "confirmed", "failed_at": format_iso(NOW - HOUR), "why": "ticket 7"}
     assert api.post(path, body).json()["changed"]
     assert not api.post(path, {"outcome": "confirmed"}).json()["changed"]
     incident = api.ledger.incident(number)
     assert incident is not None
     assert incident.outcome is Outcome.CONFIRMED
     for wrong in (
-        {"outcome": "confirmed", "failed_at": iso(NOW + HOUR)},
-        {"outcome": "unknown", "failed_at": iso(NOW - HOUR)},
+        {"outcome": "confirmed", "failed_at": format_iso(NOW + HOUR)},
+        {"outcome": "unknown", "failed_at": format_iso(NOW - HOUR)},
     ):
         assert "failed_at: " in (answer := api.post(path, wrong)).json()["error"]
         assert answer.status_code == 409
@@ -297,7 +297,11 @@ def test_a_drain_by_hand_is_a_finding_and_a_decision_of_that_person(api: Api) ->
     assert answer["changed"]
     assert incident is not None
     (asked_for,) = incident.findings
-    assert (asked_for.source, asked_for.cause, asked_for.machine) == ("act-ann", BY_HAND, "node-7")
+    assert (asked_for.source, asked_for.cause, asked_for.machine) == (
+        "act-ann",
+        MANUAL_CAUSE,
+        "node-7",
+    )
     decision = incident.decision
     assert decision is not None
     assert (decision.ruling, decision.step, decision.mode) == (
@@ -383,7 +387,7 @@ def test_what_the_metrics_say(api: Api) -> None:
     api.incident("node-2")
     api.act(1)
     api.get("/v1/incidents", role="")
-    api.ledger.beat("loop", Nanoseconds(NOW - 90 * 10**9))
+    api.ledger.beat("loop", Nanoseconds(NOW - 90 * SECOND))
     values = gauges(api)
     assert values['findings_total{known="no"}'] == 3
     assert values['findings_total{known="yes"}'] == 1

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from tests.pipelines.incidents.api.client import Api, api_of, bearer, finding
+from tests.pipelines.incidents.api.api_client import Api, bearer, finding, make_api
 
 from forewarn.pipelines.incidents.api.app import serve_api
 from forewarn.pipelines.serving.listener import Listener
@@ -271,7 +271,7 @@ def test_all_bodies_together_hold_so_much_memory_and_no_more(api: Api) -> None:
 def address(
     tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
 ) -> Iterator[tuple[str, int]]:
-    api = api_of(tmp_path_factory.mktemp("served"))
+    api = make_api(tmp_path_factory.mktemp("served"))
     servers: list[uvicorn.Server] = []
 
     class Watched(Listener):

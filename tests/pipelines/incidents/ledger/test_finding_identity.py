@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.entries import Taken
-from forewarn.pipelines.incidents.ledger.finding_rows import LARGEST
+from forewarn.pipelines.incidents.ledger.finding_rows import MAX_INT64
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import findings as table
-from forewarn.response.state.finding import BY_HAND, Finding, FindingKind, Severity, Voucher
+from forewarn.pipelines.incidents.ledger.ledger_entries import RecordedCounts
+from forewarn.pipelines.incidents.ledger.ledger_tables import findings as table
+from forewarn.response.state.finding import MANUAL_CAUSE, Finding, FindingKind, Provenance, Severity
 from forewarn.response.state.incident import IncidentState
 
 MakeFinding = Callable[..., Finding]
@@ -25,8 +25,8 @@ def test_the_same_name_on_another_machine_is_another_finding(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     both = [finding("nvlink-down", machine) for machine in ("m1", "m2")]
-    assert ledger.take(both, now=at(20)) == Taken(new=2, repeated=0)
-    assert ledger.take(both, now=at(21)) == Taken(new=0, repeated=2)
+    assert ledger.take(both, now=at(20)) == RecordedCounts(new=2, repeated=0)
+    assert ledger.take(both, now=at(21)) == RecordedCounts(new=0, repeated=2)
     assert [incident.machine for incident in ledger.open_incidents()] == ["m1", "m2"]
 
 
@@ -34,9 +34,9 @@ def test_the_same_name_after_its_end_is_a_new_finding_that_is_not_stale(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     ledger.take([finding(at=10, valid_until=30)], now=at(10))
-    assert ledger.take([finding(at=29, valid_until=49)], now=at(29)) == Taken(0, 1)
-    assert ledger.take([finding(at=30, valid_until=50)], now=at(30)) == Taken(1, 0)
-    assert ledger.take([finding(at=31, valid_until=51)], now=at(31)) == Taken(0, 1)
+    assert ledger.take([finding(at=29, valid_until=49)], now=at(29)) == RecordedCounts(0, 1)
+    assert ledger.take([finding(at=30, valid_until=50)], now=at(30)) == RecordedCounts(1, 0)
+    assert ledger.take([finding(at=31, valid_until=51)], now=at(31)) == RecordedCounts(0, 1)
     (incident,) = ledger.open_incidents()  # it is open still, and holds both
     assert [(f.at, f.valid(at(40)), f.count) for f in incident.findings] == [
         (10, False, 2),
@@ -50,8 +50,8 @@ def test_a_fault_that_comes_back_after_its_incident_opens_another(
     ledger.take([finding()], now=at(20))
     ledger.settle(1, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
     assert ledger.unknown([finding()]) == []  # a list that is read again is no fault
-    assert ledger.take([finding(at=31)], now=at(31)) == Taken(1, 0)
-    assert ledger.take([finding(at=32)], now=at(32)) == Taken(0, 1)
+    assert ledger.take([finding(at=31)], now=at(31)) == RecordedCounts(1, 0)
+    assert ledger.take([finding(at=32)], now=at(32)) == RecordedCounts(0, 1)
     assert [incident.id for incident in ledger.open_incidents()] == [2]
 
 
@@ -60,7 +60,7 @@ def test_findings_of_a_part_of_a_shared_incident_have_not_ended(
 ) -> None:
     ledger.take([finding("a", "m1"), finding("b", "m2")], now=at(20))
     ledger.share([1, 2], shared="rack r1", machine="m1", now=at(25), why="")
-    assert ledger.take([finding("a", "m1", at=30)], now=at(30)) == Taken(0, 1)
+    assert ledger.take([finding("a", "m1", at=30)], now=at(30)) == RecordedCounts(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_name_in_use_for_something_else_is_set_aside_with_a_note(
     ledger.take([finding(gpu_serial="1650000000000")], now=at(20))
     before = ledger.open_incidents()
     other = finding(at=12, **fields)
-    assert ledger.take([other, finding("b")], now=at(21)) == Taken(new=1, repeated=0)
+    assert ledger.take([other, finding("b")], now=at(21)) == RecordedCounts(new=1, repeated=0)
     words = f"finding 'a' of 'records' about 'm1' is set aside: `{field}` found "
     assert words in capsys.readouterr().err
     assert ledger.unknown([other]) == []
@@ -89,7 +89,9 @@ def test_a_name_in_use_for_something_else_is_set_aside_with_a_note(
 def test_a_repeat_may_be_the_first_to_name_the_serial(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.take([finding()], now=at(20))
     named = [finding(at=11, gpu_serial="165"), finding(at=12), finding(at=13, gpu_serial="166")]
-    assert ledger.take(named, now=at(21)) == Taken(new=0, repeated=2)  # another GPU is refused
+    assert ledger.take(named, now=at(21)) == RecordedCounts(
+        new=0, repeated=2
+    )  # another GPU is refused
     (incident,) = ledger.open_incidents()
     assert (incident.gpu_serial, incident.findings[0].gpu_serial) == ("165", "165")
     assert ledger.take([finding("b", gpu_serial="165")], now=at(22)).new == 1
@@ -116,7 +118,7 @@ def test_a_place_that_a_shared_token_names_joins_no_finding_of_a_host(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     place = {"pci": "0000:1a:00"}
-    forged = finding(evidence=place, gpu_serial="999", vouched=Voucher.SHARED)
+    forged = finding(evidence=place, gpu_serial="999", vouched=Provenance.SHARED)
     ledger.take([forged, finding("own", evidence=place)], now=at(20))
     assert [i.gpu_serial for i in ledger.open_incidents()] == ["999", None]
 
@@ -126,7 +128,7 @@ def test_the_latest_severity_counts_and_the_change_is_noted(
 ) -> None:
     ledger.take([finding(severity=Severity.WARNING)], now=at(20))
     grave = finding(at=14, severity=Severity.CRITICAL)
-    assert ledger.take([grave], now=at(21), who="nhc-m1") == Taken(0, 1)
+    assert ledger.take([grave], now=at(21), who="nhc-m1") == RecordedCounts(0, 1)
     ledger.take([finding(at=12, severity=Severity.NOTICE)], now=at(22))  # it came late
     ledger.take([finding(at=15, severity=None)], now=at(23))  # it says nothing of it
     ledger.take([grave], now=at(24))
@@ -141,46 +143,46 @@ def test_what_a_shared_token_says_is_another_finding_of_another_source(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     """So nobody who has the token can block, soften or count what a machine reports."""
-    forged = finding(kind=FindingKind.CHECK, severity=Severity.NOTICE, vouched=Voucher.SHARED)
+    forged = finding(kind=FindingKind.CHECK, severity=Severity.NOTICE, vouched=Provenance.SHARED)
     ledger.take([forged], now=at(20))
-    assert ledger.take([finding(severity=Severity.CRITICAL)], now=at(21)) == Taken(1, 0)
-    assert ledger.take([forged], now=at(22)) == Taken(0, 1)
+    assert ledger.take([finding(severity=Severity.CRITICAL)], now=at(21)) == RecordedCounts(1, 0)
+    assert ledger.take([forged], now=at(22)) == RecordedCounts(0, 1)
     (incident,) = ledger.open_incidents()
     assert {f.vouched: (f.severity, f.count) for f in incident.findings} == {
-        Voucher.SHARED: (Severity.NOTICE, 2),
-        Voucher.HOST: (Severity.CRITICAL, 1),
+        Provenance.SHARED: (Severity.NOTICE, 2),
+        Provenance.HOST: (Severity.CRITICAL, 1),
     }
 
 
 def test_a_count_ends_at_the_largest_number(ledger: Ledger, finding: MakeFinding) -> None:
     for moment in (20, 21):
-        ledger.take([finding(count=LARGEST), finding(count=LARGEST)], now=at(moment))
+        ledger.take([finding(count=MAX_INT64), finding(count=MAX_INT64)], now=at(moment))
         ledger.take([finding(count=7)], now=at(moment))
     (incident,) = ledger.open_incidents()
-    assert incident.findings[0].count == LARGEST
+    assert incident.findings[0].count == MAX_INT64
 
 
 def test_what_a_person_undoes_of_a_shared_token_holds_back_no_report_of_the_machine(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    forged = [finding(machine=f"m{n}", vouched=Voucher.SHARED) for n in (1, 2)]
+    forged = [finding(machine=f"m{n}", vouched=Provenance.SHARED) for n in (1, 2)]
     ledger.take([*forged, finding(machine="m2")], now=at(20))
     for number in (1, 2):
         ledger.settle(number, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="forged")
     undone = {override.machine: override for override in ledger.overrides(at(0))}
     assert {name: o.vouched for name, o in undone.items()} == {"m1": "shared", "m2": "host"}
     own = finding(machine="m1", at=31)
-    assert undone["m1"].holds_back(forged[0])
-    assert not undone["m1"].holds_back(own)
-    assert undone["m2"].holds_back(finding(machine="m2", at=31))
+    assert undone["m1"].blocks(forged[0])
+    assert not undone["m1"].blocks(own)
+    assert undone["m2"].blocks(finding(machine="m2", at=31))
 
 
 def flood(make: MakeFinding, machine: str) -> list[Finding]:
-    reports = {"source": "nhc", "kind": FindingKind.REPORT, "vouched": Voucher.SHARED}
+    reports = {"source": "nhc", "kind": FindingKind.REPORT, "vouched": Provenance.SHARED}
     return [make(f"f{n}", machine, at=15, cause="report by nhc", **reports) for n in range(1_200)]
 
 
-@pytest.mark.parametrize("fields", [{}, {"kind": FindingKind.REPORT, "cause": BY_HAND}])
+@pytest.mark.parametrize("fields", [{}, {"kind": FindingKind.REPORT, "cause": MANUAL_CAUSE}])
 def test_a_flood_of_a_shared_token_displaces_no_finding_of_a_host_or_a_person(
     ledger: Ledger, finding: MakeFinding, fields: dict[str, object]
 ) -> None:
@@ -199,8 +201,8 @@ def test_to_read_again_what_a_damaged_row_says_is_no_news(
     with ledger.database.writing() as connection:
         connection.execute(table.update().where(table.c.key == "a").values({column: "bogus"}))
     again = [finding(), finding("b"), finding("c")]
-    assert ledger.take(ledger.unknown(again), now=at(21)) == Taken(1, 0)
-    assert ledger.take(again, now=at(22)) == Taken(0, 3)
+    assert ledger.take(ledger.unknown(again), now=at(21)) == RecordedCounts(1, 0)
+    assert ledger.take(again, now=at(22)) == RecordedCounts(0, 3)
     assert ledger.take([finding(at=11)], now=at(23)).new == (column != "evidence")
 
 
@@ -208,4 +210,4 @@ def test_what_one_source_states_twice_at_one_time_stops_no_other(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     twice = [finding(valid_until=30), finding(valid_until=60, last=40)]
-    assert ledger.take([*twice, finding("b")], now=at(50)) == Taken(2, 1)
+    assert ledger.take([*twice, finding("b")], now=at(50)) == RecordedCounts(2, 1)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch, KillSwitchError
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 
-NOW = Nanoseconds(1_772_366_400 * 10**9)
+NOW = Nanoseconds(1_772_366_400 * SECOND)
 
 
 @pytest.fixture

@@ -8,13 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.ledger import incident_rows
 from forewarn.pipelines.incidents.ledger.decision_rows import ApprovalError
-from forewarn.pipelines.incidents.ledger.entries import Note, Switch, Taken
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingError
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.response.decision.override import Override
+from forewarn.pipelines.incidents.ledger.ledger_entries import (
+    AuditNote,
+    RecordedCounts,
+    SwitchChange,
+)
+from forewarn.response.decision.manual_override import Override
 from forewarn.response.decision.situation import Approval
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
@@ -25,7 +29,6 @@ from forewarn.response.state.step import DrainMode, Step
 MakeFinding = Callable[..., Finding]
 MakeDecision = Callable[..., Decision]
 MakeAction = Callable[..., Action]
-DAY = 86_400_000_000_000
 
 
 def at(moment: int) -> Nanoseconds:
@@ -44,7 +47,7 @@ def test_a_finding_comes_back_as_it_was(ledger: Ledger, finding: MakeFinding) ->
     whole = finding(
         gpu_serial="165", job="4711", severity=None, model_version="v3", evidence={"a": [1, None]}
     )
-    assert ledger.take([whole], now=at(20)) == Taken(new=1, repeated=0)
+    assert ledger.take([whole], now=at(20)) == RecordedCounts(new=1, repeated=0)
     stored = replace(whole, first=at(10), last=at(10))
     assert only(ledger.open_incidents()) == Incident(
         1, "m1", "165", at(20), machines=("m1",), findings=(stored,)
@@ -55,7 +58,7 @@ def test_repeats_are_one_finding_with_first_last_and_count(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     assert ledger.take([finding(at=10), finding(at=14), finding(at=12)], now=at(20)).repeated == 2
-    assert ledger.take([finding(at=11, count=5), finding("b")], now=at(21)) == Taken(1, 1)
+    assert ledger.take([finding(at=11, count=5), finding("b")], now=at(21)) == RecordedCounts(1, 1)
     (first, _) = only(ledger.open_incidents()).findings
     assert (first.at, first.first, first.last, first.count) == (10, 10, 14, 8)
 
@@ -83,10 +86,12 @@ def test_what_comes_after_the_end_is_another_incident_and_a_repeat_is_not(
 ) -> None:
     ledger.take([finding()], now=at(20))
     ledger.settle(1, IncidentState.CLOSED, now=at(30), who="ann", why="repaired")
-    assert ledger.take([finding(at=29)], now=at(40)) == Taken(new=0, repeated=1)  # it came late
+    assert ledger.take([finding(at=29)], now=at(40)) == RecordedCounts(
+        new=0, repeated=1
+    )  # it came late
     assert ledger.unknown([finding()]) == []
     assert ledger.open_incidents() == []
-    assert ledger.take([finding(at=40)], now=at(41)) == Taken(new=1, repeated=0)
+    assert ledger.take([finding(at=40)], now=at(41)) == RecordedCounts(new=1, repeated=0)
     assert [incident.id for incident in ledger.open_incidents()] == [2]
     with pytest.raises(ValueError, match="incident 1 is closed"):
         ledger.settle(1, IncidentState.OPEN, now=at(50), who="ann", why="")
@@ -103,7 +108,7 @@ def test_long_evidence_is_cut_and_says_so(ledger: Ledger, finding: MakeFinding) 
 def test_of_very_many_findings_the_newest_are_read(
     ledger: Ledger, finding: MakeFinding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incident_rows, "MOST_FINDINGS", 3)
+    monkeypatch.setattr(incident_rows, "MAX_FINDINGS_READ", 3)
     ledger.take([finding(f"{n}", at=n) for n in range(9)], now=at(20))
     assert [row.id for row in only(ledger.open_incidents()).findings] == ["6", "7", "8"]
     ledger.take([finding(f"m{n}", f"m{n}") for n in range(9)], now=at(20))
@@ -130,7 +135,7 @@ def test_a_finding_that_no_row_can_hold_is_named_and_set_aside(
 ) -> None:
     for number, (fields, words) in enumerate(REFUSED):
         new = finding(f"a{number}")
-        assert ledger.take([finding("b", **fields), new], now=at(20)) == Taken(1, 0)
+        assert ledger.take([finding("b", **fields), new], now=at(20)) == RecordedCounts(1, 0)
         assert words in capsys.readouterr().err
     assert len(only(ledger.open_incidents()).findings) == len(REFUSED)
 
@@ -395,17 +400,17 @@ def test_an_override_counts_once_by_the_action_or_by_the_incident(
 def test_the_kill_switch_says_who_and_why_until_it_is_lifted(ledger: Ledger) -> None:
     assert ledger.switched_off() is None
     ledger.switch(False, now=at(1), who="ann", why="acceptance of rack r7")
-    assert ledger.switched_off() == Switch(False, at(1), "ann", "acceptance of rack r7")
+    assert ledger.switched_off() == SwitchChange(False, at(1), "ann", "acceptance of rack r7")
     ledger.switch(True, now=at(2), who="bob", why="done")
     assert ledger.switched_off() is None
-    assert ledger.last_switch() == Switch(True, at(2), "bob", "done")
+    assert ledger.last_switch() == SwitchChange(True, at(2), "bob", "done")
 
 
 def test_notes_beats_and_first_uses(ledger: Ledger) -> None:
     ledger.note(now=at(1), who="ann", act="approve", target="incident 1", detail="")
     ledger.note(now=at(2), who="bob", act="undo", target="action 3", detail="a\0\ud800b")
     assert [row.who for row in ledger.notes()] == ["bob", "ann"]
-    assert ledger.notes(1) == [Note(at(2), "bob", "undo", "action 3", "a\ufffd\ufffdb")]
+    assert ledger.notes(1) == [AuditNote(at(2), "bob", "undo", "action 3", "a\ufffd\ufffdb")]
     for moment in (5, 7, 6, 7):
         ledger.beat("loop", at(moment))
     assert (ledger.last_beat("loop"), ledger.last_beat("lists")) == (7, None)

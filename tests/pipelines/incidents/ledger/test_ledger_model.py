@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 from sqlalchemy import Connection, text
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger.entries import Taken
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import metadata
+from forewarn.pipelines.incidents.ledger.ledger_entries import RecordedCounts
+from forewarn.pipelines.incidents.ledger.ledger_tables import metadata
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKey, Severity
@@ -130,7 +130,7 @@ class Model(RuleBasedStateMachine):
             self.findings.keys() - {k for rows in self.members.values() for k in rows}
         ):
             self.group(key)
-        assert taken == Taken(new=words.count("new"), repeated=words.count("repeated"))
+        assert taken == RecordedCounts(new=words.count("new"), repeated=words.count("repeated"))
 
     def end_of(self, row: int) -> Nanoseconds | None:
         homes = [number for number, rows in self.members.items() if row in rows]

@@ -12,7 +12,7 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents.ledger.database import LedgerError, MissingLedgerError, Opening
+from forewarn.pipelines.incidents.ledger.database import LedgerError, MissingLedgerError, OpenMode
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.response_site import STOP_FILE, ResponseSite
 from forewarn.response.state.machine import Machine, ServiceState
@@ -119,15 +119,15 @@ def test_a_file_that_is_missing_or_empty_is_no_ledger(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(MissingLedgerError, match="there is no ledger"):
-        Ledger.open(f"sqlite:///{path}", opening=Opening.EXISTING)
+        Ledger.open(f"sqlite:///{path}", opening=OpenMode.EXISTING)
     assert path.exists() == (content is not None)
 
 
 def test_a_new_ledger_is_not_laid_over_another(url: str) -> None:
-    Ledger.open(url, opening=Opening.NEW).close()
+    Ledger.open(url, opening=OpenMode.NEW).close()
     with pytest.raises(LedgerError, match="holds a ledger already"):
-        Ledger.open(url, opening=Opening.NEW)
-    Ledger.open(url, opening=Opening.EXISTING).close()
+        Ledger.open(url, opening=OpenMode.NEW)
+    Ledger.open(url, opening=OpenMode.EXISTING).close()
 
 
 @pytest.mark.parametrize("replaced", [False, True])

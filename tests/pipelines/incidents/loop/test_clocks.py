@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.pipelines.incidents.loop.test_responder import MINUTE, START, Room, room
+from tests.pipelines.incidents.loop.test_responder import START, Room, room
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.incidents.api.person_acts import Person
+from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
+from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.decision import Ruling
 from forewarn.response.state.incident import IncidentState
@@ -83,7 +83,7 @@ def test_without_a_second_clock_nothing_goes_beyond_a_drain_that_lets_jobs_run_o
         room.once(4)
     (action,) = (a for i in room.ledger.incidents() for a in i.actions if a.step.isolates)
     assert (action.step, action.mode) == ("drain", DrainMode.FINISH)
-    Person(room.ledger, "ann", room.clock.at, "now!").drain("m5", DrainMode.NOW)
+    Operator(room.ledger, "ann", room.clock.at, "now!").drain("m5", DrainMode.NOW)
     decided = {d.incident.machine: d.decision for d in room.once(1)}
     assert "ends jobs, and no second clock confirms ours" in decided["m5"].reason
     assert room.state("m5") is ServiceState.IN_SERVICE
@@ -117,7 +117,7 @@ def test_an_undo_by_a_machine_whose_clock_is_behind_holds_for_a_week(
 ) -> None:
     (incident,) = deadline.ledger.incidents()
     wrong = Nanoseconds(deadline.clock.at - behind)
-    assert Person(deadline.ledger, "ann", wrong, "it is fine").undo(incident.id)
+    assert Operator(deadline.ledger, "ann", wrong, "it is fine").undo(incident.id)
     deadline.once(1)
     deadline.once(1)
     deadline.notice("xid 79")

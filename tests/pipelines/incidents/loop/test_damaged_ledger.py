@@ -14,27 +14,27 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table, select, text
 from sqlalchemy.exc import IntegrityError
-from tests.pipelines.incidents.api.client import ACCESS, Api, SetClock, finding
+from tests.pipelines.incidents.api.api_client import ACCESS, Api, SetClock, finding
 from tests.pipelines.incidents.api.conftest import new_database
 from tests.pipelines.incidents.memory_driver import MemoryDriver
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
+from forewarn.pipelines.incidents.api.api_context import ApiContext
 from forewarn.pipelines.incidents.api.app import make_app
-from forewarn.pipelines.incidents.api.desk import Desk
-from forewarn.pipelines.incidents.api.person_acts import Person
+from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.tables import metadata
-from forewarn.pipelines.incidents.loop.lines import incident_line, incident_text
+from forewarn.pipelines.incidents.ledger.ledger_tables import metadata
+from forewarn.pipelines.incidents.loop.decision_output import incident_line, incident_text
+from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 from forewarn.pipelines.incidents.loop.responder import Responder
-from forewarn.pipelines.incidents.loop.response_score import score_of
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Outcome
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.step import DrainMode
 
-START = Nanoseconds(1_772_366_400 * 10**9)  # 2026-03-01T12:00:00Z
+START = Nanoseconds(1_772_366_400 * SECOND)  # 2026-03-01T12:00:00Z
 CONFIG = """
 [respond]
 ledger = "{url}"
@@ -72,7 +72,7 @@ class Room:
         site, policy = self.site, self.site.policy()
         return Responder(site, self.ledger, policy, self.driver, self.clock, lambda *_: None)
 
-    def once(self, after: int = 60 * 10**9) -> None:
+    def once(self, after: int = MINUTE) -> None:
         self.clock.moment = Nanoseconds(self.clock.moment + after)
         self.driver.now = self.clock.moment
         self.responder().once()
@@ -89,7 +89,7 @@ def machines() -> dict[str, Machine]:
 def room_of(folder: Path, url: str) -> Room:
     config = folder / "my.toml"
     config.write_text(CONFIG.format(url=url))
-    site = ResponseSite.of(config)
+    site = ResponseSite.from_config(config)
     room = Room(site, Ledger.open(url), MemoryDriver(machines(), START), SetClock(START))
     if url.startswith("postgresql"):  # its own clock is that of today
         room.ledger.database.clock = lambda: room.clock.moment  # type: ignore[method-assign]
@@ -110,14 +110,14 @@ def notice(room: Room, machine: str, cause: str, **more: Any) -> None:
 def fill(room: Room) -> None:
     """Let everything happen that leaves a row in any table."""
     room.once()
-    room.once(5 * 60 * 10**9)
+    room.once(5 * MINUTE)
     for machine, cause in (("m0", "xid 79"), ("m1", "xid 79"), ("m6", "xid 79"), ("m2", "at_risk")):
         notice(room, machine, cause)
         room.once(HOUR)
     taken_by = replace(room.driver.machines["m3"], state=ServiceState.DRAINED, reason="gpu bad")
     room.driver.machines["m3"] = taken_by
     room.once()
-    ann = Person(room.ledger, "ann", room.clock.moment, "seen it")
+    ann = Operator(room.ledger, "ann", room.clock.moment, "seen it")
     for number in (1, 2, 3):
         ann.acknowledge(number)
     with contextlib.suppress(Exception):
@@ -137,8 +137,8 @@ def read_everything(room: Room) -> None:
         assert incident_line(incident)["id"] == incident.id
         assert incident_text(incident)
     room.ledger.notes()
-    score_of(room.site, room.ledger, now=room.clock.moment)
-    desk = Desk(room.ledger, ACCESS, room.site.switch(room.ledger), dict, room.clock)
+    score_ledger(room.site, room.ledger, now=room.clock.moment)
+    desk = ApiContext(room.ledger, ACCESS, room.site.switch(room.ledger), dict, room.clock)
     api = Api(desk, make_app(desk), room.clock)
     paths = ["incidents", "incidents?state=open", "incidents?machine=m1", "actions", "switch"]
     paths += [f"incidents/{number}" for number in range(1, 6)]
@@ -147,7 +147,9 @@ def read_everything(room: Room) -> None:
     assert api.ask("GET", "/metrics").status_code == 200
     assert api.ask("GET", "/health").status_code == 200
     now = room.clock.moment
-    posted = finding(machine="m5", at=iso(now), valid_until=iso(now + HOUR), id=f"{now}")
+    posted = finding(
+        machine="m5", at=format_iso(now), valid_until=format_iso(now + HOUR), id=f"{now}"
+    )
     assert api.report(posted).status_code == 200
     desk.close()
 

@@ -13,14 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.pipelines.incidents.api.client import Api, api_of, finding
+from tests.pipelines.incidents.api.api_client import Api, finding, make_api
 from tests.pipelines.incidents.loop.test_forged_events import CONFIG, START, SetClock
 
-from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table, table_of
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.features.telemetry.telemetry_tables import (
+    EVENTS,
+    READINGS,
+    TableError,
+    build_table,
+    check_table,
+)
+from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import format_iso
 
 LARGE = 2**63 - 1
 EDGES = [0, 1, -1, 2**31, 2**62, LARGE, -LARGE - 1, START, START - HOUR]
@@ -43,8 +49,8 @@ VERDICT = {
     "machine": "m1",
     "metric": "power_draw",
     "score": 3.5,
-    "since": iso(START - HOUR),
-    "detected_at": iso(START - HOUR // 2),
+    "since": format_iso(START - HOUR),
+    "detected_at": format_iso(START - HOUR // 2),
     "also": [],
     "kind": "fault",
 }
@@ -54,10 +60,10 @@ def call_loop(folder: Path, *, more: str = "") -> None:
     """Call the loop twice over what lies in a folder."""
     config = folder / "my.toml"
     config.write_text(CONFIG.replace("[respond]", f"[respond]\n{more}").replace("act", "observe"))
-    site = ResponseSite.of(config)
+    site = ResponseSite.from_config(config)
     with site.ledger() as ledger:
         for later in (0, 30):
-            clock = SetClock(Nanoseconds(START + later * 60 * 10**9))
+            clock = SetClock(Nanoseconds(START + later * MINUTE))
             Responder(site, ledger, site.policy(), None, clock, lambda *_: None).once()
 
 
@@ -65,7 +71,7 @@ def call_loop(folder: Path, *, more: str = "") -> None:
 @given(rows=st.lists(st.fixed_dictionaries({"count": NUMBER, "code": NUMBER}), max_size=4))
 def test_event_files(rows: list[dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("events")
-    path = folder / "records" / "_events" / f"date={iso(START)[:10]}" / "12.parquet"
+    path = folder / "records" / "_events" / f"date={format_iso(START)[:10]}" / "12.parquet"
     path.parent.mkdir(parents=True)
     names = EVENTS.names
     filled = [
@@ -97,7 +103,7 @@ def test_batches_of_agents(column: str, value: Any) -> None:
     for schema in (EVENTS, READINGS):
         row = {"timestamp": START, "machine_id": "m1", "kind": "xid", "id": "1"} | {column: value}
         with contextlib.suppress(TableError):  # which the collector answers with 422
-            table = table_of([row], schema)
+            table = build_table([row], schema)
             assert check_table(table, schema).equals(table)
             counts = table["count"].to_pylist() if schema is EVENTS else []
             assert all(count is None or 0 <= count <= 10**9 for count in counts)
@@ -105,7 +111,7 @@ def test_batches_of_agents(column: str, value: Any) -> None:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    api = api_of(tmp_path_factory.mktemp("api"))
+    api = make_api(tmp_path_factory.mktemp("api"))
     yield api
     api.desk.close()
     api.ledger.close()

@@ -10,22 +10,21 @@ from pathlib import Path
 import pytest
 from tests.pipelines.incidents.memory_driver import MemoryDriver
 
-from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.collector.batch_intake import JSON, Intake
+from forewarn.features.time_units import MINUTE, SECOND, Nanoseconds
+from forewarn.pipelines.collector.batch_intake import JSON, BatchIntake
 from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.collector.publisher import Publisher
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop.responder import Decided, Responder
+from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.runtime.clock import SystemClock
-from forewarn.pipelines.serving.requests import RefusedError
+from forewarn.pipelines.serving.request_bodies import RefusedError
 from forewarn.pipelines.serving.tokens import Tokens, parse_tokens
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.step import Step
 
-START = Nanoseconds(1_772_366_400 * 10**9)  # 2026-03-01T12:00:00Z
-MINUTE = 60 * 10**9
+START = Nanoseconds(1_772_366_400 * SECOND)  # 2026-03-01T12:00:00Z
 CONFIG = """
 [respond]
 records = "records"
@@ -53,7 +52,7 @@ class SetClock(SystemClock):
 class Site:
     """A collector, the loop behind it, and a pool with a single slot."""
 
-    intake: Intake
+    intake: BatchIntake
     publisher: Publisher
     responder: Responder
     driver: MemoryDriver
@@ -65,18 +64,18 @@ class Site:
         at = self.clock.moment - MINUTE
         row = {"timestamp": at, "machine_id": machine, "kind": "xid", "code": code, "count": 1}
         row |= {"gpu_serial": f"of {machine}", "id": f"{machine} {code} {at}"}
-        speaker = Tokens.of(parse_tokens(TOKENS), {}).speaker(token)
+        speaker = Tokens.from_config(parse_tokens(TOKENS), {}).speaker(token)
         assert speaker is not None
         body = json.dumps({"events": [row | more]}).encode()
         self.intake.offer(body, JSON, speaker).result(60)
         self.publisher.publish()
 
-    def settled(self) -> list[Decided]:
+    def settled(self) -> list[LoopDecision]:
         """Let the loop hear of what was sent, and wait for others of the same event."""
         self.later(1)
         return self.later(20)
 
-    def later(self, minutes: int) -> list[Decided]:
+    def later(self, minutes: int) -> list[LoopDecision]:
         self.clock.moment = Nanoseconds(self.clock.moment + minutes * MINUTE)
         self.driver.now = self.clock.moment
         return self.responder.once()
@@ -96,10 +95,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
     }
     driver, clock = MemoryDriver(machines, START), SetClock()
     inbox = Inbox(records / "_inbox")
-    intake = Intake(inbox, clock, Inbox(records / "_quarantine" / "too_old"))
-    publisher = Publisher(inbox, Landing(records, 600 * 10**9, clock=clock))
+    intake = BatchIntake(inbox, clock, Inbox(records / "_quarantine" / "too_old"))
+    publisher = Publisher(inbox, Landing(records, 10 * MINUTE, clock=clock))
     intake.start()
-    response = ResponseSite.of(config)
+    response = ResponseSite.from_config(config)
     with Ledger.open(response.ledger_url) as ledger:
         policy = response.policy()
         responder = Responder(response, ledger, policy, driver, clock, lambda *_: None)

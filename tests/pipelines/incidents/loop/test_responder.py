@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.pipelines.incidents.memory_driver import MemoryDriver
 
-from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.incidents.api.person_acts import Person
+from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
+from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop.responder import Decided, Responder
+from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.scheduled_tasks import respond_site
 from forewarn.pipelines.storage.registry.drift_report import read_drift, write_drift
@@ -21,8 +21,7 @@ from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.step import Step
 
-START = Nanoseconds(1_740_787_200 * 10**9)  # 2025-03-01
-MINUTE = Nanoseconds(60 * 10**9)
+START = Nanoseconds(1_740_787_200 * SECOND)  # 2025-03-01
 CONFIG = """
 [respond]
 driver = "slurm"
@@ -54,7 +53,7 @@ class Room:
     clock: FixedClock
     ledger: Ledger
 
-    def once(self, minutes: float = 0) -> list[Decided]:
+    def once(self, minutes: float = 0) -> list[LoopDecision]:
         """Let some minutes pass, and call the loop."""
         self.clock.at = Nanoseconds(int(self.clock.at + minutes * MINUTE))
         self.driver.now = self.clock.at
@@ -85,7 +84,7 @@ class Room:
 def _room(folder: Path, mode: str) -> Room:
     config = folder / "my.toml"
     config.write_text(CONFIG.format(mode=mode))
-    site = ResponseSite.of(config)
+    site = ResponseSite.from_config(config)
     in_service = ServiceState.IN_SERVICE
     machines = {
         f"m{i}": Machine(f"m{i}", in_service, gpus=8, pool="train", rack=f"r{i // 4}", boot="1")
@@ -144,19 +143,19 @@ def test_what_is_proposed_is_done_once_a_person_approves(tmp_path: Path) -> None
         room.notice("xid 79")
         (decided,) = room.once(20)
         assert decided.decision.ruling is Ruling.PROPOSE
-        Person(room.ledger, "ann", room.clock.at).approve(decided.incident.id)
+        Operator(room.ledger, "ann", room.clock.at).approve(decided.incident.id)
         (decided,) = room.once(1)
         assert (decided.decision.ruling, decided.decision.who) == (Ruling.ACT, "ann")
         assert room.state().value == "drained"
 
 
 def test_a_person_may_drain_and_take_it_back_and_the_cause_rests(room: Room) -> None:
-    person = Person(room.ledger, "ann", room.clock.at, "fan is loud")
+    person = Operator(room.ledger, "ann", room.clock.at, "fan is loud")
     number, _ = person.drain("m3")
     room.once(1)
     assert room.state("m3") is ServiceState.DRAINED
     assert room.driver.machines["m3"].reason.endswith("by hand: fan is loud")
-    Person(room.ledger, "ann", room.clock.at).undo(number)
+    Operator(room.ledger, "ann", room.clock.at).undo(number)
     room.once(1)
     room.once(1)
     assert room.state("m3") is ServiceState.IN_SERVICE
@@ -217,7 +216,9 @@ def test_jobs_are_told_of_what_was_written_before_we_were_ended(
     room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
     room.notice("xid 79")
     with monkeypatch.context() as patched:
-        patched.setattr("forewarn.pipelines.incidents.loop.responder.begin", lambda *_, **__: None)
+        patched.setattr(
+            "forewarn.pipelines.incidents.loop.responder.start_action", lambda *_, **__: None
+        )
         room.once(20)  # the follow-up of this very call sends it
     room.once(1)
     assert room.state() is ServiceState.DRAINING
@@ -266,7 +267,7 @@ def test_the_kill_switch_stops_what_is_new_and_releases_go_on(room: Room) -> Non
     number = room.ledger.incidents()[0].id
     room.responder.site.switch(room.ledger).stop(now=room.clock.at, who="ann", why="fire")
     room.notice("xid 79", "m1")
-    Person(room.ledger, "ann", room.clock.at).undo(number)
+    Operator(room.ledger, "ann", room.clock.at).undo(number)
     room.once(20)
     room.once(1)
     assert (room.state("m0"), room.state("m1")) == (
@@ -329,7 +330,7 @@ def test_a_scheduler_that_is_away_loses_no_finding(tmp_path: Path) -> None:
         '{"task": "j", "machine": "m1", "metric": "x", "score": 2.0, "also": [], "kind": "fault",'
         ' "since": "2025-03-01T00:00:00Z", "detected_at": "2025-03-01T00:00:00Z"}\n'
     )
-    site = ResponseSite.of(config)
+    site = ResponseSite.from_config(config)
     with site.ledger() as ledger:
         responder = Responder(site, ledger, site.policy(), None, FixedClock(START))
         (decided,) = responder.once()
@@ -344,7 +345,7 @@ def test_a_mark_that_turns_up_after_its_action_has_ended_is_taken_off(room: Room
     room.notice("xid 79")
     room.once(20)
     number = room.ledger.incidents()[0].id
-    Person(room.ledger, "ann", room.clock.at).undo(number)
+    Operator(room.ledger, "ann", room.clock.at).undo(number)
     room.once(1)
     room.once(1)
     room.driver.set("m0", ServiceState.DRAINED, "forewarn:1 late")  # a controller that was slow
@@ -356,7 +357,7 @@ def test_a_scheduled_task_decides_as_the_command_does(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text("")
     assert respond_site(str(config)) == []
-    with ResponseSite.of(config).ledger() as ledger:
+    with ResponseSite.from_config(config).ledger() as ledger:
         finding = Finding("nhc", "1", FindingKind.REPORT, "fan", "m1", START, Nanoseconds(2**61))
         ledger.take([finding], now=START)
     (line,) = respond_site(str(config))
@@ -368,7 +369,7 @@ def test_in_a_storm_a_person_drains_the_machine_that_was_named_and_no_other(room
     for i in range(3):
         room.notice("xid 79", f"m{i}", gpu_serial=None, job="17")
     room.once(1)
-    Person(room.ledger, "ann", room.clock.at).drain("m2")
+    Operator(room.ledger, "ann", room.clock.at).drain("m2")
     room.once(1)
     assert [room.state(f"m{i}") for i in range(3)] == [
         ServiceState.IN_SERVICE,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.features.time_units import DAY, HOUR
+from forewarn.features.time_units import DAY, HOUR, MINUTE
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.response.state.settings import MINUTE, ResponseSettings
+from forewarn.response.state.response_settings import ResponseSettings
 
 CONFIG = """
 [respond]
@@ -22,7 +22,7 @@ avoided = 0.1
 
 def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(CONFIG)
-    site = ResponseSite.of(tmp_path / "my.toml")
+    site = ResponseSite.from_config(tmp_path / "my.toml")
     core = site.core
     assert (core.settle, core.quiet) == (20 * MINUTE, 5 * MINUTE)
     assert (core.max_age, core.known_late) == (3 * HOUR, 3 * DAY)
@@ -36,5 +36,5 @@ def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
 )
 def test_a_site_that_sets_nothing_has_what_the_core_assumes(tmp_path: Path, name: str) -> None:
     (tmp_path / "my.toml").write_text("")
-    core = ResponseSite.of(tmp_path / "my.toml").core
+    core = ResponseSite.from_config(tmp_path / "my.toml").core
     assert getattr(core, name) == getattr(ResponseSettings(), name)

@@ -14,8 +14,8 @@ from forewarn.features.time_units import DAY, HOUR
 from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.pipelines.config.settings import Settings, SettingsError
 from forewarn.pipelines.incidents.replay.policy_file import load_policy, policy_of_site
-from forewarn.response.policy.policy_text import policy_changes
-from forewarn.response.policy.rule import Often
+from forewarn.response.policy.policy_diff import diff_policies
+from forewarn.response.policy.policy_rule import FrequencyEscalation
 from forewarn.response.state.finding import FindingKind, Severity
 from forewarn.response.state.step import DrainMode, Step
 
@@ -55,7 +55,7 @@ def test_an_overlay_that_repeats_the_default_changes_nothing(
 
 def test_an_overlay_changes_only_what_it_names(overlay: Write) -> None:
     policy = load_policy([overlay('[xids.94]\noften = { times = 3 }\n[xids.79]\naction = "check"')])
-    assert policy.xids[94].rule.often == Often(3, DAY, Step.CHECK)
+    assert policy.xids[94].rule.often == FrequencyEscalation(3, DAY, Step.CHECK)
     assert policy.xids[94].rule.severity is Severity.WARNING
     assert policy.xids[79].rule == DEFAULT.xids[74].rule
     assert policy.xids[79].name == DEFAULT.xids[79].name
@@ -203,7 +203,7 @@ def test_a_site_says_what_a_fatal_nvlink_error_and_a_recovery_ask_for(overlay: W
     assert fatal.step == Step.RESTART
     assert changed.recoveries["reset"].step == Step.CHECK
     assert changed.version != load_policy().version
-    names = {change.names for change in policy_changes(load_policy(), changed)}
+    names = {change.names for change in diff_policies(load_policy(), changed)}
     assert ("recovery reset, asked for by the driver",) in names
     assert ("xid 149, called fatal by the driver",) in names
 

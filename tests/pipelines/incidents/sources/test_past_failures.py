@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.features.time_units import DAY
-from forewarn.pipelines.incidents.sources.past_failures import joined_failures, read_failures
-from forewarn.pipelines.incidents.sources.proofs import read_proofs
+from forewarn.pipelines.incidents.sources.ground_truth import read_ground_truth
+from forewarn.pipelines.incidents.sources.past_failures import merge_failures, read_failures
 
 HEADER = "gpu_serial,failed_at,repaired_at,end_source\n"
 
@@ -29,12 +29,12 @@ def test_a_presumed_end_is_no_repair(tmp_path: Path) -> None:
     both = read_failures(
         table(tmp_path, "A,1970-01-02,1970-01-03,presumed", "A,1970-01-02,1970-01-09,ticket"), {}
     )
-    assert [failure.repaired_at for failure in joined_failures(both)] == [8 * DAY]
+    assert [failure.repaired_at for failure in merge_failures(both)] == [8 * DAY]
 
 
 def test_a_presumed_end_proves_nothing(tmp_path: Path) -> None:
     """Outcomes of incidents rest on failures, and the same ones with and without such an end."""
-    ended = read_proofs(table(tmp_path, "A,1970-01-02,1970-01-03,presumed"), [])
-    lasting = read_proofs(table(tmp_path, "A,1970-01-02,,"), [])
+    ended = read_ground_truth(table(tmp_path, "A,1970-01-02,1970-01-03,presumed"), [])
+    lasting = read_ground_truth(table(tmp_path, "A,1970-01-02,,"), [])
     assert list(ended) == ["A"]
     assert ended == lasting

@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.features.errors import InputError
-from forewarn.features.records.table import HOUR
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.records.record_table import HOUR
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
-START = 1_740_787_200 * 10**9  # 2025-03-01
-MINUTE = 60 * 10**9
+START = 1_740_787_200 * SECOND  # 2025-03-01
 
 
 def event(minute: int, machine: str, code: int | None, kind: str = "xid") -> dict[str, object]:
@@ -31,7 +31,7 @@ def event(minute: int, machine: str, code: int | None, kind: str = "xid") -> dic
 def put(records: Path, hour: int, rows: list[dict[str, object]]) -> None:
     path = records / "_events" / "date=2025-03-01" / f"{hour:02d}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table_of(rows, EVENTS), path)
+    pq.write_table(build_table(rows, EVENTS), path)
 
 
 def test_the_xids_of_a_machine_in_a_span_over_two_hours(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_folder_in_which_nothing_has_happened_yet_has_no_xid(tmp_path: Path) -
 
 def test_an_xid_is_found_where_the_collector_lands_it(tmp_path: Path) -> None:
     """That is in the hour in which the interval of its record ends."""
-    events = table_of([event(55, "a", 79)], EVENTS)
+    events = build_table([event(55, "a", 79)], EVENTS)
     Landing(tmp_path, 10 * MINUTE).land(READINGS.empty_table(), events, None)
     (xid,) = HostEvents.open(tmp_path).xids("a", START + 50 * MINUTE, START + 58 * MINUTE)
     assert xid["time"] == "2025-03-01T00:55:00Z"

@@ -9,7 +9,7 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage.files.regular_files import (
     UnreadableFolderError,
     files_below,
-    paths_like,
+    matching_paths,
 )
 
 
@@ -18,10 +18,10 @@ def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "date=3").touch()
-    paths = paths_like(tmp_path, "date=*/*.parquet")
+    paths = matching_paths(tmp_path, "date=*/*.parquet")
     assert paths == sorted(tmp_path.glob("date=*/*.parquet"))
     assert len(paths) == 3
-    assert paths_like(tmp_path / "absent", "*") == []
+    assert matching_paths(tmp_path / "absent", "*") == []
 
 
 def test_files_of_all_levels_come_by_name_without_what_is_hidden(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_closed_folder_is_no_empty_one(tmp_path: Path, close: Any) -> None:
     with pytest.raises(
         UnreadableFolderError, match=r"date=1: cannot be listed \(Permission denied"
     ):
-        paths_like(tmp_path, "date=*/*.parquet")
+        matching_paths(tmp_path, "date=*/*.parquet")
 
 
 @pytest.mark.parametrize(

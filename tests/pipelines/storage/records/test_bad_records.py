@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.features.records.table import FeatureKinds, RecordsError
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.records.record_table import FeatureKinds, RecordsError
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import read_cmdb
 from forewarn.pipelines.storage.records import parquet_files
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource, read_parquet
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
-HOUR = 3_600_000_000_000
 AT = "2025-01-03"
 Said = Callable[..., str]
 
@@ -109,7 +108,7 @@ def part(records: Path) -> Path:
 
 
 def store(records: Path) -> RecordStore:
-    return RecordStore(records, FeatureKinds(float=("temperature_gpu",)), Nanoseconds(HOUR))
+    return RecordStore(records, FeatureKinds(float=("temperature_gpu",)), HOUR)
 
 
 # --- serials that somebody kept as numbers -------------------------------------------------------
@@ -191,9 +190,13 @@ def test_a_float_of_few_digits_cannot_name_a_gpu(tmp_path: Path, config: Path, s
 def test_more_rows_than_memory_holds_are_refused(
     records: Path, config: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.records.parquet_files._memory", lambda: 5_000)
+    monkeypatch.setattr(
+        "forewarn.pipelines.storage.records.parquet_files._memory_bytes", lambda: 5_000
+    )
     assert "records: claims 144 rows, which need" in said(score(records, config))
-    monkeypatch.setattr("forewarn.pipelines.storage.records.parquet_files._memory", lambda: 2_000)
+    monkeypatch.setattr(
+        "forewarn.pipelines.storage.records.parquet_files._memory_bytes", lambda: 2_000
+    )
     assert "part-0.parquet: claims 72 rows" in said(score(records, config))
 
 

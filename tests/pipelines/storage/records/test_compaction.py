@@ -19,17 +19,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.records.slices import slice_of
-from forewarn.features.records.table import FeatureKinds, Records
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.features.records.fleet_slices import assign_slices
+from forewarn.features.records.record_table import FeatureKinds, Records
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.storage.files.lock import landing_locked
+from forewarn.pipelines.storage.files.file_lock import landing_locked
 from forewarn.pipelines.storage.records import date_merge
-from forewarn.pipelines.storage.records.compacted_form import COMPACTED, CompactedForm
 from forewarn.pipelines.storage.records.compaction import CompactedDate, compact_date
-from forewarn.pipelines.storage.records.divided_rows import DividedRows
+from forewarn.pipelines.storage.records.compaction_metadata import (
+    COMPACTED_NAME,
+    CompactionMetadata,
+)
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 from forewarn.pipelines.storage.records.record_store import RecordStore
+from forewarn.pipelines.storage.records.spill_partitions import SpillPartitions
 
 DAY = dt.date(2025, 1, 1)
 MIDNIGHT = dt.datetime(2025, 1, 1)
@@ -67,7 +70,7 @@ def collected(folder: Path, n_hours: int = 3) -> Path:
 
 def read(folder: Path) -> Records:
     kinds = FeatureKinds(float=("temperature",), code=("xid",))
-    return RecordStore(folder, kinds, Nanoseconds(HOUR), ("machine_id",)).read()
+    return RecordStore(folder, kinds, HOUR, ("machine_id",)).read()
 
 
 def cells(records: Records) -> list[Any]:
@@ -90,8 +93,10 @@ def names_in(folder: Path, date: dt.date = DAY) -> list[str]:
     return list(names)
 
 
-def form_of(folder: Path) -> CompactedForm:
-    form = CompactedForm.of(pq.read_metadata(folder / f"date={DAY}" / COMPACTED).metadata)
+def form_of(folder: Path) -> CompactionMetadata:
+    form = CompactionMetadata.from_metadata(
+        pq.read_metadata(folder / f"date={DAY}" / COMPACTED_NAME).metadata
+    )
     assert form is not None
     return form
 
@@ -109,25 +114,27 @@ def test_a_date_becomes_one_file_and_reads_the_same(tmp_path: Path) -> None:
     before = cells(read(collected(tmp_path)))
     outcome = compact_date(tmp_path, DAY)
     assert (outcome.files, outcome.counts) == (3, date_merge.MergeCounts(120, 0, 1))
-    assert names_in(tmp_path) == [COMPACTED]
+    assert names_in(tmp_path) == [COMPACTED_NAME]
     assert cells(read(tmp_path)) == before
 
 
 def test_row_groups_hold_whole_slices_of_gpus_in_order_of_serial_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(date_merge, "_FEWEST_PER_GROUP", 15)
+    monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 15)
     compact_date(collected(tmp_path), DAY)
-    form, path = form_of(tmp_path), tmp_path / f"date={DAY}" / COMPACTED
+    form, path = form_of(tmp_path), tmp_path / f"date={DAY}" / COMPACTED_NAME
     with pq.ParquetFile(path) as file:
         groups = [file.read_row_group(n).to_pydict() for n in range(file.num_row_groups)]
     assert len(groups) == len(form.slices) == 8
     for (first, last), group in zip(form.slices, groups, strict=True):
-        slices = slice_of(group["gpu_serial"]).tolist()
+        slices = assign_slices(group["gpu_serial"]).tolist()
         assert first <= min(slices) <= max(slices) < last
         keys = list(zip(slices, group["gpu_serial"], group["timestamp"], strict=True))
         assert keys == sorted(keys)
-    wanted = [s for s, number in zip(SERIALS, slice_of(SERIALS, 4), strict=True) if number == 2]
+    wanted = [
+        s for s, number in zip(SERIALS, assign_slices(SERIALS, 4), strict=True) if number == 2
+    ]
     taken = [groups[number] for number in form.row_groups(32, 48)]
     assert sorted({serial for group in taken for serial in group["gpu_serial"]}) == wanted
 
@@ -135,12 +142,12 @@ def test_row_groups_hold_whole_slices_of_gpus_in_order_of_serial_and_time(
 def test_rows_that_do_not_fit_into_memory_are_merged_slice_by_slice_to_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(date_merge, "_FEWEST_PER_GROUP", 15)
+    monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 15)
     keyless = rows_of([0], ["A"]).set_column(0, "gpu_serial", pa.array([None], pa.string()))
     for folder in (tmp_path / "once", tmp_path / "parts"):
         write(collected(folder), "collected-03.parquet", pa.concat_tables([rows_of([1]), keyless]))
     compact_date(tmp_path / "once", DAY)
-    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", 240)
+    monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", 240)
     monkeypatch.setattr(date_merge, "_ROWS_PER_GROUP", 7)
     parts = compact_date(tmp_path / "parts", DAY)
     assert parts.counts is not None
@@ -161,13 +168,13 @@ def moved(table: pa.Table, machines: list[str]) -> pa.Table:
 def test_a_date_that_is_divided_on_disk_becomes_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(date_merge, "_FEWEST_PER_GROUP", 1)  # 64 ranges, however they are made
+    monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 1)  # 64 ranges, however they are made
     hours = enumerate((["m1", "m0"], ["m2"], ["m1", "m3"], ["m0"]))
     tables = [moved(rows_of([hour % 3]), machines) for hour, machines in hours]
     paths = [write(tmp_path, f"part-{n}.parquet", table) for n, table in enumerate(tables)]
     sources, merged = [ParquetSource(path) for path in paths], set()
     for cells in (10**6, 300, 100, 1):  # one part, four, sixteen, 64
-        monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", cells)
+        monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", cells)
         assert date_merge.merge_date(sources, tmp_path / "out").doubled == 40
         merged.add((tmp_path / "out").read_bytes())
     assert len(merged) == 1
@@ -176,20 +183,20 @@ def test_a_date_that_is_divided_on_disk_becomes_the_same_bytes(
 def test_late_files_are_divided_and_what_is_compacted_is_read_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(date_merge, "_FEWEST_PER_GROUP", 8)
+    monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 8)
     compact_date(collected(tmp_path), DAY)
     write(tmp_path, "late.parquet", rows_of([1, 4], xid=79))
     paths = sorted((tmp_path / f"date={DAY}").glob("*.parquet"))
     sources, divided = [ParquetSource(path) for path in paths], []
     date_merge.merge_date(sources, tmp_path / "once")
-    add = DividedRows.add
+    add = SpillPartitions.add
 
-    def counting(self: DividedRows, table: pa.Table, number: Any) -> None:
+    def counting(self: SpillPartitions, table: pa.Table, number: Any) -> None:
         divided.append(len(table))
         add(self, table, number)
 
-    monkeypatch.setattr(DividedRows, "add", counting)
-    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", 240)
+    monkeypatch.setattr(SpillPartitions, "add", counting)
+    monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", 240)
     assert date_merge.merge_date(sources, tmp_path / "parts").doubled == 40
     assert sum(divided) == 80  # rows of the late file alone
     assert pq.read_table(tmp_path / "parts").equals(pq.read_table(tmp_path / "once"))
@@ -220,9 +227,9 @@ def test_killed_while_it_is_divided_a_date_leaves_but_the_file_that_was_begun(
     done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, str(tmp_path)], check=False)
     assert done.returncode == -9
     (begun,) = set(names_in(tmp_path)) - set(before)
-    assert begun.startswith(f".{COMPACTED}.")
+    assert begun.startswith(f".{COMPACTED_NAME}.")
     compact_date(tmp_path, DAY)
-    assert names_in(tmp_path) == [COMPACTED]
+    assert names_in(tmp_path) == [COMPACTED_NAME]
 
 
 def test_a_disk_that_is_full_while_a_date_is_divided_is_said_and_nothing_stays(
@@ -234,7 +241,7 @@ def test_a_disk_that_is_full_while_a_date_is_divided_is_said_and_nothing_stays(
         def write(self, _: Any) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", 240)
+    monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", 240)
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     assert said(capsys, "--records", tmp_path, "--date", DAY)[0] == 2
     assert names_in(tmp_path) == before
@@ -244,7 +251,7 @@ def test_a_disk_that_is_full_while_a_date_is_divided_is_said_and_nothing_stays(
 def test_every_column_keeps_its_type_and_its_nulls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int
 ) -> None:
-    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", cells)
     kinds: dict[str, tuple[list[Any], pa.DataType]] = {
         "gpu_serial": (["b", "a", None], pa.large_string()),
         "timestamp": ([MIDNIGHT, None, MIDNIGHT], pa.timestamp("us")),
@@ -263,7 +270,7 @@ def test_every_column_keeps_its_type_and_its_nulls(
     path = write(tmp_path, "part-0.parquet", table)
     before = pq.read_table(path, partitioning=None)
     compact_date(tmp_path, DAY)
-    after = pq.read_table(path.with_name(COMPACTED), partitioning=None)
+    after = pq.read_table(path.with_name(COMPACTED_NAME), partitioning=None)
     assert after.schema.equals(before.schema, check_metadata=True)
     key = str  # rows by what they hold
     assert sorted(after.to_pylist(), key=key) == sorted(before.to_pylist(), key=key)
@@ -274,7 +281,7 @@ def test_a_list_and_a_doctor_say_the_same_of_compacted_records(
 ) -> None:
     compacted = shutil.copytree(records, tmp_path / "compacted")
     assert said(capsys, "--records", compacted, "--end", "2025-02-01")[0] == 0
-    assert len(list(compacted.glob(f"date=*/{COMPACTED}"))) == 20
+    assert len(list(compacted.glob(f"date=*/{COMPACTED_NAME}"))) == 20
     lists, reports = [], []
     for folder in (records, compacted):
         out = tmp_path / f"list-{folder.name}"
@@ -350,7 +357,7 @@ def test_a_late_batch_lands_as_always_and_the_next_compacting_takes_it_up(tmp_pa
     assert xids.tolist() == [[0, 79, 0]] * len(SERIALS)
     outcome = compact_date(tmp_path, DAY)
     assert outcome.counts == date_merge.MergeCounts(120, 40, 1)
-    assert names_in(tmp_path) == [COMPACTED]
+    assert names_in(tmp_path) == [COMPACTED_NAME]
     assert cells(read(tmp_path)) == cells(late)
 
 
@@ -413,7 +420,7 @@ def test_killed_at_any_write_no_record_is_lost_or_doubled(tmp_path: Path) -> Non
     for copy in copies:
         assert cells(read(copy)) == before
         compact_date(copy, DAY)
-        assert names_in(copy) == [COMPACTED]
+        assert names_in(copy) == [COMPACTED_NAME]
         rows = pq.read_table(copy / f"date={DAY}", partitioning=None).to_pylist()
         ends.add(str(rows))
     assert len(ends) == 1
@@ -438,7 +445,7 @@ def test_a_file_that_is_replaced_meanwhile_is_merged_as_it_is_now(
     compact_date(tmp_path, DAY)
     assert [counts.rows for counts in tries] == [120, 160]
     assert len(read(tmp_path)) == 160
-    assert names_in(tmp_path) == [COMPACTED]
+    assert names_in(tmp_path) == [COMPACTED_NAME]
 
 
 def test_a_reader_whose_files_are_compacted_away_lists_anew(
@@ -477,7 +484,7 @@ def test_no_row_lands_while_files_are_deleted(
 
     monkeypatch.setattr(Path, "unlink", tried)
     compact_date(tmp_path, DAY)
-    assert names_in(tmp_path) == [COMPACTED]
+    assert names_in(tmp_path) == [COMPACTED_NAME]
     assert free == []
 
 
@@ -506,7 +513,7 @@ def test_an_optional_column_that_one_file_lacks_is_null_in_its_rows(tmp_path: Pa
     write(collected(tmp_path), "late.parquet", table.append_column("energy_consumption", energy))
     outcome = compact_date(tmp_path, DAY)
     assert outcome.state == "compacted"
-    (path,) = tmp_path.rglob(COMPACTED)
+    (path,) = tmp_path.rglob(COMPACTED_NAME)
     column = pq.read_table(path, partitioning=None)["energy_consumption"]
     assert len(column) > column.null_count > 0
     assert sorted(column.drop_null().to_pylist()) == energy.to_pylist()
@@ -541,8 +548,8 @@ def test_the_command_leaves_the_newest_date_and_what_is_compact(
     assert second == "2025-01-02 is the newest (--date 2025-01-02 takes it)"
     assert said(capsys, "--records", two_dates)[1].startswith("2025-01-01 is compact already\n")
     assert said(capsys, "--records", two_dates, "--date", "2025-01-02", "--json")[0] == 0
-    assert names_in(two_dates, DAY + dt.timedelta(1)) == [COMPACTED]
-    assert names_in(two_dates) == [COMPACTED]
+    assert names_in(two_dates, DAY + dt.timedelta(1)) == [COMPACTED_NAME]
+    assert names_in(two_dates) == [COMPACTED_NAME]
     assert not list(two_dates.glob(".*"))
 
 
@@ -608,4 +615,4 @@ def test_a_disk_that_takes_nothing_more_is_said_with_the_file(
 
     monkeypatch.setattr("forewarn.pipelines.storage.records.compaction.merge_date", full)
     assert main(["compact", "--records", str(tmp_path), "--date", str(DAY)]) == 2
-    assert f"{tmp_path}/date={DAY}/{COMPACTED}: No space left" in capsys.readouterr().err
+    assert f"{tmp_path}/date={DAY}/{COMPACTED_NAME}: No space left" in capsys.readouterr().err

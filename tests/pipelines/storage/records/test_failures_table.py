@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 
 from forewarn.features.records.failures import NEVER
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
+from forewarn.features.time_units import DAY
 from forewarn.pipelines.storage.records.failures_table import read_causes, read_failures_table
-
-DAY = 24 * 3600 * 10**9
 
 
 def write(path: Path, **columns: list[Any]) -> Path:

@@ -12,15 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.slices import slice_of
-from forewarn.features.records.table import FeatureKinds, Records, RecordsError
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.records.fleet_slices import assign_slices
+from forewarn.features.records.record_table import FeatureKinds, Records, RecordsError
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.records.parquet_files import open_parquet
 from forewarn.pipelines.storage.records.record_store import RecordStore
-from forewarn.pipelines.storage.records.table_columns import moments_of
+from forewarn.pipelines.storage.records.table_columns import read_times
 
-HOUR = 3_600_000_000_000
 START = pd.Timestamp("2025-01-01", tz="UTC")
 KINDS = FeatureKinds(
     categorical=("gpu_type",), float=("temperature",), counter=("errors",), code=("xid",)
@@ -612,8 +611,8 @@ def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
 def test_moments_of_a_column_that_is_not_there_are_null() -> None:
     table = pa.table({"failed_at": moments(1, None)})
     path = Path("failures.parquet")
-    assert moments_of(table, "failed_at", path).to_pylist() == [at(1), None]
-    assert moments_of(table, "known_at", path).to_pylist() == [None, None]
+    assert read_times(table, "failed_at", path).to_pylist() == [at(1), None]
+    assert read_times(table, "known_at", path).to_pylist() == [None, None]
 
 
 def collected(path: Path, n_rows: int) -> None:
@@ -633,7 +632,7 @@ def hourly(tmp_path: Path) -> Path:
 
 
 def temp_store(folder: Path) -> RecordStore:
-    return RecordStore(folder, FeatureKinds(float=("temp",)), Nanoseconds(HOUR))
+    return RecordStore(folder, FeatureKinds(float=("temp",)), HOUR)
 
 
 def test_a_file_that_is_replaced_while_its_keys_are_read_is_read_again(
@@ -668,7 +667,7 @@ def test_a_column_is_that_of_the_keys_whatever_becomes_of_the_name(
 def test_a_file_that_is_not_held_open_and_replaced_is_named(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MOST_OPEN", 0)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MAX_OPEN_FILES", 0)
     records = temp_store(tmp_path).read()
     assert numbers(records, "temp").tolist() == [0.5, 1.5]
     collected(hourly, 5)
@@ -695,7 +694,7 @@ def test_held_files_are_read_as_they_were_and_no_new_ones(hourly: Path, tmp_path
 def test_of_too_many_files_to_hold_one_that_is_replaced_is_refused(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MOST_OPEN", 0)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MAX_OPEN_FILES", 0)
     held = temp_store(tmp_path).held(None, at(24))
     assert len(held.read(None, at(24))) == 2
     collected(hourly, 5)
@@ -708,9 +707,9 @@ def test_a_part_has_all_records_of_some_gpus(tmp_path: Path, most_rows: int, sha
     store = store_of(write(frame_of(9, serials).head(720), tmp_path / "records"))
     part = store.read_part(at(0), at(8), most_rows)
     assert set(np.bincount(part.gpu)) <= {8}
-    hashed = slice_of([*part.serials])
+    hashed = assign_slices([*part.serials])
     assert hashed.max() < max(1, 64 * share)
-    assert len(part.serials) == (slice_of([*serials[:80]]) < 64 * share).sum()
+    assert len(part.serials) == (assign_slices([*serials[:80]]) < 64 * share).sum()
 
 
 def test_a_part_of_few_gpus_is_never_empty(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from forewarn.features.records.table import RecordsError
+from forewarn.features.records.record_table import RecordsError
 from forewarn.pipelines.storage.records.compaction import compact_date
 from forewarn.pipelines.storage.records.records_snapshot import keep_snapshot
 

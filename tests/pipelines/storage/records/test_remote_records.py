@@ -19,13 +19,13 @@ import pytest
 from pyarrow import fs
 
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.table import FeatureKinds, Records, RecordsError
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.features.records.record_table import FeatureKinds, Records, RecordsError
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage.files.location import LocationError, RemotePath, parse_location
 from forewarn.pipelines.storage.records import record_listing, record_store
-from forewarn.pipelines.storage.records.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.compaction_metadata import is_compacted_name
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
 DAY = dt.date(2025, 1, 1)
@@ -108,7 +108,7 @@ def folder(tmp_path: Path) -> Path:
 def store_of(place: str | Path) -> RecordStore:
     kinds = FeatureKinds(float=("temperature",))
     location = parse_location(str(place))
-    return RecordStore(location, kinds, Nanoseconds(HOUR), ("machine_id",))
+    return RecordStore(location, kinds, HOUR, ("machine_id",))
 
 
 def cells(known: tuple[Records, Failures]) -> list[Any]:

@@ -20,27 +20,27 @@ from tests.models.prediction.test_training_set import one_training_set
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.slices import FINEST, slice_of
-from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import Fleet, FleetSlice
+from forewarn.features.records.fleet_slices import MAX_SLICES, assign_slices
+from forewarn.features.records.fleet_timeline import Fleet, FleetSlice
+from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
-from forewarn.models.prediction.candidates import Candidates, known
+from forewarn.models.prediction.training_candidates import TrainingCandidates, known
 from forewarn.models.prediction.training_set import (
     Recipe,
-    Thinned,
     TrainingSet,
+    UndersampledInstances,
     build_training_sets,
 )
-from forewarn.pipelines.at_risk.score import score_with_rules
+from forewarn.pipelines.at_risk.fleet_scoring import score_with_rules
 from forewarn.pipelines.config.settings import parse_settings
 from forewarn.pipelines.storage.records import record_store
 from forewarn.pipelines.storage.records.compaction import compact_date
+from forewarn.pipelines.storage.records.consistent_read import ReplacedFileError
 from forewarn.pipelines.storage.records.file_slice import FileSlice, number_of_slices
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 from forewarn.pipelines.storage.records.record_store import RecordStore
-from forewarn.pipelines.storage.records.replaced_files import ReplacedFileError
 from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 
 START = pd.Timestamp("2025-01-01", tz="UTC")
@@ -53,10 +53,10 @@ KINDS = FeatureKinds(
     code=("xid", "seldom"),
     date=("expires",),
 )
-PLAN = Plan(
+PLAN = FeaturePlan(
     kinds=KINDS,
     window_records=RecordCount(3),
-    interval=Nanoseconds(HOUR),
+    interval=HOUR,
     history=(2, 5),
     peers=("machine_id", "gpu_type"),
     residuals=(("temperature", "power"),),
@@ -137,7 +137,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def store_of(folder: Path) -> RecordStore:
-    return RecordStore(folder, KINDS, Nanoseconds(HOUR), PLAN.peers)
+    return RecordStore(folder, KINDS, HOUR, PLAN.peers)
 
 
 def fleet_of(
@@ -179,7 +179,7 @@ def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
     fleet = fleet_of(folders[form], n_slices)
     assert_same(fleet.selection, RECIPE.instances(fleet))
     # 30 GPUs do not lie in each of 64 slices.
-    assert fleet.n_slices == len(set(slice_of(SERIALS, n_slices).tolist()))
+    assert fleet.n_slices == len(set(assign_slices(SERIALS, n_slices).tolist()))
     assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
 
 
@@ -198,7 +198,7 @@ def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_al
     fleet = store_of(folders["compacted"]).read_fleet(MOMENT - REACH, MOMENT, look, 5)
     slices, readings = StoredFleet.slices, list[object]()
 
-    def counted(self: StoredFleet[Candidates]) -> Iterator[FleetSlice]:
+    def counted(self: StoredFleet[TrainingCandidates]) -> Iterator[FleetSlice]:
         readings.append(self)
         return slices(self)
 
@@ -206,7 +206,10 @@ def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_al
     candidates = fleet.selection
     assert len(candidates.instances) < len(every) // 2  # those that nobody can choose are let go
     thinned = [
-        Thinned.of(recipe, fleet, candidates.known(span), candidates.counts[span]) for span in spans
+        UndersampledInstances.from_instances(
+            recipe, fleet, candidates.known(span), candidates.counts[span]
+        )
+        for span in spans
     ]
     together = build_training_sets(recipe, fleet, thinned)
     assert [bytes_of(*made) for made in together] == alone
@@ -247,14 +250,14 @@ def test_rows_without_a_serial_are_refused_in_slices_too(tmp_path: Path) -> None
 def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._FEWEST_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._MIN_ROWS_PER_GROUP", 16)
     shutil.copytree(folders["landed"] / "date=2025-01-02", tmp_path / "date=2025-01-02")
     loose = ParquetSource(tmp_path / "date=2025-01-02" / "part-0.parquet")
     n_rows = loose.n_rows
-    assert FileSlice.of(loose, (0, 1)).n_rows == n_rows
+    assert FileSlice.for_slices(loose, (0, 1)).n_rows == n_rows
     compact_date(tmp_path, dt.date(2025, 1, 2))
     merged = ParquetSource(tmp_path / "date=2025-01-02" / "00-compacted.parquet")
-    halves = [FileSlice.of(merged, half).n_rows for half in ((0, 32), (32, FINEST))]
+    halves = [FileSlice.for_slices(merged, half).n_rows for half in ((0, 32), (32, MAX_SLICES))]
     assert sum(halves) == n_rows
     assert min(halves) > 0
 
@@ -262,9 +265,9 @@ def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
 def test_compacted_files_are_read_in_more_slices_than_others(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._FEWEST_PER_GROUP", 16)
-    monkeypatch.setattr("forewarn.pipelines.storage.records.file_slice._ROWS_PER_SLICE", 500)
-    n_most = "forewarn.pipelines.storage.records.file_slice._MOST_ROWS_PER_SLICE"
+    monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._MIN_ROWS_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.records.file_slice._TARGET_ROWS_PER_SLICE", 500)
+    n_most = "forewarn.pipelines.storage.records.file_slice._MAX_ROWS_PER_SLICE"
     monkeypatch.setattr(n_most, 5000)
     shutil.copytree(folders["landed"], tmp_path / "records")
     files = store_of(tmp_path / "records").files()

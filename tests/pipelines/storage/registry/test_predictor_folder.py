@@ -13,10 +13,10 @@ from tests.models.prediction.test_predictor import FACTS
 
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import Columns
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.table import HOUR, FeatureKinds
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.model_inputs import InputColumns
+from forewarn.features.records.record_table import HOUR, FeatureKinds
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.baselines import RandomModel
 from forewarn.models.prediction.calibration import Calibration
@@ -30,8 +30,10 @@ def predictor_of(seed: int) -> Predictor:
     model = RandomModel(seed=seed)
     model.last_end_ = seed
     buckets = Buckets((np.array([50.0], np.float32),))
-    plan = Plan(FeatureKinds(float=("temperature_gpu",)), RecordCount(4), Nanoseconds(HOUR))
-    encoder = Encoder(Measures(plan), buckets, Buckets(()), Columns(("temperature_gpu",), ()))
+    plan = FeaturePlan(FeatureKinds(float=("temperature_gpu",)), RecordCount(4), Nanoseconds(HOUR))
+    encoder = Encoder(
+        FeatureExtractor(plan), buckets, Buckets(()), InputColumns(("temperature_gpu",), ())
+    )
     committee = Committee(("random",), (("random", 0.1),))
     return Predictor(encoder, {"random": model}, committee, Calibration(1.0, 0.0), "random", FACTS)
 

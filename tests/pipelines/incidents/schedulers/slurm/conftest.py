@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
-from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import Slurm
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import SlurmDriver
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import DrainMode, Step
@@ -206,9 +206,9 @@ class Cluster:
             time.sleep(0.05)
 
     @property
-    def driver(self) -> Slurm:
+    def driver(self) -> SlurmDriver:
         command = SlurmCommand(str(self.conf), timeout=PATIENCE)
-        return Slurm({"big": "large", "rest": "gpu"}, command, self.user)
+        return SlurmDriver({"big": "large", "rest": "gpu"}, command, self.user)
 
     def machine(self, name: str) -> Machine:
         return next(machine for machine in self.driver.read().machines if machine.name == name)

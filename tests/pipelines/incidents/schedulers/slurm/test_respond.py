@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
@@ -63,7 +63,7 @@ class Site:
         minutes_ago: float = 20,
         probability: float = 0.4,
     ) -> None:
-        at = Nanoseconds(time.time_ns() - int(minutes_ago * 60e9))
+        at = Nanoseconds(time.time_ns() - int(minutes_ago * MINUTE))
         finding = Finding(
             source="test",
             id=f"{cause} {machine} {at}",
@@ -94,7 +94,7 @@ class Site:
 def site(slurm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "my.toml").touch()
-    with ResponseSite.of(tmp_path / "my.toml").ledger() as ledger:
+    with ResponseSite.from_config(tmp_path / "my.toml").ledger() as ledger:
         made = Site(tmp_path, slurm, capsys, ledger)
         made.configure()
         made.respond()  # the first call notes that the policy is new
@@ -161,7 +161,7 @@ def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) ->
     assert line["mark"].startswith("forewarn:1 ")
     assert main(["respond", "--new-ledger", "--once", "--config", site.config]) == 0
     assert "without an action in the ledger: node-00001" in site.capsys.readouterr().err
-    site.ledger = ResponseSite.of(Path(site.config)).ledger()
+    site.ledger = ResponseSite.from_config(Path(site.config)).ledger()
     site.notice("node-00001")
     site.notice("node-00006")
     site.notice("node-00007")

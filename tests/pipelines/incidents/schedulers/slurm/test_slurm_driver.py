@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError
-from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
-from forewarn.pipelines.incidents.schedulers.slurm.nodes import SlurmNode, parse_nodes
-from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import Slurm
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import SlurmDriver
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_nodes import SlurmNode, parse_nodes
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import ServiceState
 from forewarn.response.state.step import Step
@@ -87,7 +87,7 @@ class KeepingReasons(SlurmCommand):
 def test_a_node_that_somebody_gave_back_is_ours_to_drain_again(slurm: Any, drain: Drain) -> None:
     slurm.update("node-00004", "state=drain", "reason=Tom: DIMM")
     slurm.update("node-00004", "state=resume")
-    driver: Slurm = replace(slurm.driver, command=KeepingReasons(str(slurm.conf)))
+    driver: SlurmDriver = replace(slurm.driver, command=KeepingReasons(str(slurm.conf)))
     driver.apply(drain("node-00004", step=Step.AVOID), why=WHY)
     driver.apply(drain("node-00004"), why=WHY)
     machine = slurm.machine("node-00004")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
-from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import Slurm
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import SlurmDriver
 from forewarn.response.state.action import Action
 from forewarn.response.state.step import DrainMode, Step
 
@@ -60,16 +60,18 @@ def sent() -> list[tuple[str, ...]]:
     raised = replace(
         free, node=NODE.replace("Weight=1", "Weight=8388615").format(state="IDLE", reason="")
     )
-    Slurm(command=free).apply(DRAIN, why='state=down "$(reboot)" weight=1\nat risk: 0.41 -M x')
-    Slurm(command=free).apply(DRAIN, why="")
-    Slurm(command=free).apply(replace(DRAIN, step=Step.AVOID), why="")
-    Slurm(command=raised).undo(replace(DRAIN, step=Step.AVOID))
-    Slurm(command=drained).undo(DRAIN)
-    Slurm(command=drained, check_users="root,check_1").reserve(DRAIN)
+    SlurmDriver(command=free).apply(
+        DRAIN, why='state=down "$(reboot)" weight=1\nat risk: 0.41 -M x'
+    )
+    SlurmDriver(command=free).apply(DRAIN, why="")
+    SlurmDriver(command=free).apply(replace(DRAIN, step=Step.AVOID), why="")
+    SlurmDriver(command=raised).undo(replace(DRAIN, step=Step.AVOID))
+    SlurmDriver(command=drained).undo(DRAIN)
+    SlurmDriver(command=drained, check_users="root,check_1").reserve(DRAIN)
     down = NODE.format(state="DOWN+DRAIN", reason=OURS)
-    Slurm(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
-    Slurm(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
-    Slurm(command=free).notify(("12", "12_3"), "-M other state=down")
+    SlurmDriver(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
+    SlurmDriver(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
+    SlurmDriver(command=free).notify(("12", "12_3"), "-M other state=down")
     return changes
 
 

@@ -1,0 +1,172 @@
+"""Runs all benchmarks and keeps what they printed: one line of JSON for each in a history file.
+
+    python benchmarks/run_benchmarks.py [--short] [--only NAMES] [--history FILE]
+
+Beside what a benchmark prints itself stand its time, CPU time and peak memory, of all its
+processes. A line has the commit, the machine and the load average, so that lines can be compared;
+a run at a load average above 3 says little, and is left out with a note. The short form, which CI
+runs, writes nothing; a script without one, which is about precision or takes an hour, is not run
+here. A benchmark fails where a result is wrong, never where it is slow: the others run all the
+same, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+MAX_LOAD = 3.0
+
+
+def benchmarks() -> list[Path]:
+    """Return the scripts that have a short form, and so are run and kept here."""
+    others = [path for path in sorted(HERE.glob("*.py")) if path != Path(__file__).resolve()]
+    return [path for path in others if '"--short"' in path.read_text(encoding="utf-8")]
+
+
+def run_benchmark(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run a benchmark, show what it prints, and return its cost and its ratios."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True
+    )
+    lines = []
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "benchmark": path.stem,
+        "failed": process.returncode != 0,
+        "seconds": round(time.perf_counter() - start, 2),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_mib": round(usage.ru_maxrss / 1024),
+        "ratios": parse_ratios(lines),
+        "output": lines,
+    }
+
+
+def parse_ratios(lines: Sequence[str]) -> dict[str, float]:
+    """Return the ratios in what was printed, by the first words of their lines."""
+    ratios = {}
+    for line in lines:
+        match = re.search(r"\bratio +(\d+(?:\.\d+)?)", line)
+        if match:
+            name = re.split(r" {2,}|[:,\d]", line.strip())[0].strip()
+            ratios[name] = float(match[1])
+    return ratios
+
+
+def commit() -> str:
+    """Return the commit, with a plus where files were changed since; empty outside of git."""
+    texts = [_git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "-uno")]
+    return texts[0] + ("+" if texts[0] and texts[1] else "")
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=False
+        )
+    except OSError:  # no git
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def machine() -> dict[str, Any]:
+    """Return what a figure depends on beside the code."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    match = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
+
+
+def run_all(
+    paths: Sequence[Path],
+    *,
+    short: bool,
+    history: Path,
+    load: Callable[[], float] = lambda: os.getloadavg()[0],
+) -> int:
+    """Run benchmarks one after another; append a line for each that may count.
+
+    Returns
+    -------
+    int
+        1 if one of them failed, else 0.
+    """
+    failed = []
+    for path in paths:
+        print(f"== {path.stem}", flush=True)
+        before = load()
+        figures = run_benchmark(path, ["--short"] if short else [])
+        busy = round(max(before, load()), 2)
+        cost = f"{figures['seconds']:.1f} s, CPU {figures['cpu_seconds']:.1f} s"
+        print(f"{path.stem}: {cost}, peak memory {figures['peak_mib']} MiB, load {busy:g}")
+        if figures.pop("failed"):
+            failed.append(path.stem)
+        elif not short:
+            _append(history, {"load": busy} | figures)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _append(history: Path, figures: dict[str, Any]) -> None:
+    if figures["load"] > MAX_LOAD:
+        print(
+            f"note: the load average was {figures['load']:g}, above {MAX_LOAD:g}: "
+            "this run is not kept",
+            flush=True,
+        )
+        return
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    line = {"at": now, "commit": commit(), "machine": machine()} | figures
+    with history.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="small and quick; nothing is kept")
+    parser.add_argument("--only", metavar="NAMES", help="separated by commas")
+    parser.add_argument("--history", type=Path, default=HERE / "history.jsonl", metavar="FILE")
+    options = parser.parse_args()
+    paths = benchmarks()
+    if options.only:
+        names = options.only.split(",")
+        paths = [path for path in paths if path.stem in names]
+        if len(paths) < len(names):
+            parser.error(f"--only is {options.only!r}, expected names of files beside this one")
+    return run_all(paths, short=options.short, history=options.history)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

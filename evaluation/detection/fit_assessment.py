@@ -1,0 +1,164 @@
+"""What a detector says about itself when it was fitted, and what so few tasks can tell at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forewarn.models.detection.fitting.detector_training import CrossValidation
+from forewarn.models.detection.fitting.threshold_fitting import Suspect
+
+__all__ = ["FitAssessment", "exceeds_rate", "supported_rate"]
+
+_SIGNIFICANCE = 0.05
+_DETECTABLE_ALARM_SHARE = (
+    0.1  # a detector that alarms in such a share of healthy tasks has to have shown it
+)
+
+
+def supported_rate(alarms: int, days: float) -> float | None:
+    """Return the rate that so many alarms in so many days are below, with 95 %; None for no day.
+
+    Examples
+    --------
+    >>> round(rate_supported(0, 1.0), 2)
+    3.0
+    """
+    return _rate_bound(alarms) / days if days > 0 else None
+
+
+def _rate_bound(alarms: int) -> float:
+    """Return the highest mean of a Poisson distribution under which so few are no surprise."""
+    from scipy.special import gammaincinv  # where a detector only runs, there is no SciPy
+
+    return float(gammaincinv(alarms + 1.0, 1.0 - _SIGNIFICANCE))
+
+
+def exceeds_rate(alarms: int, days: float, rate: float) -> bool:
+    """Tell whether there are more alarms than a wanted rate explains (Poisson, 5 %).
+
+    Examples
+    --------
+    >>> beyond_chance(1, 1.0, 0.02), beyond_chance(1, 10.0, 0.02)
+    (True, False)
+    """
+    chance = fewer = math.exp(-rate * days)  # of no alarm, and of fewer than there are
+    for count in range(1, alarms):
+        chance *= rate * days / count
+        fewer += chance
+    return alarms > 0 and 1.0 - fewer < _SIGNIFICANCE
+
+
+@dataclass(frozen=True, slots=True)
+class FitAssessment:
+    """What a fit came to, judged on the jobs that each of its detectors was not fitted to.
+
+    Attributes
+    ----------
+    tasks, machines : int
+        All that were there; the machines of all tasks together.
+    jobs : int
+    left_out : tuple of Suspect
+        Tasks taken for faulty, by a detector that was fitted without their job.
+    judged : LeftOut
+    never_useful : tuple of str
+        Metrics on which nothing could be said of any task.
+    metrics : int
+    false_alarms : float
+        Wanted, per task and day.
+    """
+
+    tasks: int
+    machines: int
+    jobs: int
+    left_out: tuple[Suspect, ...]
+    judged: CrossValidation
+    never_useful: tuple[str, ...]
+    metrics: int
+    false_alarms: float
+
+    @property
+    def names_nobody(self) -> bool:
+        """No task could be judged on any metric."""
+        return len(self.never_useful) == self.metrics or self.judged.blind >= 1.0
+
+    @property
+    def too_many(self) -> bool:
+        """The left-out jobs have more alarms than the wanted rate explains."""
+        return exceeds_rate(len(self.judged.alarms), self.judged.days, self.false_alarms)
+
+    @property
+    def passed(self) -> bool:
+        """Neither of both."""
+        return not (self.names_nobody or self.too_many)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Return why nobody should act on its verdicts yet; empty if nothing speaks against it."""
+        reasons = []
+        if self.names_nobody:
+            reasons.append("it can name nobody: no task could be judged")
+        if self.too_many:
+            n, days = len(self.judged.alarms), self.judged.days
+            reasons.append(
+                f"{n} alarms in {days:.2g} task-days of left-out jobs, "
+                f"wanted {self.false_alarms:g} a day"
+            )
+        least = int(np.ceil(np.log(_SIGNIFICANCE) / np.log(1.0 - _DETECTABLE_ALARM_SHARE)))
+        if self.judged.judged < least:
+            reasons.append(
+                f"{self.judged.judged} tasks could be judged by a detector fitted without their "
+                f"job, expected {least} or more"
+            )
+        if self.left_out:
+            reasons.append(
+                f"{len(self.left_out)} tasks were taken for faulty and would raise a threshold "
+                "twofold: say whether they are (--incidents)"
+            )
+        return reasons
+
+    @property
+    def supported(self) -> float | None:
+        """False alarms per task and day that the data support; None where nothing was judged."""
+        rate = supported_rate(len(self.judged.alarms), self.judged.days)
+        return None if rate is None else float(f"{rate:.3g}")
+
+    @property
+    def days_needed(self) -> float:
+        """Healthy task-days that it takes to support the wanted rate."""
+        return float(f"{_rate_bound(0) / self.false_alarms:.3g}")
+
+    def figures(self) -> dict[str, Any]:
+        """Return it as `detect fit --json` prints it (formats.md, section 6)."""
+        return {
+            "tasks": self.tasks,
+            "machines": self.machines,
+            "jobs": self.jobs,
+            "judged": self.judged.judged,
+            "task_days": round(self.judged.days, 4),
+            "alarms": len(self.judged.alarms),
+            "alarmed": [_suspect_as_json(suspect) for suspect in self.judged.alarms],
+            "left_out": [_suspect_as_json(suspect) for suspect in self.left_out],
+            "blind": round(self.judged.blind, 4),
+            "never_useful": list(self.never_useful),
+            "false_alarms_wanted": self.false_alarms,
+            "false_alarms_supported": self.supported,
+            "task_days_needed": self.days_needed,
+            "passed": self.passed,
+            "observe_only": bool(self.doubts),
+            "doubts": self.doubts,
+        }
+
+
+def _suspect_as_json(suspect: Suspect) -> Mapping[str, Any]:
+    return {
+        "task": suspect.task,
+        "machine": suspect.machine,
+        "metric": suspect.metric,
+        "score": round(suspect.score, 3),
+        "why": suspect.why,
+    }

@@ -1,0 +1,199 @@
+"""The figures of a backtest: a pure function of the tables of scores that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forewarn.evaluation.bootstrap import percentile_interval
+from forewarn.evaluation.prediction.metrics.calibration_metrics import (
+    CalibrationMetrics,
+    calibration_metrics,
+)
+from forewarn.evaluation.prediction.metrics.daily_list import raise_alerts
+from forewarn.evaluation.prediction.metrics.paper_protocol import (
+    Interval,
+    PaperMetrics,
+    iso,
+    paper_protocol,
+    precision_interval,
+)
+from forewarn.evaluation.prediction.metrics.ranking_metrics import flag_precision
+from forewarn.evaluation.prediction.metrics.score_table import ScoreTable
+from forewarn.evaluation.prediction.metrics.window_average_precision import (
+    WindowAveragePrecision,
+    average_precision_by_set,
+    mean_draws,
+    mean_or_none,
+    window_average_precision,
+)
+from forewarn.features.time_units import HOUR
+from forewarn.models.prediction.reliability import Judged
+
+__all__ = [
+    "ChampionComparison",
+    "DayMetrics",
+    "FleetMetrics",
+    "LeadTime",
+    "StrategyMetrics",
+    "compare_with_champion",
+    "strategy_metrics",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DayMetrics:
+    """One daily list: how many GPUs it listed, and how many of them failed in time."""
+
+    date: str
+    listed: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTime:
+    """Quantiles of the hours from an alert to its failure; None where no failure was caught."""
+
+    p10: float | None = None
+    p50: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMetrics:
+    """The figures of one method's daily lists at true prevalence; None where there is no value."""
+
+    list_precision: float | None = None
+    list_precision_interval: Interval | None = None
+    failures_caught: int = 0
+    failures: int = 0
+    failures_caught_share: float | None = None
+    lead_time_hours: LeadTime = field(default_factory=LeadTime)
+    alerts: int = 0
+    alerts_per_failure_caught: float | None = None
+    average_precision: float | None = None
+    average_precision_interval: Interval | None = None
+    days: Sequence[DayMetrics] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyMetrics:
+    """The figures of one strategy: by method on both protocols, and of its probabilities."""
+
+    methods: Mapping[str, PaperMetrics]
+    fleet: Mapping[str, FleetMetrics]
+    calibration: CalibrationMetrics
+
+
+def _fleet_protocol(
+    table: ScoreTable, method: str, averages: WindowAveragePrecision
+) -> FleetMetrics:
+    """Return the figures of one method's daily lists at true prevalence."""
+    days = table.days
+    listed = table.listed(method)
+    rows, moments = days.row[listed], days.day[listed]
+    alerts = raise_alerts(
+        table.gpu[rows], moments, table.fails_at[rows], horizon=table.protocol.horizon
+    )
+    failures = table.failures
+    leads = [lead / HOUR for failed, lead in alerts.caught().items() if failed in failures]
+    caught = len(leads)
+    return FleetMetrics(
+        list_precision=flag_precision(table.labels[rows], np.ones(len(rows), dtype=bool)),
+        list_precision_interval=precision_interval(table, [rows] if len(rows) else []),
+        failures_caught=caught,
+        failures=len(failures),
+        failures_caught_share=caught / len(failures) if failures else None,
+        lead_time_hours=LeadTime(
+            p10=float(np.quantile(leads, 0.1)) if leads else None,
+            p50=float(np.quantile(leads, 0.5)) if leads else None,
+        ),
+        alerts=len(alerts.gpu),
+        alerts_per_failure_caught=len(alerts.gpu) / caught if caught else None,
+        average_precision=averages.mean,
+        average_precision_interval=averages.interval,
+        days=[
+            DayMetrics(
+                date=iso(moment)[:10],
+                listed=int((moments == moment).sum()),
+                hits=int((table.labels[rows[moments == moment]] == 1).sum()),
+            )
+            for moment in np.unique(days.day).tolist()
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChampionComparison:
+    """A challenger's scores and a champion's on the same windows, at true prevalence.
+
+    Attributes
+    ----------
+    challenger, champion : float
+        Average precision, mean over windows.
+    difference : float
+    interval : tuple of float or None
+        Of the difference, machines resampled.
+    list_precision : tuple of (float or None, float or None)
+        Of the challenger's and the champion's daily lists.
+    windows : int
+    """
+
+    challenger: float
+    champion: float
+    difference: float
+    interval: tuple[float, float] | None
+    list_precision: tuple[float | None, float | None]
+    windows: int
+
+
+def compare_with_champion(table: ScoreTable) -> ChampionComparison | None:
+    """Compare `score_challenger` with `score_champion`; None without a window with positives."""
+    if not table.windows:
+        return None
+    names = ("challenger", "champion")
+    sets = [rows for _, rows in table.windows]
+    averages = [average_precision_by_set(table, name, sets) for name in names]
+    means = [mean_or_none(average.precisions) or 0.0 for average in averages]
+    lists = [
+        _fleet_protocol(table, name, average).list_precision
+        for name, average in zip(names, averages, strict=True)
+    ]
+    draws = [mean_draws(average.draws) for average in averages]
+    return ChampionComparison(
+        challenger=means[0],
+        champion=means[1],
+        difference=means[0] - means[1],
+        interval=percentile_interval(draws[0] - draws[1]),
+        list_precision=(lists[0], lists[1]),
+        windows=len(sets),
+    )
+
+
+def strategy_metrics(
+    table: ScoreTable,
+    averages: Mapping[str, WindowAveragePrecision] | None = None,
+    judged: Judged | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> StrategyMetrics:
+    """Return the figures of one strategy.
+
+    Parameters
+    ----------
+    table : ScoreTable
+        Of all rows, or of those that are asked about (`ScoreTable.asked_about`).
+    averages, judged : optional
+        Of all rows, where the table lacks some (`window_average_precision`, `ScoreTable.judged`).
+    progress : callable
+        Called with the name of each method that is done.
+    """
+    averages = window_average_precision(table) if averages is None else averages
+    methods, fleet = {}, {}
+    for method in table.methods:
+        methods[method] = paper_protocol(table, method)
+        fleet[method] = _fleet_protocol(table, method, averages[method])
+        progress(method)
+    calibration = calibration_metrics(table.judged if judged is None else judged, table.draws)
+    return StrategyMetrics(methods, fleet, calibration)

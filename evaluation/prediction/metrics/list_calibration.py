@@ -1,0 +1,165 @@
+"""What became of the promise of daily lists through a backtest, and what its brake stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from forewarn.evaluation.prediction.metrics.action_costs import ActionCosts
+from forewarn.evaluation.prediction.metrics.calibration_monitor import (
+    LabelledAlerts,
+    MonitoredCalibration,
+    monitor_calibration,
+)
+from forewarn.evaluation.prediction.metrics.daily_rankings import (
+    RANKED_BY,
+    DailyListAlerts,
+    DailyRankings,
+    daily_list_alerts,
+)
+from forewarn.evaluation.prediction.metrics.score_table import ScoreTable
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+
+__all__ = [
+    "CalibrationDay",
+    "DatedChange",
+    "ListCalibration",
+    "ListCalibrationMetrics",
+    "list_calibration",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationDay:
+    """The alerts that one daily list raised, and how many of them called for action."""
+
+    date: str
+    alerts: int
+    expected: float
+    hits: int
+    flagged: int
+    flagged_hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatedChange:
+    """A `PromiseChange`, and the day on which it was known."""
+
+    date: str
+    judged: int
+    length: float
+    alerts: int
+    hits: int
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class ListCalibrationMetrics:
+    """What a report says of the promise at the end, of each change of it, and of each day."""
+
+    state: str
+    judged: int
+    hits: int
+    promised: float | None
+    precision: float | None
+    bounds: tuple[float, float]
+    broken: int
+    changes: Sequence[DatedChange] = ()
+    days: Sequence[CalibrationDay] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListCalibration:
+    """The alerts of a backtest, and what could be said of their promise when each was raised.
+
+    Attributes
+    ----------
+    promise : Promise
+        When all alerts are judged.
+    raised_at : ndarray of shape (n,)
+        When each alert was raised, in order.
+    promised : ndarray of shape (n,)
+    hit, flagged : ndarray of shape (n,), bool
+        The GPU failed in time; it called for action, by what was known when it was raised.
+    horizon : int
+        Nanoseconds after which an alert is judged.
+    """
+
+    promise: MonitoredCalibration
+    raised_at: Int64Array
+    promised: Float64Array
+    hit: BoolArray
+    flagged: BoolArray
+    horizon: int
+
+    def metrics(self) -> ListCalibrationMetrics:
+        """Return what a report says of it."""
+        end, moments = self.promise, np.unique(self.raised_at).tolist()
+        changes = [
+            DatedChange(_date(int(self.raised_at[c.judged - 1]) + self.horizon), **asdict(c))
+            for c in end.changes
+        ]
+        return ListCalibrationMetrics(
+            state=str(end.state),
+            judged=end.judged,
+            hits=end.hits,
+            promised=end.promised,
+            precision=end.precision,
+            bounds=end.bounds,
+            broken=len(end.broken_at),
+            changes=changes,
+            days=[self._day(moment, self.raised_at == moment) for moment in moments],
+        )
+
+    def _day(self, moment: int, of_day: BoolArray) -> CalibrationDay:
+        return CalibrationDay(
+            date=_date(moment),
+            alerts=int(of_day.sum()),
+            expected=float(self.promised[of_day].sum()),
+            hits=int(self.hit[of_day].sum()),
+            flagged=int(self.flagged[of_day].sum()),
+            flagged_hits=int((self.flagged & self.hit)[of_day].sum()),
+        )
+
+
+def list_calibration(table: ScoreTable, costs: ActionCosts | None) -> ListCalibration | None:
+    """Follow what the lists promised through a backtest, in windows with fitted probabilities.
+
+    Every alert stayed in service there, so all weigh the same. None without probabilities.
+    """
+    if RANKED_BY not in table.scores or "probability" not in table.frame:
+        return None
+    ranking = DailyRankings.from_table(table, RANKED_BY)
+    chosen = ranking.chosen(table.protocol.share, costs)
+    if "calibrated" in table.frame:
+        chosen &= table.frame["calibrated"].to_numpy(bool)[table.days.row]
+    alerts, horizon = daily_list_alerts(table, chosen), table.protocol.horizon
+    rank, size = _ranks(ranking, chosen, alerts)
+    promised = table.frame["probability"].to_numpy(float)[alerts.row]
+    promise = monitor_calibration(
+        LabelledAlerts.from_sequences(promised, alerts.hit, np.minimum(1.0, rank / size))
+    )
+    # What a list knew: the alerts whose horizon was over by then.
+    judged = np.searchsorted(alerts.raised_at, alerts.raised_at - horizon, side="right")
+    length = np.array([promise.length_after(n) for n in judged.tolist()], dtype=np.float64)
+    flagged = rank <= np.ceil(length * size)
+    return ListCalibration(promise, alerts.raised_at, promised, alerts.hit, flagged, horizon)
+
+
+def _ranks(
+    ranking: DailyRankings, chosen: BoolArray, alerts: DailyListAlerts
+) -> tuple[Int64Array, Int64Array]:
+    """Return the rank of each alert on its list, and how long that list is."""
+    row, day = ranking.table.days.row[chosen], ranking.table.days.day[chosen]
+    listed = zip(row.tolist(), day.tolist(), strict=True)
+    rank_of = dict(zip(listed, ranking.rank[chosen].tolist(), strict=True))
+    keys = zip(alerts.row.tolist(), alerts.raised_at.tolist(), strict=True)
+    rank = np.array([rank_of[key] for key in keys], dtype=np.int64)
+    days, sizes = np.unique(day, return_counts=True)
+    return rank, sizes[np.searchsorted(days, alerts.raised_at)]
+
+
+def _date(moment: int) -> str:
+    return str(np.datetime64(moment, "ns").astype("datetime64[D]"))

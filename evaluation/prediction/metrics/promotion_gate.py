@@ -1,0 +1,87 @@
+"""The gate before a promotion: a challenger must be good out of sample, and sane as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.evaluation.prediction.metrics.backtest_metrics import ChampionComparison
+from forewarn.features.array_types import Float64Array
+
+__all__ = ["GateDecision", "decide_promotion"]
+
+# Scores of two sane predictors of one fleet differ; their mean probability does not by this much.
+_MAX_MEAN_RATIO = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecision:
+    """The answer of the gate.
+
+    Attributes
+    ----------
+    promoted : bool
+    reasons : tuple of str
+        Why not, in words; empty if promoted.
+    comparison : Comparison or None
+        None where there was no champion to compare with.
+    """
+
+    promoted: bool
+    reasons: tuple[str, ...]
+    comparison: ChampionComparison | None
+
+
+def decide_promotion(
+    comparison: ChampionComparison | None,
+    *,
+    margin: float,
+    scores: Float64Array,
+    probability: Float64Array,
+    champion: Float64Array | None,
+    broken: Mapping[str, str],
+) -> GateDecision:
+    """Decide. Staleness is a risk itself, so a challenger passes unless something speaks against.
+
+    Parameters
+    ----------
+    comparison : Comparison or None
+    margin : float
+        Share of the champion's average precision that the challenger may lack.
+    scores, probability : ndarray of shape (n,)
+        Of the refitted artefact, on the newest instances.
+    champion : ndarray of shape (n,) or None
+        Probabilities of the champion for the same.
+    broken : mapping of str to str
+        Input columns that became constant or empty, and which of the two.
+    """
+    reasons = [f"input `{name}` became {what}" for name, what in sorted(broken.items())]
+    reasons += _implausible_values(scores, probability, champion)
+    if comparison is not None and comparison.difference < -margin * comparison.champion:
+        reasons.append(
+            f"average precision {comparison.challenger:.4f} on {comparison.windows} finished "
+            f"windows, the champion has {comparison.champion:.4f}: lower by more than "
+            f"{margin:.0%} of it"
+        )
+    return GateDecision(not reasons, tuple(reasons), comparison)
+
+
+def _implausible_values(
+    scores: Float64Array, probability: Float64Array, champion: Float64Array | None
+) -> list[str]:
+    """Say what is wrong with the numbers themselves."""
+    reasons = []
+    for name, values in (("scores", scores), ("probabilities", probability)):
+        if not len(values):
+            reasons.append(f"no {name}: no GPU has an instance")
+        elif not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
+            reasons.append(f"{name} are outside of 0 to 1")
+        elif len(values) > 1 and np.ptp(values) == 0:
+            reasons.append(f"{name} are all {values[0]:.4g}")
+    if not reasons and champion is not None and len(champion):
+        ratio = float(probability.mean() / max(champion.mean(), 1e-12))
+        if not 1 / _MAX_MEAN_RATIO <= ratio <= _MAX_MEAN_RATIO:
+            reasons.append(f"the mean probability is {ratio:.3g} times the champion's")
+    return reasons

@@ -1,0 +1,99 @@
+"""Average precision window by window, so that no more than one window has to be in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from forewarn.evaluation.bootstrap import percentile_interval
+from forewarn.evaluation.prediction.metrics.ranking_metrics import (
+    average_precision,
+    average_precision_draws,
+)
+from forewarn.evaluation.prediction.metrics.score_table import ENSEMBLES, ScoreTable
+from forewarn.features.array_types import Float64Array, Int64Array
+
+__all__ = [
+    "WindowAveragePrecision",
+    "average_precision_by_set",
+    "mean_draws",
+    "mean_or_none",
+    "window_average_precision",
+]
+
+
+def mean_or_none(values: list[float | None]) -> float | None:
+    """Return the mean of the values that there are; None without any."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+class WindowAveragePrecision(NamedTuple):
+    """The average precision of a method on several test sets.
+
+    Attributes
+    ----------
+    precisions : list of (float or None)
+        None without a positive.
+    draws : ndarray of shape (n_sets, n_draws)
+        Of draws of machines.
+    """
+
+    precisions: list[float | None]
+    draws: Float64Array
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over the sets."""
+        return mean_or_none(self.precisions)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the mean, machines resampled."""
+        return percentile_interval(mean_draws(self.draws)) if len(self.draws) else None
+
+    @classmethod
+    def joined(cls, parts: Sequence[WindowAveragePrecision]) -> WindowAveragePrecision:
+        """Return those of all sets of several parts, in order."""
+        precisions = [precision for part in parts for precision in part.precisions]
+        return cls(precisions, np.concatenate([part.draws for part in parts]))
+
+
+def window_average_precision(table: ScoreTable) -> dict[str, WindowAveragePrecision]:
+    """Return the average precision of each method on all rows of each test window."""
+    everything = [rows for _, rows in table.windows]
+    return {method: average_precision_by_set(table, method, everything) for method in table.methods}
+
+
+def average_precision_by_set(
+    table: ScoreTable, method: str, sets: list[Int64Array]
+) -> WindowAveragePrecision:
+    """Return the average precision of a method on each set of rows; an ensemble has none."""
+    draws = np.zeros((0, len(table.draws)))
+    if method in ENSEMBLES or not sets:
+        return WindowAveragePrecision([None] * len(sets), draws)
+    scores = table.scores[method]
+    precisions = [average_precision(table.labels[rows], scores[rows]) for rows in sets]
+    return WindowAveragePrecision(
+        precisions, np.stack([_draws(table, method, rows) for rows in sets])
+    )
+
+
+def mean_draws(draws: Float64Array) -> Float64Array:
+    """Return the mean over windows of each draw of machines, without those that have no value.
+
+    Parameters
+    ----------
+    draws : ndarray of shape (n_windows, n_draws)
+    """
+    finite = np.isfinite(draws)
+    with np.errstate(invalid="ignore"):
+        mean: Float64Array = np.where(finite, draws, 0.0).sum(axis=0) / finite.sum(axis=0)
+    return mean
+
+
+def _draws(table: ScoreTable, method: str, rows: Int64Array) -> Float64Array:
+    scores = table.scores[method][rows]
+    return average_precision_draws(table.labels[rows], scores, table.machine[rows], table.draws)

@@ -1,0 +1,289 @@
+"""Hours of a job with which nothing is wrong: it compiles, saves, evaluates and is restarted.
+
+All of these look like a stand-still to somebody, and how often they are taken for one is counted.
+What is drawn here was written down before anything was judged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.simulation.jobs.job_plan import JobPlan, draw_plan
+from forewarn.evaluation.simulation.jobs.job_timeline import Activity, JobTimeline, make_step
+from forewarn.evaluation.simulation.jobs.rank_layout import RankLayout
+from forewarn.evaluation.simulation.jobs.simulated_stacks import Program, draw_program
+
+__all__ = [
+    "WRITERS",
+    "HealthyJob",
+    "HealthyJobRun",
+    "draw_healthy_job",
+    "healthy_log_lines",
+    "run_healthy_job",
+    "stack_capture_times",
+]
+
+_MINUTE, _HOUR = 60.0, 3600.0
+_SLOW_STORAGE, _SLOW_STORAGE_FACTOR = 0.03, 2.5  # of the checkpoints take so many times as long
+
+# Who writes a checkpoint.
+WRITERS: Mapping[str, Callable[[RankLayout], npt.NDArray[np.bool_]]] = {
+    "first copy": lambda layout: layout.axis("dp") == 0,
+    "rank 0": lambda layout: np.arange(layout.n_ranks) == 0,
+    "one a machine": lambda layout: np.arange(layout.n_ranks) % layout.per_machine == 0,
+    "all": lambda layout: np.ones(layout.n_ranks, dtype=np.bool_),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HealthyJob:
+    """What a healthy job does besides its steps; seconds.
+
+    Attributes
+    ----------
+    plan : JobPlan
+        Its ranks, steps and clocks; `end` is when it is looked at last.
+    save_every, save_takes, evaluate_every, evaluate_takes : float
+    few_evaluate : bool
+        One copy of the data evaluates, the others wait.
+    says_save, says_evaluate, says_step, says_restart : bool
+        Its logs tell of them.
+    log_every : int
+        Steps between two lines.
+    restart_every : float
+        On the mean.
+    program : Program
+        By which functions it writes checkpoints and evaluates.
+    writers : str
+        Who writes checkpoints, one of `WRITERS`.
+    spread : float
+        How much longer some of them take, standard deviation of the logarithm.
+    has_stacks, has_recorder, has_metrics, has_logs, has_kernel : bool
+        Which parts somebody collects.
+    """
+
+    plan: JobPlan
+    save_every: float
+    save_takes: float
+    evaluate_every: float
+    evaluate_takes: float
+    few_evaluate: bool
+    says_save: bool
+    says_evaluate: bool
+    says_step: bool
+    says_restart: bool
+    log_every: int
+    restart_every: float
+    program: Program
+    writers: str
+    spread: float
+    has_stacks: bool
+    has_recorder: bool
+    has_metrics: bool
+    has_logs: bool
+    has_kernel: bool
+
+
+@dataclass(slots=True)
+class HealthyJobRun:
+    """A healthy job after it ran.
+
+    Attributes
+    ----------
+    life : HealthyLife
+    line : Timeline
+    quiet : list of (str, float, float)
+        What it did while no step was made, from when to when; seconds.
+    """
+
+    life: HealthyJob
+    line: JobTimeline
+    quiet: list[tuple[str, float, float]] = field(default_factory=list)
+
+
+def draw_healthy_job(n_ranks: int, hours: float, seed: int) -> HealthyJob:
+    """Draw a healthy job.
+
+    Parameters
+    ----------
+    n_ranks : int
+        A multiple of 4.
+    hours : float
+        From its start to its last look.
+    seed : int
+    """
+    rng, habits = (np.random.default_rng([seed, n_ranks, stream]) for stream in (41, 47))
+    drawn = draw_plan(n_ranks, "none", seed)
+    plan = replace(
+        drawn,
+        end=hours * _HOUR,
+        since=hours * _HOUR,
+        step=float(rng.uniform(10.0, 40.0)),
+        compiling=_log_uniform(rng, 10.0, 20 * _MINUTE),
+        cadence=float(rng.choice([15.0, 30.0])),
+        is_pickled=False,
+        saves_in_d=bool(np.random.default_rng([seed, n_ranks, 53]).random() < 0.5),
+    )
+    return HealthyJob(
+        plan=plan,
+        save_every=float(rng.uniform(20, 60)) * _MINUTE,
+        save_takes=_log_uniform(rng, 10.0, 10 * _MINUTE),
+        evaluate_every=float(rng.uniform(30, 120)) * _MINUTE,
+        evaluate_takes=float(rng.uniform(1, 15)) * _MINUTE,
+        few_evaluate=bool(rng.random() < 0.5),
+        says_save=bool(rng.random() < 0.5),
+        says_evaluate=bool(rng.random() < 0.5),
+        says_step=bool(rng.random() < 0.8),
+        says_restart=bool(rng.random() < 0.5),
+        log_every=int(rng.choice([1, 10, 50])),
+        restart_every=12 * _HOUR,
+        program=draw_program(int(rng.integers(5)), habits),
+        writers=str(habits.choice(list(WRITERS))),
+        spread=float(habits.uniform(0.02, 0.4)),
+        has_stacks=bool(rng.random() < 0.6),
+        has_recorder=bool(rng.random() < 0.8),
+        has_metrics=bool(rng.random() < 0.9),
+        has_logs=bool(rng.random() < 0.95),
+        has_kernel=bool(habits.random() < 0.5),
+    )
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def run_healthy_job(life: HealthyJob) -> HealthyJobRun:
+    """Run a healthy job until its end."""
+    plan, n = life.plan, life.plan.layout.n_ranks
+    line = JobTimeline(
+        plan,
+        np.zeros(n),
+        np.zeros((n, len(Activity))),
+        np.full(n, np.inf),
+        np.full(n, -1, dtype=np.int64),
+        deque(),
+    )
+    lived = HealthyJobRun(life, line)
+    rng = np.random.default_rng([plan.seed, n, 43])
+    line.mark()
+    _compile(lived, rng)
+    due = [life.save_every, life.evaluate_every, rng.exponential(life.restart_every)]
+    while line.now.min() < plan.end:
+        make_step(line, rng, is_faulty=False)
+        line.steps.append(line.now.copy())
+        now = float(line.now.max())
+        for number, act in enumerate((_save, _evaluate, _restart)):
+            if now >= due[number]:
+                act(lived, rng)
+                every = (life.save_every, life.evaluate_every, rng.exponential(life.restart_every))
+                due[number] = float(line.now.max()) + every[number]
+                break
+    return lived
+
+
+def _compile(lived: HealthyJobRun, rng: np.random.Generator) -> None:
+    line = lived.line
+    begin = float(line.now.min())
+    seconds = line.plan.compiling * rng.uniform(0.8, 1.2)
+    line.work(Activity.COMPILE, seconds * rng.uniform(0.7, 1.0, len(line.now)))
+    line.mark()
+    line.meet("world", "barrier", 0.001)  # who is first waits for the last
+    line.mark()
+    lived.quiet.append(("first step", begin, float(line.now.max())))
+
+
+def _save(lived: HealthyJobRun, rng: np.random.Generator) -> None:
+    """Let those that write one save a checkpoint; storage is slow at times."""
+    slow = _SLOW_STORAGE_FACTOR if rng.random() < _SLOW_STORAGE else 1.0
+    takes = lived.life.save_takes * rng.lognormal(0.0, 0.3) * slow
+    writes = WRITERS[lived.life.writers](lived.line.plan.layout)
+    unlike = rng.lognormal(0.0, lived.life.spread, len(writes))
+    _run_between_barriers(
+        lived, rng, "checkpoint", Activity.SAVE, np.where(writes, takes * unlike, 0.0)
+    )
+
+
+def _evaluate(lived: HealthyJobRun, rng: np.random.Generator) -> None:
+    is_first = lived.line.plan.layout.axis("dp") == 0
+    works = is_first if lived.life.few_evaluate else np.ones(len(is_first), dtype=bool)
+    takes = lived.life.evaluate_takes * rng.uniform(0.9, 1.1)
+    _run_between_barriers(lived, rng, "evaluation", Activity.EVALUATE, np.where(works, takes, 0.0))
+
+
+def _run_between_barriers(
+    lived: HealthyJobRun,
+    rng: np.random.Generator,
+    kind: str,
+    activity: Activity,
+    seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> None:
+    """Let some work between two barriers, and the others wait for them."""
+    line = lived.line
+    line.meet("world", "barrier", 0.001)
+    line.mark()
+    begin = line.now.copy()
+    line.work(activity, seconds * rng.uniform(0.8, 1.0, len(line.now)))
+    line.mark()
+    line.meet("world", "barrier", 0.001)
+    line.mark()
+    lived.quiet.append((kind, float(begin.min()), float(line.now.max())))
+
+
+def _restart(lived: HealthyJobRun, rng: np.random.Generator) -> None:
+    """End all processes between two steps; a while later they start and compile again."""
+    line = lived.line
+    begin = float(line.now.max())
+    line.now = np.full(len(line.now), begin)
+    line.mark()
+    line.work(Activity.GONE, np.full(len(line.now), float(rng.uniform(1, 8)) * _MINUTE))
+    line.mark()
+    lived.quiet.append(("restart", begin, float(line.now.max())))
+    _compile(lived, rng)
+
+
+def healthy_log_lines(lived: HealthyJobRun, rank: int) -> Iterator[tuple[float, str]]:
+    """Yield what a rank of a healthy job writes, seconds and text, in order."""
+    life, line = lived.life, lived.line
+    rows = [(0.0, "INFO starting training, compiling the model")]
+    for number, ends in enumerate(line.steps, start=1):
+        if number % life.log_every == 0 or number == 1:
+            step = f"step {number} " if life.says_step else ""
+            rows.append((float(ends[rank]), f"INFO {step}loss {2.0 + 8.0 / number:.4f}"))
+    for kind, begin, end in lived.quiet:
+        rows += _event_lines(life, kind, begin, end)
+    yield from sorted((row for row in rows if row[0] <= life.plan.end), key=lambda row: row[0])
+
+
+def _event_lines(life: HealthyJob, kind: str, begin: float, end: float) -> list[tuple[float, str]]:
+    if kind == "checkpoint" and life.says_save:
+        return [(begin, "INFO saving checkpoint"), (end, "INFO successfully saved checkpoint")]
+    if kind == "evaluation" and life.says_evaluate:
+        return [(begin, "INFO running evaluation"), (end, "INFO validation loss 2.31")]
+    if kind == "restart":
+        again = "INFO restarting all workers" if life.says_restart else "INFO starting training"
+        return [(end, again)]
+    return []
+
+
+_MAX_CAPTURES, _CAPTURE_INTERVAL = 60, 29.0  # that are kept of a job, and seconds between two
+_RECORDER_DELAY, _SILENCE_DELAY = (
+    30.0,
+    480.0,
+)  # seconds after which an agent looks: with a recorder, and without
+
+
+def stack_capture_times(lived: HealthyJobRun) -> list[float]:
+    """Return when an agent takes stacks: whole seconds, ascending."""
+    after = _RECORDER_DELAY if lived.life.has_recorder else _SILENCE_DELAY
+    moments = set[float]()
+    for _, begin, end in lived.quiet:
+        first = float(np.ceil(begin + after))
+        moments |= {
+            moment for n in range(_MAX_CAPTURES) if (moment := first + _CAPTURE_INTERVAL * n) < end
+        }
+    return sorted(moment for moment in moments if moment < lived.life.plan.end)

@@ -1,0 +1,193 @@
+"""What befalls a simulated job, and how it works when nothing does: drawn before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.evaluation.simulation.jobs.rank_layout import RankLayout, draw_rank_layout
+
+__all__ = ["JITTERS", "JOB_FAULTS", "JobPlan", "draw_plan"]
+
+_MAX_PICKLED_RANKS = 128  # ranks; to write the pickles of a thousand takes minutes
+
+# Each fault, and what a diagnosis should call it.
+JOB_FAULTS = {
+    "loader": "hang",
+    "machine": "hang",
+    "collective": "hang",
+    "deadlock": "hang",
+    "sigstop": "hang",
+    "dstate": "hang",
+    "sigkill": "crash",
+    "exception": "crash",
+    "slow": "slow",
+    "jitter": "jitter",
+    "none": "none",
+}
+JITTERS = ("gc", "lock", "memory", "loader", "checkpoint", "neighbour")
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A job before it runs; times in seconds from its start.
+
+    Attributes
+    ----------
+    layout : Layout
+    fault : str
+        One of `JOB_FAULTS`.
+    rank : int
+        Whom it befalls; with `deadlock` and `none` nobody.
+    since : float
+        When it begins.
+    end : float
+        When the folder is written.
+    step : float
+        Seconds of computing a step.
+    noise : float
+        Spread of it, as a share.
+    compiling : float
+        Seconds that the first step takes longer.
+    checkpoint : tuple of (int, float)
+        Each so many steps, and how long it lasts.
+    is_silent : bool
+        Nobody writes down that a checkpoint is saved.
+    share : float
+        What the slow rank loses, or a pause takes, as a share of a step.
+    cause : str
+        Of jitter: one of `JITTERS`; of a slow rank: `cpu`, `calls` or `gpu`.
+    is_gloo : bool
+        The collectives are those of gloo; otherwise of NCCL.
+    is_pickled : bool
+    missing : float
+        Share of dumps that are missing, empty or cut off.
+    skew : tuple of float
+        How far the clock of each machine is ahead, seconds.
+    cadence : float
+        Seconds between samples of metrics.
+    shows_work : bool
+        With `machine`: its GPUs work on without result; otherwise they stand still.
+    saves_in_d : bool
+        Who writes a checkpoint is in state D for all of the time.
+    seed : int
+    """
+
+    layout: RankLayout
+    fault: str
+    rank: int
+    since: float
+    end: float
+    step: float
+    noise: float
+    compiling: float
+    checkpoint: tuple[int, float]
+    is_silent: bool
+    share: float
+    cause: str
+    is_gloo: bool
+    is_pickled: bool
+    missing: float
+    skew: tuple[float, ...]
+    cadence: float
+    shows_work: bool
+    saves_in_d: bool
+    seed: int
+
+    @property
+    def kind(self) -> str:
+        """What a diagnosis should call it."""
+        return JOB_FAULTS[self.fault]
+
+    @property
+    def has_culprit(self) -> bool:
+        """Whether a rank or a machine is to be named."""
+        return self.fault not in ("deadlock", "none")
+
+    def loss(self) -> tuple[float, float]:
+        """Return the seconds that the rank loses until `end`, and the share of a step."""
+        if self.kind in ("hang", "crash"):
+            return self.end - self.since, 1.0
+        return 0.0, self.share if self.kind in ("slow", "jitter") else 0.0
+
+    def truth(self) -> dict[str, object]:
+        """Return what is known before the job runs."""
+        seconds, share = self.loss()
+        return {
+            "fault": self.fault,
+            "kind": self.kind,
+            "rank": self.rank if self.has_culprit else None,
+            "machine": self.layout.machine(self.rank) if self.has_culprit else None,
+            "since_seconds": None if self.fault == "none" else round(self.since, 3),
+            "seconds_lost": round(seconds, 3),
+            "share_of_step": round(share, 4),
+            "cause": self.cause if self.kind in ("slow", "jitter") else None,
+        }
+
+
+def draw_plan(n_ranks: int, fault: str, seed: int) -> JobPlan:
+    """Draw a job.
+
+    Parameters
+    ----------
+    n_ranks : int
+        A multiple of 4.
+    fault : str
+        One of `JOB_FAULTS`.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If the fault is none of them, or the number of ranks is none.
+    """
+    if fault not in JOB_FAULTS:
+        raise ValueError(f"fault is {fault!r}, expected one of {', '.join(JOB_FAULTS)}.")
+    rng = np.random.default_rng([seed, n_ranks, list(JOB_FAULTS).index(fault)])
+    layout = draw_rank_layout(n_ranks, rng)
+    step = float(rng.uniform(2.0, 6.0))
+    compiling = float(rng.choice([rng.uniform(5, 40), rng.uniform(100, 500)]))
+    since = compiling + float(rng.uniform(60, 120)) * step
+    return JobPlan(
+        layout=layout,
+        fault=fault,
+        rank=int(rng.integers(layout.n_ranks)),
+        since=since,
+        end=_draw_end(since, fault, rng),
+        step=step,
+        noise=float(rng.uniform(0.003, 0.02)),
+        compiling=compiling,
+        checkpoint=(int(rng.integers(25, 80)), float(rng.uniform(10, 200))),
+        is_silent=bool(rng.random() < 0.5),
+        share=float(rng.uniform(0.03, 0.5) if fault == "slow" else rng.uniform(0.5, 2.0)),
+        cause=_draw_cause(fault, rng),
+        is_gloo=bool(rng.random() < 0.3),
+        is_pickled=bool(rng.random() < 0.5) and n_ranks <= _MAX_PICKLED_RANKS,
+        missing=float(rng.choice([0.0, rng.uniform(0.0, 0.15)])),
+        skew=_draw_skew(layout, rng),
+        cadence=float(rng.choice([5.0, 10.0, 15.0, 30.0])),
+        shows_work=bool(rng.random() < 0.5),
+        saves_in_d=bool(rng.random() < 0.3),
+        seed=seed,
+    )
+
+
+def _draw_end(since: float, fault: str, rng: np.random.Generator) -> float:
+    """Return when somebody looks: before time-outs destroy a hang, soon after a crash."""
+    if JOB_FAULTS[fault] == "hang":
+        return since + float(rng.uniform(150, 900))
+    if JOB_FAULTS[fault] == "crash":
+        return since + float(rng.uniform(40, 120))
+    return since + float(rng.uniform(300, 900))
+
+
+def _draw_cause(fault: str, rng: np.random.Generator) -> str:
+    return str(rng.choice(JITTERS if fault == "jitter" else ("cpu", "calls", "gpu")))
+
+
+def _draw_skew(layout: RankLayout, rng: np.random.Generator) -> tuple[float, ...]:
+    """Return clocks that NTP holds within milliseconds, or some that nobody does."""
+    n_machines = -(-layout.n_ranks // layout.per_machine)
+    spread = float(rng.choice([0.002, 0.02, 1.0]))
+    return tuple(float(value) for value in rng.normal(0.0, spread, n_machines))

@@ -1,0 +1,284 @@
+"""What each rank of a simulated job does, event by event: it works, meets others, or never returns.
+
+Time is infinite for what does not come. A rank that never enters an operation makes its end
+infinite for all members, so that a stand-still spreads by itself, as it does in a real job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.simulation.jobs.collective import Collective
+from forewarn.evaluation.simulation.jobs.job_plan import JobPlan
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+
+__all__ = ["Activity", "JobTimeline", "make_step", "run_job"]
+
+_RING_SIZE = 2000  # operations that a recorder holds
+_MAX_RECORDED = 200_000  # of all ranks
+_MIN_RING_SIZE = 200  # of each: a dozen steps
+_DP_BYTES, _TP_BYTES = 2e9, 4e9  # a step
+_JITTER_STEP_SHARE = 0.25  # of the steps of a rank that jitters
+
+
+class Activity(IntEnum):
+    """What a rank does; the last two columns count bytes."""
+
+    LOAD = 0
+    COMPUTE = 1
+    WAIT = 2
+    SAVE = 3
+    COMPILE = 4
+    PAUSE = 5
+    SLEEP = 6
+    STOPPED = 7
+    DEVICE = 8
+    GONE = 9
+    EVALUATE = 10
+    RDMA = 11
+    NVLINK = 12
+
+
+@dataclass(slots=True)
+class JobTimeline:
+    """A job while it runs.
+
+    Attributes
+    ----------
+    plan : JobPlan
+    now : ndarray of shape (n_ranks,)
+        How far each rank is, seconds.
+    spent : ndarray of shape (n_ranks, 13)
+        Seconds by `Activity`, and bytes.
+    stuck_at, stuck_in : ndarrays of shape (n_ranks,)
+        When a rank stopped for good (infinite: it did not), and in which activity.
+    meetings : deque of Meeting
+        The last ones.
+    marks : list of (now, spent)
+    steps, saves : list of (seconds of rank, ...)
+        Ends of steps; begins and ends of checkpoints.
+    """
+
+    plan: JobPlan
+    now: Float64Array
+    spent: Float64Array
+    stuck_at: Float64Array
+    stuck_in: Int64Array
+    meetings: deque[Collective]
+    marks: list[tuple[Float64Array, Float64Array]] = field(default_factory=list)
+    steps: list[Float64Array] = field(default_factory=list)
+    saves: list[tuple[Float64Array, Float64Array]] = field(default_factory=list)
+    _history: tuple[Float64Array, Float64Array] | None = None
+
+    def history(self) -> tuple[Float64Array, Float64Array]:
+        """Return all marks: shapes (n_marks, n_ranks) and (n_marks, n_ranks, 13)."""
+        if self._history is None or len(self._history[0]) != len(self.marks):
+            now, spent = zip(*self.marks, strict=True)
+            self._history = np.array(now), np.array(spent)
+        return self._history
+
+    def mark(self) -> None:
+        """Note how far all are."""
+        self.marks.append((self.now.copy(), self.spent.copy()))
+
+    def work(self, activity: Activity, seconds: Float64Array) -> None:
+        """Let each rank work for so long; who halts in it does not come back."""
+        done = self.now + seconds
+        halts = self._halting(done)
+        gone = np.isfinite(self.now) & ~np.isfinite(done) | halts
+        moves = np.isfinite(self.now) & ~gone
+        self.spent[moves, activity] += seconds[moves]
+        begin = np.where(halts, np.maximum(self.now, self.plan.since), self.now)
+        before = gone & halts
+        self.spent[before, activity] += begin[before] - self.now[before]
+        self._stop(gone, begin, np.where(halts, _HALTS.get(self.plan.fault, activity), activity))
+        self.now = np.where(gone, np.inf, done)
+
+    def _halting(self, done: Float64Array) -> BoolArray:
+        """Return who is overtaken by what befalls it, wherever it is."""
+        halts = np.zeros(len(done), dtype=bool)
+        rank = self.plan.rank
+        if self.plan.fault in _HALTS and np.isfinite(self.now[rank]):
+            halts[rank] = done[rank] > self.plan.since
+        return halts
+
+    def _stop(self, who: BoolArray, when: Float64Array, activity: npt.ArrayLike) -> None:
+        first = who & ~np.isfinite(self.stuck_at)
+        self.stuck_at[first] = when[first]
+        self.stuck_in[first] = np.broadcast_to(np.asarray(activity), when.shape)[first]
+
+    def meet(
+        self,
+        axis: str,
+        name: str | tuple[str, ...],
+        seconds: float,
+        *,
+        only: BoolArray | None = None,
+        broken: BoolArray | None = None,
+        mismatched: BoolArray | None = None,
+    ) -> None:
+        """Let the members of each group wait for each other, then go on together."""
+        n = len(self.now)
+        part = np.ones(n, dtype=bool) if only is None else only
+        dead = np.zeros(n, dtype=bool) if broken is None else broken & np.isfinite(self.now)
+        group = self.plan.layout.groups(axis)
+        last = np.full(int(group.max()) + 1, -np.inf)
+        np.maximum.at(last, group[part], self.now[part])
+        if dead.any():
+            last[group[dead & part]] = np.inf
+        if mismatched is not None:
+            last[group[mismatched & part]] = np.inf
+        ended = np.where(part, last[group] + seconds, np.nan)
+        entered = np.where(part, self.now, np.nan)
+        self._leave(part, dead, ended)
+        names = (name,) if isinstance(name, str) else name
+        self.meetings.append(Collective(axis, names, entered, ended, dead & part))
+
+    def _leave(self, part: BoolArray, dead: BoolArray, ended: Float64Array) -> None:
+        came = part & np.isfinite(self.now)
+        stays = came & ~np.isfinite(ended)
+        leaves = came & ~stays
+        self._stop(stays, self.now, np.where(dead, Activity.DEVICE, Activity.WAIT))
+        self.spent[leaves, Activity.WAIT] += ended[leaves] - self.now[leaves]
+        self.now = np.where(part, ended, self.now)
+
+
+# Where a rank is for good, once this has befallen it.
+_HALTS = {
+    "sigstop": Activity.STOPPED,
+    "dstate": Activity.SLEEP,
+    "sigkill": Activity.GONE,
+    "exception": Activity.GONE,
+}
+
+
+def run_job(plan: JobPlan) -> JobTimeline:
+    """Run a job until everybody has passed its end, or stands still."""
+    n = plan.layout.n_ranks
+    ring = min(_RING_SIZE, max(_MIN_RING_SIZE, _MAX_RECORDED // n))
+    line = JobTimeline(
+        plan,
+        np.zeros(n),
+        np.zeros((n, len(Activity))),
+        np.full(n, np.inf),
+        np.full(n, -1, dtype=np.int64),
+        deque(maxlen=ring),
+    )
+    rng = np.random.default_rng([plan.seed, n, 7])
+    line.mark()
+    line.work(Activity.COMPILE, plan.compiling * rng.uniform(0.95, 1.05, n))
+    line.mark()
+    number = 0
+    while np.isfinite(line.now).any() and _is_before_end(line):
+        number += 1
+        make_step(line, rng, is_faulty=bool(np.nanmin(line.now) >= plan.since))
+        line.steps.append(line.now.copy())
+        if number % plan.checkpoint[0] == 0:
+            _save(line, rng)
+    line.plan = _with_actual_start(line)
+    return line
+
+
+def _with_actual_start(line: JobTimeline) -> JobPlan:
+    """Return the plan with the moment at which it came true: a fault may find its rank waiting."""
+    plan = line.plan
+    began = float(line.stuck_at[plan.rank] if plan.has_culprit else line.stuck_at.min())
+    if plan.kind not in ("hang", "crash") or not np.isfinite(began):
+        return plan
+    return replace(plan, since=began, end=began + plan.end - plan.since)
+
+
+def _is_before_end(line: JobTimeline) -> bool:
+    """Say whether anybody can still reach the end; what hangs or crashes is run until it does."""
+    if line.plan.kind in ("hang", "crash"):
+        return True
+    return bool(line.now[np.isfinite(line.now)].min() <= line.plan.end)
+
+
+def make_step(line: JobTimeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
+    """Run one step: load, forward, backward, join gradients, join the loss."""
+    plan, n = line.plan, len(line.now)
+    fault = plan.fault if is_faulty else "none"
+    load = 0.01 * plan.step * rng.lognormal(0.0, 0.3, n)
+    if fault == "loader":
+        load[plan.rank] = np.inf
+    line.work(Activity.LOAD, load)
+    if fault == "jitter" and rng.random() < _JITTER_STEP_SHARE:
+        pause = np.zeros(n)
+        pause[plan.rank] = plan.share * plan.step * rng.uniform(0.6, 1.4)
+        line.work(Activity.PAUSE, pause)
+    _through_stages(line, rng, fault)
+    if fault == "deadlock":
+        _opposite_order(line)
+        return
+    if fault == "collective":
+        _wrong_collective(line)
+    broken = plan.layout.on_same_machine(plan.rank) if fault == "machine" else None
+    line.meet("dp", "all_reduce", 0.02 * plan.step, broken=broken)
+    line.spent[np.isfinite(line.now), Activity.RDMA] += _DP_BYTES
+    line.work(Activity.COMPUTE, 0.05 * plan.step * _noise(line, rng))
+    line.meet("world", "all_reduce", 0.002)
+    line.mark()
+
+
+def _noise(line: JobTimeline, rng: np.random.Generator) -> Float64Array:
+    return rng.normal(1.0, line.plan.noise, len(line.now)).clip(0.5, 1.5)
+
+
+def _through_stages(line: JobTimeline, rng: np.random.Generator, fault: str) -> None:
+    """Run the stages of the pipeline one after another, and back."""
+    plan = line.plan
+    stage = plan.layout.axis("pp")
+    order = [*range(plan.layout.pp), *reversed(range(plan.layout.pp))]
+    for number, current in enumerate(order):
+        active = stage == current
+        previous = order[number - 1] if number else current
+        if previous != current:
+            pair = (stage == previous) | active
+            line.meet("pp", _pair_names(stage, previous, current), 0.003, only=pair)
+        seconds = np.where(active, 0.45 * plan.step / plan.layout.pp, 0.0) * _noise(line, rng)
+        if fault == "slow" and active[plan.rank]:
+            seconds[plan.rank] += 0.5 * plan.share * plan.step
+        line.work(Activity.COMPUTE, seconds)
+        line.meet("tp", "all_reduce", 0.004 * plan.step, only=active)
+        line.spent[active & np.isfinite(line.now), Activity.NVLINK] += _TP_BYTES
+
+
+def _pair_names(stage: Int64Array, sender: int, receiver: int) -> tuple[str, ...]:
+    sends, receives = f"send {sender}->{receiver}", f"recv {receiver}<-{sender}"
+    return tuple(sends if each == sender else receives for each in stage)
+
+
+def _wrong_collective(line: JobTimeline) -> None:
+    """Let a rank call another operation than the others of its group."""
+    odd = np.zeros(len(line.now), dtype=bool)
+    odd[line.plan.rank] = True
+    names = tuple("broadcast" if is_odd else "all_reduce" for is_odd in odd)
+    line.meet("dp", names, 0.0, mismatched=odd)
+
+
+def _opposite_order(line: JobTimeline) -> None:
+    """Let half of the ranks enter their data group first, the others their tensor group."""
+    layout = line.plan.layout
+    is_odd = (layout.axis("tp") + layout.axis("dp")) % 2 == 1
+    whole = np.ones(len(is_odd), dtype=bool)
+    line.meet("dp", "all_reduce", 0.0, only=is_odd, mismatched=whole)
+    line.meet("tp", "all_reduce", 0.0, only=~is_odd, mismatched=whole)
+
+
+def _save(line: JobTimeline, rng: np.random.Generator) -> None:
+    """Let the first copy of the data save a checkpoint while the others wait."""
+    plan = line.plan
+    line.meet("world", "barrier", 0.001)
+    line.mark()
+    begin = line.now.copy()
+    writes = plan.layout.axis("dp") == 0
+    line.work(Activity.SAVE, np.where(writes, plan.checkpoint[1] * rng.uniform(0.8, 1.2), 0.0))
+    line.meet("world", "barrier", 0.001)
+    line.mark()
+    line.saves.append((begin, line.now.copy()))

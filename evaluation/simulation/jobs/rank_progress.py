@@ -1,0 +1,59 @@
+"""How far each rank of a simulated job is at any moment: seconds by activity, and bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forewarn.evaluation.simulation.jobs.job_timeline import Activity, JobTimeline
+from forewarn.features.array_types import Float64Array
+
+__all__ = ["activity_at", "cumulative_activity"]
+
+_SECONDS = [activity for activity in Activity if activity < Activity.RDMA]
+
+
+def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> Float64Array:
+    """Return what a rank has spent on each activity at some moments.
+
+    Parameters
+    ----------
+    line : Timeline
+    rank : int
+    moments : ndarray of shape (n,)
+        Seconds, ascending.
+
+    Returns
+    -------
+    ndarray of shape (n, 13)
+        Between two marks it grows evenly. A rank that is stuck goes on in what it is stuck in.
+    """
+    marks, sums = line.history()
+    now, spent = marks[:, rank], sums[:, rank]
+    known = np.isfinite(now)
+    now, spent = now[known], spent[known]
+    stuck = line.stuck_at[rank]
+    if np.isfinite(stuck):
+        later = max(float(moments[-1]), stuck) + 1.0
+        final = line.spent[rank].copy()
+        after = final.copy()
+        after[line.stuck_in[rank]] += later - stuck
+        now = np.concatenate([now, [stuck, later]])
+        spent = np.concatenate([spent, [final, after]])
+    columns = [np.interp(moments, now, spent[:, column]) for column in range(spent.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+def activity_at(
+    line: JobTimeline, rank: int, moment: float, rng: np.random.Generator
+) -> tuple[Activity, bool]:
+    """Return what a rank does at a moment, and whether it is stuck in it.
+
+    While it is not, an activity is drawn by its share in the two seconds around.
+    """
+    if line.stuck_at[rank] <= moment:
+        return Activity(int(line.stuck_in[rank])), True
+    around = cumulative_activity(line, rank, np.array([moment - 1.0, moment + 1.0]))
+    shares = np.diff(around, axis=0)[0, : len(_SECONDS)].clip(0.0)
+    if not shares.sum():
+        return Activity.COMPUTE, False
+    return _SECONDS[int(rng.choice(len(_SECONDS), p=shares / shares.sum()))], False

@@ -1,0 +1,216 @@
+"""A simulated cluster in a month: what is done to its machines changes only what jobs meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forewarn.evaluation.simulation.operations.month_plan import MonthJob, MonthPlan
+from forewarn.features.time_units import HOUR, Nanoseconds
+
+__all__ = ["GPUS_PER_MACHINE", "Cluster", "MonthTotal", "StopCosts"]
+
+GPUS_PER_MACHINE = 8
+"""GPUs of a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopCosts:
+    """Hours that a stop costs, beside the work since the last checkpoint.
+
+    Attributes
+    ----------
+    unplanned, planned : float
+        Until the job runs again: detection, scheduling and start, or a restart that was planned.
+    checkpoint : float
+        Between two checkpoints.
+    """
+
+    unplanned: float = 0.5
+    planned: float = 1 / 6
+    checkpoint: float = 1.0
+
+
+@dataclass(slots=True)
+class _Job:
+    plan: MonthJob
+    left: float  # hours of work
+    since: Nanoseconds
+    machines: tuple[int, ...] = ()
+    waits: float = 0.0  # hours before it works again
+
+
+@dataclass(slots=True)
+class MonthTotal:
+    """What a month came to, in GPU-hours.
+
+    Attributes
+    ----------
+    done : float
+        Of work that counts.
+    lost : float
+        Of work that was done for nothing, and of waiting for a job to run again.
+    isolated : float
+        Of machines that were empty and out of service, and had not failed.
+    killed, stopped : int
+        Jobs that a failure ended, and jobs that were requeued by us.
+    emptied : int
+        Failures that met no job, because the machine had been taken out before.
+    """
+
+    done: float = 0.0
+    lost: float = 0.0
+    isolated: float = 0.0
+    killed: int = 0
+    stopped: int = 0
+    emptied: int = 0
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Machines, a queue, and the time.
+
+    Attributes
+    ----------
+    plan : MonthPlan
+    costs : StopCosts
+    now : int
+        Nanoseconds since 1970 UTC.
+    drained, avoided : set of int
+        Machines that get no job, and those that get one last.
+    total : MonthTotal
+    """
+
+    plan: MonthPlan
+    costs: StopCosts = field(default_factory=StopCosts)
+    now: Nanoseconds = field(init=False)
+    drained: set[int] = field(default_factory=set)
+    avoided: set[int] = field(default_factory=set)
+    total: MonthTotal = field(default_factory=MonthTotal)
+    _down: dict[int, Nanoseconds] = field(default_factory=dict)
+    _queue: list[_Job] = field(default_factory=list)
+    _running: dict[int, _Job] = field(default_factory=dict)
+    _next_job: int = 0
+    _next_breakdown: int = 0
+
+    def __post_init__(self) -> None:
+        self.now = self.plan.start
+
+    # --- what a scheduler shows -------------------------------------------------------------------
+
+    def down(self, machine: int) -> bool:
+        """Tell whether it has failed and is not repaired."""
+        return self._down.get(machine, self.now) > self.now
+
+    def job_on(self, machine: int) -> int | None:
+        """Return the number of the job on a machine; a machine has one at most."""
+        running = self._running.get(machine)
+        return None if running is None else running.plan.number
+
+    def requeue(self, machine: int) -> None:
+        """Stop the job of a machine at a checkpoint, to be started again elsewhere."""
+        job = self._running.get(machine)
+        if job is not None:
+            self.total.stopped += 1
+            self._stop(job, 0.0, self.costs.planned)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def advance(self, until: Nanoseconds) -> None:
+        """Let time go on; what ends, fails, comes and starts does so in the order of time."""
+        self._start_jobs()  # somebody may have requeued one, or given a machine back
+        while (moment := self._next_moment(until)) < until:
+            self._pass(moment)
+            self._end_jobs()
+            self._break_down()
+            self._hand_in()
+            self._start_jobs()
+        self._pass(until)
+
+    def _next_moment(self, until: Nanoseconds) -> Nanoseconds:
+        ends = [self._end(job) for job in self._running.values()]
+        repairs = [at for at in self._down.values() if at > self.now]
+        plan = self.plan
+        coming = [job.at for job in plan.jobs[self._next_job : self._next_job + 1]]
+        broken = plan.breakdowns[self._next_breakdown : self._next_breakdown + 1]
+        return min([until, *ends, *repairs, *coming, *(breakdown.at for breakdown in broken)])
+
+    def _pass(self, moment: Nanoseconds) -> None:
+        """Count what idles until then."""
+        hours = (moment - self.now) / HOUR
+        idle = sum(
+            machine not in self._running and not self.down(machine) for machine in self.drained
+        )
+        self.total.isolated += idle * hours * GPUS_PER_MACHINE
+        self.now = max(self.now, moment)
+
+    def _end(self, job: _Job) -> Nanoseconds:
+        return Nanoseconds(job.since + round((job.waits + job.left) * HOUR))
+
+    def _end_jobs(self) -> None:
+        for job in {id(job): job for job in self._running.values()}.values():
+            if self._end(job) <= self.now:
+                gpus = len(job.machines) * GPUS_PER_MACHINE
+                self.total.done += job.left * gpus
+                self.total.lost += job.waits * gpus
+                self._free(job)
+
+    def _break_down(self) -> None:
+        breakdowns = self.plan.breakdowns
+        while (
+            self._next_breakdown < len(breakdowns)
+            and breakdowns[self._next_breakdown].at <= self.now
+        ):
+            breakdown = breakdowns[self._next_breakdown]
+            self._next_breakdown += 1
+            self._down[breakdown.machine] = breakdown.repaired
+            job = self._running.get(breakdown.machine)
+            if job is not None:
+                self.total.killed += 1
+                worked = max((self.now - job.since) / HOUR - job.waits, 0.0)
+                self._stop(job, worked % self.costs.checkpoint, self.costs.unplanned)
+            elif breakdown.machine in self.drained:
+                self.total.emptied += 1
+
+    def _stop(self, job: _Job, for_nothing: float, waits: float) -> None:
+        """Take a job off its machines; what it has saved counts, and it is next in the queue."""
+        gpus = len(job.machines) * GPUS_PER_MACHINE
+        ran = (self.now - job.since) / HOUR
+        saved = max(ran - job.waits - for_nothing, 0.0)
+        self.total.done += saved * gpus
+        self.total.lost += (ran - saved) * gpus
+        self._free(job)
+        job.left, job.waits = job.left - saved, waits
+        self._queue.insert(0, job)
+
+    def _free(self, job: _Job) -> None:
+        for machine in job.machines:
+            del self._running[machine]
+        job.machines = ()
+
+    def _hand_in(self) -> None:
+        jobs = self.plan.jobs
+        while self._next_job < len(jobs) and jobs[self._next_job].at <= self.now:
+            plan = jobs[self._next_job]
+            self._next_job += 1
+            self._queue.append(_Job(plan, plan.hours, self.now))
+
+    def _start_jobs(self) -> None:
+        """Start what fits, in the order of the queue; smaller jobs may pass a large one."""
+        free = [
+            machine
+            for machine in range(self.plan.machines)
+            if machine not in self._running
+            and machine not in self.drained
+            and not self.down(machine)
+        ]
+        free.sort(key=lambda machine: machine in self.avoided)
+        waiting = []
+        for job in self._queue:
+            if job.plan.machines > len(free):
+                waiting.append(job)
+                continue
+            job.machines = tuple(free[: job.plan.machines])
+            del free[: job.plan.machines]
+            job.since = self.now
+            self._running.update(dict.fromkeys(job.machines, job))
+        self._queue = waiting

@@ -1,0 +1,152 @@
+"""The operations of all ranks of a job in one table: what their recorders hold, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import recfunctions
+
+from forewarn.features.diagnosis.flight_recorder_dump import COMPLETED, ENTRY, FlightRecorderDump
+
+__all__ = ["OPERATION", "CollectiveOperations", "merge_dumps"]
+
+OPERATION = np.dtype([("rank", np.int32), *((name, ENTRY[name]) for name in ENTRY.names or ())])
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOperations:
+    """What the recorders of a job's ranks hold.
+
+    Attributes
+    ----------
+    entries : ndarray of OPERATION
+        By rank, and in the order in which the rank entered them.
+    groups, names, signatures : tuple of str
+        The texts that the numbers in `entries` stand for, the same for all ranks.
+    descriptions : tuple of str
+        What each group is for, such as `tp`.
+    members : mapping of int to tuple of int
+        Ranks by number of the group: those that a dump lists, or else all that mention it.
+    described : frozenset of int
+        Groups whose members a dump lists. Of the others a rank without a dump may be one.
+    ranks : frozenset of int
+        Whose dump could be read.
+    """
+
+    entries: npt.NDArray[np.void]
+    groups: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    names: tuple[str, ...]
+    signatures: tuple[str, ...]
+    members: Mapping[int, tuple[int, ...]]
+    described: frozenset[int]
+    ranks: frozenset[int]
+
+    @property
+    def last(self) -> int | None:
+        """Last time in any entry, nanoseconds since 1970 UTC."""
+        times = [int(self.entries[name].max(initial=0)) for name in _TIME_FIELDS]
+        return max(times) or None
+
+    def until(self, at: int) -> CollectiveOperations:
+        """Return what was known at a moment: later entries are not there yet, nor later ends."""
+        if (self.last or 0) <= at:
+            return self
+        entries = self.entries[self.entries["created"] <= at].copy()
+        entries["state"][entries["completed"] > at] = 0
+        for name in ("started", "completed"):
+            entries[name][entries[name] > at] = 0
+        return replace(self, entries=entries)
+
+    def by_one_clock(self, ahead: Mapping[int, int]) -> CollectiveOperations:
+        """Return the operations with the times of each rank as a clock of all would have them.
+
+        Parameters
+        ----------
+        ahead : mapping of int to int
+            By rank, nanoseconds; a rank that is left out keeps its times.
+        """
+        size = max(ahead, default=-1) + 1
+        if not any(ahead.values()):
+            return self
+        offsets = np.zeros(max(size, int(self.entries["rank"].max(initial=0)) + 1), dtype=np.int64)
+        offsets[list(ahead)] = list(ahead.values())
+        entries = self.entries.copy()
+        for name in _TIME_FIELDS:
+            known = entries[name] > 0
+            entries[name][known] -= offsets[entries["rank"][known]]
+        return replace(self, entries=entries)
+
+    def without(self, ranks: frozenset[int]) -> CollectiveOperations:
+        """Return the operations of the other ranks."""
+        if not ranks:
+            return self
+        entries = self.entries[~np.isin(self.entries["rank"], sorted(ranks))]
+        return replace(self, entries=entries, ranks=self.ranks - ranks)
+
+    def unfinished(self) -> npt.NDArray[np.void]:
+        """Return the entries that are not done, in their order."""
+        rows: npt.NDArray[np.void] = self.entries[self.entries["state"] != COMPLETED]
+        return rows
+
+
+_TIME_FIELDS = ("created", "started", "completed")
+
+
+def merge_dumps(dumps: Mapping[int, FlightRecorderDump]) -> CollectiveOperations:
+    """Put the dumps of all ranks together.
+
+    Parameters
+    ----------
+    dumps : mapping of int to RecorderDump
+        By rank.
+    """
+    groups, names, signatures = dict[str, int](), dict[str, int](), dict[str, int]()
+    entries = np.zeros(sum(len(dump.entries) for dump in dumps.values()), dtype=OPERATION)
+    start = 0
+    for rank, dump in sorted(dumps.items()):
+        part = entries[start : start + len(dump.entries)]
+        recfunctions.assign_fields_by_name(part, dump.entries, zero_unassigned=False)
+        part["rank"] = rank
+        part["group"] = _assign_numbers(groups, dump.groups)[dump.entries["group"]]
+        part["name"] = _assign_numbers(names, dump.names)[dump.entries["name"]]
+        part["signature"] = _assign_numbers(signatures, dump.signatures)[dump.entries["signature"]]
+        start += len(part)
+    uses = {
+        name: use
+        for dump in dumps.values()
+        for name, use in zip(dump.groups, dump.descriptions, strict=True)
+    }
+    members = {
+        groups[name]: ranks
+        for dump in dumps.values()
+        for name, ranks in dump.members.items()
+        if name in groups
+    }
+    return CollectiveOperations(
+        entries,
+        tuple(groups),
+        tuple(uses[name] for name in groups),
+        tuple(names),
+        tuple(signatures),
+        _ranks_by_group(entries) | members,
+        frozenset(members),
+        frozenset(dumps),
+    )
+
+
+def _assign_numbers(table: dict[str, int], texts: Iterable[str]) -> npt.NDArray[np.int32]:
+    numbers = [table.setdefault(text, len(table)) for text in texts]
+    return np.array(numbers, dtype=np.int32)
+
+
+def _ranks_by_group(entries: npt.NDArray[np.void]) -> dict[int, tuple[int, ...]]:
+    """Return the ranks that have an entry of each group, in order."""
+    keys = np.unique(entries["group"].astype(np.int64) << 32 | entries["rank"])
+    members: dict[int, list[int]] = {}
+    for key in keys.tolist():
+        members.setdefault(key >> 32, []).append(key & 0xFFFFFFFF)
+    return {group: tuple(ranks) for group, ranks in members.items()}

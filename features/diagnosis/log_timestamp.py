@@ -1,0 +1,118 @@
+"""The time that a line of a training log begins with, in the forms that are common."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+from forewarn.features.telemetry.parsers.log_line import read_line
+from forewarn.features.telemetry.parsers.log_time import HostClock
+from forewarn.features.time_units import DAY, MINUTE, SECOND
+
+__all__ = ["lacks_year", "last_timestamp", "parse_line_timestamp"]
+
+_HEAD_BYTES = 160  # bytes of a line in which its time stands
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TIME_OF_DAY = rb"(?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_DATED = re.compile(
+    rb"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T_ ]" + _TIME_OF_DAY
+    + rb" ?(?P<zone>Z\b|UTC\b|[+-]\d\d:?\d\d\b)?"
+    rb"|(?P<us_month>\d\d)/(?P<us_day>\d\d)/(?P<us_year>\d{4}) (?P<us_clock>\d\d:\d\d:\d\d)"
+)  # fmt: skip
+_EPOCH_SECONDS = re.compile(rb"^\[?(?P<seconds>1\d{9})\.(?P<fraction>\d{3,9})\b")
+_WITHOUT_YEAR = re.compile(  # as glog writes it: level, month, day and clock, and no year
+    rb"\b[IWEFDC](?P<month>1[0-2]|0?[1-9])(?P<day>\d\d) +" + _TIME_OF_DAY
+)
+_SYSLOG_PREFIX = re.compile(rb"^(?:<\d+>|\[ *\w{3} \w{3} |\w{3} [ \d]\d \d\d:|\w+ *:\w+ *: )")
+
+
+def parse_line_timestamp(line: bytes, before: int | None) -> int | None:
+    """Return the time of a line, nanoseconds since 1970 UTC; None if it tells none.
+
+    Parameters
+    ----------
+    line : bytes
+    before : int or None
+        A moment after the line was written: tells the year where there is none. None: such a line
+        has no time.
+
+    Examples
+    --------
+    >>> line_time(b"[1970-01-01 00:00:01,500] [INFO] step 1", None)
+    1500000000
+    >>> line_time(b"[rank0]:[E101 00:00:02.5 a.cpp:1] x", 10**15)
+    2500000000
+    """
+    head = line[:_HEAD_BYTES]
+    if match := _DATED.search(head):
+        return _with_date(match)
+    if match := _EPOCH_SECONDS.search(head):
+        return int(match["seconds"]) * SECOND + _nanoseconds(match["fraction"])
+    if before is not None and (match := _WITHOUT_YEAR.search(head)):
+        return _without_year(match, before)
+    if _SYSLOG_PREFIX.match(head):
+        return read_line(head.decode("latin-1"), HostClock(before=before)).time
+    return None
+
+
+def lacks_year(line: bytes) -> bool:
+    """Say whether a line has a time without a year."""
+    head = line[:_HEAD_BYTES]
+    return not _DATED.search(head) and _WITHOUT_YEAR.search(head) is not None
+
+
+def last_timestamp(text: bytes, before: int | None, most_lines: int = 200) -> int | None:
+    """Return the time of the last line that tells one, looking at the last lines only."""
+    end = len(text)
+    for _ in range(most_lines):
+        start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
+        time = parse_line_timestamp(text[start:end], before)
+        if time is not None:
+            return time
+        if start == 0:
+            return None
+        end = start
+    return None
+
+
+def _with_date(match: re.Match[bytes]) -> int | None:
+    prefix = "us_" if match["us_year"] else ""
+    names = ("year", "month", "day")
+    year, month, day = (int(match[f"{prefix}{name}"]) for name in names)
+    clock = match[f"{prefix}clock"]
+    seconds = _epoch_seconds(year, month, day, clock)
+    if seconds is None:
+        return None
+    return seconds * SECOND + _nanoseconds(match["fraction"]) - _zone_offset(match["zone"])
+
+
+def _zone_offset(zone: bytes | None) -> int:
+    """Return the nanoseconds by which a zone is ahead of UTC; without one it is UTC."""
+    if zone is None or zone in (b"Z", b"UTC"):
+        return 0
+    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    return (-minutes if zone[:1] == b"-" else minutes) * MINUTE
+
+
+def _without_year(match: re.Match[bytes], before: int) -> int | None:
+    """Return the last such moment that is not after another by more than a day."""
+    latest = (_EPOCH + dt.timedelta(microseconds=before // 1_000)).year + 1
+    for year in (latest, latest - 1, latest - 2):
+        seconds = _epoch_seconds(year, int(match["month"]), int(match["day"]), match["clock"])
+        if seconds is not None and seconds * SECOND <= before + DAY:
+            return seconds * SECOND + _nanoseconds(match["fraction"])
+    return None
+
+
+def _epoch_seconds(year: int, month: int, day: int, clock: bytes) -> int | None:
+    hour, minute, second = (int(part) for part in clock.split(b":"))
+    try:
+        moment = dt.datetime(year, month, day, hour, minute, min(second, 59), tzinfo=dt.UTC)
+    except ValueError:
+        return None
+    seconds = (moment - _EPOCH) // dt.timedelta(seconds=1)
+    return seconds if 0 <= seconds < 2**33 else None
+
+
+def _nanoseconds(fraction: bytes | None) -> int:
+    return int((fraction or b"0").ljust(9, b"0"))

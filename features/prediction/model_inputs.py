@@ -1,0 +1,123 @@
+"""The inputs of a model: measured values of instances, and the buckets made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.errors import InputError
+
+__all__ = ["InputColumns", "InstanceValues", "ModelInputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputColumns:
+    """Names of the columns of instances, in order: kept with all that was fitted to them.
+
+    Attributes
+    ----------
+    sequence, context : tuple of str
+        Channels of the window, and what does not change over it.
+    """
+
+    sequence: tuple[str, ...]
+    context: tuple[str, ...]
+
+    def refuse_others(self, columns: InputColumns) -> None:
+        """Refuse columns that are not these, in this order.
+
+        Raises
+        ------
+        InputError
+            Names the first that differs.
+        """
+        for part in ("sequence", "context"):
+            pairs = zip_longest(getattr(columns, part), getattr(self, part), fillvalue="nothing")
+            for number, (name, expected) in enumerate(pairs):
+                if name != expected:
+                    raise InputError(
+                        f"column {number} of the {part} is `{name}`, expected `{expected}`, "
+                        "which the model was trained with."
+                    )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """Return what JSON can hold."""
+        return {"sequence": list(self.sequence), "context": list(self.context)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Sequence[str]]) -> Self:
+        """Read what `to_dict` gave."""
+        return cls(tuple(saved["sequence"]), tuple(saved["context"]))
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceValues:
+    """Measured values of n instances in the units of the records; NaN is "missing".
+
+    Attributes
+    ----------
+    sequence : ndarray of shape (n, length, n_channels), float32
+        One row per record of the window, oldest first.
+    context : ndarray of shape (n, n_context), float32
+        What does not change over the window: categories, dates, history, peers, residuals.
+    sequence_names, context_names : tuple of str
+        Names of the channels and of the context columns.
+    """
+
+    sequence: npt.NDArray[np.float32]
+    context: npt.NDArray[np.float32]
+    sequence_names: tuple[str, ...]
+    context_names: tuple[str, ...]
+
+    @property
+    def columns(self) -> InputColumns:
+        """Names of all columns."""
+        return InputColumns(self.sequence_names, self.context_names)
+
+    def __len__(self) -> int:
+        return len(self.context)
+
+    def take(self, rows: npt.NDArray[np.integer]) -> InstanceValues:
+        """Return the instances of `rows`, in that order; columns lie in memory as they do here."""
+        channels = np.moveaxis(self.sequence, -1, 0)[:, rows]
+        return replace(
+            self, sequence=np.moveaxis(channels, 0, -1), context=self.context.T[:, rows].T
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """Encoded instances: every value is a small integer, 0 is "missing".
+
+    Attributes
+    ----------
+    sequence : ndarray of shape (n, length, n_channels), uint8
+    context : ndarray of shape (n, n_context), uint8
+    sequence_names, context_names : tuple of str
+    sequence_levels, context_levels : tuple of int
+        Number of bucket numbers of each column, so that values lie in [0, levels).
+    """
+
+    sequence: npt.NDArray[np.uint8]
+    context: npt.NDArray[np.uint8]
+    sequence_names: tuple[str, ...]
+    context_names: tuple[str, ...]
+    sequence_levels: tuple[int, ...]
+    context_levels: tuple[int, ...]
+
+    @property
+    def columns(self) -> InputColumns:
+        """Names of all columns."""
+        return InputColumns(self.sequence_names, self.context_names)
+
+    def __len__(self) -> int:
+        return len(self.context)
+
+    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> ModelInputs:
+        """Return the instances of `rows`, in that order."""
+        return replace(self, sequence=self.sequence[rows], context=self.context[rows])

@@ -1,0 +1,98 @@
+"""What files that a host dropped held: rows, each of which counts once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+
+__all__ = ["HostFileRows", "HostFileText"]
+
+_READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # what tells two apart
+
+
+@dataclass(frozen=True, slots=True)
+class HostFileText:
+    """One file as text.
+
+    Attributes
+    ----------
+    name : str
+        For reports.
+    text : str
+    time : int or None
+        Nanoseconds since 1970 UTC that its name tells.
+    """
+
+    name: str
+    text: str
+    time: int | None
+
+
+@dataclass(slots=True)
+class HostFileRows:
+    """What the files of one host held.
+
+    Attributes
+    ----------
+    readings, events : list of dict
+        Rows of READINGS and EVENTS.
+    boards : list of dict
+        Rows of PLACES.
+    files : dict of str to int
+        Files by kind.
+    unread : Unread
+    until : int or None
+        Rows that are later than this are of a clock that is wrong, and left out.
+    doubled : Counter of (str, str)
+        Rows of a file that stand in another one, or in the same one, before.
+    """
+
+    readings: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    boards: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, int] = field(default_factory=dict)
+    unread: Unread = field(default_factory=Unread)
+    until: int | None = None
+    doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _first: dict[Hashable, str] = field(default_factory=dict, repr=False)
+
+    def add_reading(self, row: dict[str, Any], file: HostFileText) -> None:
+        """Add a row of READINGS."""
+        if self._is_new(row["timestamp"], tuple(row.get(name) for name in _READING_KEY), file):
+            self.readings.append(row)
+
+    def add_event(self, row: dict[str, Any], file: HostFileText) -> None:
+        """Add a row of EVENTS."""
+        if self._is_new(row["timestamp"], row["id"], file):
+            self.events.append(row)
+
+    def without_future_time(self, file: HostFileText) -> HostFileText:
+        """Return a file without the time of its name where that is of the future."""
+        if file.time is None or not self.is_future(file.time):
+            return file
+        self.unread.add("a time of the future in the name of a file", _at(file, file.time))
+        return replace(file, time=None)
+
+    def is_future(self, time: int) -> bool:
+        """Tell whether a time is of the future."""
+        return self.until is not None and time > self.until
+
+    def _is_new(self, time: int, key: Hashable, file: HostFileText) -> bool:
+        if self.is_future(time):
+            self.unread.add("a row of the future", _at(file, time))
+            return False
+        if key in self._first:
+            self.doubled[file.name, self._first[key]] += 1
+            return True  # the later row of two wins when it lands
+        self._first[key] = file.name
+        return True
+
+
+def _at(file: HostFileText, time: int) -> str:
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=time // 1000)
+    return f"{file.name}: {moment.isoformat()}Z"

@@ -1,0 +1,165 @@
+"""Metrics of dcgm-exporter: which record column each is, by its old and its new name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "BLANK_THRESHOLD",
+    "HARDWARE_THROTTLE",
+    "METRICS",
+    "XID_COUNT_METRIC",
+    "Metric",
+    "metric_of",
+    "throttled_by_hardware",
+]
+
+# Exporters write blank values as 0x7ffffffffffffff0 or 140737488355328.0; nothing real is as large.
+BLANK_THRESHOLD = 2.0**46
+# Xids of the last five minutes, one series for each code (label `xid`).
+XID_COUNT_METRIC = "DCGM_EXP_XID_ERRORS_COUNT"
+# Bits of the throttle reasons: hardware slowdown, hardware thermal, power brake. Smaller values
+# have none of them.
+_HARDWARE_REASONS = (0x8, 0x40, 0x80)
+HARDWARE_THROTTLE = min(_HARDWARE_REASONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One record column as DCGM measures it.
+
+    Attributes
+    ----------
+    column : str
+    names : tuple of tuple of str
+        Names of each metric over the versions, the new one of DCGM 4.6 last; the first name that a
+        GPU has counts. Where a column takes several metrics they are added up.
+    over : {"mean", "last", "max", "share", "change"}
+        What an interval says: the mean of a gauge, the last value of a counter (it stays
+        cumulative), the largest value of a state, the share of samples that are throttled by
+        hardware, or the values that a gauge of the last event changed to.
+    scale : float
+        From the unit of DCGM to that of the column.
+    needs_all : bool
+        Without one of several metrics there is no sum.
+    sum_of_instances : bool
+        A GPU that is split (MIG) has the sum of what its instances report. Of other metrics each
+        instance reports what the GPU has, or a share of the instance.
+    """
+
+    column: str
+    names: tuple[tuple[str, ...], ...]
+    over: Literal["mean", "last", "max", "share", "change"]
+    scale: float = 1.0
+    needs_all: bool = True
+    sum_of_instances: bool = False
+
+
+METRICS = (
+    Metric("temperature_gpu", (("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),), "mean"),
+    Metric("power_draw", (("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS"),), "mean"),
+    Metric("utilization_gpu", (("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),), "mean"),
+    Metric("utilization_memory", (("DCGM_FI_DEV_MEM_COPY_UTIL",),), "mean"),
+    Metric("memory_used", (("DCGM_FI_DEV_FB_USED",),), "mean", sum_of_instances=True),
+    Metric("clock_sm", (("DCGM_FI_DEV_SM_CLOCK",),), "mean"),
+    Metric("ecc_corrected", (("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",),), "last"),
+    Metric("ecc_uncorrected", (("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",),), "last"),
+    Metric(
+        "rows_remapped",
+        (
+            (
+                "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+                "DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL",
+            ),
+            (
+                "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+                "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL",
+            ),
+        ),
+        "last",
+    ),
+    Metric(
+        "pcie_replays",
+        (("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_PCIE_REPLAY_TOTAL"),),
+        "last",
+    ),
+    Metric("pcie_link_width", (("DCGM_FI_DEV_PCIE_LINK_WIDTH",),), "last"),
+    Metric("xid", (("DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR"),), "change"),
+    Metric(  # mJ
+        "energy_consumption", (("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",),), "last", scale=1e-3
+    ),
+    Metric(
+        "row_remap_failure",
+        (("DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_ROW_REMAP_FAILED"),),
+        "max",
+    ),
+    Metric(
+        "recovery_action",
+        (("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_GPU_RECOVERY_ACTION"),),
+        "max",
+    ),
+    Metric(
+        "throttle_hardware",
+        (("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),),
+        "share",
+    ),
+    Metric(
+        "nvlink_errors",
+        tuple(
+            (
+                f"DCGM_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL",
+                f"DCGM_FI_DEV_NVLINK_{kind}_ERROR_TOTAL",
+            )
+            for kind in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
+        ),
+        "last",
+        needs_all=False,
+    ),
+    Metric(
+        "sm_active",
+        (
+            (
+                *("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
+                *("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"),
+            ),
+        ),
+        "mean",
+    ),
+    Metric(
+        "tensor_active",
+        (("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO"),),
+        "mean",
+    ),
+    Metric("dram_active", (("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),), "mean"),
+)
+
+_METRIC_OF_NAME = {
+    name: (metric, part, rank)
+    for metric in METRICS
+    for part, names in enumerate(metric.names)
+    for rank, name in enumerate(names)
+}
+
+
+def metric_of(name: str) -> tuple[Metric, int, int] | None:
+    """Return the metric of a name, which part of it, and which of its names; None if unknown.
+
+    Examples
+    --------
+    >>> metric, part, rank = metric_of("DCGM_FI_DEV_GPU_TEMP_CELSIUS")
+    >>> metric.column, part, rank, metric_of("up")
+    ('temperature_gpu', 0, 1, None)
+    """
+    return _METRIC_OF_NAME.get(name)
+
+
+def throttled_by_hardware(reasons: float) -> bool:
+    """Tell whether throttle reasons, a bit mask, name one of the hardware.
+
+    Examples
+    --------
+    >>> throttled_by_hardware(0x4), throttled_by_hardware(0x44)
+    (False, True)
+    """
+    return any(int(reasons) & bit for bit in _HARDWARE_REASONS)

@@ -1,0 +1,87 @@
+"""What `/proc` says of a host: since when it runs, its load and its memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.time_units import SECOND
+
+__all__ = ["HostReading", "boot_times", "parse_proc"]
+
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
+_UPTIME = re.compile(rf"({_NUMBER}) {_NUMBER}\s*")
+_LOAD = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) [0-9]+/[0-9]+ [0-9]+\s*")
+_BOOT = re.compile(r"^btime ([0-9]{1,10})$", re.MULTILINE)
+_MEMORY = re.compile(r"^(?P<name>MemTotal|MemAvailable): +(?P<kib>[0-9]{1,15}) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """A host at one moment; None and absent is what its kernel did not say.
+
+    Attributes
+    ----------
+    boot_time : int or None
+        Nanoseconds since 1970 UTC, to the second: what the times of a kernel log count from.
+    uptime : float or None
+        Seconds.
+    load : tuple of float or None
+        Mean over 1, 5 and 15 minutes of the processes that run or wait for a disk.
+    memory : dict of str to int
+        `total` and `available`, in bytes.
+    """
+
+    boot_time: int | None = None
+    uptime: float | None = None
+    load: tuple[float, float, float] | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+
+
+def boot_times(stat: str) -> list[int]:
+    r"""Return the moments at which hosts started that texts of `/proc/stat` name, in nanoseconds.
+
+    Examples
+    --------
+    >>> boot_times("cpu 1 2\nbtime 1700000000\n")
+    [1700000000000000000]
+    """
+    return [int(seconds) * SECOND for seconds in _BOOT.findall(stat)]
+
+
+def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[HostReading, Unread]:
+    r"""Read four files of `/proc`, each given as text.
+
+    Examples
+    --------
+    >>> host, unread = parse_proc(
+    ...     stat="cpu 1 2\nbtime 1700000000\n",
+    ...     uptime="12.5 20.0\n",
+    ...     loadavg="0.5 1.0 2.0 3/99 4321\n",
+    ...     meminfo="MemTotal:       1024 kB\nMemAvailable:    512 kB\n",
+    ... )
+    >>> host.boot_time, host.uptime, host.load, host.memory["available"], bool(unread)
+    (1700000000000000000, 12.5, (0.5, 1.0, 2.0), 524288, False)
+    """
+    unread = Unread()
+    boots, up, load = boot_times(stat), _UPTIME.fullmatch(uptime), _LOAD.fullmatch(loadavg)
+    memory = {
+        match["name"].removeprefix("Mem").lower(): int(match["kib"]) * 1024
+        for match in _MEMORY.finditer(meminfo)
+    }
+    for name, text, is_read in (
+        ("stat", stat, boots),
+        ("uptime", uptime, up),
+        ("loadavg", loadavg, load),
+        ("meminfo", meminfo, len(memory) == 2),
+    ):
+        if not is_read:
+            unread.add(f"/proc/{name} says something else than expected", text)
+    host = HostReading(
+        boot_time=boots[0] if boots else None,
+        uptime=float(up[1]) if up else None,
+        load=(float(load[1]), float(load[2]), float(load[3])) if load else None,
+        memory=memory,
+    )
+    return host, unread

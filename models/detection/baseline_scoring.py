@@ -1,0 +1,256 @@
+"""Scores how far every machine is from its peers and from its own past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
+from forewarn.features.compiled import compiled
+from forewarn.features.threads import parallel_for
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.machine_baseline import (
+    N_BASELINE_BLOCKS,
+    BaselineParams,
+    MachineBaseline,
+)
+from forewarn.models.detection.peer_deviation import Deviations, medians_of_others
+
+__all__ = ["score_against_baseline"]
+
+
+_N_FIRST_BLOCKS = 3  # blocks that serve as the past of a machine that has none
+# Where a whole task slows down or changes phase, its machines need not follow alike: less than half
+# of the change is no difference to act on.
+_SHIFT_TOLERANCE = 0.5
+# Of how a window varies about its mean: as much as the mean of 32 independent samples would. What a
+# machine scatters by is not what it is slower by, but tells how far its means can be trusted.
+_ROUGHNESS_WEIGHT = np.float32(0.03125)
+_MAX_BASELINE_SCORE = 4.0  # blocks with such scores teach nothing about what is usual
+
+
+def _medians(
+    values: Float32Array, edges: Int64Array, out: Float32Array, first: int, last: int
+) -> None:
+    """Write medians of the windows of each block, where at least half of them have a value."""
+    for block in range(first, last):
+        windows = np.ascontiguousarray(values[edges[block] : edges[block + 1]].T)
+        windows.sort(axis=1)  # NaN last
+        n = (~np.isnan(windows)).sum(axis=1)
+        enough = np.flatnonzero((2 * n >= windows.shape[1]) & (n > 0))
+        out[enough, block] = windows[enough, n[enough] // 2]
+
+
+def _block_medians(values: Float32Array, block_of: Int64Array, n_blocks: int) -> Float32Array:
+    """Return the (upper) median of every machine in every block."""
+    edges = np.searchsorted(block_of, np.arange(n_blocks + 1))
+    out = np.full((values.shape[1], n_blocks), np.nan, dtype=np.float32)
+    parallel_for(partial(_medians, values, edges, out), n_blocks)
+    return out
+
+
+@compiled
+def _baseline_medians(
+    values: Float32Array,
+    blocks: Int64Array,
+    until: int,
+    early: int,
+    remembered: int,
+    out: Float32Array,
+) -> None:
+    """Write the median of a machine's newest blocks up to one, or of its first ones.
+
+    Where a pause comes soon, those before it are the first ones: who is different after it has not
+    come back from it.
+    """
+    n_machines, n_blocks = values.shape
+    buffer = np.empty(max(n_blocks, 1), np.float32)
+    for machine in range(n_machines):
+        n = 0
+        for k in range(n_blocks):
+            if blocks[k] <= until and not np.isnan(values[machine, k]):
+                buffer[n] = values[machine, k]
+                n += 1
+        if n >= early:
+            out[machine] = np.median(buffer[max(0, n - remembered) : n])
+            continue
+        n, paused = 0, False
+        for k in range(n_blocks):
+            if n < early and not paused and not np.isnan(values[machine, k]):
+                buffer[n] = values[machine, k]
+                n += 1
+                paused = k + 1 < n_blocks and blocks[k + 1] > blocks[k] + 1
+        out[machine] = np.median(buffer[:n]) if n >= early or paused else np.float32(np.nan)
+
+
+def _baseline_by_block(
+    blocks: Int64Array, numbers: Int64Array, values: Float32Array, lag: int, machines: int
+) -> Float32Array:
+    """Return what was usual for every machine when each of `numbers` was judged."""
+    out = np.empty((len(numbers), machines), dtype=np.float32)
+    for i, number in enumerate(numbers):
+        _baseline_medians(values, blocks, number - lag, _N_FIRST_BLOCKS, N_BASELINE_BLOCKS, out[i])
+    return out
+
+
+def score_against_baseline(
+    deviations: Deviations,
+    window: Int64Array,
+    groups: Int64Array,
+    terms: BaselineParams,
+    usual: HealthySpread,
+    past: MachineBaseline,
+) -> tuple[Float32Array, MachineBaseline]:
+    """Return how much every machine stands out from its peers and from its own past.
+
+    The difference from the others, less what is usual for the machine, is set against what is
+    usual in healthy tasks, what the others of the task show at the same moment, and what the
+    machine itself used to show. A machine without a past is compared with its first blocks.
+
+    Parameters
+    ----------
+    deviations : Deviations
+        Of n_windows windows.
+    window : ndarray of shape (n_windows,), int
+        Number of each window, the same in every call; ascending.
+    groups : ndarray of shape (n_machines,), int
+    terms : PastTerms
+    usual : HealthySpread
+    past : Past
+        Of the same machines, from earlier calls.
+
+    Returns
+    -------
+    ndarray of shape (n_windows, n_machines), float32
+        NaN where nothing can be said.
+    Past
+        With the blocks that ended here; those in which a machine stood out teach nothing.
+    """
+    numbers, block_of = np.unique(window // terms.block, return_inverse=True)
+    known = past.before(int(numbers[0])) if len(numbers) else past
+    blocks = np.concatenate([known.blocks, numbers])
+    bounds = usual.bounds(past.machines)
+    scoring = _ScoringPass(
+        deviations, block_of.astype(np.int64), numbers, blocks, groups, terms, usual, bounds, known
+    )
+    offsets, levels = (
+        scoring.medians(deviations.offset, known.offset),
+        scoring.medians(deviations.level, known.level),
+    )
+    scores, now = scoring.scored(offsets, levels)
+    medians = _block_medians(scores, scoring.block_of, len(numbers))
+    doubtful = np.zeros(now.offset.shape, dtype=bool)
+    doubtful[:, len(known.blocks) :] = medians > _MAX_BASELINE_SCORE
+    if doubtful.any():
+        offsets[doubtful] = np.nan
+        scores, now = scoring.scored(offsets, levels, doubtful)
+    return scores, now
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoringPass:
+    """The windows of one call, and the numbers of their blocks."""
+
+    deviations: Deviations
+    block_of: Int64Array
+    numbers: Int64Array
+    blocks: Int64Array
+    groups: Int64Array
+    terms: BaselineParams
+    usual: HealthySpread
+    bounds: tuple[Float32Array, Float32Array]
+    known: MachineBaseline
+
+    def medians(self, values: Float32Array, before: Float32Array) -> Float32Array:
+        """Return a machine's blocks, those of this call after those from before."""
+        newest = _block_medians(values, self.block_of, len(self.numbers))
+        return np.concatenate([before, newest], axis=1)
+
+    def usual_by_block(self, values: Float32Array) -> Float32Array:
+        """Return what is usual for each machine, by block of this call."""
+        return _baseline_by_block(self.blocks, self.numbers, values, self.terms.lag, len(values))
+
+    def shifts(self, levels: Float32Array, offsets: Float32Array) -> Float32Array:
+        """Return how far what the others show has moved, by block of this call and machine."""
+        others = levels - offsets
+        moved = others[:, len(self.known.blocks) :].T - self.usual_by_block(others)
+        sizes: Float32Array = np.nan_to_num(np.abs(moved))
+        return sizes
+
+    def scored(
+        self, offsets: Float32Array, levels: Float32Array, doubtful: BoolArray | None = None
+    ) -> tuple[Float32Array, MachineBaseline]:
+        """Return the scores, and the past as it is after them."""
+        deviations, usual = self.deviations, self.usual
+        forgiven = np.clip(np.nan_to_num(self.usual_by_block(offsets)), *self.bounds)
+        apart = _excess_deviation(deviations, forgiven, self.block_of)
+        spreads = self.medians(apart, self.known.spread)
+        if doubtful is not None:
+            spreads[doubtful] = np.nan
+        own = np.clip(np.nan_to_num(self.usual_by_block(spreads)), 0.0, usual.spread)
+        others = medians_of_others(apart, self.groups)
+        floor = usual.deviation**2
+        # Bounded, too: where half of four machines are faulty, everybody differs.
+        beside = np.minimum(others, np.float32(usual.spread))
+        allowed = np.sqrt(own**2 + (_SHIFT_TOLERANCE * self.shifts(levels, offsets)) ** 2)
+        scores = _relative_deviation(apart, beside, allowed, self.block_of, floor)
+        return scores, MachineBaseline(self.known.machines, self.blocks, offsets, spreads, levels)
+
+
+def _excess_deviation(
+    deviations: Deviations, forgiven: Float32Array, block_of: Int64Array
+) -> Float32Array:
+    """Return the size of the differences, less what is forgiven in each block."""
+    out = np.empty(deviations.offset.shape, dtype=np.float32)
+    parts = (deviations.offset, deviations.square, forgiven, block_of)
+    parallel_for(lambda a, b: _subtract_tolerance(*parts, a, b, out), len(out))
+    return out
+
+
+@compiled
+def _subtract_tolerance(
+    offset: Float32Array,
+    square: Float32Array,
+    forgiven: Float32Array,
+    block_of: Int64Array,
+    first: int,
+    last: int,
+    out: Float32Array,
+) -> None:
+    for w in range(first, last):
+        for machine in range(offset.shape[1]):
+            usual, now = forgiven[block_of[w], machine], offset[w, machine]
+            # Anything between what it always was and what the others are is no fault.
+            taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
+            level = now - taken
+            left = level * level + _ROUGHNESS_WEIGHT * (square[w, machine] - now * now)
+            out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
+
+
+def _relative_deviation(
+    apart: Float32Array, others: Float32Array, own: Float32Array, block_of: Int64Array, floor: float
+) -> Float32Array:
+    out = np.empty(apart.shape, dtype=np.float32)
+    parts = (apart, others, own, block_of, floor)
+    parallel_for(lambda a, b: _divide(*parts, a, b, out), len(out))
+    return out
+
+
+@compiled
+def _divide(
+    apart: Float32Array,
+    others: Float32Array,
+    own: Float32Array,
+    block_of: Int64Array,
+    floor: float,
+    first: int,
+    last: int,
+    out: Float32Array,
+) -> None:
+    for w in range(first, last):
+        for machine in range(apart.shape[1]):
+            usual = own[block_of[w], machine]
+            beside = others[w, machine]
+            out[w, machine] = apart[w, machine] / np.sqrt(floor + beside * beside + usual * usual)

@@ -1,0 +1,215 @@
+"""Trains a detector on tasks that were mostly healthy, and judges the jobs it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.models.detection.detection_rules import DetectionRules
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.fitting.task_spreads import TaskSpreads
+from forewarn.models.detection.fitting.threshold_fitting import (
+    PeakScore,
+    Suspect,
+    find_suspects,
+    fit_thresholds,
+    peak_score,
+)
+from forewarn.models.detection.healthy_spread import have_stable_names
+from forewarn.models.detection.monitored_task import TaskSource, job_name
+
+__all__ = [
+    "CrossValidation",
+    "DetectorTerms",
+    "TrainedDetector",
+    "cross_validate",
+    "train_detector",
+]
+
+_CONTAMINATION = 0.1  # of the tasks may hold a fault that nobody labelled
+_MAX_FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorTerms:
+    """What a detector is trained for.
+
+    Attributes
+    ----------
+    rules : Rules
+    activity : str or None
+    per_day : float
+        False alarms per task and day.
+    labelled : frozenset of str
+        Tasks that somebody has called healthy: they are never left out.
+    """
+
+    rules: DetectionRules
+    activity: str | None
+    per_day: float
+    labelled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedDetector:
+    """A detector and what it was trained on.
+
+    Attributes
+    ----------
+    detector : Detector
+    left_out : tuple of Suspect
+        Tasks that look faulty to a detector fitted without their job.
+    shown : ShownSpreads
+    reached : mapping of str to mapping of str to Reached
+        By metric and task, those left out as well.
+    """
+
+    detector: Detector
+    left_out: tuple[Suspect, ...]
+    shown: TaskSpreads
+    reached: Mapping[str, Mapping[str, PeakScore]]
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks of which anything can be said, without those left out."""
+        out = {suspect.task for suspect in self.left_out}
+        return {task for tasks in self.reached.values() for task in tasks} - out
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """What detectors said of jobs that they were not fitted to.
+
+    Attributes
+    ----------
+    judged : int
+        Tasks.
+    days : float
+    alarms : tuple of Suspect
+    blind : float
+        Share of the machines of which nothing could be said.
+    """
+
+    judged: int
+    days: float
+    alarms: tuple[Suspect, ...]
+    blind: float
+
+
+def train_detector(
+    source: TaskSource, metrics: Sequence[MetricModel], terms: DetectorTerms
+) -> TrainedDetector:
+    """Find what is usual on each metric, which tasks to leave out, and the thresholds.
+
+    Parameters
+    ----------
+    source : callable
+        Opens the tasks one after the other, each time that it is called.
+    metrics : sequence of MetricModel
+        Without a threshold; what is usual is fitted in mode `forewarn`.
+    terms : Terms
+    """
+    detector = Detector(terms.rules, (), terms.activity)
+    share = terms.per_day / len(metrics)
+    shown = TaskSpreads.measure(source, detector, metrics)
+    reached = _peak_scores(source, detector, shown.usual(metrics, doubted=_CONTAMINATION))
+    jobs = {task: job_name(task) for tasks in reached.values() for task in tasks}
+    doubtful = {
+        metric: {task: reach for task, reach in tasks.items() if task not in terms.labelled}
+        for metric, tasks in reached.items()
+    }
+    left_out = tuple(find_suspects(doubtful, jobs, share))
+    out = {suspect.task for suspect in left_out}
+    models = shown.usual(metrics, _changed_tasks(left_out))
+    reached = _peak_scores(source, detector, models)
+    models = _with_thresholds(models, reached, out, share)
+    return TrainedDetector(replace(detector, metrics=tuple(models)), left_out, shown, reached)
+
+
+def cross_validate(
+    source: TaskSource, trained: TrainedDetector, terms: DetectorTerms
+) -> CrossValidation:
+    """Judge every job by a detector that was fitted without it; jobs are taken together in folds.
+
+    Parameters
+    ----------
+    source, terms
+        As for `train_detector`.
+    trained : Trained
+    """
+    tasks = trained.tasks
+    jobs = sorted({job_name(task) for task in tasks})
+    if len(jobs) < 2:
+        return CrossValidation(0, 0.0, (), _blind_share(source, trained.detector, tasks))
+    fold = {job: number % min(len(jobs), _MAX_FOLDS) for number, job in enumerate(jobs)}
+    detectors = {}
+    for number in sorted(set(fold.values())):
+        unseen = {task for task in tasks if fold[job_name(task)] == number}
+        detectors[number] = _fitted_without(trained, unseen, terms)
+    alarms, blind, n_machines, days, judged = [], 0, 0, 0.0, 0
+    for training in source():
+        if training.name not in tasks:
+            continue
+        verdict, _ = detectors[fold[job_name(training.name)]].find(training.task)
+        judged, days = judged + 1, days + training.days
+        n_machines += len(training.task.machines)
+        blind += len(set(verdict.blind) | set(verdict.too_small))
+        for first in verdict.findings[:1]:
+            machine = training.task.machines[first.machine]
+            alarms.append(Suspect(training.name, machine, first.metric, first.score))
+    return CrossValidation(judged, days, tuple(alarms), blind / max(n_machines, 1))
+
+
+def _changed_tasks(left_out: Sequence[Suspect]) -> set[str]:
+    """Return the tasks in which a machine has become different.
+
+    What has been so since the first sample may be a fault or how that machine is. Until somebody
+    has labelled it, it counts for what machines may differ by.
+    """
+    return {suspect.task for suspect in left_out if not suspect.lasting}
+
+
+def _blind_share(source: TaskSource, detector: Detector, tasks: set[str]) -> float:
+    blind, n_machines = 0, 0
+    for training in source():
+        verdict, _ = detector.find(training.task)
+        has_reach = training.name in tasks
+        n_machines += len(training.task.machines)
+        unseen = set(verdict.blind) | set(verdict.too_small)
+        blind += len(unseen) if has_reach else len(training.task.machines)
+    return blind / max(n_machines, 1)
+
+
+def _fitted_without(trained: TrainedDetector, unseen: set[str], terms: DetectorTerms) -> Detector:
+    """Fit what is usual and the thresholds to the tasks that are left."""
+    detector = trained.detector
+    share = terms.per_day / len(detector.metrics)
+    changed = _changed_tasks(trained.left_out) | unseen
+    models = trained.shown.usual(detector.metrics, changed)
+    out = {suspect.task for suspect in trained.left_out} | unseen
+    models = _with_thresholds(models, trained.reached, out, share)
+    return replace(detector, metrics=tuple(models))
+
+
+def _peak_scores(
+    source: TaskSource, detector: Detector, metrics: Sequence[MetricModel]
+) -> dict[str, dict[str, PeakScore]]:
+    by_metric: dict[str, dict[str, PeakScore]] = {model.name: {} for model in metrics}
+    for training in source():
+        for model in metrics:
+            reached = peak_score(detector, model, training.task, training.days)
+            if reached is not None:
+                by_metric[model.name][training.name] = reached
+    return by_metric
+
+
+def _with_thresholds(
+    models: Sequence[MetricModel],
+    reached: Mapping[str, Mapping[str, PeakScore]],
+    out: set[str],
+    per_day: float,
+) -> list[MetricModel]:
+    """Give metrics thresholds: any may raise the alarm, so that each has its part of them."""
+    same = have_stable_names(model.usual for model in models)
+    thresholds = fit_thresholds(reached, per_day, out, names_tell=same)
+    return [replace(model, threshold=thresholds[model.name]) for model in models]

@@ -1,0 +1,116 @@
+"""What tasks showed their machines to differ by, from which follows what is usual."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
+
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.fitting.spread_fitting import (
+    TaskSpread,
+    fit_healthy_spread,
+    group_differences,
+    group_levels,
+    measure_task_spread,
+    share_tolerance,
+)
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.monitored_task import TaskSource
+
+__all__ = ["TaskSpreads"]
+
+_PerTask = TypeVar("_PerTask")
+Differences = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpreads:
+    """What tasks showed, by metric and task.
+
+    Attributes
+    ----------
+    spreads : mapping of str to mapping of str to TaskSpread
+        Empty in mode `minder`.
+    differences : mapping of str to mapping of str to mapping of str to float
+        What small groups differ by.
+    """
+
+    spreads: Mapping[str, Mapping[str, TaskSpread]]
+    differences: Differences
+
+    @classmethod
+    def measure(
+        cls, source: TaskSource, detector: Detector, metrics: Sequence[MetricModel]
+    ) -> Self:
+        """Look at every task.
+
+        Parameters
+        ----------
+        source : callable
+        detector : Detector
+            Its rules and its activity count.
+        metrics : sequence of MetricModel
+        """
+        differences = _differences(source, metrics)
+        models = [_grouped(model, differences[model.name]) for model in metrics]
+        return cls(_spreads(source, detector, models), differences)
+
+    def usual(
+        self, models: Sequence[MetricModel], out: Container[str] = (), *, doubted: float = 0.0
+    ) -> list[MetricModel]:
+        """Fit what is usual, metric by metric, and let the metrics learn from each other.
+
+        Parameters
+        ----------
+        models : sequence of MetricModel
+        out : container of str
+            Tasks that do not count.
+        doubted : float
+            Share of the tasks that may hold a fault (`fit_healthy_spread`).
+        """
+        own = []
+        for model in models:
+            groups = group_levels(_exclude(self.differences[model.name], out).values())
+            certain = list(_exclude(self.spreads[model.name], out).values())
+            own.append(fit_healthy_spread(certain, groups, doubted=doubted))
+        usual = share_tolerance(own)
+        return [replace(model, usual=of_it) for model, of_it in zip(models, usual, strict=True)]
+
+
+def _exclude(tasks: Mapping[str, _PerTask], out: Container[str]) -> dict[str, _PerTask]:
+    """Leave some tasks out."""
+    return {task: of_task for task, of_task in tasks.items() if task not in out}
+
+
+def _differences(
+    source: TaskSource, metrics: Sequence[MetricModel]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what small groups differ by in each task, by metric and task."""
+    by_metric: dict[str, dict[str, dict[str, float]]] = {model.name: {} for model in metrics}
+    for training in source():
+        if training.task.in_small_group.any():
+            for model in metrics:
+                by_metric[model.name][training.name] = group_differences(
+                    model.limits[0], training.task
+                )
+    return by_metric
+
+
+def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]]) -> MetricModel:
+    return replace(model, usual=HealthySpread(groups=group_levels(differences.values())))
+
+
+def _spreads(
+    source: TaskSource, detector: Detector, metrics: Sequence[MetricModel]
+) -> dict[str, dict[str, TaskSpread]]:
+    """Return what each task shows on each metric; nothing in mode `minder`."""
+    by_metric: dict[str, dict[str, TaskSpread]] = {model.name: {} for model in metrics}
+    if detector.rules.mode == "minder":
+        return by_metric
+    for training in source():
+        for model in metrics:
+            spread = measure_task_spread(detector, model, training.task)
+            if spread is not None:
+                by_metric[model.name][training.name] = spread
+    return by_metric

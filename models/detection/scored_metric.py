@@ -1,0 +1,192 @@
+"""One metric of a task, examined: who stands out, for how long, and who of them is to be named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
+from forewarn.models.detection.continuity import continuity_levels, longest_excursions
+from forewarn.models.detection.detection_rules import CONFIDENT_SCORE, DetectionRules
+from forewarn.models.detection.detection_verdict import Jitter, MachineFinding
+from forewarn.models.detection.machine_baseline import MachineBaseline
+from forewarn.models.detection.monitored_task import comparison_groups
+
+__all__ = ["ScoredMetric"]
+
+
+_MIN_SHARE_AT_LIMIT = 0.25  # of the samples of a span
+_TYPICAL_OFFSET_SHARE = 0.5  # of what is forgiven is what nearly all machines differ by
+_MAX_OUTLIER_SHARE = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredMetric:
+    """One metric of a task, window by window.
+
+    Attributes
+    ----------
+    metric : str
+    rules : Rules
+    scores : ndarray of shape (n_machines, n_windows), float32
+    window : ndarray of shape (n_windows,), int
+        First tick of each window that counts: those of a pause are left out.
+    past : Past
+    blind : ndarray of shape (n_machines,), bool
+    new : ndarray of shape (n_machines,), bool
+        Nothing was known of the machine before this call.
+    at_limit : ndarray of shape (n_machines, n_ticks), bool
+        Samples at the upper limit of the metric.
+    alone : ndarray of shape (n_machines,), bool
+        Machines of a group that is too small to compare within, and of which nothing is known.
+    forgiven : float
+        The most that machines differ by for good.
+    """
+
+    metric: str
+    rules: DetectionRules
+    scores: Float32Array
+    window: Int64Array
+    past: MachineBaseline
+    blind: BoolArray
+    new: BoolArray
+    at_limit: BoolArray
+    alone: BoolArray
+    forgiven: float
+
+    def highest(self) -> Float32Array:
+        """Return the highest threshold at which each machine would have been named."""
+        if not self.scores.shape[1]:
+            return np.full(len(self.scores), -np.inf, dtype=np.float32)
+        reached: Float32Array = continuity_levels(
+            self.scores, self.rules.continuity, self.rules.share
+        ).max(axis=1)
+        return reached
+
+    def always(self, machine: int, needed: float) -> bool:
+        """Tell whether a machine that is named at a threshold has been so from the beginning."""
+        scores = self.scores[machine : machine + 1]
+        reached = continuity_levels(scores, self.rules.continuity, self.rules.share)[0]
+        at = int(np.argmax(reached >= needed))
+        return self._finding(machine, at, reached, needed).always
+
+    def findings(self, needed: Float64Array, groups: Int64Array) -> list[MachineFinding]:
+        """Return who stood out for long enough, in the order in which they are to be named.
+
+        Parameters
+        ----------
+        needed : ndarray of shape (n_machines,)
+            The threshold of each machine.
+        groups : ndarray of shape (n_machines,)
+        """
+        reached = continuity_levels(
+            self.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
+        )
+        findings = []
+        for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
+            at = int(np.argmax(reached[machine] >= needed[machine]))
+            findings.append(self._finding(machine, at, reached[machine], needed[machine]))
+        groups = comparison_groups(groups)
+        findings = [finding for finding in findings if not self._hidden(finding, groups)]
+        findings = self._told_apart(groups, findings)
+        return sorted(findings, key=lambda finding: (finding.always, finding.at, -finding.score))
+
+    def jitters(self, needed: Float64Array) -> list[Jitter]:
+        """Return who stood out for a while without a break, and is back.
+
+        Noise passes the threshold of a continuity for a few windows now and then, but not twice
+        the threshold for longer than a single odd sample touches. Back is who is below it again.
+        """
+        if not self.scores.shape[1]:
+            return []
+        low: Float32Array = needed.astype(np.float32)
+        spells = longest_excursions(
+            self.scores, np.float32(CONFIDENT_SCORE) * low, low, self.rules.quiet
+        )
+        length, jitters = self.rules.window, []
+        for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
+            begin, end = spells[machine].tolist()
+            score = float(self.scores[machine, begin:end].max() / low[machine])
+            since, until = int(self.window[begin]), int(self.window[end - 1]) + length - 1
+            jitters.append(Jitter(machine, self.metric, score, since, until))
+        return jitters
+
+    def _finding(
+        self, machine: int, at: int, reached: Float32Array, needed: float
+    ) -> MachineFinding:
+        """Go back to where the span began to pass, single windows before that left out."""
+        begin = max(at - self.rules.continuity + 1, 0)
+        span = self.scores[machine, begin : at + 1]
+        known = np.flatnonzero(~np.isnan(span))  # what was lost is no gap
+        passed = np.flatnonzero(span[known] >= needed)
+        gaps = np.flatnonzero(np.diff(passed) > self.rules.quiet)
+        begin += int(known[passed[gaps[-1] + 1 if len(gaps) else 0]])
+        first = int(np.argmax(~np.isnan(self.scores[machine])))
+        return MachineFinding(
+            machine=int(machine),
+            metric=self.metric,
+            score=float(reached.max() / needed),
+            since=int(self.window[begin]),
+            at=int(self.window[at]) + self.rules.window - 1,
+            always=bool(self.new[machine]) and begin - first < self.rules.past.block,
+        )
+
+    def _hidden(self, finding: MachineFinding, groups: Int64Array) -> bool:
+        """Tell whether a weak finding rests on what the limit of a metric used to hide.
+
+        While all machines are at 100 % nobody knows what they differ by; when the task slows down
+        it shows. The machine that is still at 100 % is not the one that has changed, and one that
+        comes off the limit, by no more than machines may differ, may always have been the lowest.
+        """
+        if self.rules.mode == "minder" or finding.score >= CONFIDENT_SCORE:
+            return False
+        since = max(finding.since, 0)
+        own = self.at_limit[finding.machine]
+        if own[since : finding.at + 1].mean() >= _MIN_SHARE_AT_LIMIT:
+            return True
+        others = self.at_limit[groups == groups[finding.machine]].mean(axis=0) > 0.5
+        was_hidden = since > 0 and (own & others)[:since].mean() >= _MIN_SHARE_AT_LIMIT
+        return bool(
+            was_hidden and 1.0 - self._level(finding) <= _TYPICAL_OFFSET_SHARE * self.forgiven
+        )
+
+    def _level(self, finding: MachineFinding) -> float:
+        """Return what the machine showed in the span of a finding; -inf where nobody knows."""
+        inside = (self.window >= finding.since) & (self.window <= finding.at)
+        judged = self.past.judged
+        numbers = judged.window[inside] // self.rules.block if judged else np.empty(0)
+        level = self.past.level[finding.machine, np.isin(self.past.blocks, numbers)]
+        level = level[~np.isnan(level)]
+        return float(np.median(level)) if len(level) else -np.inf
+
+    def _told_apart(
+        self, groups: Int64Array, findings: list[MachineFinding]
+    ) -> list[MachineFinding]:
+        """Keep those that have changed themselves, where many of a group differ from the rest.
+
+        Two of four machines are as far from the other two as these are from them; who moved is the
+        one that is faulty. If as many moved as did not, nobody can tell.
+        """
+        if self.rules.mode == "minder" or len(findings) < 2 or not self.past.blocks.size:
+            return findings
+        moved_themselves: list[MachineFinding] = []
+        for group in np.unique(groups[[finding.machine for finding in findings]]):
+            of_group = [finding for finding in findings if groups[finding.machine] == group]
+            size = int((groups == group).sum())
+            if len(of_group) >= max(2, _MAX_OUTLIER_SHARE * size):
+                moved = [_level_shift(self.past.level[finding.machine]) for finding in of_group]
+                most = max(moved)
+                of_group = [
+                    finding for finding, by in zip(of_group, moved, strict=True) if by >= 0.5 * most
+                ]
+                of_group = of_group if 2 * len(of_group) <= size else []
+            moved_themselves += of_group
+        return moved_themselves
+
+
+def _level_shift(level: Float32Array) -> float:
+    """Return how far the newest blocks of a machine are from its first ones."""
+    known = level[~np.isnan(level)]
+    n = max(len(known) // 4, 1)
+    return float(abs(np.median(known[-n:]) - np.median(known[:n]))) if len(known) else 0.0

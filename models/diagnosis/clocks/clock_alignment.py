@@ -1,0 +1,162 @@
+"""Clocks of machines, brought together by what their collectives allow.
+
+Nobody leaves a collective before its last member has entered it. So a rank's next entry, by its own
+clock, bounds by how much that clock may be behind every other one; both ways that is an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.array_types import Float64Array, Int64Array
+from forewarn.features.diagnosis.collective_operations import CollectiveOperations
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.time_units import SECOND
+
+__all__ = ["ClockAlignment", "align_clocks"]
+
+_TOLERANCE_NS = 1_000_000  # nanoseconds that a bound may be missed by before a clock is wrong
+_MAX_OPERATIONS = 200  # of a group, the last ones: clocks drift
+_MAX_CLOCKS = 1024  # the time grows with the cube
+_MAX_CELLS = 2**22  # of an array of operations by machines by machines
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAlignment:
+    """Operations by one clock.
+
+    Attributes
+    ----------
+    operations : Operations
+    unsure : mapping of int to float
+        Seconds by which the clock of a rank may still be off against any other, by rank.
+    apart : float
+        Seconds between the first clock and the last, before.
+    """
+
+    operations: CollectiveOperations
+    unsure: Mapping[int, float]
+    apart: float
+
+
+def align_clocks(operations: CollectiveOperations, ranks: Ranks) -> ClockAlignment | None:
+    """Shift entries so that nobody leaves a collective before the last has come.
+
+    Parameters
+    ----------
+    operations : Operations
+    ranks : Ranks
+        Ranks of one machine share a clock; without machines each rank has its own.
+
+    Returns
+    -------
+    Alignment or None
+        None where all clocks agree as they are, no shift makes them agree, or there are over 1,024.
+    """
+    clock = _clock_by_rank(operations, ranks)
+    n_clocks = int(clock.max(initial=0)) + 1
+    if n_clocks > _MAX_CLOCKS:
+        return None
+    bounds = np.full((n_clocks, n_clocks), np.inf)
+    for entered, left, clocks in _by_group(operations, clock):
+        cells = np.ix_(clocks, clocks)
+        bounds[cells] = np.minimum(bounds[cells], _offset_bounds(entered, left))
+    np.fill_diagonal(bounds, 0.0)
+    if not (bounds < -_TOLERANCE_NS).any():
+        return None
+    tight = bounds + _TOLERANCE_NS
+    np.fill_diagonal(tight, 0.0)
+    for via in range(n_clocks):  # Floyd and Warshall
+        np.minimum(tight, tight[:, via, None] + tight[via], out=tight)
+    if (tight.diagonal() < 0.0).any():
+        return None
+    return _shift_clocks(operations, clock, tight)
+
+
+def _clock_by_rank(operations: CollectiveOperations, ranks: Ranks) -> Int64Array:
+    """Return the number of the clock of each rank, by rank."""
+    size = int(operations.entries["rank"].max(initial=0)) + 1
+    numbers: dict[str | int, int] = {}
+    names = ((ranks.machine(rank) or rank) for rank in range(size))
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+
+def _by_group(
+    operations: CollectiveOperations, clock: Int64Array
+) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+    """Yield of each group over machines who entered and left its operations when, by machine.
+
+    Both have the shape (n_operations, n_clocks): the last entry and the first leaving of a machine.
+    """
+    entries = operations.entries
+    following = np.zeros(len(entries), dtype=np.int64)
+    same = entries["rank"][1:] == entries["rank"][:-1]
+    following[:-1] = np.where(same, entries["created"][1:], 0)
+    rows = np.flatnonzero(~entries["is_p2p"] & (following > 0))
+    order = rows[np.lexsort((entries["seq"][rows], entries["group"][rows]))]
+    starts = np.flatnonzero(np.diff(entries["group"][order], prepend=-1))
+    for part in np.split(order, starts[1:]) if len(order) else []:
+        members = operations.members[int(entries["group"][part[0]])]
+        clocks = np.unique(clock[[rank for rank in members if rank in operations.ranks]])
+        if len(clocks) > 1:
+            yield *_table(entries[part], following[part], clock, clocks), clocks
+
+
+def _table(
+    rows: npt.NDArray[np.void], following: Int64Array, clock: Int64Array, clocks: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    seqs, index = np.unique(rows["seq"], return_inverse=True)
+    column = np.searchsorted(clocks, clock[rows["rank"]])
+    entered = np.zeros((len(seqs), len(clocks)), dtype=np.int64)
+    left = np.full((len(seqs), len(clocks)), np.iinfo(np.int64).max, dtype=np.int64)
+    np.maximum.at(entered, (index, column), rows["created"])
+    np.minimum.at(left, (index, column), following)
+    is_whole = (entered > 0).all(axis=1)
+    return entered[is_whole][-_MAX_OPERATIONS:], left[is_whole][-_MAX_OPERATIONS:]
+
+
+def _offset_bounds(entered: Int64Array, left: Int64Array) -> Float64Array:
+    """Return by how much clock i can be ahead of clock j at most: the least of all operations."""
+    n_operations, n_clocks = entered.shape
+    least = np.full((n_clocks, n_clocks), np.inf)
+    rows = max(1, _MAX_CELLS // n_clocks**2)
+    for start in range(0, n_operations, rows):
+        part = slice(start, start + rows)
+        spans = left[part, :, None] - entered[part, None, :]
+        least = np.minimum(least, spans.min(axis=0))
+    return least
+
+
+def _shift_clocks(
+    operations: CollectiveOperations, clock: Int64Array, tight: Float64Array
+) -> ClockAlignment:
+    """Put each clock into the middle of what is possible beside the one that is known best."""
+    half = (tight + tight.T) / 2
+    reference = int(np.argmin(np.where(np.isfinite(half), half, 1e18).sum(axis=0)))
+    ahead = (tight[:, reference] - tight[reference, :]) / 2
+    is_known = np.isfinite(ahead)
+    shift = np.where(is_known, ahead, 0.0).astype(np.int64)[clock]
+    entries = operations.entries.copy()
+    for name in ("created", "started", "completed"):
+        times = entries[name].astype(np.int64)
+        moved = times - shift[entries["rank"]]
+        entries[name] = np.where(times > 0, moved, times)
+    alone = np.where(is_known, half[:, reference], 0.0) / SECOND
+    unsure = alone + _largest_other(alone)
+    return ClockAlignment(
+        replace(operations, entries=entries),
+        {rank: float(unsure[clock[rank]]) for rank in operations.ranks},
+        float(np.ptp(ahead[is_known])) / SECOND,
+    )
+
+
+def _largest_other(values: Float64Array) -> Float64Array:
+    """Return for each value the largest of the others."""
+    order = np.argsort(values)
+    others = np.full(len(values), values[order[-1]])
+    others[order[-1]] = values[order[-2]] if len(values) > 1 else 0.0
+    return others

@@ -1,0 +1,115 @@
+"""What machines say of a crash: Xids, the OOM killer, cards that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    STRONG,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
+
+__all__ = ["MachineSymptom", "hang_hardware_finding", "machine_candidates"]
+
+_MAX_LEAD = 10 * MINUTE
+_MAX_DELAY = MINUTE  # a GPU that falls off the bus is often noticed by the program first
+_SEVERE_LEVELS = ("error", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSymptom:
+    """Something that a machine wrote down, and no rank.
+
+    Attributes
+    ----------
+    machine : str
+    sign : Sign
+    rank : int or None
+        Whose GPU or process it names.
+    """
+
+    machine: str
+    sign: Symptom
+    rank: int | None = None
+
+    def is_near(self, moment: int | None) -> bool:
+        """Say whether it belongs to a failure at a moment."""
+        time = self.sign.time
+        return time is None or moment is None or moment - _MAX_LEAD <= time <= moment + _MAX_DELAY
+
+    @property
+    def is_of_hardware(self) -> bool:
+        """Whether it tells of the machine rather than of a program, such as a launcher, on it."""
+        hardware = self.sign.scope in ("gpu", "node", "fabric", "storage")
+        return hardware and self.sign.role in ("root", "confirmation")
+
+
+def machine_candidates(
+    signs: Sequence[MachineSymptom], ends: Sequence[RankExit], moment: int | None
+) -> list[CulpritCandidate]:
+    """Return the ranks or machines whose hardware failed when the job did, the first one first.
+
+    Where several machines report a fault, nobody is certain.
+
+    Parameters
+    ----------
+    signs : sequence of MachineSign
+    ends : sequence of RankEnd
+    moment : int or None
+        First failure of the job.
+    """
+    of_job = {end.machine for end in ends}
+    grave = [
+        item
+        for item in signs
+        if item.sign.role == "root" and item.sign.level in _SEVERE_LEVELS and item.is_near(moment)
+        and item.machine in of_job
+    ]  # fmt: skip
+    grave.sort(key=lambda item: (item.sign.time is None, item.sign.time or 0, item.rank is None))
+    machines = {item.machine for item in grave}
+    weight = STRONG if len(machines) == 1 else MODERATE
+    candidates: dict[tuple[str, int | None], CulpritCandidate] = {}
+    for item in grave:
+        rank = item.rank if item.rank is not None else _only_failed_rank(item.machine, ends)
+        why = f"{item.sign.says}: {item.sign.line}"
+        candidate = CulpritCandidate(rank, why, weight, item.sign.time, item.machine)
+        candidates.setdefault((item.machine, rank), candidate)
+    return list(candidates.values())
+
+
+def hang_hardware_finding(
+    signs: Sequence[MachineSymptom], ends: Sequence[RankExit]
+) -> JobFinding | None:
+    """Say which hardware failed when the ranks of a job fell silent; another sign has to agree.
+
+    Parameters
+    ----------
+    signs : sequence of MachineSign
+    ends : sequence of RankEnd
+    """
+    writes = [end.last_write for end in ends if end.last_write is not None]
+    candidates = machine_candidates(signs, ends, max(writes, default=None))
+    if not candidates:
+        return None
+    evidence = tuple(
+        Evidence("kernel", f"{item.machine}: {item.why}", item.rank, item.since)
+        for item in candidates
+    )
+    halves = tuple(replace(candidate, weight=MODERATE) for candidate in candidates)
+    return JobFinding("hang", halves[0].why, halves, evidence=evidence)
+
+
+def _only_failed_rank(machine: str, ends: Sequence[RankExit]) -> int | None:
+    """Return the rank of a machine that alone failed by itself."""
+    failed = [
+        end.rank
+        for end in ends
+        if end.machine == machine and (sign := end.decisive) is not None and sign.role == "root"
+    ]
+    return failed[0] if len(failed) == 1 else None

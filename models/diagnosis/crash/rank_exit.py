@@ -1,0 +1,155 @@
+"""How a rank ended: what it and its machine left behind, and whether that began anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from forewarn.features.diagnosis.log_pattern import LogPattern, Role, Scope
+from forewarn.features.time_units import MINUTE, SECOND
+
+__all__ = ["RankExit", "Symptom", "symptom_from_exit_code", "symptom_from_line"]
+
+_RECENT_WINDOW = 10 * MINUTE  # before the end of a rank; what it survived for longer did not end it
+_PRECEDING_WINDOW = MINUTE
+_MAX_FLUSH_DELAY = 5 * SECOND  # a step that was made before may be written down so much later
+_SIGNALS = {
+    -4: "an illegal instruction",
+    -7: "a page that cannot be had (SIGBUS)",
+    -8: "an arithmetic error",
+    -9: "SIGKILL, from outside",
+    -11: "a read of memory that is not its own (SIGSEGV)",
+}
+_SIGKILL_CODE = -9
+_REQUESTED_EXIT_CODES = (0, -1, -2, -15)
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Something that speaks of a failure.
+
+    Attributes
+    ----------
+    source : str
+        Part of the job's folder.
+    role, scope : str
+        As of a `LogPattern`.
+    says, next : str
+    line : str
+        What was written.
+    time : int or None
+        Nanoseconds since 1970 UTC, on the clock that all machines were brought to.
+    pattern : str or None
+        Its id in the knowledge base; None for an error that it does not know, or an exit.
+    level : str
+        Severity.
+    is_report : bool
+        It is the exception that ended the rank.
+    """
+
+    source: Literal["logs", "exits", "kernel", "events"]
+    role: Role
+    scope: Scope
+    says: str
+    next: str
+    line: str
+    time: int | None
+    pattern: str | None = None
+    level: str = "error"
+    is_report: bool = False
+
+
+def symptom_from_line(
+    pattern: LogPattern | None, line: str, time: int | None, *, is_report: bool = False
+) -> Symptom:
+    """Return what a line of a log, or the message of an error file, says; unknown: a root."""
+    if pattern is None:
+        says, what = "an error that the knowledge base does not know", "see its stack"
+        return Symptom("logs", "root", "application", says, what, line, time, is_report=is_report)
+    return Symptom(
+        *("logs", pattern.role, pattern.scope, pattern.says, pattern.next, line, time),
+        pattern=pattern.id,
+        level=pattern.level,
+        is_report=is_report,
+    )
+
+
+def symptom_from_exit_code(code: int, time: int | None) -> Symptom | None:
+    """Return what an exit code says by itself; None where it says nothing of a cause."""
+    if code in _REQUESTED_EXIT_CODES or code == -6 or code > 0:
+        return None
+    reason = _SIGNALS.get(code, f"signal {-code}")
+    scope: Scope = "node" if code in (_SIGKILL_CODE, -7) else "application"
+    what = "look for the OOM killer and for an Xid in the kernel log of that machine"
+    return Symptom("exits", "root", scope, f"ended by {reason}", what, f"exit code {code}", time)
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """How a rank ended.
+
+    Attributes
+    ----------
+    rank : int
+    machine : str or None
+    signs : tuple of Sign
+        Its own, in the order in which they were written.
+    exit_code : int or None
+    exit_time, last_write, last_step : int or None
+        Nanoseconds since 1970 UTC.
+    """
+
+    rank: int
+    machine: str | None
+    signs: tuple[Symptom, ...] = ()
+    exit_code: int | None = None
+    exit_time: int | None = None
+    last_write: int | None = None
+    last_step: int | None = None
+
+    @property
+    def time(self) -> int | None:
+        """When it ended, as far as anybody knows."""
+        times = [sign.time for sign in self.signs if sign.is_report]
+        times += [self.exit_time, self.last_write]
+        return max((time for time in times if time is not None), default=None)
+
+    @property
+    def decisive(self) -> Symptom | None:
+        """The sign that says why it ended; None where there is none, as after a SIGTERM.
+
+        That is its exception; it gives way to a fault of the GPU, the node, the fabric or the
+        storage that its log tells of within a minute before it. Without an exception it is the
+        first sign of the last 10 minutes, and without any the exit code. What the rank survived, as
+        it made a step afterwards, does not count.
+        """
+        signs = [sign for sign in self.signs if sign.role in ("root", "cascade")]
+        report = next((sign for sign in reversed(signs) if sign.is_report), None)
+        lines = [sign for sign in signs if not sign.is_report and not self._survived(sign)]
+        if report is not None:
+            return _preceding_hardware_fault(lines, report) or report
+        first = next((sign for sign in lines if self._is_recent(sign)), None)
+        if first is None and self.exit_code is not None:
+            return symptom_from_exit_code(self.exit_code, self.exit_time)
+        return first
+
+    def _survived(self, sign: Symptom) -> bool:
+        is_before = sign.time is not None and self.last_step is not None
+        return is_before and (self.last_step or 0) > (sign.time or 0) + _MAX_FLUSH_DELAY
+
+    def _is_recent(self, sign: Symptom) -> bool:
+        return sign.time is None or self.time is None or sign.time >= self.time - _RECENT_WINDOW
+
+
+def _preceding_hardware_fault(lines: Sequence[Symptom], report: Symptom) -> Symptom | None:
+    """Return the first fault of something other than the program just before an exception."""
+    for sign in lines:
+        is_near = (
+            sign.time is None
+            or report.time is None
+            or -_PRECEDING_WINDOW <= sign.time - report.time <= 2 * SECOND
+        )
+        if is_near and sign.role == "root" and sign.scope in ("gpu", "node", "storage", "fabric"):
+            return sign
+    return None

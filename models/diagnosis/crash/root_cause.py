@@ -1,0 +1,240 @@
+"""The first cause of a crash: of all ranks, which one failed by itself, and which only followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom, machine_candidates
+from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    STRONG,
+    WEAK,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
+
+__all__ = ["find_root_cause"]
+
+_TIME_UNCERTAINTY = 2 * SECOND  # error files hold whole seconds
+_SIGKILL_GRACE = 15 * SECOND  # a launcher waits 30 s between SIGTERM and SIGKILL
+_SAME_ERROR_WINDOW = MINUTE
+_MIN_RANKS_WITH_SAME_ERROR = 3  # ranks with one and the same error make it one of the program
+MaskFunction = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _RanksByRole:
+    """The ranks by what they left behind."""
+
+    roots: Mapping[int, Symptom]
+    waited: Mapping[int, Symptom]
+    silent: tuple[int, ...]
+
+
+def find_root_cause(
+    ends: Sequence[RankExit],
+    *,
+    machine_signs: Sequence[MachineSymptom] = (),
+    masked: MaskFunction = str,
+) -> JobFinding | None:
+    """Say which rank failed first, None if nothing speaks of a crash.
+
+    A rank that was asked to end (-15) is never first, nor one that SIGKILL reached 15 s or more
+    after another rank had failed: that is how launchers clear up. Whoever waited for a peer, or
+    lost it, is never the cause. Where all others waited, the rank that wrote no error is.
+
+    Parameters
+    ----------
+    ends : sequence of RankEnd
+        Of the last attempt, all ranks of the job, on one clock.
+    machine_signs : sequence of MachineSign
+        What kernel logs and records say of machines and GPUs.
+    masked : callable
+        Makes errors that differ in numbers only alike.
+    """
+    if not any(end.signs or end.exit_code for end in ends):
+        return None
+    split = _split_by_role(ends)
+    moment = _first_time(ends, split)
+    hardware = machine_candidates(machine_signs, ends, moment)
+    if _is_program_error(split, ends, masked) and not hardware:
+        return _program_error(split)
+    candidates = [*hardware, *_root_candidates(split, hardware, ends)]
+    if not candidates:
+        candidates = _silent_candidates(split, ends)
+    leader = candidates[0] if candidates else None
+    return JobFinding(
+        "crash",
+        _cause(leader, split),
+        tuple(candidates),
+        waiting=frozenset(split.waited) - {candidate.rank for candidate in candidates},
+        evidence=tuple(_evidence(ends, split, machine_signs, moment)),
+        after_hang=not (hardware or split.roots),
+    )
+
+
+def _split_by_role(ends: Sequence[RankExit]) -> _RanksByRole:
+    roots: dict[int, Symptom] = {}
+    waited: dict[int, Symptom] = {}
+    silent: list[int] = []
+    first = min((t for t in (_failed_at(end) for end in ends) if t is not None), default=None)
+    for end in ends:
+        sign = end.decisive
+        if sign is None or _is_killed_by_launcher(end, sign, first):
+            silent.append(end.rank)
+        else:
+            (roots if sign.role == "root" else waited)[end.rank] = sign
+    return _RanksByRole(roots, waited, tuple(silent))
+
+
+def _failed_at(end: RankExit) -> int | None:
+    sign = end.decisive
+    if sign is None:
+        return None if end.exit_code in (None, 0, -15) else end.exit_time
+    return sign.time
+
+
+def _is_killed_by_launcher(end: RankExit, sign: Symptom, first: int | None) -> bool:
+    """Say whether a launcher killed a rank that did not heed its SIGTERM."""
+    is_killed = sign.source == "exits" and end.exit_code == -9
+    return (
+        is_killed
+        and first is not None
+        and sign.time is not None
+        and sign.time - first >= _SIGKILL_GRACE
+    )
+
+
+def _first_time(ends: Sequence[RankExit], split: _RanksByRole) -> int | None:
+    times = [sign.time for sign in (*split.roots.values(), *split.waited.values())]
+    times += [end.exit_time for end in ends if end.exit_code]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _is_program_error(split: _RanksByRole, ends: Sequence[RankExit], masked: MaskFunction) -> bool:
+    """Say whether most ranks met one and the same error of the program within a minute."""
+    signs = list(split.roots.values())
+    alike = {masked(sign.line) for sign in signs}
+    times = [sign.time for sign in signs if sign.time is not None]
+    return (
+        len(signs) >= max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
+        and len(alike) == 1
+        and all(sign.scope in ("application", "platform", "storage") for sign in signs)
+        and (not times or max(times) - min(times) <= _SAME_ERROR_WINDOW)
+    )
+
+
+def _program_error(split: _RanksByRole) -> JobFinding:
+    rank, sign = next(iter(split.roots.items()))
+    cause = f"{len(split.roots)} ranks met the same error: {sign.line} ({sign.says})"
+    evidence = _symptom_evidence(rank, sign)
+    return JobFinding("crash", cause, evidence=(evidence,), of_program=True)
+
+
+def _root_candidates(
+    split: _RanksByRole, hardware: Sequence[CulpritCandidate], ends: Sequence[RankExit]
+) -> list[CulpritCandidate]:
+    """Return who failed by itself, the first one first; it is certain if it leads by 2 s."""
+    machines = {end.rank: end.machine for end in ends}
+    explained = {candidate.rank for candidate in hardware} | {
+        candidate.machine for candidate in hardware
+    } - {None}
+    roots = [
+        (rank, sign)
+        for rank, sign in split.roots.items()
+        if rank not in explained and machines[rank] not in explained
+    ]
+    order = sorted(roots, key=lambda item: _sort_key(item[1]))
+    candidates = []
+    for number, (rank, sign) in enumerate(order):
+        weight = WEAK
+        if number == 0 and not hardware:
+            others = [other for _, other in order[1:]]
+            weight = STRONG if _leads(sign, others) else MODERATE
+        elif number and not hardware and not _leads(order[0][1], [sign]):
+            weight = MODERATE
+        candidates.append(CulpritCandidate(rank, f"{sign.says}: {sign.line}", weight, sign.time))
+    return candidates
+
+
+def _sort_key(sign: Symptom) -> tuple[bool, int]:
+    return sign.time is None, sign.time or 0
+
+
+def _leads(sign: Symptom, others: Sequence[Symptom]) -> bool:
+    """Say whether a failure was surely before others."""
+    if not others:
+        return True
+    return sign.time is not None and all(
+        other.time is not None and other.time - sign.time > _TIME_UNCERTAINTY for other in others
+    )
+
+
+def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[CulpritCandidate]:
+    """Return who was waited for: others ran into time-outs or lost a peer, and these did not."""
+    if not split.waited or not split.silent:
+        return []
+    machines = {end.rank: end.machine for end in ends}
+    others = len(split.waited)
+    is_lost = all(end.exit_code is None for end in ends if end.rank in split.silent)
+    if len(split.silent) == 1 and others > 1:
+        why = f"{others} ranks waited until their time-out or lost a peer, and this one wrote none"
+        return [CulpritCandidate(split.silent[0], why, STRONG)]
+    names = {machines[rank] for rank in split.silent}
+    of_waiting = {machines[rank] for rank in split.waited}
+    if is_lost and len(names) == 1 and None not in names and not names & of_waiting and others > 1:
+        why = (
+            f"{others} ranks of other machines lost a peer, and no rank of this one wrote an error"
+        )
+        return [CulpritCandidate(None, why, STRONG, machine=names.pop())]
+    if len(split.silent) > others:
+        return []
+    why = f"one of {len(split.silent)} ranks that wrote no error, while {others} waited"
+    return [CulpritCandidate(rank, why, WEAK) for rank in split.silent]
+
+
+def _cause(leader: CulpritCandidate | None, split: _RanksByRole) -> str:
+    if leader is None:
+        if split.waited and not split.silent:
+            return "all ranks waited for each other until the time-out, none failed by itself"
+        return "the job was ended, and no rank wrote why"
+    sign = split.roots.get(leader.rank) if leader.rank is not None else None
+    return leader.why if sign is None or sign.next in leader.why else f"{leader.why}; {sign.next}"
+
+
+def _evidence(
+    ends: Sequence[RankExit],
+    split: _RanksByRole,
+    machine_signs: Sequence[MachineSymptom],
+    moment: int | None,
+) -> list[Evidence]:
+    """Return what each rank left behind, the first first, and what machines said."""
+    signs = [*split.roots.items(), *split.waited.items()]
+    ordered = sorted(signs, key=lambda item: _sort_key(item[1]))
+    items = [_symptom_evidence(rank, sign) for rank, sign in ordered]
+    codes = {end.rank: end.exit_code for end in ends}
+    for rank in split.silent:
+        code = codes[rank]
+        ended = "no exit code is known" if code is None else f"exit code {code}"
+        items.append(Evidence("exits", f"rank {rank} wrote no error, {ended}", rank))
+    hardware = [s for s in machine_signs if s.is_near(moment) and s.is_of_hardware]
+    return items + [
+        Evidence(s.sign.source, f"{s.machine}: {s.sign.says}: {s.sign.line}", s.rank, s.sign.time)
+        for s in hardware
+    ]
+
+
+def _symptom_evidence(rank: int, sign: Symptom) -> Evidence:
+    details = {
+        "pattern": sign.pattern,
+        "role": sign.role,
+        "scope": sign.scope,
+        "level": sign.level,
+        "next": sign.next,
+        "line": sign.line,
+    }
+    return Evidence(sign.source, f"rank {rank}: {sign.says}: {sign.line}", rank, sign.time, details)

@@ -1,0 +1,85 @@
+"""Ranks that are elsewhere while the others wait, by their stacks: who was sent there, or works."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.diagnosis.stack_sample import Stack, classify_wait
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.probes.stack_probe import StackSample
+from forewarn.models.diagnosis.verdict.rank_absence import may_be_expected
+
+__all__ = ["expected_absence_phases"]
+
+_MAX_SAMPLE_GAP = MINUTE  # rounds that are farther apart show two stand-stills
+_RECENT_SAMPLES = 4  # rounds in which who works moves
+_DATA_REQUESTS = re.compile(r"__next__|__getitems?__")  # of Python's protocols: data is asked for
+
+
+def expected_absence_phases(rounds: Sequence[StackSample], ranks: Ranks) -> list[Phase]:
+    """Return the stand-still of now, if whom the others wait for was sent elsewhere, or works.
+
+    Rank 0, or ranks of several machines, save or evaluate while the others wait. A fault befalls
+    a rank, or a machine: it counts if it still moves, or if others have left the call that it is
+    in. A rank that waits for its data does none of these.
+
+    Parameters
+    ----------
+    rounds : sequence of StackRound
+        In the order of their times, not after the verdict.
+    ranks : Ranks
+        Tell who runs on the same machine.
+    """
+    lasting = list(_consecutive_absences(rounds))
+    if not lasting:
+        return []
+    absent = [who for _, who in lasting]
+    if may_be_expected(absent[0].keys(), ranks) or _has_moved(absent) or _others_left_call(absent):
+        return [Phase("absence", lasting[-1][0] - _MAX_SAMPLE_GAP, None, seen=lasting[0][0])]
+    return []
+
+
+def _consecutive_absences(
+    rounds: Sequence[StackSample],
+) -> Iterator[tuple[int, Mapping[int, Stack]]]:
+    """Yield time and absent ranks of the last rounds that show any without a break, last first."""
+    later = rounds[-1].time if rounds else 0
+    for sample in reversed(rounds):
+        absent = _absent_stacks(sample)
+        if not absent or later - sample.time > _MAX_SAMPLE_GAP:
+            return
+        yield sample.time, absent
+        later = sample.time
+
+
+def _absent_stacks(sample: StackSample) -> dict[int, Stack]:
+    is_absent = {  # of thousands most are the same
+        stack: classify_wait(stack) is None
+        and not any(_DATA_REQUESTS.fullmatch(call.name) for call in stack)
+        for stack in set[Stack](sample.stacks.values())
+    }
+    return {rank: stack for rank, stack in sample.stacks.items() if is_absent[stack]}
+
+
+def _has_moved(absent: Sequence[Mapping[int, Stack]]) -> bool:
+    """Say whether somebody who is elsewhere has moved within the last rounds."""
+    pairs = itertools.pairwise(absent[:_RECENT_SAMPLES])
+    return any(
+        later[rank] != before[rank]
+        for later, before in pairs
+        for rank in later.keys() & before.keys() & absent[0].keys()
+    )
+
+
+def _others_left_call(absent: Sequence[Mapping[int, Stack]]) -> bool:
+    """Say whether others have left a call in which somebody is."""
+    calls = {stack[0][:2] for stack in absent[0].values()}
+    return any(
+        stack[0][:2] in calls and rank not in absent[0]
+        for before in absent[1:]
+        for rank, stack in before.items()
+    )

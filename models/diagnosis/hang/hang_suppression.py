@@ -1,0 +1,102 @@
+"""Why a job that stands still is not called hanging yet: in words, and for how long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.hang.hang_detection import detect_hang, quiet_phase, quiet_until
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
+from forewarn.models.diagnosis.verdict.probe import Probe
+
+__all__ = ["suppression_reason"]
+
+_MAX_UNSEEN_PAUSE = (
+    30 * MINUTE
+)  # a pause that nobody sees may last as long as Megatron waits for a rank
+_MIN_LONE_ABSENCE = 5 * MINUTE  # after all others nobody comes from where a program has sent all
+_INFERRED_PHASES = ("pause", "repeat", "absence")  # of these nothing says what they are
+_NO_STACKS_REASON = "no stack tells whether it saves a checkpoint or evaluates"
+_PHASE_REASONS = {
+    "first step": "no part tells that a first step was made",
+    "checkpoint": "it saves a checkpoint",
+    "evaluation": "it evaluates",
+    "pause": "it has come out of such pauses before",
+    "repeat": "it has come out of this call before",
+    "absence": "the program may have sent elsewhere whom the others wait for",
+}
+
+
+def suppression_reason(
+    findings: Sequence[JobFinding],
+    phases: Sequence[Phase],
+    probes: Sequence[Probe],
+    ranks: Ranks,
+    at: int,
+) -> str | None:
+    """Return in words why a job that stands still is no hang yet, None if nothing explains it.
+
+    Where stacks show what ranks do, nobody has to guess. Otherwise a job that somebody watches may
+    be in a pause of which it writes nothing, unless something was seen that does not end by itself.
+    So is a single rank or machine that has not come for minutes after all others, as recorders
+    prove, and that is none which programs send elsewhere.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+    phases : sequence of Phase
+    probes : sequence of Probe
+    ranks : Ranks
+        Tell who runs on the same machine.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    hang = detect_hang(probes, at)
+    if hang is None:
+        return None
+    seeing = {probe.name for probe in probes if probe.state != "blind"}
+    is_seen = "stack" in seeing or any(
+        finding.taken is not None and finding.taken > hang[0] for finding in findings
+    )
+    is_watched = bool(seeing & {"log", "metrics"})
+    cannot_end = any(f.cannot_end and not f.is_before(hang[0]) for f in findings)
+    is_alone = not is_seen and any(
+        finding.absence is not None and finding.absence.is_alone(ranks, at, _MIN_LONE_ABSENCE)
+        for finding in findings
+    )
+    known = [
+        phase
+        for phase in _applicable_phases(phases, hang[0])
+        if not (phase.kind in _INFERRED_PHASES and cannot_end)
+        and not (phase.kind == "pause" and (is_seen or is_alone))
+        and not (phase.kind == "absence" and not is_watched)
+    ]
+    phase = quiet_phase(known, at)
+    if phase is not None:
+        return _format_reason(_PHASE_REASONS[phase.kind], quiet_until(phase, known) - at)
+    if is_seen or is_alone or cannot_end or not is_watched:
+        return None
+    left = hang[0] + _MAX_UNSEEN_PAUSE - at
+    return _format_reason(_NO_STACKS_REASON, left) if left > 0 else None
+
+
+def _format_reason(what: str, left: int) -> str:
+    minutes = math.ceil(left / MINUTE)
+    return f"{what}: a hang is called in {minutes} min if nothing moves until then"
+
+
+def _applicable_phases(phases: Sequence[Phase], began: int) -> Iterator[Phase]:
+    """Yield the phases that may explain a stand-still.
+
+    That a call is one that the job has left before is known only if it left it before this began.
+    """
+    repeats = [phase for phase in phases if phase.kind == "repeat"]
+    has_left = any(phase.end is not None and phase.end <= began for phase in repeats)
+    for phase in phases:
+        is_over = phase.end is None and phase.seen is not None and phase.seen < began
+        is_early = phase.kind == "repeat" and phase.end is not None and phase.end > began
+        if not is_over and not is_early and (phase.kind != "repeat" or has_left):
+            yield phase

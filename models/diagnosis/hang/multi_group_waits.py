@@ -1,0 +1,49 @@
+"""Who is unfinished in several groups where others are in one: Baidu's first sign (4.2.2 a)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forewarn.features.diagnosis.collective_operations import CollectiveOperations
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    WEAK,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
+
+__all__ = ["multi_group_finding"]
+
+_MAX_RANK_SHARE = 0.125  # of the ranks, one at least
+
+
+def multi_group_finding(operations: CollectiveOperations) -> JobFinding | None:
+    """Return the few ranks with unfinished operations in two groups or more, as a sign.
+
+    Whoever waits for others is no candidate by other findings, so that it decides only between
+    ranks of an operation that all have entered and none has left.
+
+    Parameters
+    ----------
+    operations : Operations
+        As of the moment of the verdict.
+
+    Returns
+    -------
+    Finding or None
+        None where nobody is, or over an eighth of the ranks: what many show is no sign of one.
+    """
+    unfinished = operations.unfinished()
+    unfinished = unfinished[~unfinished["is_p2p"]]
+    pairs = np.unique(unfinished["rank"].astype(np.int64) << 32 | unfinished["group"])
+    ranks, counts = np.unique(pairs >> 32, return_counts=True)
+    several = {int(r): int(n) for r, n in zip(ranks, counts, strict=True) if n > 1}
+    if not several or len(several) > max(1, int(_MAX_RANK_SHARE * len(operations.ranks))):
+        return None
+    why = {rank: f"is unfinished in {count} groups at once" for rank, count in several.items()}
+    return JobFinding(
+        "hang",
+        "",
+        tuple(CulpritCandidate(rank, text, WEAK / len(several)) for rank, text in why.items()),
+        evidence=tuple(Evidence("flight", f"rank {r} {text}", r) for r, text in why.items()),
+    )

@@ -1,0 +1,236 @@
+"""Operations that do not end: who is in each, and who has not come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.diagnosis.collective_operations import CollectiveOperations
+from forewarn.features.diagnosis.flight_recorder_dump import COMPLETED, STARTED
+from forewarn.features.diagnosis.ranks import Ranks
+
+__all__ = ["Stall", "find_stalls", "members_without_dump"]
+
+_P2P_NAME = re.compile(r"(?:.*:)?(send|recv) (\d+)(?:->|<-)(\d+)")
+
+# Operations whose types and sizes are the same on all ranks; those of a gather are not.
+_SAME_SIGNATURE_OPERATIONS = frozenset(
+    {"all_reduce", "allreduce_coalesced", "broadcast", "reduce", "barrier"}
+    | {"_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """An operation that is the oldest unfinished one of some rank.
+
+    Attributes
+    ----------
+    group : str
+        Name of the process group, with what it is for.
+    seq : int
+        Number of the operation within the group.
+    operation : str
+    since : int
+        When the first rank entered it, nanoseconds since 1970 UTC.
+    last : int
+        When the last of those that have entered it did.
+    waiting : tuple of int
+        Ranks that can do nothing before it ends.
+    absent : tuple of int
+        Members that have not entered it, or not begun it on the device where others have.
+    halted : tuple of int
+        Those of `absent` that have entered it, and whose device has not begun.
+    silent : tuple of int
+        Ranks without a dump that are, or may be, members; empty where somebody is absent.
+    variants : mapping of str to tuple of int
+        Ranks by what they do under this number; more than one is a mismatch.
+    """
+
+    group: str
+    seq: int
+    operation: str
+    since: int
+    last: int
+    waiting: tuple[int, ...]
+    absent: tuple[int, ...]
+    halted: tuple[int, ...]
+    silent: tuple[int, ...]
+    variants: Mapping[str, tuple[int, ...]]
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Say whether ranks do different things under the same number."""
+        return len(self.variants) > 1
+
+    def odd_ranks(self) -> tuple[int, ...]:
+        """Return who does something else than the most; at half and half all of them."""
+        sizes = sorted((len(ranks) for ranks in self.variants.values()), reverse=True)
+        is_tied = len(sizes) > 1 and sizes[0] == sizes[1]
+        return tuple(
+            rank
+            for ranks in self.variants.values()
+            if is_tied or len(ranks) < sizes[0]
+            for rank in ranks
+        )
+
+
+def find_stalls(operations: CollectiveOperations, ranks: Ranks) -> list[Stall]:
+    """Return the oldest unfinished operation of each rank, ranks in the same one together.
+
+    Parameters
+    ----------
+    operations : Operations
+        As of the moment of the verdict.
+    ranks : Ranks
+        All of the job: those without a dump may be members of a group that no dump lists, if their
+        coordinates fit.
+    """
+    unfinished = operations.unfinished()
+    _, first = np.unique(unfinished["rank"], return_index=True)
+    oldest = unfinished[first]
+    stalls = list(_collective_stalls(operations, oldest[~oldest["is_p2p"]], ranks))
+    pairs = oldest[oldest["is_p2p"]]
+    return stalls + [
+        stall for row in pairs if (stall := _pair_stall(operations, unfinished, row)) is not None
+    ]
+
+
+def _keys(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """Return a number for each (group, sequence number)."""
+    keys: npt.NDArray[np.int64] = rows["group"].astype(np.int64) << 40 | rows["seq"]
+    return keys
+
+
+def _collective_stalls(
+    operations: CollectiveOperations, oldest: npt.NDArray[np.void], ranks: Ranks
+) -> Iterator[Stall]:
+    collective = operations.entries[~operations.entries["is_p2p"]]
+    last = _last_entered(collective)
+    rows = collective[np.isin(_keys(collective), _keys(oldest))]
+    rows = rows[np.argsort(_keys(rows), kind="stable")]
+    starts = np.flatnonzero(np.diff(_keys(rows), prepend=-1))
+    waiting_at: dict[int, list[int]] = {}
+    for key, rank in zip(_keys(oldest).tolist(), oldest["rank"].tolist(), strict=True):
+        waiting_at.setdefault(key, []).append(rank)
+    for part in np.split(rows, starts[1:]) if len(rows) else []:
+        waiting = waiting_at[int(_keys(part[:1])[0])]
+        yield _collective_stall(operations, part, waiting, last, ranks)
+
+
+def _last_entered(collective: npt.NDArray[np.void]) -> dict[tuple[int, int], int]:
+    """Return the last sequence number that each rank has entered, by (rank, group)."""
+    keys = collective["rank"].astype(np.int64) << 32 | collective["group"]
+    order = np.lexsort((collective["seq"], keys))
+    ends = np.flatnonzero(np.diff(keys[order], append=-1))
+    rows = collective[order][ends]
+    pairs = zip(rows["rank"].tolist(), rows["group"].tolist(), strict=True)
+    return dict(zip(pairs, rows["seq"].tolist(), strict=True))
+
+
+def _collective_stall(
+    operations: CollectiveOperations,
+    rows: npt.NDArray[np.void],
+    waiting: list[int],
+    last: Mapping[tuple[int, int], int],
+    ranks: Ranks,
+) -> Stall:
+    """Put together what all members do under one sequence number."""
+    group, seq = int(rows["group"][0]), int(rows["seq"][0])
+    members, entered = operations.members[group], set(rows["rank"].tolist())
+    begun = set(rows["rank"][rows["state"] >= STARTED].tolist())
+    running = rows["rank"][rows["state"] == STARTED].tolist()
+    halted = sorted(entered - begun) if running else []  # it holds up those that have begun
+    late = [  # the ring forgets what is old: whoever has gone on has entered it
+        rank
+        for rank in members
+        if rank in operations.ranks and rank not in entered and last.get((rank, group), -1) < seq
+    ]
+    if running:
+        waiting = [rank for rank in waiting if rank in begun]
+    return Stall(
+        group=_group_text(operations, group),
+        seq=seq,
+        operation=operations.names[rows["name"][0]],
+        since=int(rows["created"].min()),
+        last=int(rows["created"].max()),
+        waiting=tuple(waiting),
+        absent=tuple(sorted([*late, *halted])),
+        halted=tuple(halted),
+        silent=() if late or halted else members_without_dump(operations, group, ranks),
+        variants=_variants(operations, rows),
+    )
+
+
+def members_without_dump(
+    operations: CollectiveOperations, group: int, ranks: Ranks
+) -> tuple[int, ...]:
+    """Return the ranks without a dump that are, or may be, members of a group.
+
+    Parameters
+    ----------
+    operations : Operations
+    group : int
+        Its number there.
+    ranks : Ranks
+        All of the job.
+    """
+    members, use = operations.members[group], operations.descriptions[group]
+    if group in operations.described:
+        return tuple(rank for rank in members if rank not in operations.ranks)
+    others = sorted(ranks.table.keys() - operations.ranks)
+    return tuple(rank for rank in others if ranks.may_join(rank, members, use))
+
+
+def _group_text(operations: CollectiveOperations, group: int) -> str:
+    name, use = operations.groups[group], operations.descriptions[group]
+    return f"{name} ({use})" if use else name
+
+
+def _variants(
+    operations: CollectiveOperations, rows: npt.NDArray[np.void]
+) -> dict[str, tuple[int, ...]]:
+    """Return the ranks by what they do; sizes count where they have to be alike."""
+    variants: dict[str, list[int]] = {}
+    for row in rows[rows["state"] != COMPLETED]:
+        name = operations.names[row["name"]]
+        signature = operations.signatures[row["signature"]]
+        text = (
+            f"{name} {signature}" if name.rpartition(":")[2] in _SAME_SIGNATURE_OPERATIONS else name
+        )
+        variants.setdefault(text, []).append(int(row["rank"]))
+    return {text: tuple(ranks) for text, ranks in variants.items()}
+
+
+def _pair_stall(
+    operations: CollectiveOperations, unfinished: npt.NDArray[np.void], row: np.void
+) -> Stall | None:
+    """Return a send or recv with the peer that has not come; None where nobody knows it."""
+    match = _P2P_NAME.fullmatch(operations.names[row["name"]])
+    members = operations.members[int(row["group"])]
+    if match is None or int(match[3]) >= len(members):
+        return None
+    rank, peer = int(row["rank"]), members[int(match[3])]
+    of_peer = unfinished[(unfinished["rank"] == peer) & (unfinished["group"] == row["group"])]
+    mirrored = {"send": "recv", "recv": "send"}[match[1]]
+    partners = [_P2P_NAME.fullmatch(operations.names[name]) for name in of_peer["name"]]
+    has_come = any(
+        (partner[1], partner[3]) == (mirrored, match[2]) for partner in partners if partner
+    )
+    known = peer in operations.ranks
+    return Stall(
+        group=_group_text(operations, int(row["group"])),
+        seq=int(row["seq"]),
+        operation=match[0],
+        since=int(row["created"]),
+        last=int(row["created"]),
+        waiting=(rank,),
+        absent=(peer,) if known and not has_come else (),
+        halted=(),
+        silent=() if known else (peer,),
+        variants={},
+    )

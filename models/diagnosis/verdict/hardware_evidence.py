@@ -1,0 +1,95 @@
+"""What is known of the hardware of a job: it supports a candidate, and alone it accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.xid_catalogue import DEGRADED, FATAL
+from forewarn.features.xid_severity import severity
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    WEAK,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
+
+__all__ = ["HostEvent", "at_risk_finding", "hardware_finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """Something that a host's kernel or agent said of a GPU.
+
+    Attributes
+    ----------
+    machine : str
+    gpu_serial : str or None
+    xid : int or None
+        None: the GPU is lost.
+    time : int
+        Nanoseconds since 1970 UTC.
+    """
+
+    machine: str
+    gpu_serial: str | None
+    xid: int | None
+    time: int
+
+    @property
+    def says(self) -> str:
+        """Return it in words."""
+        what = "is lost" if self.xid is None else f"had Xid {self.xid}"
+        return f"GPU {self.gpu_serial or 'unknown'} of {self.machine} {what}"
+
+    @property
+    def weight(self) -> float:
+        """Return what it is worth: a GPU that is broken half a name, one that wears out a sign."""
+        if self.xid is None:
+            return MODERATE
+        (grade,) = severity(np.array([self.xid], dtype=np.float32))
+        return MODERATE if grade == FATAL else WEAK if grade == DEGRADED else 0.0
+
+
+def hardware_finding(events: Iterable[HostEvent], ranks: Ranks) -> JobFinding | None:
+    """Return who runs on a GPU that broke or wears out, None if nobody does.
+
+    Xids that a program causes count for nothing. An event of a GPU that no rank is known to use
+    speaks for its machine.
+    """
+    by_serial = {row.gpu_serial: row.number for row in ranks.table.values() if row.gpu_serial}
+    gravest: dict[tuple[int | None, str], HostEvent] = {}
+    for event in sorted(events, key=lambda event: event.time):
+        key = (by_serial.get(event.gpu_serial or ""), event.machine)
+        if event.weight and (key not in gravest or event.weight > gravest[key].weight):
+            gravest[key] = event
+    if not gravest:
+        return None
+    candidates = [
+        CulpritCandidate(rank, event.says, event.weight, event.time, machine)
+        for (rank, machine), event in gravest.items()
+    ]
+    candidates.sort(key=lambda candidate: -candidate.weight)
+    evidence = tuple(
+        Evidence("events", event.says, rank, event.time) for (rank, _), event in gravest.items()
+    )
+    cause = candidates[0].why
+    return JobFinding("none", cause, tuple(candidates), evidence=evidence)
+
+
+def at_risk_finding(machines: Iterable[str]) -> JobFinding | None:
+    """Return the machines that stood on the at-risk list, as a sign, None if there is none."""
+    listed = tuple(machines)
+    if not listed:
+        return None
+    why = "has a GPU on the at-risk list"
+    return JobFinding(
+        "none",
+        "",
+        tuple(CulpritCandidate(None, why, WEAK, machine=machine) for machine in listed),
+        evidence=tuple(Evidence("at_risk", f"{machine} {why}") for machine in listed[:20]),
+    )

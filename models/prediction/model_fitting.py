@@ -1,0 +1,74 @@
+"""The models of a recipe, fitted to a training set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from threading import Lock
+
+from forewarn.features.threads import n_threads
+from forewarn.models.prediction.ensembles import CASCADE_FIRST
+from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.linear.linear_model import LinearModel
+from forewarn.models.prediction.model_catalogue import make_model
+from forewarn.models.prediction.model_names import NETWORK_NAMES, TREE_NAMES, model_kind
+from forewarn.models.prediction.training_set import Recipe, TrainingSet
+from forewarn.models.prediction.trees.tree_model import TreeModel
+
+__all__ = ["fit_model", "fit_models"]
+
+# A linear fit limits the threads of BLAS, and those are the process's: what another one adds up
+# meanwhile would depend on when it does.
+_BLAS_LOCK = Lock()
+
+
+def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
+    """Fit one model; `cascade_first` is the cascade's first one, with its own positive weight."""
+    weight = recipe.positive_weight
+    if name == CASCADE_FIRST:
+        name, weight = recipe.cascade_model, recipe.cascade_positive_weight
+    model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
+    if training.few is not None and not isinstance(model, TreeModel | LinearModel):
+        training = training.few
+    return model.fit(training.inputs, training.labels, training.weights, training.ends)
+
+
+def fit_models(
+    recipe: Recipe, training: TrainingSet, names: Sequence[str]
+) -> dict[str, FailureModel]:
+    """Fit the networks one after another, and meanwhile, on the other cores, the other models.
+
+    Two networks at a time would draw from the same generators: Keras has those of the process. Of
+    linear models and rules one is fitted at a time, of trees, each with a table of its own, as many
+    as there are cores.
+
+    Returns
+    -------
+    dict of str to FailureModel
+        In the order of `names`; see `fit_model`.
+    """
+    # Networks are judged with it, and linear models fitted with other parts of the package: two
+    # threads that load it at once could each meet a half of what the other has begun.
+    import sklearn.metrics  # noqa: F401  # loaded for that alone
+
+    kinds = {name: model_kind(name, recipe.cascade_model) for name in names}
+    networks = [name for name in names if kinds[name] in NETWORK_NAMES]
+    # Trees take longest: they are not to be begun last.
+    rest = [name for name in names if name not in networks]
+    rest.sort(key=lambda name: kinds[name] not in TREE_NAMES)
+
+    def fit(name: str) -> FailureModel:
+        alone = kinds[name] not in (*NETWORK_NAMES, *TREE_NAMES)
+        with _BLAS_LOCK if alone else nullcontext():
+            return fit_model(recipe, name, training)
+
+    with ThreadPoolExecutor(max(1, n_threads() - bool(networks))) as beside:
+        others = {name: beside.submit(fit, name) for name in rest}
+        try:
+            models = {name: fit(name) for name in networks}
+            models |= {name: other.result() for name, other in others.items()}
+        finally:
+            for other in others.values():
+                other.cancel()
+    return {name: models[name] for name in names}

@@ -1,0 +1,241 @@
+"""Training of Keras networks on small, correlated training sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.model_inputs import ModelInputs
+from forewarn.models.prediction.linear.bucket_scaling import InputScaling
+from forewarn.models.prediction.networks.keras_archive import read_network
+from forewarn.models.prediction.networks.numpy_network import NumpyNetwork
+from forewarn.models.tensorflow_runtime import keras, tensorflow
+
+__all__ = ["Examples", "split_by_time", "train"]
+
+_LEARNING_RATE = 3e-3
+_GRADIENT_NORM = 1.0
+# A little doubt about every label keeps a network from ever greater certainty about few failures.
+_LABEL_SMOOTHING = 0.05
+# Weights are averaged over the last few epochs: single epochs on correlated positives are noisy.
+_AVERAGE_DECAY = 0.7
+_VALIDATION_SHARE = 0.2
+_MAX_EPOCHS = 30
+_MIN_EPOCHS = 10
+_FIXED_EPOCHS = 15  # where the span cannot be split
+_PATIENCE = 6
+
+Batch = tuple[npt.NDArray[np.float32], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Training instances; floats are made of them a batch at a time.
+
+    Attributes
+    ----------
+    inputs : Inputs of n instances
+    scaling : InputScaling
+    labels, weights : ndarrays of shape (n,), float32
+    """
+
+    inputs: ModelInputs
+    scaling: InputScaling
+    labels: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, rows: npt.NDArray[np.int64]) -> Batch:
+        """Return sequence, context, labels and weights of `rows`."""
+        sequence, context = self.scaling.apply(self.inputs.take(rows))
+        return sequence, context, self.labels[rows], self.weights[rows]
+
+
+class _Trainer:
+    """A network, its optimizer, the state in which both began, and the average of the weights."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+        self._optimizer = keras().optimizers.Adam(_LEARNING_RATE)
+        self._optimizer.build(network.trainable_variables)
+        self._state = [*network.variables, *self._optimizer.variables]
+        self._beginning = _values(self._state)
+        self._average: list[npt.NDArray[np.float32]] = []
+        self._step = self._make_step()
+
+    def _make_step(self) -> Any:
+        """Return the compiled function that takes one step of the optimizer."""
+        tf, network, optimizer = tensorflow(), self._network, self._optimizer
+
+        def step(sequence: Any, context: Any, labels: Any, weights: Any) -> None:
+            with tf.GradientTape() as tape:
+                log_odds = network([sequence, context], training=True)[:, 0]
+                believed = labels * (1.0 - 2.0 * _LABEL_SMOOTHING) + _LABEL_SMOOTHING
+                losses = tf.nn.sigmoid_cross_entropy_with_logits(believed, log_odds)
+                loss = tf.reduce_mean(weights * losses) + sum(network.losses)
+            variables = network.trainable_variables
+            gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, variables), _GRADIENT_NORM)
+            # `optimizer.apply` does this too, but leaves a graph of some megabytes behind.
+            for gradient, variable in zip(gradients, variables, strict=True):
+                optimizer.update_step(gradient, variable, optimizer.learning_rate)
+            optimizer.iterations.assign_add(1)
+
+        parts = [tf.TensorSpec((None, *part.shape[1:])) for part in network.inputs]
+        signature = [*parts, tf.TensorSpec((None,)), tf.TensorSpec((None,))]
+        return tf.function(step, input_signature=signature, jit_compile=False)
+
+    def restart(self) -> None:
+        """Put weights, moments and the generators of dropout back to the beginning."""
+        _assign(self._state, self._beginning)
+        self._average = []
+
+    def epoch(self, examples: Examples, rows: npt.NDArray[np.int64], seed: list[int]) -> None:
+        """Take one step per batch over `rows` in an order drawn from `seed`."""
+        shuffled = np.random.default_rng(seed).permutation(rows)
+        n_batches = -(-len(rows) // _batch_size(len(rows)))
+        for batch_rows in np.array_split(shuffled, n_batches):
+            self._step(*examples.batch(batch_rows))
+        weights = _values(self._network.trainable_variables)
+        self._average = [
+            _AVERAGE_DECAY * average + (1.0 - _AVERAGE_DECAY) * weight
+            for average, weight in zip(self._average or weights, weights, strict=True)
+        ]
+
+    def averaged(self) -> NumpyNetwork:
+        """Return the network with its averaged weights."""
+        weights = _values(self._network.trainable_variables)
+        self.finish()
+        network = NumpyNetwork.from_parts(read_network(self._network))
+        _assign(self._network.trainable_variables, weights)
+        return network
+
+    def finish(self) -> None:
+        """Give the network its averaged weights."""
+        _assign(self._network.trainable_variables, self._average)
+
+
+def _values(variables: Sequence[Any]) -> list[npt.NDArray[np.float32]]:
+    return [variable.value.numpy() for variable in variables]
+
+
+def _assign(variables: Sequence[Any], values: Sequence[npt.NDArray[np.float32]]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def _batch_size(n: int) -> int:
+    """Small sets need the many steps of small batches, large ones need the speed of large ones."""
+    return int(np.clip(2 ** round(np.log2(max(n, 1) / 32)), 32, 256))
+
+
+def train(
+    network: Any,
+    examples: Examples,
+    ends: npt.NDArray[np.int64],
+    *,
+    seed: int,
+    purge: int,
+) -> int:
+    """Fit `network` in place and return the number of epochs.
+
+    The number of epochs is the one with the best average precision on the last fifth of the time
+    span, which begins at least `purge` after what is trained on; then the network is fitted anew
+    on everything. Not the one with the least loss: a network grows too sure of itself long before
+    its ranking stops getting better, and calibration takes care of the certainty. Where either
+    part lacks a class, a fixed number is taken.
+
+    Parameters
+    ----------
+    network : keras.Model
+        As it was built; from (sequence, context) to log odds.
+    examples : Examples
+    ends : ndarray of shape (n,)
+        End of each window, nanoseconds.
+    seed : int
+        Of the order of batches.
+    purge : int
+        Nanoseconds, one horizon.
+    """
+    trainer = _Trainer(network)
+    early, late = (np.flatnonzero(part) for part in split_by_time(ends, _VALIDATION_SHARE, purge))
+    n_epochs = _FIXED_EPOCHS
+    if _has_both_classes(examples.labels[early]) and _has_both_classes(examples.labels[late]):
+        n_epochs = _best_epoch(trainer, examples, early, late, seed)
+        trainer.restart()
+    everything = np.arange(len(examples))
+    for epoch in range(n_epochs):
+        trainer.epoch(examples, everything, [seed, epoch])
+    trainer.finish()
+    return n_epochs
+
+
+def _has_both_classes(labels: npt.NDArray[np.float32]) -> bool:
+    return bool(len(labels) and labels.min() < labels.max())
+
+
+def _best_epoch(
+    trainer: _Trainer,
+    examples: Examples,
+    early: npt.NDArray[np.int64],
+    late: npt.NDArray[np.int64],
+    seed: int,
+) -> int:
+    """Train on `early` until `late` gets no better; return the best number of epochs."""
+    from sklearn.metrics import average_precision_score
+
+    validation = examples.inputs.take(late)
+    labels, weights = examples.labels[late], examples.weights[late]
+    precisions: list[float] = []
+    for epoch in range(_MAX_EPOCHS):
+        trainer.epoch(examples, early, [seed, epoch])
+        scores = trainer.averaged().log_odds(validation, examples.scaling)
+        precision = average_precision_score(labels, scores, sample_weight=weights)
+        precisions.append(float(precision))
+        if epoch >= max(int(np.argmax(precisions)) + _PATIENCE, _MIN_EPOCHS - 1):
+            break
+    return max(int(np.argmax(precisions)) + 1, _MIN_EPOCHS)
+
+
+def split_by_time(
+    ends: npt.NDArray[np.int64], share: float, purge: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Split instances into an early part and the last `share` of the time span.
+
+    A label looks one horizon ahead of its instance. An early instance that ends less than
+    `purge` before the first later one would know about failures of the later part, so it is in
+    neither part. Either part can be empty.
+
+    Parameters
+    ----------
+    ends : ndarray of shape (n,)
+        End of each window, nanoseconds.
+    share : float
+        Share of the time span, not of the instances; between 0 and 1, both excluded.
+    purge : int
+        Nanoseconds between the parts, at least 0; one horizon.
+
+    Returns
+    -------
+    early, late : bool ndarrays of shape (n,)
+        An instance is early if it ends at least `purge` before the later part begins.
+
+    >>> early, late = later_part(np.array([0, 50, 70, 90, 100]), share=0.2, purge=20)
+    >>> early.tolist(), late.tolist()
+    ([True, True, False, False, False], [False, False, False, True, True])
+    """
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"`share` must lie between 0 and 1, got {share}.")
+    if purge < 0:
+        raise ValueError(f"`purge` must be at least 0 nanoseconds, got {purge}.")
+    if len(ends) == 0:
+        return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.bool_)
+    first, last = int(ends.min()), int(ends.max())
+    begin = last - int((last - first) * share)
+    # Without a purge an instance that ends where the later part begins belongs to that part only.
+    return ends <= begin - max(purge, 1), ends >= begin

@@ -1,0 +1,261 @@
+"""Candidates for a training set: of all instances those that thinning can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from forewarn.features.array_types import BoolArray, Int64Array, UInt64Array
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.ordering import stable_order
+from forewarn.features.time_units import Nanoseconds
+
+__all__ = [
+    "KnownCounts",
+    "TrainingBudget",
+    "TrainingCandidates",
+    "known",
+    "smallest_hashes",
+    "smallest_hashes_among",
+    "undersample_positives",
+]
+
+
+_HASH_LIMIT_FACTOR = 1.5  # times as many hashes as are wanted lie below the limit
+_MAX_FLOAT_HASH = float(2**64 - 2**11)  # of those that are floats, too
+
+
+def known(
+    instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
+) -> Instances:
+    """Return what may train at `moment`: a span of instances whose horizons end before it.
+
+    Parameters
+    ----------
+    instances : Instances
+        Labelled from what existed before `moment`.
+    moment : int
+        Nanoseconds since 1970 UTC.
+    training_span : Nanoseconds
+        Time over which the instances end.
+    horizon : Nanoseconds
+    """
+    return instances.take(_is_known(instances, moment, training_span, horizon))
+
+
+def _is_known(
+    instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
+) -> BoolArray:
+    end, first = instances.end, moment - horizon - training_span
+    return (end >= first) & (end < moment - horizon) & (instances.label >= 0)
+
+
+def smallest_hashes(rows: Int64Array, hashes: UInt64Array, n: int) -> Int64Array:
+    """Return the `n` of `rows` with the smallest hashes."""
+    return rows if n >= len(rows) else rows[np.argpartition(hashes[rows], n)[:n]]
+
+
+def smallest_hashes_among(some: BoolArray, hashes: UInt64Array, n: int) -> Int64Array:
+    """Return the `n` rows of `some` with the smallest hashes.
+
+    Hashes are spread evenly, so that most rows need not be compared.
+    """
+    share = min(_HASH_LIMIT_FACTOR * n / max(1, int(np.count_nonzero(some))), 1.0)
+    low = np.flatnonzero(some & (hashes <= np.uint64(share * _MAX_FLOAT_HASH)))
+    return smallest_hashes(low if len(low) >= n else np.flatnonzero(some), hashes, n)
+
+
+class KnownCounts(NamedTuple):
+    """How many positives and negatives are known of a training span, before thinning."""
+
+    positives: int
+    negatives: int
+
+    @classmethod
+    def from_instances(cls, instances: Instances) -> Self:
+        """Count instances whose labels are known."""
+        positives = int(np.count_nonzero(instances.label == 1))
+        return cls(positives, len(instances) - positives)
+
+    @property
+    def prevalence(self) -> float:
+        """Share of positives."""
+        return self.positives / (self.positives + self.negatives)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCandidates:
+    """What can be chosen to train as of a moment, and how many there were before.
+
+    Of a large fleet that is few: all others need not be held, nor those of all slices at a time.
+
+    Attributes
+    ----------
+    moment : int
+    horizon : Nanoseconds
+    most : int
+        Negatives of each training span that stay; 0 for all.
+    instances : Instances
+        n by GPU and time.
+    hashes : ndarray of shape (n,)
+        That decide which negatives stay.
+    counts : dict of KnownCounts
+        Of each training span.
+    """
+
+    moment: int
+    horizon: Nanoseconds
+    most: int
+    instances: Instances
+    hashes: UInt64Array
+    counts: Mapping[Nanoseconds, KnownCounts]
+
+    @classmethod
+    def from_instances(
+        cls,
+        instances: Instances,
+        hashes: UInt64Array,
+        moment: int,
+        horizon: Nanoseconds,
+        spans: Sequence[Nanoseconds],
+        most: int,
+    ) -> TrainingCandidates:
+        """Keep the positives of some spans, and of each the `most` negatives with least hashes.
+
+        Parameters
+        ----------
+        instances : Instances
+            n of a slice or of a fleet.
+        hashes : ndarray of shape (n,)
+        moment, horizon, spans
+            As of `known`.
+        most : int
+            0: all negatives.
+        """
+        positive, counts = instances.label == 1, {}
+        for span in spans:
+            within = _is_known(instances, moment, span, horizon)
+            n_positives = int(np.count_nonzero(within & positive))
+            counts[span] = KnownCounts(n_positives, int(np.count_nonzero(within)) - n_positives)
+        return cls(moment, horizon, most, instances, hashes, counts)._thinned()
+
+    def _thinned(self) -> TrainingCandidates:
+        """Return the positives of all spans, and of each the negatives with least hashes."""
+        positive, chosen = self.instances.label == 1, np.zeros(len(self.instances), dtype=bool)
+        for span in self.counts:
+            within = _is_known(self.instances, self.moment, span, self.horizon)
+            negatives = within & ~positive
+            chosen |= within & positive
+            chosen[
+                smallest_hashes_among(negatives, self.hashes, self.most) if self.most else negatives
+            ] = 1
+        return self._taken(np.flatnonzero(chosen))
+
+    def _taken(self, rows: Int64Array) -> TrainingCandidates:
+        return replace(self, instances=self.instances.take(rows), hashes=self.hashes[rows])
+
+    def known(self, span: Nanoseconds) -> Instances:
+        """Return those of one of the spans."""
+        return known(self.instances, self.moment, span, self.horizon)
+
+    def renumbered(self, gpu: Int64Array) -> TrainingCandidates:
+        """Return those of a slice with the numbers that its GPUs have in the fleet."""
+        return replace(self, instances=self.instances.renumbered(gpu))
+
+    @classmethod
+    def joined(cls, slices: Sequence[TrainingCandidates]) -> TrainingCandidates:
+        """Return those of all slices of a fleet by GPU and time: no more than of a slice can be."""
+        if len(slices) == 1:
+            return slices[0]
+        counts = {
+            span: KnownCounts(*map(sum, zip(*(part.counts[span] for part in slices), strict=True)))
+            for span in slices[0].counts
+        }
+        instances = Instances.concatenated([part.instances for part in slices])
+        hashes = np.concatenate([part.hashes for part in slices])
+        every = replace(slices[0], instances=instances, hashes=hashes, counts=counts)
+        few = every._thinned() if every.most else every
+        return few._taken(stable_order(few.instances.gpu, few.instances.end))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBudget:
+    """How many positives and negatives a training set holds at most.
+
+    Attributes
+    ----------
+    positives, negatives : int
+    """
+
+    positives: int
+    negatives: int
+
+    @classmethod
+    def allocate(
+        cls, max_instances: int, *, positives: int, negatives: int, failures: int, ratio: float
+    ) -> TrainingBudget:
+        """Share `max_instances` out: negatives follow the ratio, until failures would be lost.
+
+        A failure is rarer than anything else: before one loses its last positive, negatives make
+        room, down to half of all instances.
+
+        Parameters
+        ----------
+        max_instances : int
+            0: as many as there are.
+        positives, negatives, failures : int
+            How many there are; failures are those that the positives come before.
+        ratio : float
+            Negatives wanted for each positive.
+
+        Examples
+        --------
+        >>> Budget.of(100, positives=40, negatives=5000, failures=4, ratio=9.0)
+        Budget(positives=10, negatives=90)
+        >>> Budget.of(100, positives=40, negatives=5000, failures=30, ratio=9.0)
+        Budget(positives=30, negatives=70)
+        >>> Budget.of(0, positives=40, negatives=5000, failures=30, ratio=9.0)
+        Budget(positives=40, negatives=360)
+        """
+        by_share = min(round(ratio * positives), negatives)
+        if not max_instances or positives + by_share <= max_instances:
+            return cls(positives, by_share)
+        by_ratio = int(max_instances / (1.0 + min(ratio, negatives / positives)))
+        n_positives = min(positives, max(by_ratio, min(failures, max_instances // 2), 1))
+        room = max_instances - n_positives
+        return cls(n_positives, min(max(round(ratio * n_positives), 1), room, negatives))
+
+
+def undersample_positives(
+    failure: Int64Array, of_failure: UInt64Array, own: UInt64Array, n: int
+) -> Int64Array:
+    """Choose `n` positives: one of every failure first, then a second one of each, and so on.
+
+    Parameters
+    ----------
+    failure : ndarray of shape (m,)
+        Number of the failure that each positive comes before.
+    of_failure, own : ndarray of shape (m,)
+        Hash of that failure, and of the instance: they decide, whatever order rows are in.
+    n : int
+
+    Returns
+    -------
+    ndarray of shape (min(n, m),)
+        Positions, in ascending order.
+
+    Examples
+    --------
+    >>> hashes = np.array([3, 1, 2, 9], np.uint64)
+    >>> thin_positives(np.array([0, 0, 0, 1]), np.array([5, 5, 5, 7], np.uint64), hashes, 3)
+    array([1, 2, 3])
+    """
+    by_failure = np.lexsort((own, failure))
+    first = np.flatnonzero(np.append(True, np.diff(failure[by_failure]) != 0)[: len(failure)])
+    turn = np.empty(len(failure), dtype=np.int64)
+    sizes = np.diff(np.append(first, len(failure)))
+    turn[by_failure] = np.arange(len(failure)) - np.repeat(first, sizes)
+    return np.sort(np.lexsort((own, of_failure, turn))[:n])

@@ -1,0 +1,160 @@
+"""What an agent remembers over a restart: small files, each begun anew when it is bad."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
+
+__all__ = [
+    "AgentState",
+    "GpuInventoryFile",
+    "LogPositionFile",
+    "ScheduleFile",
+    "StoredGpu",
+    "move_aside",
+]
+
+_MAX_FILE_BYTES = 1 << 20  # bytes: hundreds of times as much as any of these files takes
+_Whole = Annotated[int, Field(ge=0, lt=2**63)]
+_File = TypeVar("_File", bound=BaseModel)
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class StoredGpu(_Stored):
+    """How a GPU is told from others."""
+
+    serial: str | None = None
+    uuid: str | None = None
+    pci: str | None = None
+    slot: int | None = None
+
+    @classmethod
+    def from_reading(cls, gpu: GpuReading) -> StoredGpu:
+        """Return what is kept of a reading."""
+        return cls(serial=gpu.serial, uuid=gpu.uuid, pci=gpu.pci, slot=gpu.slot)
+
+    def reading(self) -> GpuReading:
+        """Return it as a reading without numbers."""
+        return GpuReading(serial=self.serial, uuid=self.uuid, pci=self.pci, slot=self.slot)
+
+
+class GpuInventoryFile(_Stored):
+    """`gpus.json`: the roll of the host."""
+
+    known: dict[str, StoredGpu] = {}
+    missing: dict[str, StoredGpu] = {}
+
+    @classmethod
+    def from_readings(
+        cls, known: Mapping[str, GpuReading], missing: Mapping[str, GpuReading]
+    ) -> GpuInventoryFile:
+        """Return what is kept of a roll."""
+        rolls = (
+            {key: StoredGpu.from_reading(gpu) for key, gpu in gpus.items()}
+            for gpus in (known, missing)
+        )
+        return cls(**dict(zip(("known", "missing"), rolls, strict=True)))
+
+    def readings(self) -> tuple[dict[str, GpuReading], dict[str, GpuReading]]:
+        """Return both as readings without numbers."""
+        known = {key: gpu.reading() for key, gpu in self.known.items()}
+        return known, {key: gpu.reading() for key, gpu in self.missing.items()}
+
+
+class ScheduleFile(_Stored):
+    """`schedule.json`: the last moment that was read, in nanoseconds since 1970."""
+
+    last: _Whole = 0
+
+
+class LogPositionFile(_Stored):
+    """`log.json`: how far the kernel log was read, of /dev/kmsg or of a file."""
+
+    boot: str = ""
+    sequence: Annotated[int, Field(ge=-1, lt=2**63)] = -1
+    inode: _Whole = 0
+    offset: _Whole = 0
+    head: str = ""
+    skipping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """The state folder of an agent.
+
+    Attributes
+    ----------
+    folder : Path
+    say : callable
+        Takes a line for people.
+    """
+
+    folder: Path
+    say: Callable[[str], None]
+
+    def load(self, name: str, kind: type[_File]) -> _File | None:
+        """Return what a file holds; None if it is not there, or bad: then it is set aside."""
+        path = self.folder / name
+        if not path.exists():
+            return None
+        try:
+            return kind.model_validate_json(_read_bounded(path))
+        except (OSError, ValueError) as error:
+            move_aside(path, _reason(error), self.say)
+            return None
+
+    def store(self, name: str, text: str) -> None:
+        """Write a file; where that fails the one of before stays, and the agent goes on."""
+        with suppress(OSError):
+            write_atomic(self.folder / name, text.encode())
+
+    def sweep(self) -> None:
+        """Remove the unfinished files of a process that was killed."""
+        for path in self.folder.glob(".*.tmp"):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _read_bounded(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError("it is no file")
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {_MAX_FILE_BYTES} bytes")
+    return content
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        return f"{key}: {problem['msg']}" if key else problem["msg"]
+    return str(error)
+
+
+def move_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
+    """Give what stands in the way of an agent another name; the one of before is removed."""
+    aside = path.with_name(f"{path.name}.bad")
+    try:
+        if aside.is_dir() and not aside.is_symlink():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink(missing_ok=True)
+        path.replace(aside)
+    except OSError as error:
+        say(f"{path}: cannot be used ({why}), nor set aside ({error.strerror})")
+    else:
+        say(f"{path}: cannot be used ({why}); it is now {aside.name}, and begins anew")

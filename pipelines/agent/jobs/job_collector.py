@@ -1,0 +1,241 @@
+"""Saves what the jobs of this host show, before a time-out destroys it, as `diagnose` reads it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from forewarn.features.time_units import HOUR, SECOND
+from forewarn.pipelines.agent.jobs.folder_retention import prune_folders
+from forewarn.pipelines.agent.jobs.job_tables import write_exits, write_ranks
+from forewarn.pipelines.agent.jobs.kernel_samples import KernelSamples
+from forewarn.pipelines.agent.jobs.log_copier import LogCopier
+from forewarn.pipelines.agent.jobs.process_exits import ExitWatcher, ProcessExit
+from forewarn.pipelines.agent.jobs.training_processes import JobProcess, find_processes
+from forewarn.pipelines.agent.jobs.worker_servers import (
+    ServerError,
+    WorkerServers,
+    oldest_unfinished,
+)
+from forewarn.pipelines.config.agent_policy import JobsTable
+from forewarn.pipelines.runtime.clock import Clock
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.files.atomic_files import replacing
+
+__all__ = ["JobCollector"]
+
+_MAX_OPERATION_AGE = 30 * SECOND  # an operation that is older does not move
+_MIN_SILENCE_SECONDS = 8 * 60.0  # seconds without a line
+_MIN_STACK_INTERVAL = 29 * SECOND  # between two samples of stacks: five of them within two minutes
+_MAX_STACK_SAMPLES = 60  # that are left of a job
+_MAX_PARALLEL_REQUESTS = 8  # processes that are asked at a time
+_EXIT_REWRITE_PERIOD = (
+    600 * SECOND
+)  # for so long exits are written again, should another host lose them
+_PRUNE_INTERVAL = HOUR  # between two looks for folders to remove
+
+
+@dataclass(slots=True)
+class _JobState:
+    due: int = 0
+    sampled: int = 0
+    is_idle: bool = False
+
+
+@dataclass(slots=True)
+class JobCollector:
+    """Follows all jobs of a host.
+
+    Parameters
+    ----------
+    policy : JobsTable
+    folder : Path
+        In it a folder a job.
+    machine : str
+    clock : Clock
+    say : callable
+        Takes a line for people.
+    proc : Path
+    """
+
+    policy: JobsTable
+    folder: Path
+    machine: str
+    clock: Clock
+    say: Callable[[str], None]
+    proc: Path = Path("/proc")
+    _jobs: dict[str, _JobState] = field(default_factory=dict)
+    _complaints: set[str] = field(default_factory=set)
+    _ends: dict[str, list[tuple[int, ProcessExit]]] = field(default_factory=dict)
+    _pruned: int = 0
+    _exits: ExitWatcher = field(init=False)
+    _servers: WorkerServers = field(init=False)
+    _logs: LogCopier = field(init=False)
+    _samples: KernelSamples = field(init=False)
+
+    def __post_init__(self) -> None:
+        timeout = self.policy.timeout / SECOND
+        self._servers = WorkerServers(self.policy.worker_port, timeout)
+        self._logs = LogCopier(self.machine, self.policy.log_mib << 20, self.proc)
+        self._samples = KernelSamples(self.machine, self.proc)
+        self._exits = ExitWatcher(self.clock, self.proc)
+
+    def run(self, stop: threading.Event) -> None:
+        """Collect again and again until an event."""
+        threading.Thread(target=self._exits.watch, args=(stop,), name="exits", daemon=True).start()
+        while not stop.is_set():
+            try:
+                self.collect()
+            except OSError as error:  # a disk that is full is no reason to watch no GPU
+                self._say_once(f"jobs are not collected: {error}")
+            self.clock.wait(self.pause(self.clock.now()), stop)
+
+    def pause(self, now: int) -> float:
+        """Return the seconds until the next look: no later than a question or a sample is due."""
+        due = [state.due for state in self._jobs.values()]
+        due += [
+            state.sampled + _MIN_STACK_INTERVAL for state in self._jobs.values() if state.is_idle
+        ]
+        ahead = [moment - now for moment in due if moment > now]
+        return min([self.policy.every, *ahead]) / SECOND
+
+    def collect(self) -> int:
+        """Look at all training processes of this host once; return how many there are."""
+        processes = find_processes(self.proc)
+        for process in processes:
+            self._exits.follow(process)
+        for job, several in groupby(processes, key=lambda process: process.job):
+            self._collect_job(job, list(several))
+        self._note_ends()
+        self._prune({process.job for process in processes})
+        return len(processes)
+
+    def _note_ends(self) -> None:
+        """Save the last words of who ended, and their exit codes."""
+        now = self.clock.now()
+        for end in self._exits.ended():
+            job = end.process.job
+            has_error = self._logs.finish(end.process, self.folder / job / "logs")
+            code = 1 if end.code is None and has_error else end.code
+            if code is not None:
+                self._ends.setdefault(job, []).append((code, end))
+        for job, ends in list(self._ends.items()):
+            rows = [(end.process.rank, code, format_iso(end.time)) for code, end in ends]
+            write_exits(self.folder / job / "exits.csv", rows)
+            if now - ends[-1][1].time > _EXIT_REWRITE_PERIOD:
+                del self._ends[job]
+
+    def _prune(self, busy: set[str]) -> None:
+        """Remove folders of jobs that are too old or too many, once an hour."""
+        now, policy = self.clock.now(), self.policy
+        if now - self._pruned < _PRUNE_INTERVAL:
+            return
+        self._pruned = now
+        if self.folder.is_dir():
+            most = policy.most_gib << 30
+            for line in prune_folders(self.folder, keep=policy.keep, most=most, busy=busy, now=now):
+                self.say(line)
+
+    def _collect_job(self, job: str, processes: Sequence[JobProcess]) -> None:
+        folder, now = self.folder / job, self.clock.now()
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        state = self._jobs.setdefault(job, _JobState())
+        write_ranks(folder / "ranks.csv", processes, self.machine)
+        written = self._logs.copy(processes, folder / "logs")
+        is_silent = written is not None and now / SECOND - written >= _MIN_SILENCE_SECONDS
+        for process in processes:
+            self._samples.take(process, now)
+        if now >= state.due:
+            oldest = self._ask_recorders(processes, folder)
+            state.is_idle = oldest is not None and now - oldest >= _MAX_OPERATION_AGE
+            # Again as soon as it would be too old: each second counts before the time-out.
+            old = (
+                now
+                if oldest is None or state.is_idle
+                else oldest - self.policy.ask_every + _MAX_OPERATION_AGE
+            )
+            state.due = self.policy.ask_every + min(now, old)
+            self._write_samples(job, folder)
+        if (state.is_idle or is_silent) and now - state.sampled >= _MIN_STACK_INTERVAL:
+            state.sampled = now
+            self._take_stacks(processes, folder, now)
+
+    def _write_samples(self, job: str, folder: Path) -> None:
+        try:
+            self._samples.write(job, folder / "kernel")
+        except ImportError:
+            self._say_once('samples of the kernel need pyarrow: pip install "forewarn[jobs]"')
+
+    def _ask_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
+        """Save what recorders hold; return when the oldest operation that lasts was entered."""
+        servers = [process for process in processes if self._servers.has(process)]
+        times = []
+        for process, dump in self._each(servers, self._servers.recorder):
+            times.append(oldest_unfinished(dump))
+            _write_json(folder / "flight" / f"rank_{process.rank}.json", dump)
+        return min((time for time in times if time is not None), default=None)
+
+    def _take_stacks(self, processes: Sequence[JobProcess], folder: Path, now: int) -> None:
+        if self.policy.stacks == "off":
+            return
+        take = self._servers.stacks if self.policy.stacks == "server" else self._spied
+        # Hosts of one job sample within the same half minute, and write into one folder.
+        name = format_iso(now // (30 * SECOND) * 30 * SECOND)
+        for process, threads in self._each(processes, take):
+            _write_json(folder / "stacks" / name / f"{process.rank}.json", threads)
+        for old in sorted((folder / "stacks").glob("*Z"))[:-_MAX_STACK_SAMPLES]:
+            for file in old.glob("*.json"):
+                file.unlink(missing_ok=True)
+            with suppress(OSError):
+                old.rmdir()
+
+    def _spied(self, process: JobProcess) -> list[dict[str, Any]]:
+        """Return the threads of a process, which goes on meanwhile.
+
+        A job that is looked at stands still anyway, and on a process in state D a py-spy that
+        stops it first would wait for as long as that lasts.
+        """
+        command = [self.policy.py_spy, "dump", "--nonblocking", "--json"]
+        command += ["--pid", str(process.pid)]
+        timeout = self.policy.timeout / SECOND
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
+            threads: list[dict[str, Any]] = json.loads(done.stdout)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise ServerError(f"py-spy: {error}") from None
+        return threads
+
+    def _each(
+        self, processes: Sequence[JobProcess], ask: Callable[[JobProcess], Any]
+    ) -> list[tuple[JobProcess, Any]]:
+        """Ask all processes side by side; who does not answer is left out, and named once."""
+
+        def answer(process: JobProcess) -> tuple[JobProcess, Any]:
+            try:
+                return process, ask(process)
+            except ServerError as error:
+                self._say_once(f"rank {process.rank} of {process.job}: {error}")
+                return process, None
+
+        if not processes:
+            return []
+        with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
+            return [pair for pair in pool.map(answer, processes) if pair[1] is not None]
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._complaints and len(self._complaints) < 1000:
+            self._complaints.add(text)
+            self.say(text)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")

@@ -1,0 +1,75 @@
+"""The tables of a job that several hosts write: `ranks.csv` and `exits.csv`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from forewarn.pipelines.agent.jobs.training_processes import JobProcess
+from forewarn.pipelines.storage.files.atomic_files import replacing
+
+__all__ = ["write_exits", "write_ranks"]
+
+_COLUMNS = ("rank", "machine", "local_rank", "pid")
+_EXIT_COLUMNS = ("rank", "exit_code", "timestamp")
+
+
+def write_ranks(path: Path, processes: Sequence[JobProcess], machine: str) -> None:
+    """Bring the rows of this host into the table; those of other hosts stay as they are.
+
+    Two hosts that write at once lose the rows of one, which writes them again at its next look.
+    """
+    own = {
+        str(process.rank): dict(zip(_COLUMNS, map(_cell, _values(process, machine)), strict=True))
+        for process in processes
+    }
+    table, columns = _read(path, _COLUMNS)
+    rows = {row["rank"]: row for row in table}
+    gone = [rank for rank, row in rows.items() if row.get("machine") == machine]
+    merged = {rank: row for rank, row in rows.items() if rank not in gone or rank in own}
+    merged = {rank: {**merged.get(rank, {}), **row} for rank, row in {**merged, **own}.items()}
+    if merged != rows:
+        _write(path, columns, (merged[rank] for rank in sorted(merged, key=int)))
+
+
+def write_exits(path: Path, own: Iterable[tuple[int, int, str]]) -> None:
+    """Bring the exits that this host has seen into the table, as `write_ranks` does.
+
+    Parameters
+    ----------
+    path : Path
+    own : iterable of (int, int, str)
+        Rank, exit code and time.
+    """
+    table, columns = _read(path, _EXIT_COLUMNS)
+    known = {tuple(row.get(name) for name in _EXIT_COLUMNS) for row in table}
+    cells = (tuple(map(str, row)) for row in own)
+    new = [dict(zip(_EXIT_COLUMNS, row, strict=True)) for row in cells if row not in known]
+    if new:
+        _write(path, columns, [*table, *new])
+
+
+def _read(path: Path, columns: Sequence[str]) -> tuple[list[dict[str, str]], Sequence[str]]:
+    """Return the rows of a table, and its columns: ours, and those that somebody else wrote."""
+    with suppress(OSError), path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream, restval="")
+        rows = [row for row in reader if row.get("rank")]
+        return rows, list(dict.fromkeys((*columns, *(reader.fieldnames or ()))))
+    return [], columns
+
+
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _values(process: JobProcess, machine: str) -> tuple[object, ...]:
+    return process.rank, machine, process.local_rank, process.pid
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,255 @@
+"""`forewarn score`: the daily at-risk list, from a predictor or from the built-in rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.prediction.metrics.action_costs import ActionCosts
+from forewarn.features.array_types import Float64Array, Int64Array
+from forewarn.features.prediction.feature_extractor import FeatureExtractor
+from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.prediction.model_inputs import InstanceValues
+from forewarn.features.prediction.span_sums import GatheredSums
+from forewarn.features.records.record_table import FeatureKinds, RecordsError
+from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.models.prediction.builtin_rules import rule_points, rule_scores
+from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.model_names import LINEAR
+from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, ListCandidates
+from forewarn.pipelines.at_risk.day_records import RecordingFleet
+from forewarn.pipelines.at_risk.flagging_criteria import FlaggingCriteria
+from forewarn.pipelines.at_risk.past_alerts import past_calibration
+from forewarn.pipelines.at_risk.reasons import Contributions
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.config.site_tables import RegistryTable
+from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
+from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.files.regular_files import require_all_regular
+from forewarn.pipelines.storage.records.record_store import RecordStore
+
+if TYPE_CHECKING:
+    from forewarn.models.prediction.linear.linear_model import LinearModel
+    from forewarn.models.prediction.trees.gbdt import GbdtModel
+
+__all__ = ["BUILTIN_RULES", "load_predictor", "score_with", "score_with_rules"]
+
+BUILTIN_RULES = "builtin:rules"
+
+
+def load_predictor(
+    model: str, registry: RegistryTable | None = None, option: str = "--model"
+) -> Predictor:
+    """Load a predictor from a folder, or from a registry where it is a URI of MLflow.
+
+    Raises
+    ------
+    JobError, RegistryError
+        If there is none.
+    """
+    if ":/" in model:
+        # Imported here: MLflow takes a second, and a folder needs none of it.
+        from forewarn.pipelines.storage.registry.model_registry import Registry
+
+        return Registry(registry or RegistryTable()).load(model)
+    require_all_regular(Path(model))
+    try:
+        return Predictor.load(Path(model))
+    except OSError as error:
+        reason = error.strerror or error
+        raise JobError(f"{option} {error.filename or model}: cannot be read ({reason}).") from None
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"{option} {error}") from None
+
+
+def score_with(
+    predictor: Predictor,
+    model: str,
+    records: Location,
+    at: int,
+    *,
+    hindsight: bool = False,
+    costs: ActionCosts | None = None,
+    lists: Path | None = None,
+) -> AtRiskList:
+    """Make the list of a trained predictor as of `at`.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    model : str
+        Where it came from, for messages.
+    records : Path or RemotePath
+    at : int
+        Nothing from then on is read.
+    hindsight : bool
+        Make the list also of a moment before the predictor was trained, and mark it so.
+    costs : ActionCosts, optional
+        Prices of the site; by default those with which the predictor was trained.
+    lists : Path, optional
+        Past lists, whose promise is judged.
+
+    Raises
+    ------
+    JobError
+        If the predictor was trained after `at`, and that was not asked for.
+    RecordsError
+        If the records lack a column of the model, or come at another interval.
+    """
+    seen = at < parse_moment(predictor.facts.trained_at)
+    if seen and not hindsight:
+        raise JobError(
+            f"--at {format_iso(at)}: {model} was trained to {predictor.facts.trained_at}, expected a "
+            "later time. `--hindsight` makes a list all the same, by a model that has seen what "
+            "followed."
+        )
+    plan, facts = predictor.encoder.measures.plan, predictor.facts
+    store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
+    absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
+    if absent:
+        raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
+    day, gathered = RecordingFleet.from_store(store, plan, at, facts.step), GatheredSums()
+    values = predictor.encoder.measures.values(day, day.instances, gathered)
+    candidates = ListCandidates(
+        day.records(),
+        values,
+        plan,
+        at,
+        step=facts.step,
+        horizon=facts.horizon,
+        terms=FlaggingCriteria(
+            facts.share,
+            costs or (ActionCosts.from_dict(facts.costs) if facts.costs else None),
+            None if lists is None or seen else past_calibration(lists, store, at, facts.horizon),
+        ),
+        version=predictor.version,
+        hindsight=seen,
+        span_sums=gathered.sums(len(values)),
+        causes=store.causes(at),
+    )
+    scores = predictor.scores(values)
+    return candidates.ranked(
+        scores["blend"],
+        probability=predictor.calibration.apply(scores["blend"]),
+        flagged_by=_flagged_by(predictor.committee, scores, facts.k),
+        contributions=list_contributions(predictor, values),
+    )
+
+
+def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskList:
+    """Make the list of the built-in rules, which need no training, as of `at`.
+
+    Columns of the configuration that the records lack are left out; there is no probability.
+    """
+    store, plan = _rules_plan(settings, records)
+    day, gathered = RecordingFleet.from_store(store, plan, at, settings.step), GatheredSums()
+    _, values = FeatureExtractor.fit_values(plan, day, day.instances, gathered)
+    candidates = ListCandidates(
+        day.records(),
+        values,
+        plan,
+        at,
+        step=settings.step,
+        horizon=settings.horizon,
+        terms=FlaggingCriteria(settings.list.share, settings.list.costs),
+        version=BUILTIN_RULES,
+        span_sums=gathered.sums(len(values)),
+        causes=store.causes(at),
+    )
+    return candidates.ranked(
+        rule_scores(values, plan),
+        probability=np.full(len(values), np.nan),
+        flagged_by=np.full(len(values), "", dtype=object),
+        contributions=Contributions.from_columns(_named_points(rule_points(values, plan), values)),
+    )
+
+
+def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, FeaturePlan]:
+    """Return what of the configuration the rules can use of these records."""
+    features, interval = settings.features, Nanoseconds(settings.records.interval)
+    columns = RecordStore(records, FeatureKinds(), interval).columns()
+    known = features.kinds.among(columns)
+    # Nothing of a list by rules looks at the others: they would be read for nothing.
+    kinds = FeatureKinds(counter=known.counter, code=known.code)
+    if not (kinds.counter or kinds.code):
+        raise JobError(f"{records}: no counter or event code, which {BUILTIN_RULES} needs.")
+    peers = tuple(name for name in features.peers if name in columns)
+    length = RecordCount(settings.windows.length)
+    plan = FeaturePlan(kinds, length, interval, features.history, peers)
+    return RecordStore(records, kinds, interval, peers), plan
+
+
+def _flagged_by(
+    committee: Committee, scores: Mapping[str, Float64Array], k: float
+) -> npt.NDArray[np.object_]:
+    """Say which of the committees flag each GPU of the day."""
+    order = np.arange(len(scores["blend"]))
+    flagged_by = np.full(len(order), "", dtype=object)
+    if not len(order):
+        return flagged_by
+    parallel, cascade = (
+        committee.flags(method, scores, k, order) for method in ("parallel", "cascade")
+    )
+    flagged_by[parallel], flagged_by[cascade] = "parallel", "cascade"
+    flagged_by[parallel & cascade] = "parallel+cascade"
+    return flagged_by
+
+
+def list_contributions(predictor: Predictor, values: InstanceValues) -> Contributions:
+    """Return what speaks for a failure: by trees, linear model and rules, as far as they vote.
+
+    Networks do not say why. Without trees and a linear model the rules alone speak.
+    """
+    points = _named_points(rule_points(values, predictor.encoder.measures.plan), values)
+    models, factor = _explaining_models(predictor), predictor.committee.rules
+    if not models:
+        return Contributions.from_columns(points)
+    names = tuple(dict.fromkeys(name for model, _ in models for name in model.feature_names))
+    column = {name: number for number, name in enumerate(names)}
+
+    def of(rows: Int64Array) -> Float64Array:
+        inputs = predictor.encoder.encode(values.take(rows))
+        contributions = np.zeros((len(rows), len(names)))
+        for model, share in models:
+            columns = [column[name] for name in model.feature_names]
+            contributions[:, columns] += share * model.contributions(inputs)
+        for name, more in points.items():
+            contributions[:, column[name]] += factor * more[rows]
+        return contributions
+
+    return Contributions(names, of)
+
+
+def _explaining_models(predictor: Predictor) -> list[tuple[GbdtModel | LinearModel, float]]:
+    """Return the models that say why, and the share of the vote that they speak for."""
+    from forewarn.models.prediction.linear.linear_model import LinearModel
+    from forewarn.models.prediction.trees.gbdt import GbdtModel
+
+    linear, trees = (predictor.models.get(name) for name in (LINEAR, "gbdt"))
+    share = predictor.committee.linear
+    models: list[tuple[GbdtModel | LinearModel, float]] = []
+    if isinstance(trees, GbdtModel):
+        models.append((trees, 1.0 - share))
+    if isinstance(linear, LinearModel) and share:
+        models.append((linear, share))
+    return models
+
+
+def _named_points(
+    points: dict[str, Float64Array], values: InstanceValues
+) -> dict[str, Float64Array]:
+    """Name the points of the rules by features that there are words for."""
+    named = {}
+    for name, channel_points in points.items():
+        longest = [n for n in values.context_names if n.startswith(f"{name}:")]
+        if name in values.context_names:
+            named[name] = channel_points
+        else:
+            named[longest[-1] if longest else f"{name}[-0]"] = channel_points
+    return named

@@ -1,0 +1,216 @@
+"""What the at-risk page says first: how many, what to expect of them, and how soon to act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forewarn.pipelines.rendering.templates import amount, chance_text, count, plural
+
+__all__ = ["Headline", "ListFigures", "headline"]
+
+_LIKELY_PROBABILITY = 0.5
+_HIGH_UNSCORED_SHARE = 0.05  # share of a fleet whose silence is part of the headline
+
+
+@dataclass(frozen=True, slots=True)
+class ListFigures:
+    """The figures of a list that the words depend on.
+
+    Parameters
+    ----------
+    n_scored, n_unscored, n_blind : int
+        GPUs on the list, GPUs left out of it, and those of them that are silent.
+    n_machines : int
+        Known machines with a flagged GPU.
+    n_on_machines : int
+        All known GPUs of these machines: what draining them takes out of work.
+    probabilities : sequence of float or None
+        One per flagged GPU; None where rules flagged it.
+    deadline : str
+        The time by which the flagged GPUs are expected to fail, in words.
+    n_held_back : int
+        GPUs that are listed, and not flagged since past lists did not keep what they promised.
+    """
+
+    n_scored: int
+    n_unscored: int
+    n_blind: int
+    n_machines: int
+    n_on_machines: int
+    probabilities: Sequence[float | None]
+    deadline: str
+    n_held_back: int = 0
+
+    @property
+    def n_flagged(self) -> int:
+        """Number of flagged GPUs."""
+        return len(self.probabilities)
+
+    @property
+    def known(self) -> list[float]:
+        """Probabilities of the flagged GPUs that have one."""
+        return [probability for probability in self.probabilities if probability is not None]
+
+    @property
+    def expected(self) -> float | None:
+        """Failures to expect among the flagged GPUs, None without any probability."""
+        return sum(self.known) if self.known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What the page says first.
+
+    Parameters
+    ----------
+    level : {"urgent", "soon", "calm", "rules", "empty", "blind"}
+        How it looks, and which steps follow.
+    title, expectation, advice, cost, warning : str
+        What is the matter, what to expect, how soon to act, what a wrong alarm costs, and how much
+        of the fleet the list cannot see; the last two may be empty.
+    """
+
+    level: str
+    title: str
+    expectation: str
+    advice: str
+    cost: str = ""
+    warning: str = ""
+
+
+def headline(listed: ListFigures) -> Headline:
+    """Choose the words for a list.
+
+    Parameters
+    ----------
+    listed : ListFigures
+        Figures of the list.
+
+    Examples
+    --------
+    >>> day = ListFigures(800, 0, 0, 1, 8, [0.62], "2 March, 02:50 UTC")
+    >>> print(headline(day).title, headline(day).expectation)
+    1 GPU on 1 machine flagged Its chance to fail by 2 March, 02:50 UTC is 62 %.
+    """
+    if not listed.n_scored:
+        return _nothing_scored(listed)
+    if listed.n_held_back and not listed.n_flagged:
+        return _flags_blocked(listed)
+    if not listed.n_flagged:
+        return _nothing_flagged(listed)
+    title = plural(listed.n_flagged, "GPU")
+    if listed.n_machines:
+        title += f" on {plural(listed.n_machines, 'machine')}"
+    level, advice = _urgency(listed)
+    expectation, cost, warning = _expectation(listed), _cost(listed), _warning(listed)
+    return Headline(level, f"{title} flagged", expectation, advice, cost, warning)
+
+
+def _nothing_flagged(listed: ListFigures) -> Headline:
+    """Say that there is nothing to drain, and whether that is good news."""
+    advice = "Nothing to drain."
+    if listed.n_blind:
+        advice += " Find out why some GPUs are silent: see below."
+    return Headline(
+        "soon" if listed.n_blind else "empty",
+        "No GPU is flagged",
+        f"None of the {plural(listed.n_scored, 'scored GPU')} is on this list.",
+        advice,
+        warning=_warning(listed),
+    )
+
+
+def _flags_blocked(listed: ListFigures) -> Headline:
+    """Say that no flag is no good news: the list is not to be trusted."""
+    n = listed.n_held_back
+    return Headline(
+        "soon",
+        "No GPU is flagged: the chances of past lists did not hold",
+        f"The first {plural(n, 'GPU')} of the ranking would have been flagged. Whether "
+        f"{'it fails' if n == 1 else 'they fail'} is looked at, so that flags can come back.",
+        "Drain nothing because of this list, and do not take it for good news. Train anew.",
+        warning=_warning(listed),
+    )
+
+
+def _warning(listed: ListFigures) -> str:
+    """Say how much of the fleet the list cannot see, where that is much."""
+    share = listed.n_blind / (listed.n_scored + listed.n_unscored)
+    if share < _HIGH_UNSCORED_SHARE:
+        return ""
+    return (
+        f"{plural(listed.n_blind, 'GPU')} ({share:.0%} of the fleet) sent no usable records: "
+        "this list cannot see them."
+    ).replace("%", " %", 1)
+
+
+def _nothing_scored(listed: ListFigures) -> Headline:
+    """Say that the list sees nothing, which is not the same as all being well."""
+    if listed.n_unscored:
+        return Headline(
+            "blind",
+            "Blind: no GPU could be scored",
+            f"All {plural(listed.n_unscored, 'known GPU')} were left out.",
+            "Find out why the records stopped. Until then nobody knows which GPUs are at risk.",
+        )
+    return Headline(
+        "blind",
+        "Blind: there are no GPUs on this list",
+        "No GPU had any record.",
+        "Check that the collector runs and that the list was made from the right records.",
+    )
+
+
+def _expectation(listed: ListFigures) -> str:
+    """Say how many of the flagged GPUs are expected to fail, from their probabilities."""
+    expected, n = listed.expected, len(listed.known)
+    if expected is None:
+        return "Fixed rules chose them, so nobody can say how many will fail. Judge by the reasons."
+    if n == 1:
+        whose = "Its chance" if listed.n_flagged == 1 else "The only known chance"
+        return f"{whose} to fail by {listed.deadline} is {chance_text(expected)}."
+    these = f"these {count(n)}" if n == listed.n_flagged else f"the {count(n)} with a probability"
+    if round(expected) < 1:
+        return (
+            f"Most likely none of {these} will fail by {listed.deadline} "
+            f"(expected number: {amount(expected, 1)})."
+        )
+    return f"Expect {_about(expected)} of {these} to fail by {listed.deadline}."
+
+
+def _about(expected: float) -> str:
+    """Write an expected number as a person says it: about one, or one or two."""
+    whole = int(expected)
+    if expected < 10.0 and 0.25 <= expected - whole <= 0.75:
+        return f"{whole} or {whole + 1}"
+    return f"about {count(expected)}"
+
+
+def _urgency(listed: ListFigures) -> tuple[str, str]:
+    """Say how soon to act."""
+    expected = listed.expected
+    if expected is None:
+        return "rules", "Check the reasons below now; drain only what a check confirms."
+    likely = sum(1 for probability in listed.known if probability >= _LIKELY_PROBABILITY)
+    if likely:
+        verb = "is" if likely == 1 else "are"
+        return "urgent", f"Act now: {plural(likely, 'GPU')} {verb} more likely than not to fail."
+    if round(expected) >= 1:
+        return "soon", (
+            "Act at the job's next break: no single GPU is more likely than not to fail, "
+            "but some of them probably will."
+        )
+    return "calm", "This can wait for working hours, unless a check below shows a fault."
+
+
+def _cost(listed: ListFigures) -> str:
+    """Say what draining every flagged machine takes out of work."""
+    if not listed.n_machines or not listed.n_on_machines:
+        return ""
+    several = {1: "the machine", 2: "both machines"}
+    machines = several.get(listed.n_machines, f"all {count(listed.n_machines)} machines")
+    text = f"Draining {machines} takes {plural(listed.n_on_machines, 'GPU')} out of work"
+    if listed.expected is None:
+        return f"{text}."
+    return f"{text}, for an expected {amount(listed.expected, 1)} failures among the flagged."

@@ -1,0 +1,66 @@
+"""The report of a backtest: all figures, and what they were made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
+from forewarn.evaluation.prediction.metrics.calibration_metrics import CalibrationMetrics
+from forewarn.evaluation.prediction.metrics.list_calibration import ListCalibrationMetrics
+from forewarn.evaluation.prediction.metrics.net_benefit import ListBenefit
+from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
+from forewarn.pipelines.runtime.progress import JobCosts
+
+__all__ = ["BacktestReport", "ExcludedInstances"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedInstances:
+    """The instances and daily lists that are not judged, since the records end too early."""
+
+    last_record: str = ""
+    since: str | None = None  # end of the first of the instances; `from` in the file
+    instances: int = 0
+    positives: int = 0
+    days: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {"from" if k == "since" else k: value for k, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestReport:
+    """What `report.json` holds (formats.md, section 3).
+
+    Figures are by method and strategy (`methods`, `fleet`), or by strategy.
+    """
+
+    methods: Mapping[str, PaperMetrics] = field(default_factory=dict)
+    fleet: Mapping[str, FleetMetrics] = field(default_factory=dict)
+    calibration: Mapping[str, CalibrationMetrics] = field(default_factory=dict)
+    worth: Mapping[str, ListBenefit | None] = field(default_factory=dict)
+    promise: Mapping[str, ListCalibrationMetrics | None] = field(default_factory=dict)
+    prevalence: float | None = None
+    share: float = 0.0
+    k: float = 0.0
+    interval_level: float = 0.0
+    horizon_hours: float = 24.0
+    records: int = 0
+    instances: int = 0
+    positives: int = 0
+    gpus: int = 0
+    left_out: ExcludedInstances = field(default_factory=ExcludedInstances)
+    notes: Sequence[str] = ()
+    costs: JobCosts = field(default_factory=JobCosts)
+
+    def to_json(self) -> str:
+        """Return the text of the file."""
+        plain = asdict(self)
+        plain["worth"] = {name: of and of.to_dict() for name, of in self.worth.items()}
+        plain["left_out"] = self.left_out.to_dict()
+        plain |= plain.pop("costs")
+        return json.dumps(plain, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,322 @@
+"""`forewarn backtest`: walk through time as production would, and report how it went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
+from forewarn.evaluation.prediction.metrics.action_costs import ActionCosts
+from forewarn.evaluation.prediction.metrics.backtest_metrics import strategy_metrics
+from forewarn.evaluation.prediction.metrics.daily_list import assign_to_lists
+from forewarn.evaluation.prediction.metrics.list_calibration import list_calibration
+from forewarn.evaluation.prediction.metrics.net_benefit import list_benefit
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol
+from forewarn.evaluation.prediction.walk_forward.comparison_rows import ComparisonRows
+from forewarn.evaluation.prediction.walk_forward.fleet_survey import FleetSurvey
+from forewarn.evaluation.prediction.walk_forward.retraining_schedule import retraining_times
+from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
+from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
+from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, HOUR
+from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
+from forewarn.models.prediction.trained_recipe import MIN_POSITIVES, RecipeTrainer
+from forewarn.pipelines.backtest.backtest_page import render_report
+from forewarn.pipelines.backtest.backtest_report import BacktestReport, ExcludedInstances
+from forewarn.pipelines.backtest.evaluated_scores import EvaluatedScores
+from forewarn.pipelines.backtest.finished_retrainings import FinishedRetrainings, SavedRecipes
+from forewarn.pipelines.backtest.progress_folder import ProgressFolder
+from forewarn.pipelines.backtest.score_frames import strategy_frame
+from forewarn.pipelines.backtest.windowed_records import WindowedRecords, fingerprint
+from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.executor import SliceMap
+from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.runtime.progress import Stages, TimeRemaining, note, progress_bar
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import arrow_path
+
+__all__ = ["run_backtest"]
+
+_PAPER_STRATEGIES = (Strategy.FIXED, Strategy.SLIDING, Strategy.VARIABLE)
+
+
+def run_backtest(
+    job: Job,
+    out: Path,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    strategies: Sequence[str] = _PAPER_STRATEGIES,
+) -> BacktestReport:
+    """Backtest and write scores, `report.json` and `report.html` into `out`.
+
+    Each retraining is kept there when it is done, so that a backtest which was killed goes on,
+    and ends with the same bytes of scores; what was kept goes when all is done.
+
+    Parameters
+    ----------
+    job : Job
+    out : Path
+    start, end : int, optional
+        First retraining no earlier than `start`; all before `end`; nanoseconds.
+    strategies : sequence of str
+        Of `fixed`, `sliding`, `variable`, `steady` and `expanding`.
+
+    Returns
+    -------
+    Report
+        What `report.json` holds.
+
+    Raises
+    ------
+    RecordsError, JobError
+        If the records break the contract, or no retraining is left.
+    """
+    stages, store, settings = Stages(), job.store, job.walk_settings
+    made_of: dict[str, Any] = {"records": fingerprint(store)}
+    with stages("read records"):
+        records = WindowedRecords.from_store(
+            store, settings, lambda fleet: _times(settings, fleet, start, end, str(store.folder))
+        )
+    times = records.retrainings
+    made_of["configuration"] = _configuration(settings, strategies, times)
+    executor = job.settings.executor.executor
+    # Workers start first: an address that is wrong is said now, not hours later.
+    with executor.started() as slices, _progress(out, made_of) as progress:
+        done = FinishedRetrainings(progress, strategies)
+        walk = _new_walk_forward(records, progress, stages)
+        _run_retrainings(walk, records, done, times)
+        records.refuse_changes(made_of["records"])
+        with stages("evaluate"):
+            report = _report(job.protocol, job.settings.list.costs, records, done, slices)
+            report = replace(report, left_out=_excluded_instances(records, times))
+        notes = [*records.notes, *job.notes]
+        for text in notes:
+            note(text)
+        report = replace(report, notes=[*notes, *walk.notes], costs=stages.figures())
+        _write(out, done, report)
+    return report
+
+
+def _configuration(
+    settings: WalkForwardSettings, strategies: Sequence[str], times: Sequence[int]
+) -> list[Any]:
+    """Return all that decides what a retraining gives, besides the records."""
+    walked = json.loads(json.dumps(asdict(settings), default=list))
+    return [walked, sorted(strategies), list(times), version("forewarn"), PREDICTOR_FORMAT]
+
+
+@contextmanager
+def _progress(out: Path, made_of: dict[str, Any]) -> Iterator[ProgressFolder]:
+    """Yield the folder of what is done; it goes when all is, or with input that is refused."""
+    new = not out.exists()
+    progress = ProgressFolder.open(out, made_of)
+    try:
+        yield progress
+    except InputError:
+        progress.remove()
+        if new and not any(out.iterdir()):
+            out.rmdir()
+        raise
+    progress.remove()
+
+
+def _times(
+    settings: WalkForwardSettings,
+    fleet: FleetSurvey,
+    start: int | None,
+    end: int | None,
+    folder: str,
+) -> list[int]:
+    first, last = fleet.first, fleet.last
+    times = retraining_times(
+        first,
+        last,
+        longest=settings.longest,
+        horizon=settings.recipe.horizon,
+        every=settings.every,
+        start=start,
+        end=end,
+    )
+    if not times:
+        need = (settings.longest + settings.recipe.horizon) / DAY
+        limits = {"start": start, "end": end}
+        options = [f"--{name} {format_iso(at)}" for name, at in limits.items() if at is not None]
+        raise JobError(
+            f"{' '.join(options) or folder}: no retraining time is left between "
+            f"{format_iso(first)} and {format_iso(last)}, the first and the last record, expected "
+            + (f"records of more than {need:g} days." if start is None else "one in between.")
+        )
+    return times
+
+
+def _new_walk_forward(
+    records: WindowedRecords, progress: ProgressFolder, stages: Stages
+) -> WalkForward:
+    """Return a walk that has seen no window yet."""
+    settings = records.settings
+    trainer = RecipeTrainer(settings.recipe, SavedRecipes(progress, settings), stages)
+    walk = records.walk(settings, trainer)
+    walk.compared = ComparisonRows(settings, records.fleet, records.survey.seen_before)
+    return walk
+
+
+def _run_retrainings(
+    walk: WalkForward, records: WindowedRecords, done: FinishedRetrainings, times: list[int]
+) -> None:
+    n_scored = n_restored = 0
+    left = TimeRemaining(len(times), "retrainings")
+    with progress_bar(len(times), "backtest", "retraining") as bar:
+        for moment in times:
+            bar.set_postfix_str(format_iso(moment)[:10])
+            scored = done.restore(moment, walk)
+            restored = scored is not None
+            if scored is None:
+                scored = _retrain(walk, records, done, moment)
+            else:
+                n_restored += 1
+                bar.initial = n_restored  # it took no time: the others will
+            if not scored:
+                _skip(walk, moment)
+            n_scored += scored
+            walk.forget(moment)
+            bar.update()
+            left.step(worked=not restored)
+    records.leave(walk)
+    if not n_scored:
+        raise JobError(
+            f"{records.store.folder}: no retraining is left of {len(times)}. Each needs "
+            f"{MIN_POSITIVES} positives before it (instances that a failure follows within the "
+            "horizon), a negative, and records for at least one horizon after it."
+        )
+
+
+def _retrain(
+    walk: WalkForward, records: WindowedRecords, done: FinishedRetrainings, moment: int
+) -> bool:
+    """Retrain, score and keep a test window; False if the retraining is skipped."""
+    done.restore_fixed(walk)
+    records.move(walk, moment)
+    window = walk.retrain(moment, done.strategies)
+    frames = {}
+    if window is not None:
+        truth = records.fleet.truth
+        frames = {name: strategy_frame(walk, truth, window, name) for name in done.strategies}
+    with walk.trainer.stage("keep"):
+        done.keep(moment, walk, frames)
+    return window is not None
+
+
+def _skip(walk: WalkForward, moment: int) -> None:
+    walk.notes.append(
+        f"retraining of {format_iso(moment)} skipped: fewer than {MIN_POSITIVES} positives "
+        "known, no negatives, or no known label after it (records must go on for a "
+        "horizon)"
+    )
+    note(walk.notes[-1])
+
+
+def _excluded_instances(records: WindowedRecords, times: Sequence[int]) -> ExcludedInstances:
+    """Return what would have been tested, had the records gone on for a horizon."""
+    settings = records.settings
+    instances = records.survey.instances.between(times[0], times[-1] + settings.every)
+    instances = instances.take(instances.end > records.last_tested)
+    _, midnights = assign_to_lists(instances.end, step=settings.recipe.step, day=DAY)
+    return ExcludedInstances(
+        last_record=format_iso(records.fleet.last),
+        since=format_iso(int(instances.end.min())) if len(instances) else None,
+        instances=len(instances),
+        positives=int((instances.label == 1).sum()),
+        days=[format_iso(moment)[:10] for moment in np.unique(midnights).tolist()],
+    )
+
+
+def _report(
+    protocol: EvaluationProtocol,
+    costs: ActionCosts | None,
+    records: WindowedRecords,
+    done: FinishedRetrainings,
+    slices: SliceMap,
+) -> BacktestReport:
+    """Return the figures of all strategies, and what they were made from."""
+    instances = records.survey.instances
+    later = instances.end[instances.end > records.last_tested]
+    unseen_from = int(later.min()) if len(later) else None
+    known = (instances.label >= 0) & (instances.end <= records.last_tested)
+    report = BacktestReport(
+        prevalence=float((instances.label[known] == 1).mean()) if known.any() else None,
+        share=protocol.share,
+        k=protocol.k,
+        interval_level=INTERVAL_LEVEL,
+        horizon_hours=protocol.horizon / HOUR,
+        records=records.survey.n_records,
+        instances=len(instances),
+        positives=int((instances.label == 1).sum()),
+        gpus=len(records.fleet.serials),
+    )
+    with progress_bar(len(done.strategies), "evaluate", "strategy") as bar:
+        for strategy in done.strategies:
+            paths = done.frames_of(strategy)
+            scores = EvaluatedScores.from_files(paths, protocol, unseen_from, slices)
+            report = _with_strategy(report, strategy, scores, costs, bar)
+            bar.update()
+    return report
+
+
+def _with_strategy(
+    report: BacktestReport,
+    strategy: str,
+    scores: EvaluatedScores,
+    costs: ActionCosts | None,
+    bar: tqdm[Any],
+) -> BacktestReport:
+    """Add the figures of a strategy."""
+    table = scores.table
+    figures = strategy_metrics(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
+    promise = list_calibration(table, costs)
+    methods = {f"{name}_{strategy}": of for name, of in figures.methods.items()}
+    fleet = {f"{name}_{strategy}": of for name, of in figures.fleet.items()}
+    return replace(
+        report,
+        methods={**report.methods, **methods},
+        fleet={**report.fleet, **fleet},
+        calibration={**report.calibration, strategy: figures.calibration},
+        worth={**report.worth, strategy: list_benefit(table, costs)},
+        promise={**report.promise, strategy: None if promise is None else promise.metrics()},
+    )
+
+
+def _file_name(strategy: str) -> str:
+    return "scores.parquet" if strategy == Strategy.VARIABLE else f"scores_{strategy}.parquet"
+
+
+def _write(out: Path, done: FinishedRetrainings, report: BacktestReport) -> None:
+    """Write all files under temporary names first, so that none is new if one fails."""
+    page = render_report(report)
+    with ExitStack() as files:
+        for strategy in done.strategies:
+            path = files.enter_context(replacing(out / _file_name(strategy)))
+            _join(done.frames_of(strategy), path)
+        path = files.enter_context(replacing(out / "report.json"))
+        path.write_text(report.to_json(), encoding="utf-8")
+        path = files.enter_context(replacing(out / "report.html"))
+        path.write_text(page, encoding="utf-8")
+
+
+def _join(parts: Sequence[Path], path: Path) -> None:
+    """Write the tables of all test windows into one file, one at a time."""
+    schema = pq.read_schema(arrow_path(parts[0]))
+    with pq.ParquetWriter(arrow_path(path), schema, compression="zstd") as writer:
+        for part in parts:
+            writer.write_table(pq.read_table(arrow_path(part)))

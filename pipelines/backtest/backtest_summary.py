@@ -1,0 +1,142 @@
+"""What a backtest prints on the terminal: the table of all methods, or a few sentences."""
+
+from __future__ import annotations
+
+from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
+from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
+from forewarn.pipelines.backtest.backtest_report import BacktestReport
+from forewarn.pipelines.backtest.report_results import (
+    LEAD_ORDER,
+    Method,
+    Result,
+    rank_results,
+    read_results,
+)
+from forewarn.pipelines.rendering.templates import amount, count, per_hundred, plural
+
+__all__ = ["backtest_summary", "lead_sentences", "short_table"]
+
+_RANKING = "blend"  # what ranks the list of production
+_MAX_ROWS = 8
+_LABELS = {"blend": "forewarn (blend)"}
+
+
+def _share(value: float | None) -> str:
+    return "    -" if value is None else f"{value:5.1%}"
+
+
+def _score(value: float | None) -> str:
+    return "    -" if value is None else f"{value:5.3f}"
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "" if bounds is None else f"[{bounds[0]:.2f}, {bounds[1]:.2f}]"
+
+
+def _row(name: str, paper: PaperMetrics, fleet: FleetMetrics) -> str:
+    lead = fleet.lead_time_hours.p50
+    return (
+        f"{name:<24} {_share(fleet.list_precision)} "
+        f"{_interval(fleet.list_precision_interval):<13} "
+        f"{fleet.failures_caught:>3} of {fleet.failures:<3} "
+        f"{'    -' if lead is None else f'{lead:5.1f}'}  "
+        f"{_score(fleet.average_precision)}   "
+        f"{_score(paper.precision_at_k)} {_interval(paper.precision_at_k_interval)}"
+    )
+
+
+def backtest_summary(report: BacktestReport) -> str:
+    """Return the table of all methods: the daily list first, the paper's protocol last."""
+    head = (
+        f"{'':24} daily list at true prevalence                    paper's 1:8 test set\n"
+        f"{'method':<24} precision           caught   lead h  avg.pr.  precision@K"
+    )
+    rows = [
+        _row(name, report.methods[name], report.fleet[name])
+        for strategy in LEAD_ORDER
+        for name in report.methods
+        if name.endswith(f"_{strategy}")
+    ]
+    return "\n".join([head, *rows])
+
+
+def lead_sentences(report: BacktestReport, strategy: str, without_sign: int) -> list[str]:
+    """Say what the daily list would have been worth.
+
+    Parameters
+    ----------
+    report : Report
+    strategy : str
+    without_sign : int
+        Failures before which nothing showed, as only a simulation can tell.
+    """
+    figures = report.fleet[f"{_RANKING}_{strategy}"]
+    lines = [
+        f"Of {plural(figures.failures, 'failure')} {count(figures.failures_caught)} were on a list "
+        "before they happened; "
+        f"{count(without_sign)} showed no sign at all (a simulation can tell).",
+        f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 drawn at random, "
+        f"{per_hundred(report.prevalence)}. Lists had {_listed(figures)} of "
+        f"{count(report.gpus)} GPUs.",
+    ]
+    notice = figures.lead_time_hours.p50
+    if notice is not None:
+        lines.append(f"Half of those caught were listed at least {notice:.0f} h ahead.")
+    if f"random_{strategy}" in report.fleet and figures.list_precision is not None:
+        lines.append(_verdict(report, strategy))
+    return lines
+
+
+def _verdict(report: BacktestReport, strategy: str) -> str:
+    """Compare with the best that needs no training of a model."""
+    results = rank_results(read_results(report.fleet, "list_precision"), strategy)
+    own = next(result for result in results if result.method.name == _RANKING)
+    rules = next((result for result in results if result.method.name == "rules"), None)
+    if rules is None:
+        return ""
+    verdict = own.estimate.against(rules.estimate)
+    return f"Against fixed rules, which need no training, that is {verdict}."
+
+
+def _between(figures: FleetMetrics) -> str:
+    bounds = figures.list_precision_interval
+    text = per_hundred(figures.list_precision)
+    return (
+        text if bounds is None else f"{text} ({per_hundred(bounds[0])} to {per_hundred(bounds[1])})"
+    )
+
+
+def _listed(figures: FleetMetrics) -> str:
+    sizes = sorted({day.listed for day in figures.days})
+    return " to ".join(dict.fromkeys((count(sizes[0]), count(sizes[-1])))) if sizes else "none"
+
+
+def short_table(report: BacktestReport, strategy: str) -> str:
+    """Return a table of the methods of one strategy, best first: at most eight rows."""
+    results = rank_results(read_results(report.fleet, "list_precision"), strategy)
+    rows = [result for result in results if _is_shown(result.method, report)][:_MAX_ROWS]
+    head = (
+        f"{'the list ranked by':<26}{'failed, of 100 listed':<24}{'caught':<12}"
+        f"{'hours ahead':<13}average precision"
+    )
+    return "\n".join([head, *map(_short_row, rows)])
+
+
+def _is_shown(method: Method, report: BacktestReport) -> bool:
+    """Leave out what is another name for the same: ensembles of one model."""
+    names = {Method.from_key(key).name for key in report.fleet}
+    single = len({"cnn", "mlp", "gbdt", "lstm"} & names) == 1
+    if method.name == "cascade_first":
+        return False
+    return method.name not in ("parallel", "cascade", "gbdt") if single else True
+
+
+def _short_row(result: Result[FleetMetrics]) -> str:
+    figures = result.figures
+    label = _LABELS.get(result.method.name, result.method.label)
+    caught = f"{count(figures.failures_caught)} of {count(figures.failures)}"
+    ahead = amount(figures.lead_time_hours.p50, 0)
+    return (
+        f"{label:<26}{_between(figures):<24}{caught:<12}{ahead:<13}"
+        f"{amount(figures.average_precision)}"
+    )

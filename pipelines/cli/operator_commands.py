@@ -1,0 +1,335 @@
+"""The commands with which people act: incidents, approve, drain, undo, ack, outcome, switch."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.cli.options import (
+    Commands,
+    Parser,
+    add_command,
+    add_config,
+    add_json,
+    integer_at_least,
+    time_argument,
+)
+from forewarn.pipelines.runtime.terminal import write_line
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.incidents.api.manual_actions import Operator
+    from forewarn.pipelines.incidents.ledger.ledger import Ledger
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+    from forewarn.response.state.machine import Machine
+
+__all__ = [
+    "add_ack",
+    "add_approve",
+    "add_drain",
+    "add_incidents",
+    "add_outcome",
+    "add_switch",
+    "add_undo",
+]
+
+_number = integer_at_least(1, 2**63 - 1)
+_OUTCOMES = ("confirmed", "not_confirmed", "unknown")
+_MODES = ("finish", "deadline", "now")
+
+
+def _site(args: argparse.Namespace) -> ResponseSite:
+    """Return the site that a person means to change.
+
+    Whoever forgets --config in a folder without a ledger would speak to a new one, which no loop
+    reads, and believe that acting is off.
+    """
+    from forewarn.pipelines.incidents.ledger.database import LedgerError
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+
+    site = ResponseSite.from_config(args.config)
+    if args.config is None and not (site.folder / "ledger.db").is_file():
+        raise LedgerError(
+            f"{site.folder}: holds no ledger.db, expected the `--config` of `forewarn respond`."
+        )
+    return site
+
+
+def _now() -> Nanoseconds:
+    return Nanoseconds(time.time_ns())
+
+
+def _person(ledger: Ledger, args: argparse.Namespace) -> Operator:
+    from forewarn.pipelines.incidents.api.manual_actions import Operator
+
+    return Operator(ledger, getpass.getuser(), _now(), args.why)
+
+
+def _add_person(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    example: str,
+) -> Parser:
+    command = add_command(commands, name, run, text, example, extra="server")
+    add_config(command)
+    command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
+    add_json(command)
+    return command
+
+
+def _add_number(command: Parser) -> None:
+    command.add_argument("incident", type=_number, metavar="INCIDENT", help="its number")
+
+
+def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, same: str) -> int:
+    if args.json:
+        print(json.dumps({"incident": incident, "changed": changed}))
+    else:
+        write_line(f"incident {incident}: {done if changed else same}")
+    return 0
+
+
+def _act(args: argparse.Namespace, act: Callable[[Operator], bool], done: str, same: str) -> int:
+    """Let the user do something about an incident, and say what came of it."""
+    with _site(args).ledger() as ledger:
+        changed = act(_person(ledger, args))
+    return _report(args, args.incident, changed, done, same)
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def add_incidents(commands: Commands) -> None:
+    """Add `forewarn incidents`."""
+    command = add_command(
+        commands,
+        "incidents",
+        _incidents,
+        "list what was noticed about machines, and what is done about it",
+        "forewarn incidents --config my.toml\n"
+        "  forewarn incidents --config my.toml --machine node-17 --all --json",
+        extra="server",
+    )
+    add_config(command)
+    command.add_argument("--machine", metavar="NAME", help="only those of one machine")
+    command.add_argument("--all", action="store_true", help="also those that have ended")
+    command.add_argument(
+        "--limit", type=integer_at_least(1, 10_000), default=100, metavar="N", help="(default: 100)"
+    )
+    add_json(command, "one JSON object an incident on stdout")
+
+
+def _incidents(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.loop.decision_output import incident_line, incident_text
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+    from forewarn.pipelines.incidents.loop.scheduler_marks import mark_line, mark_text
+    from forewarn.pipelines.runtime.progress import note
+    from forewarn.response.state.incident import IncidentState
+
+    state = None if args.all else IncidentState.OPEN
+    site = ResponseSite.from_config(args.config)
+    with site.ledger_to_look_at() as ledger:
+        incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
+        off, set_aside = site.switch(ledger).off(), ledger.set_aside()
+        marks = _marks(site, ledger, args.machine)
+    for incident in incidents:
+        if args.json:
+            print(json.dumps(incident_line(incident)))
+        else:
+            for line in incident_text(incident):
+                write_line(line)
+    for machine in marks:
+        if args.json:
+            print(json.dumps(mark_line(machine)))
+        else:
+            write_line(mark_text(machine))
+    tell: Callable[[str], None] = note if args.json else write_line  # stdout is for JSON alone then
+    if not incidents:
+        tell("no incidents" if args.all else "no open incidents")
+    for damaged in set_aside:
+        tell(str(damaged))
+    if off is not None:
+        tell(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
+    return 0
+
+
+def _marks(site: ResponseSite, ledger: Ledger, name: str | None) -> list[Machine]:
+    """Return the marks in the scheduler that the ledger does not know, where any may be set."""
+    from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
+    from forewarn.pipelines.incidents.schedulers.driver import DriverError
+    from forewarn.pipelines.runtime.progress import note
+
+    driver = site.driver() if site.acts else None
+    if driver is None:
+        return []
+    try:
+        machines = driver.read().machines
+    except DriverError as error:
+        note(f"the scheduler does not answer, its marks are not compared: {error}")
+        return []
+    marks = read_unknown_marks(ledger, machines, now=_now())
+    return [machine for machine in marks if name in (None, machine.name)]
+
+
+# --- deciding -------------------------------------------------------------------------------------
+
+
+def add_approve(commands: Commands) -> None:
+    """Add `forewarn approve`."""
+    command = _add_person(
+        commands,
+        "approve",
+        _approve,
+        "let forewarn do what it proposes about an incident",
+        "forewarn approve 17 --config my.toml --why 'seen it too'",
+    )
+    _add_number(command)
+
+
+def _approve(args: argparse.Namespace) -> int:
+    done = "approved, the next `forewarn respond` does it"
+    return _act(args, lambda person: person.approve(args.incident), done, "approved before")
+
+
+def add_drain(commands: Commands) -> None:
+    """Add `forewarn drain`."""
+    command = _add_person(
+        commands,
+        "drain",
+        _drain,
+        "ask for a machine to be taken out of service; the limits hold for people, too",
+        "forewarn drain node-17 --config my.toml --mode finish --why 'fan is loud'",
+    )
+    command.add_argument("machine", metavar="MACHINE", help="its name, as the scheduler knows it")
+    command.add_argument(
+        "--mode",
+        choices=_MODES,
+        default="finish",
+        help="jobs run out (default), have a day, or are requeued at once",
+    )
+
+
+def _drain(args: argparse.Namespace) -> int:
+    from forewarn.response.state.step import DrainMode
+
+    with _site(args).ledger() as ledger:
+        number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
+    done = f"the next `forewarn respond` asks to drain {args.machine}, if the limits let it"
+    return _report(args, number, new, done, "asked for already")
+
+
+def add_undo(commands: Commands) -> None:
+    """Add `forewarn undo`."""
+    command = _add_person(
+        commands,
+        "undo",
+        _undo,
+        "take back what was done about an incident; its cause does not act there for a week",
+        "forewarn undo 17 --config my.toml --why 'the board is fine'",
+    )
+    _add_number(command)
+
+
+def _undo(args: argparse.Namespace) -> int:
+    done = "overridden, the next `forewarn respond` takes it back"
+    return _act(args, lambda person: person.undo(args.incident), done, "undone before")
+
+
+def add_ack(commands: Commands) -> None:
+    """Add `forewarn ack`."""
+    command = _add_person(
+        commands, "ack", _ack, "say that an incident is yours", "forewarn ack 17 --config my.toml"
+    )
+    _add_number(command)
+
+
+def _ack(args: argparse.Namespace) -> int:
+    return _act(args, lambda person: person.acknowledge(args.incident), "yours", "taken before")
+
+
+def add_outcome(commands: Commands) -> None:
+    """Add `forewarn outcome`."""
+    command = _add_person(
+        commands,
+        "outcome",
+        _outcome,
+        "say what came of an incident; a confirmed one is a failure that retraining learns from",
+        "forewarn outcome 17 confirmed --config my.toml --failed-at 2025-03-01T04:00:00Z "
+        "--why 'ticket 4711'",
+    )
+    _add_number(command)
+    command.add_argument("outcome", choices=_OUTCOMES, help="what came of it")
+    command.add_argument(
+        "--failed-at", type=time_argument, metavar="TIME", help="of a confirmed one"
+    )
+
+
+def _outcome(args: argparse.Namespace) -> int:
+    from forewarn.response.state.incident import Outcome
+
+    outcome, failed_at = Outcome(args.outcome), args.failed_at
+    return _act(
+        args,
+        lambda person: person.record_outcome(args.incident, outcome, failed_at),
+        args.outcome,
+        f"{args.outcome}, as before",
+    )
+
+
+# --- the kill switch ------------------------------------------------------------------------------
+
+
+def add_switch(commands: Commands) -> None:
+    """Add `forewarn switch`."""
+    command = add_command(
+        commands,
+        "switch",
+        _switch,
+        "stop forewarn from taking machines out of service (off), or let it act again (on)",
+        "forewarn switch off --config my.toml --why 'maintenance'",
+        extra="server",
+    )
+    command.add_argument("acting", choices=("off", "on"), help="off works without the database")
+    add_config(command)
+    command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
+
+
+def _switch(args: argparse.Namespace) -> int:
+    site, who, now = _site(args), getpass.getuser(), _now()
+    if args.acting == "off":
+        return _switch_off(site, now=now, who=who, why=args.why)
+    with site.ledger() as ledger:
+        site.switch(ledger).lift(now=now, who=who, why=args.why)
+    write_line("acting is on again")
+    return 0
+
+
+def _switch_off(site: ResponseSite, *, now: Nanoseconds, who: str, why: str) -> int:
+    """Create the file first, which is enough: the ledger may be away, and the disk full."""
+    from contextlib import suppress
+
+    from forewarn.pipelines.incidents.ledger.database import LedgerError
+    from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitchError
+    from forewarn.pipelines.runtime.progress import note
+
+    switch, says_why = site.switch(None), None
+    with suppress(OSError):  # `stop` tries again, and says what is wrong
+        says_why = switch.mark(who, why)
+        write_line(f"acting is off while {switch.file} is there")
+    try:
+        with site.ledger() as ledger:
+            site.switch(ledger).stop(now=now, who=who, why=why)
+    except LedgerError as error:
+        if says_why is None:
+            words = f"{switch.file} cannot be created, and {error}"
+            raise KillSwitchError(f"acting is NOT switched off: {words}") from None
+        if says_why:
+            raise
+        note(f"the file is enough, and nothing could be written into the ledger: {error}")
+    return 0

@@ -1,0 +1,63 @@
+"""What a collector tells Prometheus of itself: no name of a host or site, so few series."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from forewarn.pipelines.serving.service_metrics import ServiceMetrics
+
+__all__ = ["ClockSkews", "CollectorMetrics"]
+
+_HOUR = 3600.0
+_MAX_HOSTS = 10_000
+
+
+@dataclass(slots=True)
+class ClockSkews:
+    """How far the clocks of hosts were ahead within the last hour."""
+
+    _seen: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def note(self, host: str, seconds: float) -> None:
+        """Remember a batch of the future."""
+        self._seen.pop(host, None)
+        self._seen[host] = (time.monotonic(), seconds)
+        if len(self._seen) > _MAX_HOSTS:
+            del self._seen[next(iter(self._seen))]
+
+    def recent(self) -> list[float]:
+        """Return the seconds of each host."""
+        since = time.monotonic() - _HOUR
+        self._seen = {host: skew for host, skew in self._seen.items() if skew[0] >= since}
+        return [seconds for _, seconds in self._seen.values()]
+
+
+class CollectorMetrics(ServiceMetrics):
+    """Counters and gauges of one collector.
+
+    Attributes
+    ----------
+    skews : ClockSkews
+    """
+
+    def __init__(self) -> None:
+        super().__init__("forewarn_collector")
+        self.skews = ClockSkews()
+        self._rows = self.counter("rows", "Rows taken, safe on disk.")
+        self._too_old = self.counter("too_old_rows", "Rows too old for records, set aside.")
+        self.gauge(
+            "clock_skew_seconds",
+            "Most that a host's clock was ahead within the last hour, where it was too much.",
+            lambda: max(self.skews.recent(), default=0.0),
+        )
+        self.gauge(
+            "hosts_ahead",
+            "Hosts whose batches were refused within the last hour, for their clock is ahead.",
+            lambda: len(self.skews.recent()),
+        )
+
+    def take(self, rows: int, too_old: int) -> None:
+        """Count a batch that was taken."""
+        self._rows.inc(rows)
+        self._too_old.inc(too_old)

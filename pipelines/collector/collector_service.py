@@ -1,0 +1,162 @@
+"""`forewarn collect`: the service and, beside it, the landing of what it has taken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.collector.batch_intake import BatchIntake
+from forewarn.pipelines.collector.collector_metrics import CollectorMetrics
+from forewarn.pipelines.collector.http_app import CollectorApp
+from forewarn.pipelines.collector.inbox import Inbox
+from forewarn.pipelines.collector.publisher import Publisher, WatchedFile
+from forewarn.pipelines.ingest.cmdb import read_cmdb
+from forewarn.pipelines.ingest.landing import Landing
+from forewarn.pipelines.ingest.quarantine import Quarantine
+from forewarn.pipelines.ingest.repair_tickets import read_tickets
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.serving.listener import Listener
+from forewarn.pipelines.serving.request_bodies import BodyReader
+from forewarn.pipelines.serving.tokens import Tokens, parse_tokens
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.config.settings import Settings
+
+__all__ = ["CollectorHealth", "run_collector"]
+
+_log = logging.getLogger("forewarn.collect")
+_MIN_PATIENCE_SECONDS, _PATIENCE_INTERVALS = (
+    300.0,
+    12,
+)  # seconds without a landing that are no trouble, or rounds
+_DEADLINE = 30.0  # seconds for all of a request
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorHealth:
+    """Whether what is taken also lands.
+
+    Attributes
+    ----------
+    publisher : Publisher
+    intake : Intake
+    patience : float
+        Seconds that a landing may take, and a batch may wait.
+    """
+
+    publisher: Publisher
+    intake: BatchIntake
+    patience: float
+
+    def trouble(self) -> str | None:
+        """Return what is wrong; None if nothing is."""
+        if not self.intake.is_alive():
+            return "nothing is taken any more"
+        if self.publisher.age() > self.patience:
+            return f"nothing has landed for {self.publisher.age():.0f} s"
+        if self.waiting() > self.patience:
+            return f"a batch has waited for {self.waiting():.0f} s"
+        return None
+
+    def waiting(self) -> float:
+        """Return the seconds for which the oldest batch has waited to be landed."""
+        since = self.publisher.inbox.since()
+        return 0.0 if since is None else max(0.0, (self.intake.clock.now() - since) / SECOND)
+
+    def measure(self, metrics: CollectorMetrics) -> None:
+        """Add what is known here to the metrics."""
+        quarantine = Quarantine(self.publisher.landing.folder)
+        metrics.gauge(
+            "landing_age_seconds",
+            "Since all that waited had landed, or there was nothing to land.",
+            self.publisher.age,
+        )
+        metrics.gauge("inbox_age_seconds", "The oldest batch not landed.", self.waiting)
+        metrics.gauge(
+            "inbox_files", "Batches not landed.", lambda: len(self.publisher.inbox.files())
+        )
+        metrics.gauge("quarantined_files", "Files set aside.", lambda: len(quarantine))
+
+
+def run_collector(
+    settings: Settings,
+    out: Path,
+    *,
+    cmdb: Path | None,
+    repairs: Path | None,
+    tokens: str,
+    host: str | None = None,
+    port: int | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Serve until the process is told to stop.
+
+    Parameters
+    ----------
+    settings : Settings
+    out : Path
+        Folder of records.
+    cmdb, repairs : Path, optional
+        Read anew when they change; they have to be there and whole at the start.
+    tokens : str
+        `SITE=TOKEN,...`.
+    host, port : optional
+        Instead of those of the settings.
+    clock : Clock, optional
+
+    Raises
+    ------
+    InputError
+        If there is no token, a file cannot be read, or the address cannot be had.
+    """
+    logging.basicConfig(level=logging.INFO, format="forewarn collect: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    table = settings.collector
+    known = Tokens.from_config(parse_tokens(tokens), table.hosts)
+    clock = clock or SystemClock()
+    landing = Landing(out, settings.records.interval, settings.failures.rules, clock=clock)
+    inbox = Inbox(out / "_inbox")
+    publisher = Publisher(
+        inbox,
+        landing,
+        None if cmdb is None else WatchedFile(cmdb, read_cmdb),
+        None if repairs is None else WatchedFile(repairs, read_tickets),
+    )
+    for path, read in ((cmdb, read_cmdb), (repairs, read_tickets)):
+        if path is not None:
+            read(path)
+    intake = BatchIntake(inbox, clock, Inbox(Quarantine(out).folder / "too_old"))
+    patience = max(_MIN_PATIENCE_SECONDS, _PATIENCE_INTERVALS * table.publish_every / SECOND)
+    health = CollectorHealth(publisher, intake, patience)
+    bodies = BodyReader(table.max_batch_mib << 20)
+    collector = CollectorApp(known, settings.collection.as_told(), intake, bodies, health.trouble)
+    health.measure(collector.metrics)
+    at_port = table.port if port is None else port
+    listener = Listener("collector", host or table.host, at_port, table.certificate, table.key)
+    _serve(collector, publisher, listener, table.publish_every / SECOND)
+
+
+def _serve(collector: CollectorApp, publisher: Publisher, listener: Listener, every: float) -> None:
+    bound = listener.bind()
+    listener.warn(_log)
+    server = listener.server(
+        collector.app(),
+        limit=collector.bodies.limit,
+        seconds=_DEADLINE,
+        refused=collector.metrics.refuse,
+    )
+    publisher.landing.sweep()
+    thread = threading.Thread(target=publisher.run, args=(every,))
+    thread.start()
+    collector.intake.start()
+    _log.info("listening on %s", listener.address(bound))
+    try:
+        server.run(sockets=[bound])
+    finally:
+        collector.intake.stop()
+        publisher.stop.set()
+        thread.join()

@@ -1,0 +1,114 @@
+"""What is known of the machines of a task between two calls."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from forewarn.features.errors import InputError
+from forewarn.models.detection.machine_baseline import MachineBaseline
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import safe_file_name
+
+__all__ = ["StateError", "load_baselines", "load_baselines_or_empty", "save_baselines", "set_aside"]
+
+_PARTS = ("blocks", "offset", "spread", "level")
+# What a file that is cut, spoiled or of something else makes its readers raise.
+_READ_ERRORS = (
+    *(ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile, zlib.error),
+    *(NotImplementedError, RecursionError),
+)
+
+
+class StateError(InputError):
+    """A state that was not written by this program."""
+
+
+def _path(folder: Path, task: str) -> Path:
+    return folder / f"{safe_file_name(task)}.npz"
+
+
+def save_baselines(folder: Path, task: str, pasts: Mapping[str, MachineBaseline]) -> None:
+    """Write the pasts of a task, by metric, as a whole."""
+    arrays: dict[str, Any] = {}
+    for number, (metric, past) in enumerate(pasts.items()):
+        names = json.dumps({"metric": metric, "machines": past.machines}).encode()
+        arrays[f"{number}/names"] = np.frombuffer(names, dtype=np.uint8)
+        for part in _PARTS:
+            arrays[f"{number}/{part}"] = getattr(past, part)
+    with replacing(_path(folder, task)) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def load_baselines(folder: Path, task: str) -> dict[str, MachineBaseline]:
+    """Read the pasts of a task; none if there are none.
+
+    Raises
+    ------
+    StateError
+        If the file holds something else.
+    """
+    path = _path(folder, task)
+    if not path.exists():
+        return {}
+    try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            raise ValueError("no regular file")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(_read_baselines(arrays))
+    except _READ_ERRORS as error:
+        raise StateError(
+            f"{path}: cannot be used ({type(error).__name__}: {str(error)[:80]}), expected what "
+            "`--state` wrote"
+        ) from None
+
+
+def load_baselines_or_empty(folder: Path | None, task: str) -> dict[str, MachineBaseline]:
+    """Read the pasts of a task; a file that cannot be used is set aside, with a note."""
+    if folder is None:
+        return {}
+    try:
+        return load_baselines(folder, task)
+    except StateError as error:
+        set_aside(_path(folder, task), error)
+        return {}
+
+
+def set_aside(path: Path, why: Exception) -> None:
+    """Give a file another name, so that what it held is begun anew and somebody can look at it."""
+    aside = path.with_name(f"{path.name}.unusable")
+    try:
+        path.replace(aside)
+    except OSError as error:
+        note(f"{why}; begun anew, though it cannot be set aside ({error.strerror})")
+    else:
+        note(f"{why}; set aside as {aside.name} and begun anew")
+
+
+def _read_baselines(arrays: Any) -> list[tuple[str, MachineBaseline]]:
+    pasts = []
+    for number in range(sum(name.endswith("/names") for name in arrays.files)):
+        names = json.loads(arrays[f"{number}/names"].tobytes().decode())
+        past = MachineBaseline(
+            tuple(names["machines"]), *(arrays[f"{number}/{part}"] for part in _PARTS)
+        )
+        _check(past)
+        pasts.append((names["metric"], past))
+    return pasts
+
+
+def _check(past: MachineBaseline) -> None:
+    """Refuse parts that do not fit each other: compiled loops would read beside them."""
+    n_machines, n_blocks = len(past.machines), past.blocks.size
+    if past.blocks.shape != (n_blocks,) or past.blocks.dtype != np.int64:
+        raise ValueError("block numbers of another form")
+    for values in (past.offset, past.spread, past.level):
+        if values.shape != (n_machines, n_blocks) or values.dtype != np.float32:
+            raise ValueError(f"a part of {values.shape} numbers for {n_machines} machines")

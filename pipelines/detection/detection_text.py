@@ -1,0 +1,152 @@
+"""Verdicts and detectors in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from forewarn.evaluation.detection.fit_assessment import FitAssessment
+from forewarn.features.duration import format_duration
+from forewarn.features.errors import InputError
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.pipelines.rendering.templates import plural
+
+__all__ = ["OrderError", "fit_report_lines", "metric_lines", "reorder_metrics", "verdict_text"]
+
+_EXAMPLE_SIZES = (4, 100, 1500)
+
+
+class OrderError(InputError):
+    """An order of metrics that a detector does not have."""
+
+
+def verdict_text(line: Mapping[str, Any]) -> str:
+    """Say in one line what was found in a task.
+
+    Parameters
+    ----------
+    line : mapping
+        As `--json` prints it.
+    """
+    if line["not_judged"] is not None:
+        return f"{line['task']}: not judged: {line['not_judged']}"
+    blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
+    if line["too_small"]:
+        blind += f", in groups too small to compare: {', '.join(line['too_small'])}"
+    if line["observe_only"]:
+        blind += "; observe only: this detector has not shown yet that it is right"
+    where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
+    if line["machine"] is None:
+        return f"{where}: nobody stands out{_jitter_text(line['jitters'])}{blind}"
+    what = "has been different from the beginning" if line["kind"] == "straggler" else "stands out"
+    also = "".join(f", also {other['machine']}" for other in line["also"][:5])
+    return (
+        f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
+        f"({line['score']:.1f} times the threshold{_comparison_text(line['evidence'])})"
+        f"{_xid_text(line['evidence'])}{also}{blind}"
+    )
+
+
+def _jitter_text(jitters: Sequence[Mapping[str, Any]]) -> str:
+    """Say who stood out for a while and is back."""
+    sentences = [
+        f"{jitter['machine']} did for {format_duration(jitter['seconds'])}"
+        for jitter in jitters[:3]
+    ]
+    more = f" and {plural(len(jitters) - 3, 'other')}" if len(jitters) > 3 else ""
+    return f" for long enough ({', '.join(sentences)}{more})" if sentences else ""
+
+
+def _xid_text(evidence: Mapping[str, Any] | None) -> str:
+    """Name the last Xid of the machine."""
+    if not evidence or not evidence["xids"]:
+        return ""
+    last = evidence["xids"][0]
+    return f", Xid {last['xid']} on {last['gpu_serial'] or 'a GPU'} at {last['time']}"
+
+
+def _comparison_text(evidence: Mapping[str, Any] | None) -> str:
+    """Say what the machine shows beside what it and the others showed."""
+    if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
+        return ""
+    before = "" if evidence["before"] is None else f", {evidence['before']:.4g} before"
+    unit = "" if evidence["unit"] is None else f" {evidence['unit']}"
+    return f"; {evidence['now']:.4g}{unit}{before}, the others {evidence['others_now']:.4g}"
+
+
+def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
+    """Return the metrics of a detector in order of priority, with what decides on them."""
+    importance = stored.facts.importance
+    lines = []
+    for model in stored.detector.metrics:
+        (limits,), threshold = model.limits, model.threshold
+        scale = (", log" if limits.log else "") + (", counter" if limits.counter else "")
+        lines.append(
+            {
+                "metric": model.name,
+                "limits": f"{limits.low:g} to {limits.high:g}{scale}",
+                "thresholds": []
+                if threshold is None
+                else [threshold.at(n) for n in _EXAMPLE_SIZES],
+                "usual_deviation": model.usual.deviation,
+                "forgiven_offset": model.usual.offset,
+                "importance": importance.get(model.name),
+            }
+        )
+    return lines
+
+
+def reorder_metrics(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
+    """Put some metrics first; the others follow in the order that they had.
+
+    Raises
+    ------
+    OrderError
+        If the detector does not know one of them.
+    """
+    detector = stored.detector
+    names = [model.name for model in detector.metrics]
+    unknown = [name for name in first if name not in names]
+    if unknown:
+        raise OrderError(f"--order: found {unknown[0]!r}, expected names of {', '.join(names)}.")
+    order = [*dict.fromkeys(first), *(name for name in names if name not in first)]
+    models = tuple(sorted(detector.metrics, key=lambda model: order.index(model.name)))
+    facts = replace(stored.facts, ranked_by="hand")
+    return replace(stored, detector=replace(detector, metrics=models), facts=facts)
+
+
+def fit_report_lines(judgement: FitAssessment) -> list[str]:
+    """Say what a detector found out about itself when it was fitted."""
+    judged = judgement.judged
+    alarmed = "".join(f"; {a.task}: {a.machine} on {a.metric}" for a in judged.alarms)
+    lines = [
+        f"fitted to {judgement.tasks} tasks of {judgement.jobs} jobs, "
+        f"{judgement.machines} machines in all",
+        *(f"left out as faulty: {each.task}: {each.why}" for each in judgement.left_out),
+        *(
+            f"never useful: {name}: nothing could be said of any machine"
+            for name in judgement.never_useful
+        ),
+        f"left-out jobs: {len(judged.alarms)} alarms in {judged.judged} tasks taken for healthy"
+        f"{alarmed}",
+        f"blind or not comparable: {100 * judged.blind:.1f} % of the machines",
+        _supported_rate_text(judgement),
+    ]
+    if judgement.doubts:
+        lines.append(f"observe only: {'; '.join(judgement.doubts)}")
+    return lines
+
+
+def _supported_rate_text(judgement: FitAssessment) -> str:
+    """Say which rate of false alarms the data show, and what is assumed beyond it."""
+    seen = "no task could be judged by a detector fitted without its job"
+    if judgement.supported is not None:
+        seen = (
+            f"{len(judgement.judged.alarms)} alarms in {24 * judgement.judged.days:.3g} hours: "
+            f"below {judgement.supported:.3g} per task and day with 95 %"
+        )
+    return (
+        f"false alarms: {seen}; {judgement.false_alarms:g} takes {judgement.days_needed:.3g} "
+        "healthy task-days; what lies beyond is the tail model's assumption"
+    )

@@ -1,0 +1,297 @@
+"""`forewarn detect watch`: look at running tasks again and again, and say each thing once."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from forewarn.evaluation.detection.fit_assessment import exceeds_rate
+from forewarn.features.duration import format_duration
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import SECOND
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.machine_baseline import MachineBaseline
+from forewarn.models.detection.threshold_adaptation import ThresholdAdaptation, threshold_shares
+from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.adaptation_state import load_adaptation, save_adaptation
+from forewarn.pipelines.detection.baseline_store import (
+    StateError,
+    load_baselines_or_empty,
+    save_baselines,
+    set_aside,
+)
+from forewarn.pipelines.detection.detection_run import (
+    detect,
+    no_task_judged,
+    open_for_detector,
+    warm_up,
+)
+from forewarn.pipelines.detection.live_metrics import LiveMetrics
+from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, task_name
+from forewarn.pipelines.detection.task_result import TaskVerdict, UnjudgedTask
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.evidence.at_risk_prior import Prior
+from forewarn.pipelines.storage.evidence.host_events import HostEvents
+from forewarn.pipelines.storage.files.atomic_files import replacing
+
+__all__ = ["DetectionWatch"]
+
+_VERDICTS = "verdicts.json"
+_MAX_CATCH_UP_SPANS = 4  # spans that are caught up with after a time without an answer
+_LATE_SAMPLE_INTERVALS = (
+    3  # intervals: until then a missing sample may still be filled from a later one
+)
+
+
+@dataclass(slots=True)
+class DetectionWatch:
+    """Calls the detector on every task, remembers their machines' pasts, and what it has said.
+
+    Attributes
+    ----------
+    stored : StoredDetector
+    settings : WatchTable
+    source : Path or LiveMetrics
+        Folder of `task=NAME/*.parquet` that somebody writes to, or a Prometheus server.
+    state : Path or None
+        Folder for pasts and verdicts, so that a watch can be ended and begun again.
+    at_risk : Path or None
+        Lists as a prior, read anew for each call.
+    events : HostEvents or None
+    clock : Clock
+    """
+
+    stored: StoredDetector
+    settings: WatchTable
+    source: Path | LiveMetrics
+    state: Path | None = None
+    at_risk: Path | None = None
+    events: HostEvents | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    _pasts: dict[str, dict[str, MachineBaseline]] = field(default_factory=dict, init=False)
+    _told_until: dict[str, int] = field(default_factory=dict, init=False)
+    _reasons: dict[str, str] = field(default_factory=dict, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
+    _answered: int = field(default=0, init=False)
+    _adapted: ThresholdAdaptation = field(default_factory=ThresholdAdaptation, init=False)
+    _counted: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        warm_up(self.stored)
+        if self.state is not None:
+            self._told_until = _read_reported(self.state / _VERDICTS)
+            self._adapted = load_adaptation(self.state, self.stored)
+            self._counted = self._adapted.alarms
+
+    def run(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
+        """Yield new verdicts until somebody stops it; a call that fails is made good by the next.
+
+        Yields
+        ------
+        dict
+            As `detect run --json` prints it.
+        """
+        while not stop.is_set():
+            began = self.clock.now()
+            try:
+                yield from self.call()
+            except InputError as error:
+                self._mention_once("call", str(error))
+            else:
+                self._problems.pop("call", None)
+            left = self.settings.every - (self.clock.now() - began)
+            self.clock.wait(max(left, 0) / SECOND, stop)
+
+    def call(self) -> Iterator[dict[str, Any]]:
+        """Look at all tasks once; yield what has not been said before.
+
+        A task that breaks the contract is given with its reason, and stops no other.
+
+        Raises
+        ------
+        InputError
+            If nobody can be asked, or, after their reasons, no task could be judged.
+        """
+        lists = self._lists()
+        seen: set[str] = set()
+        refused = []
+        for task, open_task in self._tasks():
+            seen.add(task)
+            began = time.perf_counter()
+            try:
+                detected = self._judge(open_task(), lists)
+            except PullError as error:
+                refused.append(error)
+                seconds, observe_only = (
+                    time.perf_counter() - began,
+                    self.stored.detector.observe_only,
+                )
+                yield from self._refused(UnjudgedTask(task, str(error), seconds, observe_only))
+                continue
+            self._reasons.pop(task, None)
+            self._learn(detected)
+            for line in self._new(detected):
+                self._adapted.alarms += 1
+                yield line
+            self._mention(detected)
+        self._forget(seen)
+        self._count()
+        if refused and len(refused) == len(seen):
+            raise no_task_judged(refused)
+
+    def _lists(self) -> Prior | None:
+        """Read the lists anew; a watch goes on without them."""
+        if self.at_risk is None:
+            return None
+        try:
+            lists = Prior.open(self.at_risk)
+        except (InputError, OSError) as error:
+            self._mention_once("lists", f"{error} No list is used.")
+            return None
+        self._problems.pop("lists", None)
+        return lists
+
+    def _judge(self, pull: Pull, lists: Prior | None) -> TaskVerdict:
+        pasts = self._known(pull.name)
+        detector = self._adapted.raised(self.stored.detector, pull.name)
+        detected, now = detect(pull, detector, lists, pasts, self.events, go_on=True)
+        self._pasts[pull.name] = now
+        self._keep(lambda state: save_baselines(state, pull.name, now))
+        return detected
+
+    def _refused(self, task: UnjudgedTask) -> Iterator[dict[str, Any]]:
+        """Yield why a task is not judged, unless that was said at the call before."""
+        if self._reasons.get(task.task) != task.reason:
+            self._reasons[task.task] = task.reason
+            yield task.line()
+
+    def _keep(self, save: Callable[[Path], None]) -> None:
+        """Write to the state; where that fails, verdicts are worth more."""
+        if self.state is None:
+            return
+        try:
+            save(self.state)
+        except OSError as error:
+            why = error.strerror or error
+            self._mention_once("state", f"{self.state}: cannot be written ({why})")
+        else:
+            self._problems.pop("state", None)
+
+    def _mention_once(self, what: str, text: str) -> None:
+        """Note a problem when it begins or changes, not at every call."""
+        if self._problems.get(what) != text:
+            self._problems[what] = text
+            note(text)
+
+    def _tasks(self) -> Iterator[tuple[str, Callable[[], Pull]]]:
+        """Yield the name of every task, and how it is opened."""
+        interval, span = self.stored.interval, self.settings.span
+        if isinstance(self.source, Path):
+            for folder in find_pulls(self.source):
+                yield task_name(folder), partial(open_for_detector, folder, self.stored, span)
+            return
+        end = self.clock.now() - _LATE_SAMPLE_INTERVALS * interval
+        if self._answered:  # what was missed is looked at, too
+            missed = end - self._answered + span - self.settings.every
+            span = min(max(span, missed), _MAX_CATCH_UP_SPANS * span)
+        first = self.stored.detector.metrics[0].name
+        for pull in self.source.pulls(first, end, span):
+            yield pull.name, partial(_as_it_is, pull)
+        self._answered = end
+
+    def _known(self, task: str) -> Mapping[str, MachineBaseline]:
+        if task not in self._pasts:
+            self._pasts[task] = load_baselines_or_empty(self.state, task)
+        return self._pasts[task]
+
+    def _new(self, detected: TaskVerdict) -> Iterator[dict[str, Any]]:
+        """Yield a verdict unless it goes on from one that was given."""
+        if not detected.verdict.findings:
+            return
+        first, grid = detected.verdict.findings[0], detected.pull.grid
+        key = json.dumps([detected.pull.name, grid.machines[first.machine]])
+        before, end = self._told_until.get(key), grid.time(grid.n_ticks - 1)
+        self._told_until[key] = end
+        # Overlapping calls see the same fault; one that began after the last look is another.
+        if before is None or grid.time(first.since) > before:
+            yield detected.line()
+
+    def _learn(self, detected: TaskVerdict) -> None:
+        """Let thresholds rise with what a task reached in which nobody was named."""
+        grid, task = detected.pull.grid, detected.pull.name
+        self._adapted.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
+        if not detected.verdict.findings:
+            shares = threshold_shares(self.stored.detector, self._pasts[task])
+            self._adapted.learn(task, shares)
+
+    def _count(self) -> None:
+        """Say when there were more verdicts than the wanted rate of false alarms explains."""
+        rate, known = self.stored.facts.false_alarms, self._adapted
+        if not rate or known.alarms == self._counted:
+            return
+        self._counted = known.alarms
+        if exceeds_rate(known.alarms, known.days, rate):
+            verdicts = "1 verdict" if known.alarms == 1 else f"{known.alarms} verdicts"
+            note(
+                f"{verdicts} in {known.days:.3g} task-days, more than the "
+                f"{rate:g} false alarms a day that are wanted explain: if no machine was faulty, "
+                "fit again with these days"
+            )
+
+    def _mention(self, detected: TaskVerdict) -> None:
+        """Note once who stood out for a while and is back: no verdict, but worth a look."""
+        task, grid = detected.pull.name, detected.pull.grid
+        for jitter in detected.verdict.jitters:
+            machine, since = grid.machines[jitter.machine], grid.time(jitter.since)
+            key = json.dumps([task, machine, "jitter"])
+            if since > self._told_until.get(key, 0):
+                self._told_until[key] = grid.time(jitter.until)
+                lasted = format_duration((jitter.until - jitter.since + 1) * grid.interval / SECOND)
+                note(f"{task}: {machine} stood out on {jitter.metric} for {lasted}, and is back")
+
+    def _forget(self, seen: Set[str]) -> None:
+        """Forget tasks that are over; what was said of one that is seen can be said again."""
+        self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
+        self._reasons = {name: why for name, why in self._reasons.items() if name in seen}
+        newest = max(self._told_until.values(), default=0)
+        old = newest - 2 * _MAX_CATCH_UP_SPANS * self.settings.span
+        self._told_until = {
+            key: at
+            for key, at in self._told_until.items()
+            if at >= old or json.loads(key)[0] in seen
+        }
+        self._keep(self._write)
+
+    def _write(self, state: Path) -> None:
+        with replacing(state / _VERDICTS) as path:
+            path.write_text(json.dumps(self._told_until) + "\n", encoding="utf-8")
+        save_adaptation(state, self.stored, self._adapted)
+
+
+def _as_it_is(pull: Pull) -> Pull:
+    return pull
+
+
+def _read_reported(path: Path) -> dict[str, int]:
+    """Read which verdicts were given; a file that cannot be used is set aside, with a note."""
+    if not path.exists():
+        return {}
+    try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            raise ValueError("no regular file")
+        stored = json.loads(path.read_text("utf-8"))
+        for key in stored:
+            task, *_ = json.loads(key)
+            if not isinstance(task, str):
+                raise ValueError(f"found {key!r:.40}")
+        return {key: int(at) for key, at in stored.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+        set_aside(path, StateError(f"{path}: cannot be used ({str(error)[:80]})"))
+        return {}

@@ -1,0 +1,232 @@
+"""A verdict as a picture: who is named, whom it is compared with, and the span that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from forewarn.features.array_types import Float32Array, Int64Array
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import SECOND
+from forewarn.models.detection.detection_verdict import MachineFinding
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE
+from forewarn.pipelines.detection.task_metrics import Pull
+from forewarn.pipelines.detection.task_result import TaskVerdict
+from forewarn.pipelines.rendering.svg_figures import COLOURS, figure_style
+from forewarn.pipelines.runtime.timestamps import to_timestamps
+from forewarn.pipelines.storage.files.atomic_files import replacing
+from forewarn.pipelines.storage.files.file_names import safe_file_name
+
+__all__ = ["plot_title", "plot_verdict"]
+
+
+_MAX_LINES = 200
+_MAX_NAMES = 3
+_WIDTH, _HEIGHT = 9.0, 2.5
+_HEADER_HEIGHT = 1.3  # inches for the title and the legend
+
+
+@figure_style()
+def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) -> Path:
+    """Draw the metric that named a machine and the next ones in priority.
+
+    Where nobody was named, the first metrics are drawn, so that one sees what was looked at.
+
+    Parameters
+    ----------
+    detected : Detected
+    stored : StoredDetector
+    folder : Path
+        A PNG named after the task is written there.
+    """
+    findings, line = detected.verdict.findings, detected.line()
+    first = [findings[0].metric] if findings else []
+    names = list(dict.fromkeys([*first, *(model.name for model in stored.detector.metrics)]))
+    # As the detector compares them: what is hundreds for some and thousands for others.
+    of_metrics = [limits for model in stored.detector.metrics for limits in model.limits]
+    logarithmic = {limits.name for limits in of_metrics if limits.log}
+    sent = ((name, detected.pull.series(name)) for name in names)
+    panels = dict(islice(((n, s) for n, s in sent if s is not None), 3 if first else 4))
+    figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + _HEADER_HEIGHT), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    for (name, series), panel in zip(panels.items(), axes, strict=True):
+        _draw(panel, detected.pull, series, findings, line)
+        _describe(panel, detected.pull, name, decides=name in first)
+        if name in logarithmic:
+            panel.set_yscale("symlog", linthresh=1.0)
+            panel.yaxis.set_major_formatter("{x:g}")
+    axes[-1].set_xlabel(_span_words(detected.pull))
+    handles, labels = axes[0].get_legend_handles_labels()
+    # What was drawn last lies on top, and counts most.
+    figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
+    title = plot_title(line, _group_size(detected.pull, findings))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5)
+    path = folder / f"{safe_file_name(detected.pull.name)}.png"
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110, format="png")
+    return path
+
+
+def plot_title(line: dict[str, Any], group_size: int) -> str:
+    """Say over a picture what was found, in the units of the metric, and what to think of it.
+
+    Parameters
+    ----------
+    line : dict
+        As `--json` prints it.
+    group_size : int
+        Machines in the group of who is named.
+    """
+    if line["machine"] is None:
+        rows = [f"{line['task']}: nobody stands out among {line['machines']} machines"]
+    else:
+        always = line["kind"] == "straggler"
+        what = "differs from the first sample on, on" if always else "stands out on"
+        rows = [f"{line['task']}: {line['machine']} {what} {line['metric']}"]
+        rows += _compared(line["evidence"])
+        if group_size < MIN_GROUP_SIZE:
+            size = "1 machine" if group_size == 1 else f"{group_size} machines"
+            rows.append(
+                f"its group has {size}: compared with other small groups, less what groups "
+                "usually differ by"
+            )
+        rows.append(
+            f"since {_moment(line['since'])}, sure at {_moment(line['detected_at'])} UTC; "
+            f"{line['score']:.1f} times the threshold; {line['machines']} machines"
+        )
+    if line["blind"]:
+        rows.append(f"nothing can be said of {_names(line['blind'])}")
+    if line["observe_only"]:
+        rows.append("OBSERVE ONLY: this detector has not shown yet that it is right")
+    return "\n".join(rows)
+
+
+def _compared(evidence: dict[str, Any] | None) -> list[str]:
+    """Say what the machine and the others of its group showed."""
+    if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
+        return []
+    unit = "" if evidence["unit"] is None else f" {evidence['unit']}"
+
+    def showed(now: str, before: str) -> str:
+        earlier = evidence[before]
+        return f"{evidence[now]:.4g}{unit}" + (
+            "" if earlier is None else f" (before {earlier:.4g})"
+        )
+
+    machine, others = showed("now", "before"), showed("others_now", "others_before")
+    return [f"it shows {machine}, the others of its group {others}"]
+
+
+def _group_size(pull: Pull, findings: Sequence[MachineFinding]) -> int:
+    if not findings:
+        return len(pull.groups)
+    return int((pull.groups == pull.groups[findings[0].machine]).sum())
+
+
+def _moment(text: str) -> str:
+    return text[:19].replace("T", " ")
+
+
+def _names(machines: Sequence[str]) -> str:
+    more = f" and {len(machines) - _MAX_NAMES} more" if len(machines) > _MAX_NAMES else ""
+    return ", ".join(machines[:_MAX_NAMES]) + more
+
+
+def _span_words(pull: Pull) -> str:
+    first, last = to_timestamps(
+        np.array([pull.grid.time(0), pull.grid.time(pull.grid.n_ticks - 1)])
+    ).strftime("%Y-%m-%d %H:%M")
+    return f"{first} to {last} UTC"
+
+
+def _draw(
+    axes: Axes,
+    pull: Pull,
+    series: Float32Array,
+    findings: Sequence[MachineFinding],
+    line: dict[str, Any],
+) -> None:
+    """Draw one metric: strangers faint, its group grey, its peers blue, the machine last."""
+    ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
+    times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
+    group, strangers = _select_peers(pull, findings)
+    peers = (line["evidence"] or {}).get("peers", [])
+    rows = np.array([pull.grid.machines.index(peer) for peer in peers], dtype=np.int64)
+    grey, thin = COLOURS["muted"], 0.9 if len(series) <= 16 else 0.4
+    for shown, colour, alpha, width, label in (
+        (_some(strangers), grey, 0.3, thin, "other groups"),
+        (_some(np.setdiff1d(group, rows)), grey, 0.6, thin, "others of its group"),
+        (rows, COLOURS["c1"], 0.8, 0.7, f"to look at beside it: {', '.join(peers)}"),
+    ):
+        lines = axes.plot(times, series[shown].T, color=colour, alpha=alpha, linewidth=width)
+        for first in lines[:1]:
+            first.set_label(label if findings else "all machines")
+    middle = "middle of the others of its group" if findings else "middle of all"
+    if len(group) > 1:
+        axes.plot(times, _middle(series[group]), color=COLOURS["text"], linewidth=1.0, label=middle)
+    _draw_named(axes, times, pull, series, findings)
+
+
+def _draw_named(
+    axes: Axes,
+    times: npt.NDArray[Any],
+    pull: Pull,
+    series: Float32Array,
+    findings: Sequence[MachineFinding],
+) -> None:
+    """Draw who is named, and the span from standing out to being sure."""
+    for finding in findings[:1]:
+        lasted = format_duration((finding.at - finding.since + 1) * pull.grid.interval / SECOND)
+        axes.axvspan(
+            times[finding.since],
+            times[finding.at],
+            color=COLOURS["c2"],
+            alpha=0.12,
+            label=f"the {lasted} until it was sure (it may go on)",
+        )
+    for number, finding in reversed(list(enumerate(findings[:3]))):
+        label = pull.grid.machines[finding.machine]
+        colour = COLOURS["c2" if number == 0 else "c4"]
+        axes.plot(times, series[finding.machine], color=colour, linewidth=1.6, label=label)
+
+
+def _select_peers(pull: Pull, findings: Sequence[MachineFinding]) -> tuple[Int64Array, Int64Array]:
+    """Return the others of the group of who is named, and the machines of other groups."""
+    machines = np.arange(len(pull.grid.machines))
+    inside = np.ones(len(machines), dtype=bool)
+    if findings:
+        first = findings[0].machine
+        inside = pull.groups == pull.groups[first]
+        machines = machines[machines != first]
+    group, strangers = machines[inside[machines]], machines[~inside[machines]]
+    return group, strangers
+
+
+def _some(machines: Int64Array) -> Int64Array:
+    """Return some machines where there are very many."""
+    chosen = np.linspace(0, len(machines) - 1, min(len(machines), _MAX_LINES))
+    some: Int64Array = machines[chosen.astype(int)]
+    return some
+
+
+def _describe(axes: Axes, pull: Pull, name: str, *, decides: bool) -> None:
+    unit = pull.unit(name)
+    axes.set_ylabel(name.replace("_", " ") + ("" if unit is None else f"\n{unit}"))
+    if decides:
+        axes.set_title("this metric decided", loc="left", fontsize=9.5)
+    axes.xaxis.get_offset_text().set_visible(False)  # the label has the date
+
+
+def _middle(series: Float32Array) -> Float32Array:
+    seen = np.isfinite(series).any(axis=0)
+    middle = np.full(series.shape[1], np.nan, dtype=np.float32)
+    middle[seen] = np.nanmedian(series[:, seen], axis=0)
+    return middle

@@ -1,0 +1,105 @@
+"""The page of a job: the verdict, who waits for whom, the odd stack, and what happened when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from forewarn.pipelines.diagnosis.diagnosis_text import describe_culprit
+from forewarn.pipelines.rendering.templates import render_page
+from forewarn.pipelines.storage.files.atomic_files import replacing
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.diagnosis.wait_graph_drawing import WaitGraphDrawing
+
+__all__ = ["render_diagnosis_page", "write_diagnosis_page"]
+
+_HEADLINES = {
+    "hang": "This job stands still",
+    "slow": "This job is slowed down",
+    "jitter": "This job is slow at times",
+    "crash": "This job has crashed",
+    "none": "Nothing was found wrong with this job",
+}
+_STALLED_HEADLINE = "This job stands still, and that is not called a hang"
+_MAX_EVENTS, _MAX_EVIDENCE = 24, 60
+
+
+def write_diagnosis_page(line: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a verdict, whole or not at all."""
+    text = render_diagnosis_page(line)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def render_diagnosis_page(line: Mapping[str, Any]) -> str:
+    """Write a verdict as a page that stands alone.
+
+    Parameters
+    ----------
+    line : mapping
+        As `--json` prints it (formats.md, section 10). The wait graph is drawn from the
+        details of evidence of part `flight`, stacks from those of part `stacks` (`frames`, and
+        `usual_frames` of `usual_rank` beside them).
+    """
+    stalls = [
+        evidence["details"]
+        for evidence in line["evidence"]
+        if evidence["part"] == "flight" and "waiting" in evidence.get("details", {})
+    ]
+    is_refused = line["kind"] == "none" and line["since"] is not None
+    context = {
+        "verdict": line,
+        "headline": _STALLED_HEADLINE if is_refused else _HEADLINES[line["kind"]],
+        "is_refused": is_refused,
+        "named": describe_culprit(line) if line["rank"] is not None or line["machine"] else "",
+        "picture": _draw_wait_graph(stalls, line["rank"]),
+        "stacks": [
+            evidence
+            for evidence in line["evidence"]
+            if evidence["part"] == "stacks" and "frames" in evidence.get("details", {})
+        ][:3],
+        "timeline": _timeline(line),
+        "candidates": [
+            dict(other) | {"named": describe_culprit(other)} for other in line["also"][:20]
+        ],
+        "evidence": line["evidence"][:_MAX_EVIDENCE],
+        "hidden": max(len(line["evidence"]) - _MAX_EVIDENCE, 0),
+    }
+    return render_page("diagnosis/diagnosis_page.html", context)
+
+
+def _draw_wait_graph(
+    stalls: Sequence[Mapping[str, Any]], named: int | None
+) -> WaitGraphDrawing | None:
+    if not stalls:
+        return None
+    from forewarn.pipelines.diagnosis.wait_graph_drawing import draw_wait_graph
+
+    return draw_wait_graph(stalls, named)
+
+
+def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what happened when, in order, each with its share of the whole span."""
+    events = [(evidence["time"], evidence["says"]) for evidence in line["evidence"]]
+    events += [
+        (probe["since"], f"the {name} probe sees nothing move from here on")
+        for name, probe in line["probes"].items()
+    ]
+    events += [(line["detected_at"], "sure"), (line["at"], "the moment of this verdict")]
+    timed = sorted((pd.Timestamp(time), text) for time, text in events if time)
+    timed = timed[:_MAX_EVENTS] + timed[_MAX_EVENTS:][-2:]
+    first, last = timed[0][0], timed[-1][0]
+    span = max((last - first).total_seconds(), 1e-9)
+    return [
+        {
+            "clock": f"{time:%H:%M:%S}",
+            "after": f"+{(time - first).total_seconds():,.1f} s",
+            "share": (time - first).total_seconds() / span,
+            "text": text,
+        }
+        for time, text in timed
+    ]

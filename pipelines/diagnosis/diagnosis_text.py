@@ -1,0 +1,54 @@
+"""A verdict on a job in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["describe_culprit", "diagnosis_lines"]
+
+_MAX_LINES = 12  # candidates and lines of evidence
+_KIND_TEXT = {
+    "hang": "hangs",
+    "slow": "is slowed down",
+    "jitter": "is slow at times",
+    "crash": "has crashed",
+    "none": "shows nothing wrong",
+}
+_STALLED_TEXT = "is not called a hang, though it stands still"
+
+
+def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that a person reads.
+
+    Parameters
+    ----------
+    line : mapping
+        As `--json` prints it (formats.md, section 10).
+    """
+    since = f" since {line['since']}" if line["since"] else ""
+    kind = _STALLED_TEXT if line["kind"] == "none" and since else _KIND_TEXT[line["kind"]]
+    yield f"{line['job']} {kind}{since}"
+    if line["rank"] is not None or line["machine"] is not None:
+        yield f"  begun by {describe_culprit(line)}"
+    elif line["kind"] != "none":
+        yield "  nobody is named"
+    if line["cause"]:
+        yield f"  cause: {line['cause']}"
+    for candidate in line["also"][:_MAX_LINES]:
+        yield f"  also: {describe_culprit(candidate)}: {candidate['why']}"
+    for name, probe in line["probes"].items():
+        yield f"  {name}: {probe['state']}, {probe['why']}"
+    for evidence in line["evidence"][:_MAX_LINES]:
+        yield f"  {evidence['part']}: {evidence['says']}"
+    if len(line["evidence"]) > _MAX_LINES:
+        yield f"  and {len(line['evidence']) - _MAX_LINES} more lines of evidence"
+    if line["blind"]:
+        yield f"  blind: {', '.join(line['blind'])}"
+
+
+def describe_culprit(who: Mapping[str, Any]) -> str:
+    """Write who a verdict or a candidate is: a rank, its machine, or both."""
+    rank = "" if who["rank"] is None else f"rank {who['rank']}"
+    machine = who["machine"] or ""
+    return f"{rank} on {machine}" if rank and machine else rank or f"machine {machine}"

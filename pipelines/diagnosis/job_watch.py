@@ -1,0 +1,162 @@
+"""`forewarn diagnose watch`: looks at jobs again and again, and says each verdict once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.diagnosis.diagnose_job import diagnose
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolderError
+from forewarn.pipelines.diagnosis.site_context import SiteContext
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.files.atomic_files import write_atomic
+
+__all__ = ["JobWatch"]
+
+ReportedVerdict = tuple[str, int | None, str | None]  # kind, rank, machine
+_NO_VERDICT: ReportedVerdict = ("none", None, None)
+
+
+@dataclass(slots=True)
+class JobWatch:
+    """What was said of each job, and what its folder held then.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a job, or one that holds a folder a job.
+    site : SiteKnowledge
+    state : Path, optional
+        File for what was said, so that a watch can be ended and begun again.
+    clock : Clock
+
+    Raises
+    ------
+    JobFolderError
+        If `state` cannot be used.
+    """
+
+    folder: Path
+    site: SiteContext = field(default_factory=SiteContext)
+    state: Path | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    _verdicts: dict[str, ReportedVerdict] = field(default_factory=dict, init=False)
+    _looks: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state.exists():
+            self._verdicts = _stored_verdicts(self.state)
+
+    def run(self, every: float, stop: threading.Event) -> Iterator[dict[str, Any]]:
+        """Yield new verdicts until an event; a job that cannot be read is tried again.
+
+        Parameters
+        ----------
+        every : float
+            Seconds between two looks.
+        stop : threading.Event
+        """
+        while not stop.is_set():
+            began = self.clock.now()
+            try:
+                yield from self.look()
+            except JobFolderError as error:
+                self._mention("", str(error))
+            self.clock.wait(max(every - (self.clock.now() - began) / SECOND, 0.0), stop)
+
+    def look(self) -> Iterator[dict[str, Any]]:
+        """Look at all jobs once; yield verdicts that differ from what was said of a job last.
+
+        Yields
+        ------
+        dict
+            As `diagnose run --json` prints it; of kind `none` where what was said is over.
+
+        Raises
+        ------
+        JobFolderError
+            If the folder is none.
+        """
+        if not self.folder.is_dir():
+            raise JobFolderError(
+                f"{self.folder}: is no folder, expected that of a job, or of jobs."
+            )
+        jobs = _job_folders(self.folder)
+        for job in jobs:
+            look = _folder_fingerprint(job)
+            if self._looks.get(job.name) == look:
+                continue
+            line = self._judged(job)
+            if line is None:
+                continue
+            self._looks[job.name] = look
+            verdict = line["kind"], line["rank"], line["machine"]
+            if verdict != self._verdicts.get(job.name, _NO_VERDICT):
+                yield line  # first: what was not printed has not been said
+                self._verdicts[job.name] = verdict
+                self._store()
+        for gone in self._verdicts.keys() - {job.name for job in jobs}:
+            del self._verdicts[gone]
+            self._looks.pop(gone, None)
+
+    def _judged(self, job: Path) -> dict[str, Any] | None:
+        try:
+            line = diagnose(job, self.site).line()
+        except (InputError, OSError) as error:  # somebody writes it just now, or it is broken
+            self._mention(job.name, str(error))
+            return None
+        self._problems.pop(job.name, None)
+        return line
+
+    def _mention(self, job: str, why: str) -> None:
+        if self._problems.get(job) != why:
+            note(f"{job or 'watch'}: {why}")
+        self._problems[job] = why
+
+    def _store(self) -> None:
+        if self.state is not None:
+            write_atomic(self.state, json.dumps(self._verdicts, sort_keys=True).encode())
+
+
+def _job_folders(folder: Path) -> list[Path]:
+    """Return the folder itself if it is that of a job, otherwise those in it."""
+    if any((folder / name).exists() for name in PARTS.values()):
+        return [folder.resolve()]
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def _folder_fingerprint(job: Path) -> tuple[int, ...]:
+    """Return what changes with any file of a job: how many, how large, and the last change."""
+    count = size = last = 0
+    for name in PARTS.values():
+        part = job / name
+        for path in (part, *part.rglob("*")):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            count, size = count + 1, size + status.st_size
+            last = max(last, status.st_mtime_ns)
+    return count, size, last
+
+
+def _stored_verdicts(path: Path) -> dict[str, ReportedVerdict]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            str(job): (str(kind), rank, machine) for job, (kind, rank, machine) in stored.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise JobFolderError(
+            f"{path}: is no state of a watch, expected one that `diagnose watch` wrote."
+        ) from None

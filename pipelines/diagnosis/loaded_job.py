@@ -1,0 +1,186 @@
+"""The parts of a job's folder, read once; they can be judged as of many moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
+from forewarn.models.diagnosis.verdict_fusion import fuse_findings
+from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
+from forewarn.pipelines.diagnosis.parts.flight_part import read_flight
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, Part, PartResult
+from forewarn.pipelines.diagnosis.parts.kernel_part import read_kernel
+from forewarn.pipelines.diagnosis.parts.logs_part import read_logs
+from forewarn.pipelines.diagnosis.parts.metrics_part import read_metrics
+from forewarn.pipelines.diagnosis.parts.profiles_part import read_profiles
+from forewarn.pipelines.diagnosis.parts.stacks_part import read_stacks
+from forewarn.pipelines.diagnosis.site_context import SiteContext
+
+__all__ = ["LoadedJob", "read_job"]
+
+# Which other parts a part looks at; the rest judge by themselves.
+_USED_PARTS = {
+    "exits": ("logs", "events"),
+    "flight": ("logs",),
+    "logs": ("exits", "events"),
+    "metrics": ("kernel",),
+    "kernel": ("metrics",),
+}
+_DUMPS_WITHOUT_TIME = (
+    "flight: dumps do not say when they were taken; without it (--at) no hang shows"
+)
+
+_Reader = Callable[[JobFolder, Ranks], Part | None]  # None: the part is absent, or holds nothing
+
+_READERS: Mapping[str, _Reader] = {
+    "exits": read_exits,
+    "logs": read_logs,
+    "flight": read_flight,
+    "stacks": read_stacks,
+    "metrics": read_metrics,
+    "kernel": read_kernel,
+    "profiles": read_profiles,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """What a job's folder holds, and what is known besides it.
+
+    Attributes
+    ----------
+    folder : JobFolder
+    listed : Ranks
+        Of `ranks.csv`; empty without it.
+    parts, beside : mapping of str to Part
+        Parts of the folder, and `events` and `at_risk`.
+
+    What a part said of a moment is kept: without another part most of them say the same again.
+    """
+
+    folder: JobFolder
+    listed: Ranks
+    parts: Mapping[str, Part]
+    beside: Mapping[str, Part]
+    _judged: dict[tuple[object, ...], PartResult] = field(default_factory=dict, repr=False)
+
+    def without(self, names: Collection[str]) -> LoadedJob:
+        """Return what would have been read of a folder that lacks some parts."""
+        parts = {name: part for name, part in self.parts.items() if name not in names}
+        return replace(self, parts=parts, _judged=self._judged if self.listed.listed else {})
+
+    def judge(self, at: int | None = None) -> tuple[JobSnapshot, Diagnosis]:
+        """Say what is wrong with the job.
+
+        Parameters
+        ----------
+        at : int, optional
+            Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
+
+        Raises
+        ------
+        JobFolderError
+            If no part holds a time and `at` is None, or a part mentions a rank that `ranks.csv`
+            does not know.
+        """
+        ranks = _all_ranks(self.folder, self.listed, self.parts)
+        moment = _moment(self.folder, self.parts, at)
+        case = JobSnapshot(ranks, moment, {**self.parts, **self.beside})
+        judged = {name: self._judgement(name, part, case) for name, part in case.parts.items()}
+        verdict = _fuse_parts(self.folder, case, judged)
+        timed = [name for name, part in self.parts.items() if part.last is not None]
+        if at is None and timed == ["flight"] and verdict.kind == "none":
+            verdict = replace(verdict, blind=(*verdict.blind, _DUMPS_WITHOUT_TIME))
+        return case, verdict
+
+    def _judgement(self, name: str, part: Part, case: JobSnapshot) -> PartResult:
+        heard = tuple(other in case.parts for other in _USED_PARTS.get(name, ()))
+        key = name, case.at, heard
+        if key not in self._judged:
+            self._judged[key] = part.judge(case)
+        return self._judged[key]
+
+
+def read_job(job: Path, site: SiteContext | None = None) -> LoadedJob:
+    """Read the parts of a job's folder.
+
+    Parameters
+    ----------
+    job : Path
+    site : SiteKnowledge, optional
+        Nothing by default.
+
+    Raises
+    ------
+    JobFolderError
+        If the folder holds no part.
+    InputError
+        If a part is broken in a way that cannot be left out.
+    """
+    site = SiteContext() if site is None else site
+    folder = JobFolder.open(job, site.patterns)
+    listed = folder.ranks()
+    return LoadedJob(folder, listed, dict(_read(folder, listed)), dict(site.parts()))
+
+
+def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
+    for name, read in _READERS.items():
+        part = read(folder, listed) if folder.part(name) is not None else None
+        if part is not None:
+            yield name, part
+
+
+def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> Ranks:
+    """Return the ranks of the job; a part may not mention one that `ranks.csv` does not know.
+
+    Raises
+    ------
+    JobFolderError
+        If one does.
+    """
+    if not listed.listed:
+        return listed.mentioned(rank for part in parts.values() for rank in part.ranks)
+    for name, part in parts.items():
+        unknown = part.ranks - listed.table.keys()
+        if unknown:
+            raise JobFolderError(
+                f"{folder.path / PARTS[name]}: mentions rank {min(unknown)}, expected one of the "
+                f"{len(listed.table)} ranks of {folder.path / PARTS['ranks']}."
+            )
+    return listed
+
+
+def _moment(folder: JobFolder, parts: Mapping[str, Part], at: int | None) -> int:
+    times = [part.last for part in parts.values() if part.last is not None]
+    if at is not None or times:
+        return at if at is not None else max(times)
+    raise JobFolderError(f"{folder.path}: no part holds a time, expected one, or --at TIME.")
+
+
+def _fuse_parts(
+    folder: JobFolder, case: JobSnapshot, judged: Mapping[str, PartResult]
+) -> Diagnosis:
+    return fuse_findings(
+        [finding for result in judged.values() for finding in result.findings],
+        [result.probe for result in judged.values() if result.probe is not None],
+        [phase for result in judged.values() for phase in result.phases],
+        ranks=case.ranks,
+        at=case.at,
+        blind=[
+            *_absent_parts(folder, judged),
+            *(text for r in judged.values() for text in r.blind),
+        ],
+    )
+
+
+def _absent_parts(folder: JobFolder, judged: Mapping[str, PartResult]) -> list[str]:
+    """Return the parts of which nothing is known."""
+    return [name for name in PARTS if name not in judged and not _is_ranks(folder, name)]
+
+
+def _is_ranks(folder: JobFolder, name: str) -> bool:
+    return name == "ranks" and folder.part(name) is not None

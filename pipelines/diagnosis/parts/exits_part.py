@@ -1,0 +1,78 @@
+"""`exits.csv`: how the ranks ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forewarn.features.diagnosis.exit_table import RankExitCode, parse_exits
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.crash.rank_exit import RankExit
+from forewarn.models.diagnosis.crash.root_cause import find_root_cause
+from forewarn.pipelines.diagnosis.parts.hardware_parts import event_symptoms
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder, read_text
+from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
+from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
+from forewarn.pipelines.runtime.timestamps import parse_moment
+
+__all__ = ["ExitsPart", "read_exits"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExitsPart:
+    """The ends of processes.
+
+    Attributes
+    ----------
+    exits : mapping of int to tuple of Exit
+        Of each rank, in their order.
+    """
+
+    exits: Mapping[int, tuple[RankExitCode, ...]]
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks that it mentions."""
+        return frozenset(self.exits)
+
+    @property
+    def last(self) -> int | None:
+        """Time of the last exit."""
+        times = [end.time for ends in self.exits.values() for end in ends]
+        return max((time for time in times if time is not None), default=None)
+
+    def last_exit(self, rank: int, at: int, since: int | None = None) -> RankExitCode | None:
+        """Return the last exit of a rank up to a moment, and from another on; None: it runs."""
+        ends = [
+            end
+            for end in self.exits.get(rank, ())
+            if end.time is None or (end.time <= at and (since is None or end.time >= since))
+        ]
+        return ends[-1] if ends else None
+
+    def judge(self, case: JobSnapshot) -> PartResult:
+        """Say who ended first; where there are logs, these say it with the exits."""
+        if "logs" in case.parts:
+            return PartResult()
+        ends = []
+        for rank in case.ranks.table:
+            last = self.last_exit(rank, case.at)
+            code, time = (None, None) if last is None else (last.code, last.time)
+            ends.append(RankExit(rank, case.ranks.machine(rank), (), code, time))
+        finding = find_root_cause(ends, machine_signs=event_symptoms(case, load_patterns()))
+        return PartResult(findings=() if finding is None else (finding,))
+
+
+def read_exits(folder: JobFolder, ranks: Ranks) -> ExitsPart | None:
+    """Read `exits.csv`.
+
+    Raises
+    ------
+    ExitsError
+        If it cannot be used.
+    """
+    del ranks
+    path = folder.part("exits")
+    if path is None:
+        return None
+    return ExitsPart(parse_exits(read_text(path), str(path), parse_moment))

@@ -1,0 +1,163 @@
+"""`flight/`: dumps of PyTorch's flight recorder, one a rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.features.diagnosis.collective_operations import CollectiveOperations, merge_dumps
+from forewarn.features.diagnosis.flight_recorder_dump import FlightRecorderDump
+from forewarn.features.diagnosis.ranks import MAX_RANKS, Ranks, format_ranks
+from forewarn.models.diagnosis.clocks.clock_alignment import ClockAlignment, align_clocks
+from forewarn.models.diagnosis.clocks.clock_skew import find_skewed_ranks, needs_clock_alignment
+from forewarn.models.diagnosis.hang.missing_dump_dependencies import missing_dump_dependencies
+from forewarn.models.diagnosis.hang.multi_group_waits import multi_group_finding
+from forewarn.models.diagnosis.hang.stalled_operations import find_stalls
+from forewarn.models.diagnosis.hang.wait_graph import wait_finding
+from forewarn.models.diagnosis.probes.collective_probe import collective_probe
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.slow.lateness import Lateness, measure_lateness
+from forewarn.models.diagnosis.slow.slow_rank import slow_finding
+from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
+from forewarn.pipelines.diagnosis.parts.dump_reader import FlightError, read_dumps
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
+from forewarn.pipelines.diagnosis.parts.logs_part import LogsPart
+from forewarn.pipelines.storage.files.regular_files import require_regular
+
+__all__ = ["FlightPart", "read_flight"]
+
+_RANK_IN_NAME = re.compile(r"(?:.*?[^0-9])?([0-9]{1,6})(?:\.[A-Za-z]+)?", re.DOTALL)
+_MAX_SKEWED_SHARE = 0.5  # of the ranks: where more clocks disagree, none is believed
+_MAX_DUMP_BYTES = 2**30  # bytes of a dump; one of 2,000 entries has 1 MB
+
+
+@dataclass(frozen=True, slots=True)
+class FlightPart:
+    """The operations of all ranks.
+
+    Attributes
+    ----------
+    operations : Operations
+    broken : frozenset of int
+        Ranks whose dump cannot be used.
+    notes : tuple of str
+        Why, a line each, and what else was left out.
+    """
+
+    operations: CollectiveOperations
+    broken: frozenset[int]
+    notes: tuple[str, ...]
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks with a dump, and those that a dump lists as members of a group."""
+        operations = self.operations
+        listed = (operations.members[group] for group in operations.described)
+        return operations.ranks | self.broken | {rank for ranks in listed for rank in ranks}
+
+    @property
+    def last(self) -> int | None:
+        """Last time in any entry."""
+        return self.operations.last
+
+    def judge(self, case: JobSnapshot) -> PartResult:
+        """Build the wait graph, measure lateness, and say whether operations end."""
+        logs = case.parts.get("logs")
+        ahead = logs.clocks_ahead(case) if isinstance(logs, LogsPart) else {}
+        operations = self.operations.by_one_clock(ahead).until(case.at)
+        probe = collective_probe(operations, case.at)
+        waits = wait_finding(find_stalls(operations, case.ranks))
+        late, lateness, clock_notes = _lateness_finding(operations, case.ranks)
+        every = (waits, multi_group_finding(operations), late)
+        findings = tuple(finding for finding in every if finding is not None)
+        notes = (*self.notes, *clock_notes)
+        return PartResult(probe, findings, _first_step_phase(lateness.values()), notes)
+
+
+def _first_step_phase(lateness: Iterable[Lateness]) -> tuple[Phase, ...]:
+    """Return that the first step is over, where operations repeat themselves step by step."""
+    begins = [int(late.begin[-1]) for late in lateness]
+    return (Phase("first step", max(begins), max(begins)),) if begins else ()
+
+
+def _lateness_finding(
+    operations: CollectiveOperations, ranks: Ranks
+) -> tuple[JobFinding | None, Mapping[int, Lateness], tuple[str, ...]]:
+    """Say who is late of its own, by which figures, and what clocks that disagree leave open."""
+    if not needs_clock_alignment(operations):
+        lateness = measure_lateness(operations)
+        return slow_finding(lateness, ranks), lateness, ()
+    alignment = align_clocks(operations, ranks)
+    timed = operations if alignment is None else alignment.operations
+    unclear = find_skewed_ranks(timed)
+    usable = timed.without(unclear)
+    lateness = measure_lateness(usable)
+    unsure = {} if alignment is None else alignment.unsure
+    unseen = missing_dump_dependencies(usable, ranks)
+    is_trusted = len(unclear) <= _MAX_SKEWED_SHARE * len(operations.ranks)
+    hides_pairs = not usable.entries["is_p2p"].any()
+    finding = slow_finding(lateness, ranks, unsure=unsure, unseen=unseen, hides_pairs=hides_pairs)
+    notes = tuple(_clock_notes(unclear, alignment))
+    return finding if is_trusted else None, lateness, notes
+
+
+def _clock_notes(unclear: frozenset[int], alignment: ClockAlignment | None) -> Iterator[str]:
+    if unclear:
+        who = format_ranks(sorted(unclear))
+        yield f"flight: clocks disagree, the lateness of {who} is unknown"
+    if alignment is not None:
+        least = 2 * max(alignment.unsure.values(), default=0.0)
+        yield (
+            f"flight: clocks of machines are {alignment.apart:.3f} s apart, and were compared by "
+            f"their collectives; who is late by less than {least:.3f} s is unknown"
+        )
+
+
+def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
+    """Read all dumps of a job; None if there is none.
+
+    Raises
+    ------
+    FlightError
+        If a dump is a pickle that holds more than plain values, or no regular file.
+    """
+    path = folder.part("flight")
+    files = [] if path is None else list(_dump_files(path))
+    if not files:
+        return None
+    dumps, broken, notes = dict[int, FlightRecorderDump](), set[int](), list[str]()
+    twice = dict[int, None]()
+    for (rank, file), result in zip(files, read_dumps([file for _, file in files]), strict=True):
+        if isinstance(result, str):
+            broken.add(rank)
+            notes.append(f"flight: {file.name} {result}")
+        elif rank in dumps:
+            twice[rank] = None
+            dumps[rank] = max(dumps[rank], result, key=_last_entry_time)
+        else:
+            dumps[rank] = result
+    if twice:
+        notes.append(f"flight: two dumps of {format_ranks(list(twice))}, the later one counts")
+    return FlightPart(merge_dumps(dumps), frozenset(broken - dumps.keys()), tuple(notes))
+
+
+def _last_entry_time(dump: FlightRecorderDump) -> int:
+    return int(dump.entries["created"].max(initial=0))
+
+
+def _dump_files(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the dumps by rank: the last number of a file's name is its rank."""
+    if not folder.is_dir():
+        raise FlightError(f"{folder}: is no folder, expected one of dumps.")
+    for file in sorted(folder.iterdir()):
+        match = _RANK_IN_NAME.fullmatch(file.name)
+        if file.name.startswith((".", "_")) or match is None:
+            continue
+        require_regular(file, FlightError)
+        if file.stat().st_size > _MAX_DUMP_BYTES:
+            raise FlightError(f"{file}: has over {_MAX_DUMP_BYTES} bytes, expected a dump.")
+        if int(match[1]) < MAX_RANKS:
+            yield int(match[1]), file

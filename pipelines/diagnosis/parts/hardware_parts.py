@@ -1,0 +1,106 @@
+"""What is known beside a job's folder: events of its hosts, and the at-risk list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.time_units import HOUR
+from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
+from forewarn.models.diagnosis.crash.rank_exit import symptom_from_line
+from forewarn.models.diagnosis.verdict.hardware_evidence import (
+    HostEvent,
+    at_risk_finding,
+    hardware_finding,
+)
+from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage.evidence.at_risk_prior import Prior
+from forewarn.pipelines.storage.evidence.host_events import HostEvents
+
+__all__ = ["AtRiskPart", "EventsPart", "event_symptoms"]
+
+_MAX_EVENT_AGE = HOUR  # before the verdict: it covers a time-out of 30 minutes
+
+
+def _machines(case: JobSnapshot) -> Sequence[str]:
+    return sorted({row.machine for row in case.ranks.table.values() if row.machine})
+
+
+@dataclass(frozen=True, slots=True)
+class EventsPart:
+    """Xids and lost GPUs of the job's machines, up to an hour before the verdict."""
+
+    events: HostEvents
+    ranks: frozenset[int] = frozenset()
+    last: int | None = None
+
+    def rows(self, case: JobSnapshot) -> list[dict[str, Any]]:
+        """Return what was said in the hour up to a case's moment."""
+        return self.events.grave_events(_machines(case), case.at - _MAX_EVENT_AGE, case.at)
+
+    def judge(self, case: JobSnapshot) -> PartResult:
+        """Say which ranks run on a GPU that broke."""
+        events = [
+            HostEvent(row["machine_id"], row["gpu_serial"], row["xid"], parse_moment(row["time"]))
+            for row in self.rows(case)
+        ]
+        finding = hardware_finding(events, case.ranks)
+        return PartResult(findings=() if finding is None else (finding,))
+
+
+@dataclass(frozen=True, slots=True)
+class AtRiskPart:
+    """Machines with a GPU on a list that was valid at the verdict."""
+
+    lists: Prior
+    ranks: frozenset[int] = frozenset()
+    last: int | None = None
+
+    def judge(self, case: JobSnapshot) -> PartResult:
+        """Say which machines were listed."""
+        machines = _machines(case)
+        listed = self.lists.listed(machines, case.at)
+        names = [machine for machine, is_listed in zip(machines, listed, strict=True) if is_listed]
+        finding = at_risk_finding(names)
+        return PartResult(findings=() if finding is None else (finding,))
+
+
+def event_symptoms(case: JobSnapshot, matcher: LogMatcher) -> list[MachineSymptom]:
+    """Return what hosts said in the hour up to a case's moment; nothing where that is not known.
+
+    Parameters
+    ----------
+    case : Case
+    matcher : LogMatcher
+        Says what an Xid means.
+    """
+    part = case.parts.get("events")
+    if not isinstance(part, EventsPart):
+        return []
+    signs = (_event_symptom(row, case.ranks, matcher) for row in part.rows(case))
+    return [sign for sign in signs if sign is not None]
+
+
+def _event_symptom(
+    row: Mapping[str, Any], ranks: Ranks, matcher: LogMatcher
+) -> MachineSymptom | None:
+    """Return an event as the kernel log would have said it."""
+    line = f"NVRM: Xid (PCI:?): {row['xid']}"
+    if row["kind"] == "lost":
+        line = "NVRM: GPU has fallen off the bus"
+    if (row["raw"] or "").startswith("NVRM:"):  # it may say how grave it is
+        line = row["raw"]
+    pattern = matcher.first(line.encode())
+    if pattern is None:
+        return None
+    text = row["raw"] or line.removeprefix("NVRM: ")
+    sign = replace(
+        symptom_from_line(pattern, text[:500], parse_moment(row["time"])), source="events"
+    )
+    serial = row["gpu_serial"]
+    rank = next((n for n, r in ranks.table.items() if serial and r.gpu_serial == serial), None)
+    return MachineSymptom(row["machine_id"], sign, rank)

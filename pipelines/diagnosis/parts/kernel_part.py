@@ -1,0 +1,75 @@
+"""`kernel/`: what the kernel, or eBPF tools, say of the processes of the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.hang.blocked_ranks import (
+    busy_without_completion,
+    sleep_finding,
+    stopped_process_finding,
+)
+from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
+from forewarn.models.diagnosis.slow.rank_deviation import PeerChannel, deviation_finding
+from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
+from forewarn.pipelines.diagnosis.parts.metrics_part import metrics_until, traffic_channels
+from forewarn.pipelines.diagnosis.parts.rank_sample_tables import SampledPart, read_samples
+
+__all__ = ["KernelPart", "read_kernel"]
+
+_NUMBERS = ("d_seconds", "runq_wait_ms", "syscalls", "cuda_call_ms", "verbs_completions")
+
+# What peers share, with the difference that matters at least.
+_PEER_CHANNELS = {
+    "runq_wait_ms": ("run-queue wait in ms", 10.0),
+    "syscalls": ("system calls an interval", 100.0),
+    "cuda_call_ms": ("time in CUDA calls in ms", 10.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPart(SampledPart):
+    """Samples of the processes of all ranks."""
+
+    def blocked(self, case: JobSnapshot) -> tuple[JobFinding, ...]:
+        """Say who sleeps in the kernel or is stopped."""
+        samples = self.samples.between(0, case.at)
+        findings = (
+            sleep_finding(samples, case.ranks, case.at),
+            stopped_process_finding(samples, case.ranks, case.at),
+        )
+        return tuple(finding for finding in findings if finding is not None)
+
+    def judge(self, case: JobSnapshot) -> PartResult:
+        """Say who sleeps in the kernel, is stopped, works without result, or differs from peers."""
+        samples, metrics = self.samples.between(0, case.at), metrics_until(case)
+        if not len(samples.rank):
+            return PartResult(blind=("kernel: no sample before the verdict",))
+        channels = [
+            PeerChannel(samples, name, "kernel", says, least)
+            for name, (says, least) in _PEER_CHANNELS.items()
+        ]
+        blocked = self.blocked(case)
+        findings = (
+            *blocked,
+            busy_without_completion(samples, metrics, case.ranks, case.at),
+            deviation_finding([*channels, *traffic_channels(metrics)], case.ranks, case.at),
+        )
+        seen = tuple(finding for finding in findings if finding is not None)
+        return PartResult(kernel_probe(blocked), seen)
+
+
+def read_kernel(folder: JobFolder, _: Ranks) -> KernelPart | None:
+    """Read what the kernel says of a job's processes; None if there is no sample.
+
+    Raises
+    ------
+    JobFolderError, RecordsError
+        If a table cannot be used.
+    """
+    path = folder.part("kernel")
+    samples = None if path is None else read_samples(path, _NUMBERS, state="state")
+    return None if samples is None or not len(samples.rank) else KernelPart(samples)

@@ -1,0 +1,150 @@
+"""The picture of which ranks wait for which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from forewarn.features.diagnosis.ranks import format_ranks
+from forewarn.pipelines.rendering.box_diagram import HEIGHT, Box, draw_boxes
+from forewarn.pipelines.rendering.svg_figures import inline_svg
+from forewarn.pipelines.rendering.templates import visible
+
+__all__ = ["draw_wait_graph"]
+
+_WIDTH, _GAP_X, _GAP_Y, _EDGE = 200.0, 45.0, 18.0, 10.0  # points
+_LOOP_WIDTH = 60.0  # room for arrows within the last column
+_MAX_BOXES = 24  # boxes drawn
+_MAX_BOX_CHARS = 36  # that fit into a box
+StallDetails = Mapping[str, Any]
+RankGroup = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitGraphDrawing:
+    """The picture, and how many boxes there was no room for."""
+
+    svg: Markup
+    hidden: int
+
+
+def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGraphDrawing | None:
+    """Draw who waits for whom, ranks that wait for the same as one box; None without a rank.
+
+    A box that is waited for and waits for no other stands at the right, and to the left of each
+    box those that wait for it.
+
+    Parameters
+    ----------
+    stalls : sequence of mapping
+        Details of the evidence of part `flight`: `waiting`, `absent`, `silent`, `group`, `seq`,
+        `operation`, `variants`.
+    named : int or None
+        The rank of the verdict.
+    """
+    nodes = _nodes(stalls)
+    if not nodes:
+        return None
+    columns = _columns(nodes, stalls)
+    shown = sorted(nodes, key=lambda node: (columns[node], node))[:_MAX_BOXES]
+    corners = _corners({node: columns[node] for node in shown})
+    boxes = {
+        node: Box(
+            *corners[node],
+            title=_box_title(node),
+            words=_box_text(node, nodes[node], stalls),
+            colour="bad" if named in node else "muted",
+        )
+        for node in shown
+    }
+    waits = [
+        (boxes[node], boxes[other])
+        for node in shown
+        for other in shown
+        if node != other and nodes[node]["waits_in"] in nodes[other]["missed_in"]
+    ]
+    svg = inline_svg(
+        draw_boxes(list(boxes.values()), waits, width=_WIDTH, right=_LOOP_WIDTH),
+        title="Ranks, and arrows to those that they wait for",
+        description="; ".join(f"{start.title} to {end.title}" for start, end in waits),
+    )
+    return WaitGraphDrawing(svg, len(nodes) - len(shown))
+
+
+def _corners(columns: Mapping[RankGroup, int]) -> dict[RankGroup, tuple[float, float]]:
+    """Return the left upper corner of each box; the first column lies on the right."""
+    rows: Counter[int] = Counter()
+    corners = {}
+    for node, column in columns.items():
+        x = (max(columns.values()) - column) * (_WIDTH + _GAP_X)
+        corners[node] = _EDGE + x, _EDGE + rows[column] * (HEIGHT + _GAP_Y)
+        rows[column] += 1
+    return corners
+
+
+def _nodes(stalls: Sequence[StallDetails]) -> dict[RankGroup, dict[str, Any]]:
+    """Return the ranks that wait in the same operation and are missed in the same ones."""
+    waits: dict[int, int] = {}
+    missed: dict[int, list[int]] = {}
+    for number, stall in enumerate(stalls):
+        waits |= dict.fromkeys(stall["waiting"], number)
+        for rank in stall["absent"] or stall["silent"]:
+            missed.setdefault(rank, []).append(number)
+    alike: dict[tuple[int | None, str, tuple[int, ...]], list[int]] = {}
+    for rank in sorted(waits.keys() | missed.keys()):
+        doing = _operation_of_rank(stalls[waits[rank]], rank) if rank in waits else ""
+        alike.setdefault((waits.get(rank), doing, tuple(missed.get(rank, ()))), []).append(rank)
+    return {
+        tuple(ranks): dict(zip(("waits_in", "doing", "missed_in"), key, strict=True))
+        for key, ranks in alike.items()
+    }
+
+
+def _operation_of_rank(stall: StallDetails, rank: int) -> str:
+    """Return the operation that a rank is in; in a mismatch each has its own."""
+    texts = (text for text, ranks in stall["variants"].items() if rank in ranks)
+    return str(next(texts, stall["operation"])).split(" ")[0].rpartition(":")[2]
+
+
+def _columns(
+    nodes: Mapping[RankGroup, Mapping[str, Any]], stalls: Sequence[StallDetails]
+) -> dict[RankGroup, int]:
+    """Return how many hops each node is from the ends; in a circle from its first node."""
+    complete = _fully_entered(stalls)
+    ends = [node for node, about in nodes.items() if about["waits_in"] in {None, *complete}]
+    blocked = [node for node, about in nodes.items() if about["missed_in"]]
+    ahead = ends or blocked[:1] or list(nodes)[:1]
+    columns = dict.fromkeys(ahead, 0)
+    while ahead:
+        node = ahead.pop(0)
+        for other, about in nodes.items():
+            if other not in columns and about["waits_in"] in nodes[node]["missed_in"]:
+                columns[other] = columns[node] + 1
+                ahead.append(other)
+    return {node: columns.get(node, 0) for node in nodes}
+
+
+def _fully_entered(stalls: Sequence[StallDetails]) -> set[int]:
+    """Return the operations that all have entered."""
+    return {n for n, stall in enumerate(stalls) if not (stall["absent"] or stall["silent"])}
+
+
+def _box_text(node: RankGroup, about: Mapping[str, Any], stalls: Sequence[StallDetails]) -> str:
+    """Say what the ranks of a node do."""
+    if about["waits_in"] is not None:
+        stall = stalls[about["waits_in"]]
+        return visible(
+            f"in {about['doing']} {stall['seq']}, group {stall['group']}", _MAX_BOX_CHARS
+        )
+    silent = {rank for n in about["missed_in"] for rank in stalls[n]["silent"]}
+    if silent.issuperset(node):
+        return "left no dump"
+    return "waits for nobody" if len(node) == 1 else "wait for nobody"
+
+
+def _box_title(node: RankGroup) -> str:
+    return format_ranks(node[:4]) + (f" and {len(node) - 4} more" if len(node) > 4 else "")

@@ -1,0 +1,111 @@
+"""What the API needs to answer, and whom it lets in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.api.access_control import AccessControl, Role, TokenHolder
+from forewarn.pipelines.incidents.api.manual_actions import Operator
+from forewarn.pipelines.incidents.api.prometheus_metrics import ApiMetrics
+from forewarn.pipelines.incidents.api.single_flight import SingleFlight
+from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.serving.request_bodies import BodyReader, RefusedError, bearer_token
+
+__all__ = ["MAX_BODY_BYTES", "ApiContext", "api_context", "request_holder"]
+
+MAX_BODY_BYTES: Final = 8 << 20
+_THREADS: Final = 2  # more would only wait for each other: the work is Python's own
+
+_Result = TypeVar("_Result")
+
+
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="ledger")
+
+
+@dataclass(slots=True)
+class ApiContext:
+    """The parts of one API.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    access : Access
+    switch : KillSwitch
+    score : callable
+        Returns the score, as JSON can hold it.
+    clock : Clock
+    bodies : Bodies
+    metrics : ApiMetrics
+    """
+
+    ledger: Ledger
+    access: AccessControl
+    switch: KillSwitch
+    score: Callable[[], Mapping[str, Any]]
+    clock: Clock = field(default_factory=SystemClock)
+    bodies: BodyReader = field(default_factory=lambda: BodyReader(MAX_BODY_BYTES))
+    metrics: ApiMetrics = field(default_factory=ApiMetrics)
+    _writers: ThreadPoolExecutor = field(default_factory=_pool)
+    _readers: ThreadPoolExecutor = field(default_factory=_pool)
+    _shared: SingleFlight = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shared = SingleFlight(self._readers)
+
+    def now(self) -> Nanoseconds:
+        """Return nanoseconds since 1970 UTC."""
+        return Nanoseconds(self.clock.now())
+
+    async def write(self, work: Callable[[], _Result]) -> _Result:
+        """Do what changes the ledger; no reader waits behind it for another writer's end."""
+        return await asyncio.get_running_loop().run_in_executor(self._writers, work)
+
+    async def read(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
+        """Return what the ledger answers, worked out once for all who ask the same."""
+        return await self._shared.of(question, work)
+
+    def admit(self, request: Request, needed: Role) -> TokenHolder:
+        """Return who asks.
+
+        Raises
+        ------
+        RefusedError
+            401 without a token, 403 of a wrong one or one that is not for this.
+        """
+        holder = self.access.holder(bearer_token(request))
+        if holder is None:
+            raise RefusedError(403, "a wrong token")
+        if not holder.role.includes(needed):
+            raise RefusedError(403, f"a token for `{holder.role}`, expected one for `{needed}`")
+        return holder
+
+    def person(self, request: Request, why: str = "") -> Operator:
+        """Return who asks, as somebody who does something now."""
+        return Operator(self.ledger, request_holder(request).name, self.now(), why)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._writers.shutdown()
+        self._readers.shutdown()
+
+
+def api_context(request: Request) -> ApiContext:
+    """Return the desk of the application that a request came to."""
+    desk: ApiContext = request.app.state.desk
+    return desk
+
+
+def request_holder(request: Request) -> TokenHolder:
+    """Return who asks; the route has looked at the token."""
+    holder: TokenHolder = request.state.holder
+    return holder

@@ -1,0 +1,136 @@
+"""What can be read over the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+from fastapi.responses import Response
+
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.api.access_control import Role
+from forewarn.pipelines.incidents.api.api_context import ApiContext, api_context
+from forewarn.pipelines.incidents.api.api_models import (
+    ActionPage,
+    ErrorAnswer,
+    IncidentDetail,
+    IncidentPage,
+    SwitchAnswer,
+)
+from forewarn.pipelines.incidents.api.guarded_route import make_router, require_role, to_json
+from forewarn.pipelines.incidents.api.input_types import MachineName
+from forewarn.pipelines.serving.request_bodies import RefusedError
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.incident import IncidentState
+
+__all__ = ["MISSING", "Number", "read_router"]
+
+_PAGE, _LONGEST_PAGE = 50, 500
+_RECENT = Nanoseconds(8 * DAY)
+
+Number = Annotated[
+    int, Path(alias="id", ge=1, le=2**63 - 1, description="Of an incident.", examples=[17])
+]
+Before = Annotated[
+    int | None,
+    Query(ge=1, le=2**63 - 1, description="Only smaller numbers: `next` of the page before."),
+]
+Limit = Annotated[int, Query(ge=1, le=_LONGEST_PAGE, description="At most so many.")]
+Machine = Annotated[MachineName | None, Query(description="Only of this machine.")]
+
+MISSING: dict[int | str, dict[str, Any]] = {
+    404: {"model": ErrorAnswer, "description": "There is no such incident."}
+}
+read_router = make_router("reading")
+
+
+async def _json(request: Request, work: Callable[[], bytes]) -> Response:
+    """Answer with what a thread works out; the same address at the same time has one answer."""
+    question = (request.scope["path"], request.scope["query_string"])
+    body = await api_context(request).read(question, work)
+    return Response(body, media_type="application/json")
+
+
+@read_router.get("/incidents", response_model=IncidentPage, openapi_extra=require_role(Role.SEE))
+async def list_incidents(
+    request: Request,
+    state: Annotated[IncidentState | None, Query(description="Only these.")] = None,
+    machine: Machine = None,
+    before: Before = None,
+    limit: Limit = _PAGE,
+) -> Response:
+    """Incidents, newest first, a page at a time."""
+    desk = api_context(request)
+
+    def page() -> bytes:
+        incidents = desk.ledger.incidents(state=state, machine=machine, before=before, limit=limit)
+        return to_json(IncidentPage.from_incidents(incidents, limit))
+
+    return await _json(request, page)
+
+
+@read_router.get(
+    "/incidents/{id}",
+    response_model=IncidentDetail,
+    responses=MISSING,
+    openapi_extra=require_role(Role.SEE),
+)
+async def show_incident(request: Request, number: Number) -> Response:
+    """One incident: its findings with their evidence, all decisions, and what was done."""
+    desk = api_context(request)
+
+    def story() -> bytes:
+        incident = desk.ledger.incident(number)
+        if incident is None:
+            raise RefusedError(404, f"incident {number}: there is none")
+        return to_json(IncidentDetail.from_incident(incident, desk.ledger))
+
+    return await _json(request, story)
+
+
+@read_router.get("/actions", response_model=ActionPage, openapi_extra=require_role(Role.SEE))
+async def list_actions(
+    request: Request,
+    state: Annotated[ActionState | None, Query(description="Only these.")] = None,
+    machine: Machine = None,
+    before: Before = None,
+    limit: Limit = _PAGE,
+) -> Response:
+    """Actions that have not ended, and those that changed within 8 days; newest first."""
+    desk = api_context(request)
+
+    def shown(action: Action) -> bool:
+        return (
+            (state is None or action.state is state)
+            and (machine is None or action.machine == machine)
+            and (before is None or action.id < before)
+        )
+
+    def page() -> bytes:
+        actions = [action for action in _actions(desk) if shown(action)]
+        return to_json(ActionPage.from_actions(actions[:limit], limit))
+
+    return await _json(request, page)
+
+
+def _actions(desk: ApiContext) -> list[Action]:
+    """Return open and recent actions, newest first."""
+    recent = desk.ledger.recent_actions(Nanoseconds(desk.now() - _RECENT))
+    actions = {action.id: action for action in [*desk.ledger.open_actions(), *recent]}
+    return [actions[number] for number in sorted(actions, reverse=True)]
+
+
+@read_router.get("/score", response_model=dict[str, Any], openapi_extra=require_role(Role.SEE))
+async def show_score(request: Request) -> Response:
+    """How good the predictions were, and what acting on them has saved."""
+    desk = api_context(request)
+    return await _json(request, lambda: json.dumps(desk.score(), allow_nan=False).encode())
+
+
+@read_router.get("/switch", response_model=SwitchAnswer, openapi_extra=require_role(Role.SEE))
+async def show_switch(request: Request) -> Response:
+    """Whether forewarn may take machines out of service at all."""
+    desk = api_context(request)
+    return await _json(request, lambda: to_json(SwitchAnswer.from_switch(desk.switch.off())))

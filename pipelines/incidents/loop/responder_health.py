@@ -1,0 +1,55 @@
+"""Signs of life of forewarn itself, from the ledger and the configuration."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.sources.finding_sources import GatheredFindings
+from forewarn.pipelines.storage.registry.drift_report import read_drift
+from forewarn.response.decision.interlocks import Freeze, KillSwitchActivation, ResponderHealth
+from forewarn.response.decision.manual_override import Override
+from forewarn.response.policy.policy import Policy
+from forewarn.response.state.incident import Incident
+
+__all__ = ["read_responder_health"]
+
+
+def read_responder_health(
+    site: ResponseSite,
+    ledger: Ledger,
+    policy: Policy,
+    incidents: Sequence[Incident],
+    gathered: GatheredFindings,
+    *,
+    overrides: Sequence[Override],
+    now: Nanoseconds,
+) -> ResponderHealth:
+    """Return what forewarn knows of its own state; the ledger notes versions that are new."""
+    off = site.switch(ledger).off()
+    findings = [finding for incident in incidents for finding in incident.findings]
+    versions = sorted({finding.model_version for finding in findings if finding.model_version})
+    lengths, drift = gathered.list_lengths, read_drift(site.records)
+    return ResponderHealth(
+        stop=None if off is None else KillSwitchActivation(off.who, off.at, off.why),
+        overrides=overrides,
+        list_length=lengths[-1] if lengths else None,
+        usual_length=_usual(lengths[:-1]),
+        policy_since=ledger.first_seen("policy", policy.version, now),
+        models_since={name: ledger.first_seen("model", name, now) for name in versions},
+        drifted=drift.drifted,
+        drifted_at=drift.at,
+        freezes=[Freeze(start, end, "configured") for start, end in site.table.frozen],
+        # Where there are no lists at all, and in the first call, nothing has gone missing.
+        last_list=gathered.last_list if site.lists.is_dir() else now,
+        last_loop=ledger.last_beat("loop") or now,
+    )
+
+
+def _usual(lengths: Sequence[int]) -> float | None:
+    """Return the median of lists that have rows: with many empty ones, any would be too long."""
+    filled = [length for length in lengths if length]
+    return statistics.median(filled) if filled else None

@@ -1,0 +1,220 @@
+"""`forewarn ingest`: from the files that hosts dropped, and repair tickets, to records."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import re
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from forewarn.features.records.record_table import RecordsError
+from forewarn.features.telemetry.gpu_identity import PLACES
+from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.telemetry.parsers.local_clock import clock_time
+from forewarn.features.telemetry.telemetry_rows import is_host_name
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, build_table
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb
+from forewarn.pipelines.ingest.landing import Landing
+from forewarn.pipelines.ingest.landing_counts import LandingCounts
+from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW, SystemClock
+from forewarn.pipelines.runtime.progress import note, progress_bar
+from forewarn.pipelines.storage.files.regular_files import files_below
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.config.settings import Settings
+
+__all__ = ["Ingested", "host_in_name", "ingest_host_files", "open_landing", "time_in_name"]
+
+_MAX_FILE_BYTES = 1 << 30  # bytes of one file, unpacked: a longer one is no drop of a host
+
+_CLOCK_IN_NAME = re.compile(
+    r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_ -]?"
+    r"([0-2]\d)[-:.h]?([0-5]\d)(?:[-:.m]?([0-5]\d))?(?!\d)"
+)
+_EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
+# Words that say what a file is, not whose.
+_WORDS = re.compile(
+    r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
+)
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What came of a folder of dropped files.
+
+    Attributes
+    ----------
+    files : dict of str to int
+        Files read, by kind.
+    hosts : int
+    unread : Unread
+    landed : Landed
+    tickets : int
+    doubled : Counter of (str, str)
+        Rows of a file that stand in another one, or in the same one, before.
+    """
+
+    files: dict[str, int] = field(default_factory=dict)
+    hosts: int = 0
+    unread: Unread = field(default_factory=Unread)
+    landed: LandingCounts = field(default_factory=LandingCounts)
+    tickets: int = 0
+    doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def ingest_host_files(
+    folder: Path,
+    landing: Landing,
+    tickets: pa.Table | None = None,
+    *,
+    offset: int = 0,
+    now: int | None = None,
+) -> Ingested:
+    """Read every file below a folder and land what it holds.
+
+    Parameters
+    ----------
+    folder : Path
+        `HOST/...` or files whose names tell the host; a name can tell the time, too.
+    landing : Landing
+    tickets : pyarrow.Table, optional
+        TICKETS.
+    offset : int
+        Nanoseconds by which clocks without a zone are ahead of UTC.
+    now : int, optional
+        Nanoseconds since 1970 UTC, by default those of this machine: what is more than five
+        minutes later was written by a clock that is wrong, and counts as unread.
+
+    Raises
+    ------
+    RecordsError
+        If the folder is not there or holds no file. A file that cannot be read is counted.
+    UnreadableFolderError
+        If it, or a folder in it, may not be listed.
+    """
+    until = (SystemClock().now() if now is None else now) + MAX_CLOCK_SKEW
+    by_host = _files_by_host(folder)
+    done, parts = Ingested(hosts=len(by_host)), []
+    with progress_bar(sum(map(len, by_host.values())), "read", "file") as bar:
+        for host, paths in sorted(by_host.items(), key=lambda item: item[0] or ""):
+            texts = _texts(folder, paths, done.unread)
+            dropped = read_host_files(host, texts, offset=offset, until=until)
+            parts.append(_tables(dropped))
+            _count(done, dropped)
+            bar.update(len(paths))
+    readings, events, boards = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
+    done.landed = landing.land(readings, events, tickets, boards)
+    done.landed.doubled -= done.doubled.total()  # what is left was there before
+    done.tickets = 0 if tickets is None else len(tickets)
+    return done
+
+
+def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
+    """Return the folder of records of a site, with its rules and what its CMDB knows.
+
+    Raises
+    ------
+    RecordsError
+        If the CMDB cannot be read.
+    """
+    known = Cmdb() if cmdb is None else read_cmdb(cmdb)
+    if known.doubled:
+        note(f"{cmdb}: {known.doubled} rows of serials that come again; the last one counts")
+    return Landing(out, settings.records.interval, settings.failures.rules, known)
+
+
+def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:
+    if not folder.is_dir():
+        raise RecordsError(f"{folder}: no such folder, expected one of files that hosts dropped.")
+    by_host: dict[str | None, list[Path]] = defaultdict(list)
+    for path in files_below(folder):
+        parts = path.relative_to(folder).parts
+        host = parts[0] if len(parts) > 1 else host_in_name(path.name)
+        by_host[host if host and is_host_name(host) else None].append(path)
+    if not by_host:
+        raise RecordsError(f"{folder}: holds no file, expected what hosts dropped.")
+    return by_host
+
+
+def _texts(folder: Path, paths: list[Path], unread: Unread) -> list[HostFileText]:
+    texts = []
+    for path in paths:
+        name = str(path.relative_to(folder))
+        try:
+            data = _bytes(path)
+        except (OSError, EOFError, zlib.error) as error:
+            unread.add(f"a file that cannot be read ({error})", name)
+            continue
+        if len(data) > _MAX_FILE_BYTES:
+            unread.add("a file of more than 1 GiB", name)
+        else:
+            texts.append(HostFileText(name, _decoded(data), time_in_name(path.name)))
+    return texts
+
+
+def _decoded(data: bytes) -> str:
+    """Return bytes as text: UTF-8, or what PowerShell writes, which says so at its beginning."""
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if is_wide else "utf-8", errors="replace")
+
+
+def _bytes(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return file.read(_MAX_FILE_BYTES + 1)
+
+
+def _tables(dropped: HostFileRows) -> tuple[pa.Table, pa.Table, pa.Table]:
+    # Who answers for an event is said by a collector alone; files are the site's own.
+    events = [{**row, "vouched": None} for row in dropped.events]
+    return (
+        build_table(dropped.readings, READINGS),
+        build_table(events, EVENTS),
+        pa.Table.from_pylist(dropped.boards, schema=PLACES),
+    )
+
+
+def _count(done: Ingested, dropped: HostFileRows) -> None:
+    for kind, count in dropped.files.items():
+        done.files[kind] = done.files.get(kind, 0) + count
+    done.unread.join(dropped.unread)
+    done.doubled += dropped.doubled
+
+
+def time_in_name(name: str) -> int | None:
+    """Return the nanoseconds since 1970 that the name of a file tells, None if it tells none.
+
+    Examples
+    --------
+    >>> time_in_name("smi_19700101.csv"), time_in_name("smi-2025-01-01T00:10.csv")
+    (None, 1735690200000000000)
+    """
+    if match := _CLOCK_IN_NAME.search(name):
+        year, month, day, hour, minute, second = (part or "00" for part in match.groups())
+        return clock_time(f"{year}/{month}/{day} {hour}:{minute}:{second}")
+    if match := _EPOCH_IN_NAME.search(name):
+        return int(match[1]) * SECOND
+    return None
+
+
+def host_in_name(name: str) -> str | None:
+    """Return the host that the name of a file tells beside a time and what it is.
+
+    Examples
+    --------
+    >>> host_in_name("node-7_smi_2025-01-01T00:10.csv"), host_in_name("dmesg.log")
+    ('node-7', None)
+    """
+    stem = re.sub(r"(?:\.[A-Za-z]{1,5})+$", "", name)
+    stem = _EPOCH_IN_NAME.sub("", _CLOCK_IN_NAME.sub("", stem))
+    parts = [part for part in re.split(r"[_ ]+|--+", stem) if not _WORDS.fullmatch(part)]
+    host = next((part.strip(".-Z") for part in parts if part.strip(".-Z")), "")
+    return host if is_host_name(host) and not _WORDS.fullmatch(host) else None

@@ -1,0 +1,202 @@
+"""`forewarn ingest --prometheus`: DCGM metrics of a Prometheus server, chunk by chunk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.telemetry.parsers.machine_label import (
+    LabelObservation,
+    MachineLabels,
+    choose_labels,
+)
+from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, TableError, build_table
+from forewarn.features.time_units import DAY
+from forewarn.pipelines.ingest.dcgm_chunk import DcgmChunk, observe_labels
+from forewarn.pipelines.ingest.landing import Landing
+from forewarn.pipelines.ingest.landing_counts import LandingCounts
+from forewarn.pipelines.ingest.prometheus_client import (
+    PrometheusClient,
+    PrometheusError,
+    QueryTooLargeError,
+    strip_credentials,
+)
+from forewarn.pipelines.runtime.progress import note, progress_bar
+from forewarn.pipelines.storage.files.atomic_files import replacing
+
+__all__ = ["PullResult", "pull"]
+
+_DEFAULT_RETENTION = 15 * DAY
+_LABEL_HISTORY = 7 * DAY  # in which a label that names machines should not change
+_MAX_SAMPLED_INTERVALS = 12  # of the past, and of what is asked for, at which labels are looked at
+_INTERVALS_PER_CHUNK = (
+    12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
+)
+
+
+@dataclass(slots=True)
+class PullResult:
+    """What came of it.
+
+    Attributes
+    ----------
+    start, end : int
+        Ends of the first and after the last interval asked for, nanoseconds since 1970 UTC.
+    landed : Landed
+        Of all chunks.
+    unread : Unread
+    machines : MachineLabels
+    parts : set of (str, str)
+        GPUs without series of their own and their instances (MIG), which are joined.
+    nameless : set of str
+        GPUs of which no label names the machine.
+    """
+
+    start: int
+    end: int
+    landed: LandingCounts = field(default_factory=LandingCounts)
+    unread: Unread = field(default_factory=Unread)
+    machines: MachineLabels = field(default_factory=MachineLabels)
+    parts: set[tuple[str, str]] = field(default_factory=set)
+    nameless: set[str] = field(default_factory=set)
+
+    def add_chunk(self, chunk: DcgmChunk) -> None:
+        """Add what a chunk showed."""
+        self.unread.join(chunk.unread)
+        self.parts |= chunk.parts
+        self.nameless |= chunk.nameless
+
+
+def pull(server: PrometheusClient, landing: Landing, *, start: int | None, end: int) -> PullResult:
+    """Ask for all intervals that end in [start, end], and land them chunk by chunk.
+
+    What was landed is written down after each chunk, so that the next call goes on from there.
+
+    Parameters
+    ----------
+    server : Server
+    landing : Landing
+    start : int or None
+        Nanoseconds since 1970 UTC; None goes on after what an earlier call landed, and at most as
+        far back as a server keeps its samples by default.
+    end : int
+
+    Raises
+    ------
+    PrometheusError
+        If the server cannot be asked.
+    """
+    interval = landing.interval
+    mark_file = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
+    _adopt_mark(mark_file, server.url)
+    mark = _mark(mark_file)
+    done = int(mark.get("done", 0)) if start is None else 0
+    begin = end - _DEFAULT_RETENTION if start is None else start
+    first = max(-(-begin // interval) * interval, done + interval if done else 0)
+    last = end // interval * interval
+    pulled = PullResult(first, last)
+    if first <= last:
+        pulled.machines = _machines(server, landing, first, last, mark.get("machine_labels"))
+    chosen = pulled.machines.chosen
+    mark = {"url": server.url} | ({"machine_labels": dict(chosen)} if chosen else {})
+    with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
+        while first <= last:
+            upto = _pull_chunk(server, landing, first, last, pulled)
+            with replacing(mark_file) as path:
+                path.write_text(json.dumps(mark | {"done": upto}), encoding="utf-8")
+            bar.update((upto - first) // interval + 1)
+            first = upto + interval
+    return pulled
+
+
+def _short(url: str) -> str:
+    return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
+
+
+def _adopt_mark(mark_file: Path, url: str) -> None:
+    """Take over the mark of an older release, which kept user and password of the address."""
+    for old in sorted(mark_file.parent.glob("prometheus-*.json")):
+        try:
+            mark = json.loads(old.read_text(encoding="utf-8"))
+            bare = strip_credentials(mark["url"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if bare is not None and bare.rstrip("/") == url.rstrip("/"):
+            if not mark_file.exists():
+                with replacing(mark_file) as path:
+                    path.write_text(json.dumps(mark | {"url": url}), encoding="utf-8")
+            old.unlink()
+
+
+def _mark(mark_file: Path) -> dict[str, Any]:
+    """Return what an earlier call noted, nothing where it noted nothing that can be read."""
+    try:
+        mark = json.loads(mark_file.read_text(encoding="utf-8"))
+        return {"done": int(mark["done"]), "machine_labels": dict(mark.get("machine_labels", {}))}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        note(f"{mark_file}: does not say how far the server was asked; begins anew")
+        return {}
+
+
+def _machines(
+    server: PrometheusClient, landing: Landing, first: int, last: int, before: dict[str, str] | None
+) -> MachineLabels:
+    """Choose the labels that name machines, by the past and by what is asked for."""
+    interval = landing.interval
+    past = _observe_labels(server, first - _LABEL_HISTORY, first - interval, interval)
+    seen = [*past, *_observe_labels(server, first, last, interval)]
+    known = landing.cmdb.attributes
+    names = pc.unique(known["machine_id"]) if "machine_id" in known.column_names else []
+    machines = choose_labels(seen, [str(name) for name in names if name.is_valid], before)
+    for reason in machines.reasons:
+        note(f"{server.url}: {reason}")
+    return machines
+
+
+def _observe_labels(
+    server: PrometheusClient, first: int, last: int, interval: int
+) -> list[LabelObservation]:
+    """Look at some of the intervals, at fewer where the server says that it is too much."""
+    for n_points in (_MAX_SAMPLED_INTERVALS, _MAX_SAMPLED_INTERVALS // 4, 1):
+        step = max(interval, (last - first) // n_points // interval * interval)
+        try:
+            return observe_labels(server, first, last, step, interval)
+        except QueryTooLargeError:
+            continue
+    return []
+
+
+def _pull_chunk(
+    server: PrometheusClient, landing: Landing, first: int, last: int, pulled: PullResult
+) -> int:
+    """Land the next intervals, fewer where the server says that it is too much; return the last."""
+    size = _INTERVALS_PER_CHUNK
+    while True:
+        upto = min(last, first + (size - 1) * landing.interval)
+        chunk = DcgmChunk(server, pulled.machines, first, upto, landing.interval)
+        try:
+            chunk.ask()
+            rows = list(chunk.readings()), list(chunk.events())
+            break
+        except QueryTooLargeError:
+            if size == 1:
+                raise PrometheusError(
+                    f"{server.url}: refuses the samples of a single interval as too many, "
+                    "expected a server with a larger --query.max-samples."
+                ) from None
+            size //= 2
+    pulled.add_chunk(chunk)
+    try:
+        tables = build_table(rows[0], READINGS), build_table(rows[1], EVENTS)
+    except TableError as error:
+        raise PrometheusError(f"{server.url}: {error}.") from None
+    pulled.landed.join(landing.land(*tables))
+    return upto

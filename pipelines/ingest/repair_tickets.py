@@ -1,0 +1,149 @@
+"""Repair tickets: rows that people write, of which each is taken or refused by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from forewarn.features.records.record_table import RecordsError
+from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW, SystemClock
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage.records.text_tables import SPREADSHEET_NUMBER, read_text_rows
+
+__all__ = ["Tickets", "read_tickets"]
+
+_REQUIRED = ("gpu_serial", "failed_at")
+_MAX_SHOWN_ROWS = 10
+# Seconds of the years 2001 to 2286 have 10 digits, those since 1973 have 9.
+_EPOCH_SECONDS = r"\d{9,10}(?:\.\d{1,9})?"
+_EPOCH_MILLISECONDS = r"\d{12,13}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tickets:
+    """Tickets of a file.
+
+    Attributes
+    ----------
+    path : Path
+    table : pyarrow.Table
+        TICKETS: those that can be used.
+    refused : tuple of str
+        A line for each other row: its number, what was found and what was expected.
+    n_future : int
+        Tickets of failures to come, which are left out.
+    """
+
+    path: Path
+    table: pa.Table
+    refused: tuple[str, ...] = ()
+    n_future: int = 0
+
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each of the first rows that were refused, and how many there are."""
+        if self.refused:
+            rows = len(self.refused) + self.n_future + len(self.table)
+            yield f"{self.path}: {len(self.refused)} of {rows} tickets left out, the others count"
+        for line in self.refused[:_MAX_SHOWN_ROWS]:
+            yield f"{self.path}: {line}"
+        if len(self.refused) > _MAX_SHOWN_ROWS:
+            yield f"{self.path}: {len(self.refused) - _MAX_SHOWN_ROWS} more such rows"
+        if self.n_future:
+            yield f"{self.path}: {self.n_future} tickets left out: they are of the future"
+
+
+def read_tickets(path: Path) -> Tickets:
+    """Read repair tickets: `gpu_serial, failed_at`, perhaps `repaired_at, cause, known_at`.
+
+    A row that cannot be used is refused, the others count.
+
+    Raises
+    ------
+    RecordsError
+        If the file cannot be read, lacks a column, or has rows of which none can be used.
+    """
+    rows = read_text_rows(path)
+    for name in _REQUIRED:
+        if name not in rows.table.column_names:
+            header = ", ".join(rows.table.column_names)
+            raise RecordsError(f"{path}: column `{name}` is missing, found {header}.")
+    tickets, refused = list[_Ticket](), dict(rows.ragged)
+    for number, row in zip(rows.numbers, rows.table.to_pylist(), strict=True):
+        if any(row.values()):
+            try:
+                tickets.append(_ticket(row))
+            except ValueError as error:
+                refused[number] = str(error)
+    lines = tuple(f"row {number}: {refused[number]}" for number in sorted(refused))
+    if lines and not tickets:
+        raise RecordsError(f"{path}: {lines[0]} (none of its {len(lines)} tickets can be used).")
+    latest = SystemClock().now() + MAX_CLOCK_SKEW
+    past = [ticket._asdict() for ticket in tickets if ticket.failed_at <= latest]
+    table = pa.Table.from_pylist(past, schema=TICKETS)
+    return Tickets(path, table, lines, len(tickets) - len(past))
+
+
+class _Ticket(NamedTuple):
+    """A row of TICKETS, times in nanoseconds."""
+
+    gpu_serial: str
+    failed_at: int
+    repaired_at: int | None
+    cause: str | None
+    known_at: int | None
+
+
+def _ticket(row: Mapping[str, str | None]) -> _Ticket:
+    """Return the ticket of a row.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be used; the message says why.
+    """
+    serial = row["gpu_serial"] or ""
+    failed, repaired, known = (
+        _moment(name, row.get(name)) for name in ("failed_at", "repaired_at", "known_at")
+    )
+    if not serial or failed is None:
+        name = "failed_at" if serial else "gpu_serial"
+        raise ValueError(f"column `{name}` is empty, expected a value")
+    if re.search(SPREADSHEET_NUMBER, serial):
+        raise ValueError(
+            f"column `gpu_serial` holds {serial[:40]!r}, expected the serial as text: as a number "
+            "it loses digits"
+        )
+    if repaired is not None and repaired < failed:
+        raise ValueError(
+            f"column `repaired_at` holds {row['repaired_at']!r}, expected no time before that of "
+            f"`failed_at`, {row['failed_at']!r}"
+        )
+    return _Ticket(serial, failed, repaired, row.get("cause"), known)
+
+
+def _moment(name: str, text: str | None) -> int | None:
+    """Return a time in nanoseconds: ISO 8601, or seconds or milliseconds since 1970.
+
+    Other forms are refused: 11/12/2026 may be of November or of December.
+    """
+    if text is None:
+        return None
+    if re.fullmatch(_EPOCH_SECONDS, text, re.ASCII):
+        return int(Decimal(text) * SECOND)
+    if re.fullmatch(_EPOCH_MILLISECONDS, text, re.ASCII):
+        return int(text) * 10**6
+    try:
+        return parse_moment(text)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"column `{name}` holds {text[:40]!r}, expected a time such as 2025-03-01T06:00:00Z, "
+            "or seconds since 1970"
+        ) from None

@@ -1,0 +1,232 @@
+"""An experiment in MLflow: its store, by default one SQLite file, and the runs in it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forewarn.features.errors import InputError
+from forewarn.pipelines.config.site_tables import RegistryTable
+from forewarn.pipelines.storage.files.file_lock import locked
+from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
+
+# Read by MLflow when it is first imported: nothing is sent anywhere, no progress bars in logs.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+
+import mlflow
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+__all__ = ["Experiment", "RegistryError", "digest_of"]
+
+_MAX_VALUES_PER_CALL = 200  # values that MLflow takes in one call
+
+
+class RegistryError(InputError):
+    """A registry that cannot be used, or that does not hold what was asked for."""
+
+
+@dataclass(slots=True)
+class Experiment:
+    """The runs of one experiment.
+
+    Attributes
+    ----------
+    table : RegistryTable
+    create : bool
+        Make its store if it is not there; whoever only reads has nothing to make.
+
+    Raises
+    ------
+    RegistryError
+        If it is a folder that holds no registry, and none is to be made.
+    """
+
+    table: RegistryTable
+    create: bool = False
+    _made: bool = False
+    _client: MlflowClient = field(init=False, repr=False)
+    _experiment: str | None = None
+
+    def __post_init__(self) -> None:
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        if "://" not in self.table.store:
+            folder = Path(self.table.store)
+            if not (folder / "mlflow.db").exists():
+                if not self.create:
+                    raise RegistryError(
+                        f"`registry.store` {folder}: holds no registry, expected one that "
+                        "`forewarn retrain` made, or the address of a server."
+                    )
+                self._made = not folder.exists()
+                folder.mkdir(parents=True, exist_ok=True)
+        with self.in_one_line():
+            mlflow.set_tracking_uri(self.uri)
+            mlflow.set_registry_uri(self.uri)
+            self._client = MlflowClient(self.uri, self.uri)
+
+    @property
+    def uri(self) -> str:
+        """Address of the tracking server, or of the SQLite file."""
+        if "://" in self.table.store:
+            return self.table.store
+        return f"sqlite:///{Path(self.table.store).resolve()}/mlflow.db"
+
+    @property
+    def address(self) -> str:
+        """The store as messages may name it: without what comes before an @."""
+        scheme, separator, rest = self.table.store.rpartition("://")
+        return scheme + separator + rest.rpartition("@")[2] if separator else rest
+
+    @contextlib.contextmanager
+    def in_one_line(self) -> Iterator[None]:
+        """Say in one line what MLflow, or the database behind it, does not do.
+
+        Raises
+        ------
+        RegistryError
+            Instead of their errors.
+        """
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError) as error:
+            reason = str(error).replace(self.table.store, self.address)
+            detail = " ".join(reason.split())[:160].rstrip(".")
+            raise RegistryError(f"`registry.store` {self.address}: {detail}.") from None
+
+    @contextlib.contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Let one process at a time do something here, of all processes of this machine.
+
+        Parameters
+        ----------
+        what : str
+            "retraining", or "promotion" for a change of the champion.
+        """
+        with locked(self._lock_folder() / f".{what}.lock", f"another {what} of this registry"):
+            yield
+
+    def _lock_folder(self) -> Path:
+        """Return the folder of the registry; for a server, one of this user and that address."""
+        if "://" not in self.table.store:
+            return Path(self.table.store)
+        own = Path(tempfile.gettempdir()) / f"forewarn-{os.getuid()}"
+        own.mkdir(mode=0o700, exist_ok=True)
+        status = own.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise RegistryError(f"{own}: belongs to somebody else, expected a folder of this user.")
+        folder = own / digest_of([self.table.store, self.table.model])
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def experiment(self) -> str:
+        """Id of the experiment; made if it is not there."""
+        if self._experiment is None:
+            self._experiment = self._find_experiment()
+        return self._experiment
+
+    def _find_experiment(self) -> str:
+        name = self.table.experiment
+        with self.in_one_line():
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is not None:
+                return str(experiment.experiment_id)
+            artifacts = None
+            if "://" not in self.table.store:
+                artifacts = (Path(self.table.store).resolve() / "artifacts").as_uri()
+            return str(self._client.create_experiment(name, artifact_location=artifacts))
+
+    def discard(self) -> None:
+        """Remove the folder if it was made for this: a refused run leaves nothing behind."""
+        if self._made:
+            shutil.rmtree(self.table.store)
+
+    @contextlib.contextmanager
+    def run(self, name: str, tags: Mapping[str, str], parent: str | None = None) -> Iterator[str]:
+        """Yield the id of a new run, which ends as finished or, after an error, as failed."""
+        marks = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
+        run = self._client.create_run(self.experiment, run_name=name, tags=marks)
+        number: str = run.info.run_id
+        try:
+            yield number
+        except BaseException:
+            self._client.set_terminated(number, "FAILED")
+            raise
+        self._client.set_terminated(number, "FINISHED")
+
+    def end(self, run: str, status: str = "FINISHED") -> None:
+        """End a run that an earlier process began."""
+        self._client.set_terminated(run, status)
+
+    def abandon(self, tags: Mapping[str, str]) -> None:
+        """End the runs of these tags that a killed process left running, and those under them."""
+        for run in self.find(tags, status="RUNNING"):
+            self.abandon({"mlflow.parentRunId": run.info.run_id})
+            self.end(run.info.run_id, "KILLED")
+
+    def find(self, tags: Mapping[str, str], *, status: str | None = "FINISHED") -> list[Run]:
+        """Return the runs with these tags, the newest first; `status` None means any."""
+        conditions = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        if status is not None:
+            conditions.append(f"attributes.status = '{status}'")
+        return list(
+            self._client.search_runs(
+                [self.experiment], " and ".join(conditions), order_by=["attributes.start_time DESC"]
+            )
+        )
+
+    def log(
+        self,
+        run: str,
+        *,
+        params: Mapping[str, object] | None = None,
+        metrics: Mapping[str, float | None] | None = None,
+        series: Sequence[tuple[str, float | None, int]] = (),
+    ) -> None:
+        """Write parameters and metrics of a run; `series` are of name, value and step."""
+        from mlflow.entities import Metric, Param
+
+        unstepped = [(name, value, 0) for name, value in (metrics or {}).items()]
+        values = [
+            Metric(name, float(value), 0, step)
+            for name, value, step in [*unstepped, *series]
+            if value is not None
+        ]
+        parameters = [Param(name, str(value)[:500]) for name, value in (params or {}).items()]
+        for start in range(0, max(len(values), len(parameters)), _MAX_VALUES_PER_CALL):
+            end = start + _MAX_VALUES_PER_CALL
+            self._client.log_batch(run, metrics=values[start:end], params=parameters[start:end])
+
+    def tag(self, run: str, tags: Mapping[str, str]) -> None:
+        """Mark a run."""
+        for name, value in tags.items():
+            self._client.set_tag(run, name, value)
+
+    def attach(self, run: str, folder: Path, path: str | None = None) -> None:
+        """Keep all files of a folder with a run."""
+        self._client.log_artifacts(run, str(folder), path)
+
+    @contextlib.contextmanager
+    def attached(self, run: str, path: str) -> Iterator[Path]:
+        """Yield a folder with what was attached to a run at `path`."""
+        with scratch_folder() as folder:
+            yield Path(self._client.download_artifacts(run, path, str(folder)))
+
+
+def digest_of(value: object) -> str:
+    """Return a short digest of something that JSON can hold."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,80 @@
+"""Simple rules that name a rank of a job that hangs or has crashed, to compare a diagnosis with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forewarn.features.diagnosis.flight_recorder_dump import COMPLETED
+from forewarn.pipelines.diagnosis.parts.exits_part import ExitsPart
+from forewarn.pipelines.diagnosis.parts.flight_part import FlightPart
+from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot
+from forewarn.pipelines.diagnosis.parts.logs_part import LogsPart
+
+__all__ = ["baseline_ranks"]
+
+
+def baseline_ranks(case: JobSnapshot, seed: int) -> dict[str, int | None]:
+    """Return whom each rule names, None where it names nobody.
+
+    Parameters
+    ----------
+    case : Case
+    seed : int
+        Of the rule that guesses.
+
+    Returns
+    -------
+    dict of str to (int or None)
+        `oldest log line`: who wrote nothing for longest. `lowest completed number`: who has
+        completed the fewest collectives. `first failure`: what a launcher such as torchrun calls
+        the root cause, the first process that ended with an error; of a hang, the one whose
+        operation runs into its time-out first. `random`: any rank.
+    """
+    logs, flight = case.parts.get("logs"), case.parts.get("flight")
+    exits = case.parts.get("exits")
+    failed = _first_failed_rank(exits) if isinstance(exits, ExitsPart) else None
+    if failed is None and isinstance(flight, FlightPart):
+        failed = _first_timeout_rank(flight)
+    ranks = sorted(case.ranks.table)
+    return {
+        "oldest log line": _oldest_log_rank(logs) if isinstance(logs, LogsPart) else None,
+        "lowest completed number": _lowest_completed_rank(flight)
+        if isinstance(flight, FlightPart)
+        else None,
+        "first failure": failed,
+        "random": int(np.random.default_rng(seed).choice(ranks)) if ranks else None,
+    }
+
+
+def _oldest_log_rank(logs: LogsPart) -> int | None:
+    times = [
+        (log.scan.last, log.file.rank)
+        for log in logs.logs
+        if log.scan is not None and log.scan.last is not None and log.file.rank is not None
+    ]
+    return min(times)[1] if times else None
+
+
+def _lowest_completed_rank(flight: FlightPart) -> int | None:
+    """Return the rank that has completed the fewest operations of any group, the first of many."""
+    entries = flight.operations.entries
+    done = entries[(entries["state"] == COMPLETED) & ~entries["is_p2p"]]
+    ranks = np.unique(entries["rank"])
+    last = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(last, done["rank"], done["seq"])
+    return int(ranks[np.argmin(last[ranks])]) if len(ranks) else None
+
+
+def _first_failed_rank(exits: ExitsPart) -> int | None:
+    ends = [
+        (end.time, rank)
+        for rank, several in exits.exits.items()
+        for end in several
+        if end.code not in (0, -15) and end.time is not None
+    ]
+    return min(ends)[1] if ends else None
+
+
+def _first_timeout_rank(flight: FlightPart) -> int | None:
+    unfinished = flight.operations.unfinished()
+    return int(unfinished["rank"][np.argmin(unfinished["created"])]) if len(unfinished) else None

@@ -1,0 +1,229 @@
+"""The detectors that a study compares: ours, Minder's, their ablations, and simple baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from forewarn.features.array_types import Float32Array
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.records.record_table import DAY
+from forewarn.models.detection.denoiser import LstmVae
+from forewarn.models.detection.detection_rules import DetectionRules
+from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.fitting.denoiser_training import fit_lstm_vae
+from forewarn.models.detection.fitting.spread_fitting import fit_healthy_spread, measure_task_spread
+from forewarn.models.detection.fitting.threshold_fitting import (
+    fit_thresholds,
+    peak_score,
+    sample_windows,
+)
+from forewarn.models.detection.healthy_spread import have_stable_names
+from forewarn.models.detection.pairwise_distances import Distance
+from forewarn.models.detection.threshold import Threshold
+from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
+from forewarn.pipelines.detection.task_metrics import Pull
+
+__all__ = ["VARIANTS", "DetectorVariants"]
+
+Pulls = Callable[[], Iterator[Pull]]
+
+_EXTRA_METRICS = (
+    MetricLimits("rdma_throughput", 0.0, 400.0),
+    MetricLimits("memory_usage"),
+    MetricLimits("gpu_temperature"),
+    MetricLimits("disk_write", 0.0, 4000.0, log=True),
+)
+_N_FEWER_METRICS = 3
+_PEER_THRESHOLD = 5.0  # median deviations
+_MAX_UNLABELLED_SHARE = 0.1  # of the tasks may hold a fault that nobody labelled
+_N_TRAINING_WINDOWS = 40_000
+VARIANTS = {
+    "forewarn": "as it is",
+    "forewarn, denoised": "windows pass the paper's denoiser first",
+    "forewarn, no own past": "nothing is forgiven for having always been so",
+    "forewarn, no continuity": "one window is enough",
+    "forewarn, fewer metrics": "the first three",
+    "forewarn, more metrics": "four that the paper collects besides",
+    "minder": "the paper's rules: sums of distances, normal score, the same machine for 4 minutes",
+    "minder, Manhattan": "another distance",
+    "minder, Chebyshev": "another distance",
+    "minder, no continuity": "one window is enough",
+    "minder, RAW": "samples as they are",
+    "minder, CON": "denoised metrics concatenated",
+    "minder, INT": "one denoiser for all metrics",
+    "Mahalanobis": "moments of all metrics in a window, whitened",
+    "peers": "median deviations from the median of all, above 5: nothing is fitted",
+    "means": "normal score of the mean of a window, metric by metric",
+}
+
+
+@dataclass(slots=True)
+class DetectorVariants:
+    """Makes each variant from a fitted detector, with a threshold for the same false alarms.
+
+    Attributes
+    ----------
+    fitted : Detector
+        Of `detect fit`.
+    train : callable
+        Opens the pulls that it was fitted to, one after the other.
+    per_day : float
+        False alarms per task and day.
+    seed : int
+    anew : bool
+        Fit the thresholds of the detector itself anew, too.
+    """
+
+    fitted: Detector
+    train: Pulls
+    per_day: float
+    seed: int
+    anew: bool = False
+    _models: list[MetricModel] = field(default_factory=list, init=False)
+
+    @classmethod
+    def from_stored(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
+        """Return the variants of a stored detector, for its own rate of false alarms or another."""
+        rate = stored.facts.false_alarms if false_alarms is None else false_alarms
+        left_out = stored.facts.left_out
+
+        def healthy() -> Iterator[Pull]:
+            return (pull for pull in train() if pull.name not in left_out)
+
+        return cls(stored.detector, healthy, rate, seed=0, anew=false_alarms is not None)
+
+    def make(self, name: str) -> Detector:
+        """Return a variant by its name in `VARIANTS`."""
+        first, _, what = name.partition(", ")
+        if first == "forewarn":
+            return self._ours(what)
+        paper = replace(self.fitted.rules, mode="minder")
+        if first == "Mahalanobis":
+            return self._together(paper, fit_moments(self._series(), paper.window))
+        if first == "peers":
+            fixed = Threshold(float(np.log(_PEER_THRESHOLD)), 0.0, 0.0, 0.05)
+            plain = [replace(m, denoiser=None, threshold=fixed) for m in self.fitted.metrics]
+            return Detector(replace(paper, mode="peers"), plain, self.fitted.activity)
+        if first == "means":
+            means = WindowMeans(paper.window)
+            return self._with(paper, [replace(m, denoiser=means) for m in self.fitted.metrics])
+        return self._papers(paper, what)
+
+    def _ours(self, what: str) -> Detector:
+        rules, metrics = self.fitted.rules, list(self.fitted.metrics)
+        if what == "":
+            return self._with(rules, metrics) if self.anew else self.fitted
+        if what == "fewer metrics":
+            return self._with(rules, metrics[:_N_FEWER_METRICS])
+        if what == "more metrics":
+            more = [
+                MetricModel((model,), None) for model in _EXTRA_METRICS if self._sent(model.name)
+            ]
+            return self._with(rules, [*metrics, *(self._usual(rules, model) for model in more)])
+        if what == "denoised":
+            return self._with(rules, [self._usual(rules, model) for model in self._denoised()])
+        if what == "no own past":
+            return self._with(replace(rules, own_past=False), metrics)
+        return self._with(replace(rules, continuity=1), metrics)
+
+    def _papers(self, rules: DetectionRules, what: str) -> Detector:
+        if what == "RAW":
+            return self._with(
+                rules, [replace(model, denoiser=None) for model in self.fitted.metrics]
+            )
+        if what == "INT":
+            return self._together(rules, self._integrated(rules.window))
+        metrics = self._denoised()
+        if what in ("Manhattan", "Chebyshev"):
+            distance: Distance = "manhattan" if what == "Manhattan" else "chebyshev"
+            return self._with(replace(rules, distance=distance), metrics)
+        if what == "no continuity":
+            return self._with(replace(rules, continuity=1), metrics)
+        if what == "CON":
+            denoisers = [m.denoiser for m in metrics if isinstance(m.denoiser, LstmVae)]
+            return self._together(rules, Concatenated(denoisers))
+        return self._with(rules, metrics)
+
+    def _together(self, rules: DetectionRules, denoiser: Denoiser) -> Detector:
+        """Return a detector that looks at all metrics at once."""
+        limits = tuple(model.limits[0] for model in self.fitted.metrics)
+        return self._with(rules, [MetricModel(limits, denoiser)])
+
+    def _with(self, rules: DetectionRules, metrics: Sequence[MetricModel]) -> Detector:
+        """Give every metric the threshold that keeps its part of the false alarms."""
+        detector = Detector(rules, (), self.fitted.activity)
+        reached = {
+            model.name: {
+                pull.name: reach
+                for pull in self.train()
+                if (reach := peak_score(detector, model, pull.task(), _pull_days(pull))) is not None
+            }
+            for model in metrics
+        }
+        same = rules.mode == "forewarn" and have_stable_names(model.usual for model in metrics)
+        thresholds = fit_thresholds(reached, self.per_day / len(metrics), names_tell=same)
+        fitted = [replace(model, threshold=thresholds[model.name]) for model in metrics]
+        return replace(detector, metrics=tuple(fitted))
+
+    def _usual(self, rules: DetectionRules, model: MetricModel) -> MetricModel:
+        detector = Detector(rules, (), self.fitted.activity)
+        groups = model.usual.groups
+        shown = (measure_task_spread(detector, model, pull.task()) for pull in self.train())
+        known = [spread for spread in shown if spread is not None]
+        return replace(
+            model, usual=fit_healthy_spread(known, groups, doubted=_MAX_UNLABELLED_SHARE)
+        )
+
+    def _sent(self, metric: str) -> bool:
+        """Tell whether any task has a metric."""
+        return any(pull.series(metric) is not None for pull in self.train())
+
+    def _denoised(self) -> list[MetricModel]:
+        """Return the metrics with a denoiser each, as mode `minder` fits them; once."""
+        if not self._models:
+            self._models = [self._with_denoiser(model) for model in self.fitted.metrics]
+        return self._models
+
+    def _with_denoiser(self, model: MetricModel) -> MetricModel:
+        if model.denoiser is not None:
+            return model
+        windows = self._windows(model.limits, self.fitted.rules.window)
+        return replace(model, denoiser=fit_lstm_vae(windows, seed=self.seed)[0])
+
+    def _integrated(self, length: int) -> LstmVae:
+        limits = tuple(model.limits[0] for model in self.fitted.metrics)
+        denoiser, _ = fit_lstm_vae(self._windows(limits, length), seed=self.seed)
+        return denoiser
+
+    def _windows(self, limits: tuple[MetricLimits, ...], length: int) -> Float32Array:
+        generator = np.random.default_rng(self.seed)
+        parts = [
+            sample_windows(
+                _scaled_series(pull, limits), length, _N_TRAINING_WINDOWS // 60, generator
+            )
+            for pull in self.train()
+        ]
+        return np.concatenate(parts)
+
+    def _series(self) -> list[Float32Array]:
+        limits = tuple(model.limits[0] for model in self.fitted.metrics)
+        return [_scaled_series(pull, limits)[:, :50, :900] for pull in self.train()]
+
+
+def _pull_days(pull: Pull) -> float:
+    return pull.grid.n_ticks * pull.grid.interval / DAY
+
+
+def _scaled_series(pull: Pull, limits: Sequence[MetricLimits]) -> Float32Array:
+    """Return the series of some metrics, (parts, machines, ticks)."""
+    parts = []
+    for metric in limits:
+        series = pull.series(metric.name)
+        shape = (len(pull.grid.machines), pull.grid.n_ticks)
+        parts.append(np.full(shape, np.nan) if series is None else metric.scale(series))
+    return np.stack(parts).astype(np.float32)

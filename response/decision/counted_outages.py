@@ -1,0 +1,178 @@
+"""The census: who is out of service, and who was taken out lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import SECOND, Nanoseconds
+from forewarn.response.policy.certain_damage import is_certain_cause
+from forewarn.response.state.action import Action
+from forewarn.response.state.machine import Machine
+from forewarn.response.state.pool import Limits, Pool
+
+__all__ = [
+    "CountedOutage",
+    "LimitContext",
+    "capacity_free_at",
+    "counted_outages",
+    "jobs_on_machine",
+    "reversible_outages",
+    "unexplained_mark_expiries",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedOutage:
+    """A machine that is out of service (`until` None), or counts as such until a moment.
+
+    Attributes
+    ----------
+    machine : str
+    pool, rack : str or None
+    jobs : frozenset of str
+        That it ran, as far as it is known.
+    until : int or None
+        Nanoseconds since 1970 UTC.
+    """
+
+    machine: str
+    pool: str | None
+    rack: str | None
+    jobs: frozenset[str]
+    until: Nanoseconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitContext:
+    """All that a check looks at.
+
+    Attributes
+    ----------
+    action : Action
+        The one that is checked.
+    pool : Pool
+        Its pool, whose limits hold.
+    machines : mapping of str to Machine
+    others : sequence of Action
+        What else is open or began lately.
+    now : int
+        Nanoseconds since 1970 UTC.
+    """
+
+    action: Action
+    pool: Pool
+    machines: Mapping[str, Machine]
+    others: Sequence[Action]
+    now: Nanoseconds
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the pool."""
+        return self.pool.limits
+
+    @property
+    def span(self) -> str:
+        """How long what was taken out counts, in words."""
+        return format_duration(self.limits.refill / SECOND)
+
+    @property
+    def taken(self) -> str:
+        """What the rates count, in words."""
+        return f"taken out within {self.span}"
+
+    @property
+    def size(self) -> int:
+        """Number of machines of the pool that have GPUs."""
+        machines = self.machines.values()
+        return sum(machine.gpus > 0 and machine.pool == self.pool.name for machine in machines)
+
+    @property
+    def rate(self) -> int:
+        """How many machines of the whole fleet may be taken out within `refill`."""
+        return self.limits.max_rate(sum(machine.gpus > 0 for machine in self.machines.values()))
+
+    def counts(self, action: Action) -> bool:
+        """Tell whether we took a machine out so lately that the rates still count it."""
+        lately = self.refilled(action) > self.now
+        return action.step.isolates and action.begun and lately
+
+    def refilled(self, action: Action) -> Nanoseconds:
+        """Return when an action no longer counts."""
+        return Nanoseconds(action.at + self.limits.refill)
+
+
+def counted_outages(census: LimitContext) -> list[CountedOutage]:
+    """Return each other machine that is out, by whomever, or that we took out a while ago."""
+    return _collect_outages(census, census.machines.values(), census.others)
+
+
+def reversible_outages(census: LimitContext) -> list[CountedOutage]:
+    """Return of all outages those that are ours, and not for certain damage."""
+    # A mark without an action, as after the loss of a ledger, is ours all the same.
+    actions = {(other.machine, other.id): other for other in census.others}
+    certain = {key for key, other in actions.items() if is_certain_cause(other.cause)}
+    machines = [m for m in census.machines.values() if m.action is not None]
+    return _collect_outages(
+        census,
+        [machine for machine in machines if (machine.name, machine.action) not in certain],
+        [other for key, other in actions.items() if key not in certain],
+    )
+
+
+def unexplained_mark_expiries(census: LimitContext) -> list[Nanoseconds | None]:
+    """Return until when each machine counts that we took out before the ledger was lost."""
+    known = {(other.machine, other.id) for other in census.others}
+    marked = [m for m in census.machines.values() if m.out and m.action is not None]
+    since = [m.reason_at for m in marked if (m.name, m.action) not in known]
+    ends = [None if at is None else Nanoseconds(at + census.limits.refill) for at in since]
+    return [end for end in ends if end is None or end > census.now]
+
+
+def _collect_outages(
+    census: LimitContext, machines: Iterable[Machine], actions: Iterable[Action]
+) -> list[CountedOutage]:
+    outages = {
+        machine.name: CountedOutage(
+            machine.name, machine.pool, machine.rack, frozenset(machine.jobs), None
+        )
+        for machine in machines
+        if machine.out and machine.gpus > 0
+    }
+    for other in sorted(actions, key=lambda action: action.open, reverse=True):
+        if other.step.isolates and (other.open or census.counts(other)):
+            outages[other.machine] = _with_action(outages.get(other.machine), other, census)
+    outages.pop(census.action.machine, None)
+    return list(outages.values())
+
+
+def _with_action(
+    outage: CountedOutage | None, action: Action, census: LimitContext
+) -> CountedOutage:
+    jobs = frozenset() if action.job is None else frozenset({action.job})
+    if outage is None:
+        machine = census.machines.get(action.machine)
+        pool, rack = (machine.pool, machine.rack) if machine else (action.pool, action.rack)
+        until = None if action.open else census.refilled(action)
+        return CountedOutage(action.machine, pool, rack, jobs, until)
+    until = outage.until
+    if until is not None and not action.open:
+        until = max(until, census.refilled(action))
+    return replace(outage, jobs=outage.jobs | jobs, until=until)
+
+
+def jobs_on_machine(census: LimitContext) -> set[str]:
+    """Return the jobs on the machine that is checked."""
+    machine = census.machines.get(census.action.machine)
+    jobs = set(machine.jobs) if machine else set()
+    return jobs | ({census.action.job} if census.action.job is not None else set())
+
+
+def capacity_free_at(
+    untils: Sequence[Nanoseconds | None], limit: int, more: int
+) -> Nanoseconds | None:
+    """Return when so many more fit again; None if that depends on machines, or never comes."""
+    too_many = len(untils) + more - limit
+    timed = sorted(until for until in untils if until is not None)
+    return timed[too_many - 1] if too_many <= len(timed) else None

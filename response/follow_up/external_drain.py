@@ -1,0 +1,86 @@
+"""Foreign drains: the reason that somebody gave says whether it was a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.machine import Machine, ServiceState
+
+__all__ = [
+    "MAX_PATTERN_LENGTH",
+    "SCHEDULER_SOURCE",
+    "find_external_drains",
+    "match_failure_pattern",
+]
+
+SCHEDULER_SOURCE: Final = "scheduler"
+"""Source of findings that the loop makes of what it reads from the scheduler."""
+
+MAX_PATTERN_LENGTH = 200
+_MAX_REASON_LENGTH = 1000
+
+
+def match_failure_pattern(reason: str, patterns: Sequence[str]) -> str | None:
+    """Return the first pattern that makes a reason a failure; None if none fits.
+
+    Patterns are those of file names (`*`, `?`, `[abc]`), upper and lower case alike; no regular
+    expression of a site is ever run. They fit the whole of the reason's first 1,000 characters.
+
+    Raises
+    ------
+    ValueError
+        If a pattern is longer than 200 characters.
+
+    Examples
+    --------
+    >>> failure_pattern("GPU 3 fell off the bus", ["*nvlink*", "*gpu*"])
+    '*gpu*'
+    """
+    text = reason[:_MAX_REASON_LENGTH].casefold()
+    for pattern in patterns:
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            raise ValueError(
+                f"a pattern of a drain reason has {len(pattern)} characters, "
+                f"expected at most {MAX_PATTERN_LENGTH}"
+            )
+        if fnmatchcase(text, pattern.casefold()):
+            return pattern
+    return None
+
+
+def find_external_drains(machines: Iterable[Machine], *, now: Nanoseconds) -> list[Finding]:
+    """Return a finding for each machine with GPUs that somebody else has taken out of service.
+
+    The same drain is the same finding, a day long; on the next day it is told again.
+    """
+    return [
+        _finding(machine, now)
+        for machine in machines
+        if machine.out
+        and machine.gpus
+        and machine.action is None
+        and machine.state is not ServiceState.UNKNOWN
+    ]
+
+
+def _finding(machine: Machine, now: Nanoseconds) -> Finding:
+    since = now if machine.reason_at is None else machine.reason_at
+    mark = machine.reason[:100] if machine.reason_at is None else str(machine.reason_at)
+    return Finding(
+        source=SCHEDULER_SOURCE,
+        id=f"{machine.name} {now // DAY} {mark}",
+        kind=FindingKind.EXTERNAL_DRAIN,
+        cause="foreign drain",
+        machine=machine.name,
+        at=since,
+        valid_until=Nanoseconds((now // DAY + 1) * DAY),
+        evidence={
+            "reason": machine.reason[:_MAX_REASON_LENGTH],
+            "by": machine.reason_by,
+            "state": machine.state.value,
+        },
+    )

@@ -1,0 +1,139 @@
+"""Policies in words: what a rule says, and what is different between two policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import SECOND
+from forewarn.response.policy.policy import Policy
+from forewarn.response.policy.policy_rule import Rule, XidRule
+from forewarn.response.state.finding import FindingKind
+from forewarn.response.state.step import DrainMode, Step
+
+__all__ = ["PolicyChange", "diff_policies"]
+
+_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """One thing that is different.
+
+    Attributes
+    ----------
+    names : tuple of str
+        What it is about: kinds of findings, Xids, severities.
+    key : str
+        Which part of the rule.
+    before, after : str
+        In words.
+    """
+
+    names: tuple[str, ...]
+    key: str
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        """Return it as one line."""
+        return f"{', '.join(self.names)}: {self.key}: {self.before} -> {self.after}"
+
+
+def diff_policies(before: Policy, after: Policy) -> list[PolicyChange]:
+    """Return what is different, and the same change of several codes as one.
+
+    What counts is what is done: a change of a severity's step shows at each code that it changes.
+    """
+    pairs: dict[tuple[str, str, str], list[str]] = {}
+    texts, names = _texts(before), _names(before) | _names(after)
+    later = _texts(after)
+    for name in {**texts, **later}:
+        first, second = texts.get(name, {}), later.get(name, {})
+        for key in {**first, **second}:
+            words = first.get(key, _NONE), second.get(key, _NONE)
+            if words[0] != words[1]:
+                pairs.setdefault((key, *words), []).append(name)
+    return [
+        PolicyChange(tuple(_shown(about, names)), key, first, second)
+        for (key, first, second), about in pairs.items()
+    ]
+
+
+def _shown(about: list[str], names: Mapping[str, str]) -> list[str]:
+    """Name the meaning of a code that stands alone; of many the numbers are enough."""
+    if len(about) > 1:
+        return about
+    meaning = names.get(about[0], "")
+    return [f"{about[0]} ({meaning})" if meaning else about[0]]
+
+
+def _names(policy: Policy) -> dict[str, str]:
+    return {f"xid {code}": xid.name for code, xid in policy.xids.items()}
+
+
+def _texts(policy: Policy) -> dict[str, dict[str, str]]:
+    """Return for each part of a policy what it says, key by key."""
+    texts = {
+        f"severity {severity}": {"step": _step(standard.step, standard.mode)}
+        for severity, standard in policy.standards.items()
+    }
+    for kind, rule in policy.kinds.items():
+        name = "xid that is not listed" if kind is FindingKind.XID else str(kind)
+        texts[name] = dict(_rule_texts(policy.bounded(rule, kind)))
+    for code, xid in policy.xids.items():
+        rule = policy.bounded(xid.rule, FindingKind.XID)
+        texts[f"xid {code}"] = {**dict(_rule_texts(rule)), **dict(_echo_texts(xid))}
+        if xid.fatal is not None:
+            fatal = policy.bounded(xid.fatal, FindingKind.XID)
+            texts[f"xid {code}, called fatal by the driver"] = dict(_rule_texts(fatal))
+    for action, rule in policy.recoveries.items():
+        rule = policy.bounded(rule, FindingKind.FAILURE)
+        texts[f"recovery {action}, asked for by the driver"] = dict(_rule_texts(rule))
+    times = "once" if policy.most == 1 else f"{policy.most} times"
+    texts["escalation"] = {
+        "codes are one event within": _span(policy.together),
+        "a step did not help if its cause is seen after a release within": _span(policy.again),
+        "one step is taken on a machine at most": f"{times} in {_span(policy.within)}",
+    }
+    return texts
+
+
+def _rule_texts(rule: Rule) -> Iterator[tuple[str, str]]:
+    reported = "as its source says, or " if rule.reported else ""
+    yield "severity", f"{reported}{rule.severity}"
+    yield "step", _step(rule.step, rule.mode)
+    yield "acted on for", _span(rule.max_age)
+    if rule.at_most is not Step.REPLACE:
+        yield "at most", str(rule.at_most)
+    if rule.confirmed_by:
+        yield "confirmed by", " or ".join(sorted(rule.confirmed_by))
+        yield "unconfirmed at most", str(rule.alone)
+    if rule.often:
+        often = rule.often
+        yield "often", f"{often.step} from {often.times} times in {_span(often.within)} on"
+    if rule.lasting:
+        yield "lasting", f"{rule.lasting.step} from {_span(rule.lasting.span)} on"
+    if rule.likely:
+        yield "likely", f"{rule.likely.step} from a probability of {rule.likely.probability:g} on"
+
+
+def _echo_texts(xid: XidRule) -> Iterator[tuple[str, str]]:
+    if xid.follows:
+        yield "follows", "any other code" if xid.follows == "any" else _codes(xid.follows)
+    if xid.cancels:
+        yield "cancels", _codes(xid.cancels)
+
+
+def _codes(codes: Iterable[int | str]) -> str:
+    return ", ".join(str(code) for code in sorted(codes, key=int))
+
+
+def _step(step: Step, mode: DrainMode | None) -> str:
+    return f"{step} in mode {mode}" if mode else str(step)
+
+
+def _span(nanoseconds: int) -> str:
+    return format_duration(nanoseconds / SECOND)

@@ -1,0 +1,104 @@
+"""Judgement: what then happened to the GPUs for which machines would have been taken out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.replay.fleet_history import FleetHistory, PastFailure
+from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.incident import Outcome
+
+__all__ = ["OutcomeJudge", "ReplayOutcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOutcome:
+    """What happened after a finding, within its horizon.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        `CONFIRMED`: the GPU failed, or was failed already. `NOT_CONFIRMED`: it did not, and there
+        are records of it to the end of the horizon.
+    failed_at : int or None
+        Nanoseconds since 1970 UTC.
+    why : str
+        For `UNKNOWN`: why nobody can say.
+    """
+
+    outcome: Outcome
+    failed_at: Nanoseconds | None = None
+    why: str = ""
+
+
+class OutcomeJudge:
+    """Knows the failures of the past.
+
+    Parameters
+    ----------
+    past : Past
+    horizon : int
+        Nanoseconds after a finding in which a failure is the one that it spoke of; a prediction
+        brings its own.
+    """
+
+    def __init__(self, past: FleetHistory, horizon: Nanoseconds) -> None:
+        self._past, self._horizon = past, horizon
+        self._of_gpu: dict[str, list[PastFailure]] = defaultdict(list)
+        self._of_machine: dict[str, list[PastFailure]] = defaultdict(list)
+        for failure in past.failures:
+            self._of_gpu[failure.gpu_serial].append(failure)
+            self._of_machine[failure.machine].append(failure)
+
+    def outcome(self, findings: Iterable[Finding]) -> ReplayOutcome:
+        """Return what happened after the findings that an action rests on."""
+        judged = [self._judged(finding) for finding in findings]
+        for outcome in (Outcome.CONFIRMED, Outcome.UNKNOWN, Outcome.NOT_CONFIRMED):
+            same = [judgement for judgement in judged if judgement.outcome is outcome]
+            if same:
+                return min(same, key=lambda judgement: judgement.failed_at or 0)
+        return ReplayOutcome(Outcome.UNKNOWN, why="it rests on no finding")
+
+    def _judged(self, finding: Finding) -> ReplayOutcome:
+        end = finding.valid_until if finding.predicts else finding.at + self._horizon
+        failures = [f for f in self._failures(finding) if self._meets(f, finding.at, end)]
+        others = [failure for failure in failures if not _same_evidence(failure, finding)]
+        if others:
+            return ReplayOutcome(Outcome.CONFIRMED, min(failure.failed_at for failure in others))
+        why = self._unknown(finding, end, failures)
+        return (
+            ReplayOutcome(Outcome.UNKNOWN, why=why) if why else ReplayOutcome(Outcome.NOT_CONFIRMED)
+        )
+
+    def _meets(self, failure: PastFailure, start: int, end: int) -> bool:
+        """Tell whether a GPU failed in a span, or was failed at its start."""
+        repaired = failure.repaired_at
+        until = failure.failed_at + self._horizon if repaired is None else repaired
+        return failure.failed_at <= end and (failure.failed_at >= start or until > start)
+
+    def _failures(self, finding: Finding) -> Sequence[PastFailure]:
+        if finding.gpu_serial is None:
+            return self._of_machine.get(finding.machine, ())
+        return self._of_gpu.get(finding.gpu_serial, ())
+
+    def _unknown(self, finding: Finding, end: int, same: Sequence[PastFailure]) -> str:
+        """Return why nobody can say that a GPU did not fail; empty if one can."""
+        if same:
+            return "that it failed is known by the same Xid alone"
+        if not self._past.failures_known:
+            return "nobody says what failed"
+        if finding.gpu_serial is None:
+            return "the serial of the GPU is not known"
+        if finding.gpu_serial not in self._past.gpus:
+            return "there are no records of the GPU"
+        return "the records end before its horizon" if end > self._past.end else ""
+
+
+def _same_evidence(failure: PastFailure, finding: Finding) -> bool:
+    """Tell whether a failure is only another name for the Xid that the finding is of."""
+    by_machine = failure.cause.startswith("xid ") or failure.cause in ("lost", "needs_reset")
+    kinds = (FindingKind.XID, FindingKind.FAILURE)
+    return by_machine and finding.kind in kinds and failure.failed_at <= finding.at

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from forewarn.evaluation.prediction.metrics.backtest_metrics import ChampionComparison
+from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision, decide_promotion
+
+SOUND = np.array([0.1, 0.4, 0.9])
+
+
+def compared(challenger: float, champion: float) -> ChampionComparison:
+    return ChampionComparison(challenger, champion, challenger - champion, None, (None, None), 3)
+
+
+def gate(
+    comparison: ChampionComparison | None = None,
+    scores: npt.NDArray[np.float64] = SOUND,
+    probability: npt.NDArray[np.float64] = SOUND,
+    champion: npt.NDArray[np.float64] | None = None,
+    broken: Mapping[str, str] | None = None,
+) -> GateDecision:
+    return decide_promotion(
+        comparison,
+        margin=0.25,
+        scores=scores,
+        probability=probability,
+        champion=champion,
+        broken=broken or {},
+    )
+
+
+def test_the_first_one_is_promoted() -> None:
+    assert gate().promoted
+
+
+@pytest.mark.parametrize(
+    ("challenger", "promoted"),
+    [(0.5, True), (0.4, True), (0.31, True), (0.29, False), (0.0, False)],
+)
+def test_it_may_lack_a_quarter_of_what_the_champion_has(challenger: float, promoted: bool) -> None:
+    found = gate(compared(challenger, 0.4))
+    assert found.promoted == promoted
+    assert bool(found.reasons) != promoted
+
+
+def test_a_champion_that_finds_nothing_can_be_followed() -> None:
+    assert gate(compared(0.0, 0.0)).promoted
+
+
+@pytest.mark.parametrize(
+    ("scores", "why"),
+    [
+        ([0.2, 0.2, 0.2], "are all 0.2"),
+        ([0.2, 1.2, 0.1], "outside of 0 to 1"),
+        ([0.2, -0.1, 0.1], "outside of 0 to 1"),
+        ([0.2, np.nan, 0.1], "outside of 0 to 1"),
+        ([], "no GPU has an instance"),
+    ],
+)
+def test_scores_that_say_nothing_are_refused(scores: list[float], why: str) -> None:
+    values = np.array(scores)
+    for found in (gate(scores=values), gate(probability=values)):
+        (reason,) = found.reasons
+        assert why in reason
+
+
+def test_probabilities_far_from_the_champions_are_refused() -> None:
+    assert gate(champion=SOUND / 10).promoted
+    (reason,) = gate(champion=SOUND / 100).reasons
+    assert "100 times the champion's" in reason
+
+
+def test_broken_inputs_are_named() -> None:
+    found = gate(broken={"power_draw": "constant", "clock_sm": "empty"})
+    assert found.reasons == ("input `clock_sm` became empty", "input `power_draw` became constant")

@@ -1,0 +1,128 @@
+"""Dumps of the flight recorder as arrays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.features.diagnosis.collective_operations import merge_dumps
+from forewarn.features.diagnosis.flight_recorder_dump import (
+    COMPLETED,
+    SCHEDULED,
+    STARTED,
+    BrokenDumpError,
+    parse_dump,
+)
+
+ENTRY: dict[str, Any] = {
+    "process_group": ["7", "tp"],
+    "profiling_name": "nccl:all_reduce",
+    "collective_seq_id": 3,
+    "time_created_ns": 10**18,
+    "pg_id": 4,
+    "input_sizes": [[2, 3]],
+    "input_dtypes": ["Half"],
+    "output_sizes": [[2, 3]],
+}
+
+
+def dump(*entries: dict[str, Any], **keys: Any) -> bytes:
+    rows = [ENTRY | {"record_id": i} | entry for i, entry in enumerate(entries)]
+    return json.dumps({"version": "2.10", "entries": rows} | keys).encode()
+
+
+@pytest.mark.parametrize("job", ["hang", "wrong_collective"])
+@pytest.mark.parametrize("rank", range(4))
+def test_both_forms_of_a_dump_of_torch_are_the_same(shared_data: Path, job: str, rank: int) -> None:
+    file = shared_data / "flight_recorder" / job / f"dump_{rank}"
+    text, pickled = (parse_dump(file.with_suffix(s).read_bytes()) for s in (".json", ".pickle"))
+    assert (text.entries == pickled.entries).all()
+    assert text.groups == pickled.groups
+    assert text.descriptions == pickled.descriptions
+    assert text.signatures == pickled.signatures
+
+
+def test_an_entry_becomes_a_row() -> None:
+    read = parse_dump(dump({"state": "started", "time_discovered_started_ns": 10**18 + 5}))
+    (row,) = read.entries
+    assert (row["seq"], row["created"], row["started"], row["completed"]) == (
+        3,
+        10**18,
+        10**18 + 5,
+        0,
+    )
+    assert (read.groups, read.descriptions, read.names) == (("7",), ("tp",), ("nccl:all_reduce",))
+    assert read.signatures == ("Half[[2,3]]->[[2,3]]",)
+
+
+def test_what_is_done() -> None:
+    status = {"4": {"last_completed_collective": "2", "last_started_collective": None}}
+    rows: list[dict[str, Any]] = [
+        {"state": "scheduled"},
+        {"state": "started"},
+        {"state": "completed"},
+        {"state": "scheduled", "retired": True},
+        {"state": "scheduled", "collective_seq_id": 2},
+        {"state": "scheduled", "collective_seq_id": 2, "is_p2p": True},
+    ]
+    states = parse_dump(dump(*rows, pg_status=status)).entries["state"].tolist()
+    assert states == [SCHEDULED, STARTED, COMPLETED, COMPLETED, COMPLETED, SCHEDULED]
+
+
+def test_entries_are_in_the_order_of_their_records() -> None:
+    rows = [{"record_id": 9, "time_created_ns": 9}, {"record_id": 2, "time_created_ns": 2}]
+    assert parse_dump(dump(*rows)).entries["created"].tolist() == [2, 9]
+
+
+def test_members_of_a_group_are_text_and_a_group_that_is_empty_has_none() -> None:
+    config = {
+        "a": {"name": "7", "desc": "", "ranks": "[4, 6]"},
+        "": {"name": "", "desc": "", "ranks": "[]"},
+        "b": {"name": "8", "desc": "", "ranks": "[4, 'x']"},
+    }
+    assert parse_dump(dump(ENTRY, pg_config=config)).members == {"7": (4, 6)}
+
+
+def test_ranks_share_groups_by_name_and_mention_is_membership() -> None:
+    ranks = {
+        5: parse_dump(dump({"process_group": ["b", "x"]}, {"process_group": ["a", ""]})),
+        2: parse_dump(dump({"process_group": ["a", ""]})),
+    }
+    operations = merge_dumps(ranks)
+    assert operations.entries["rank"].tolist() == [2, 5, 5]
+    names = [operations.groups[group] for group in operations.entries["group"]]
+    assert names == ["a", "b", "a"]
+    members = {operations.groups[group]: who for group, who in operations.members.items()}
+    assert members == {"a": (2, 5), "b": (5,)}
+    assert operations.described == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"{", "cut off"),
+        (dump({})[:-30], "cut off"),
+        (b"[1, 2]", "is no dump"),
+        (b"\xff\xfe\x00", "cut off or no dump"),
+        (b'{"version": "3.1", "entries": []}', "has version '3.1', expected 2.x"),
+        (b'{"entries": []}', "is no dump"),
+        (b'{"version": "2.10", "entries": {}}', "is no dump"),
+        (dump({"collective_seq_id": -1}), "is no dump"),
+        (dump({"time_created_ns": 2**63}), "is no dump"),
+        (dump({"time_created_ns": 10**40}), "is no dump"),
+        (dump({"process_group": ["a"]}), "is no dump"),
+        (b'{"version": "2.10", "x": ' + b"[" * 100_000, "nested too deep"),
+    ],
+)
+def test_what_is_no_dump_is_said(data: bytes, message: str) -> None:
+    with pytest.raises(BrokenDumpError, match=message):
+        parse_dump(data)
+
+
+def test_send_and_recv_are_numbered_for_themselves() -> None:
+    assert parse_dump(dump({"is_p2p": True, "p2p_seq_id": 9})).entries["seq"].tolist() == [9]

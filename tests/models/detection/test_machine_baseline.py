@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+
+from forewarn.models.detection.baseline_scoring import score_against_baseline
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.machine_baseline import BaselineParams, MachineBaseline
+from forewarn.models.detection.peer_deviation import peer_deviations
+from forewarn.models.detection.windows import Windows
+
+TERMS = BaselineParams(block=10, lag=5)
+USUAL = HealthySpread(deviation=0.02, offset=0.5, spread=0.1)
+Floats = np.ndarray
+
+
+def quiet(n: int = 8, windows: int = 150, seed: int = 0) -> Floats:
+    noise = np.random.default_rng(seed).normal(0.5, 0.02, (windows, 1, n))
+    return noise.astype(np.float32)
+
+
+def scores(
+    values: Floats,
+    past: MachineBaseline | None = None,
+    start: int = 0,
+    usual: HealthySpread = USUAL,
+) -> tuple[Floats, MachineBaseline]:
+    n = values.shape[2]
+    found = peer_deviations(
+        Windows.from_values(values), np.isfinite(values[:, 0]), np.zeros(n, int)
+    )
+    numbers = np.arange(len(values)) + start
+    known = (past or MachineBaseline.empty()).of([str(i) for i in range(n)])
+    return score_against_baseline(found, numbers, np.zeros(n, int), TERMS, usual, known)
+
+
+def test_a_machine_that_has_always_been_different_is_none_to_name() -> None:
+    values = quiet()
+    values[:, :, 3] += 0.3
+    assert np.nanmedian(scores(values)[0][:, 3]) < 2
+    unforgiving, _ = scores(values, usual=HealthySpread(0.02, offset=0.0, spread=0.0))
+    assert np.nanmedian(unforgiving[:, 3]) > 5
+
+
+def test_one_that_becomes_different_stands_out() -> None:
+    values = quiet()
+    values[80:, :, 3] += 0.3
+    found, _ = scores(values)
+    assert np.nanmedian(found[:80, 3]) < 2
+    assert found[80:, 3].min() > 4
+    assert np.nanmax(np.delete(found, 3, axis=1)) < 5
+
+
+def test_a_difference_beyond_the_cap_is_not_forgiven() -> None:
+    values = quiet()
+    values[:, :, 3] += 0.9
+    assert np.nanmin(scores(values)[0][:, 3]) > 3
+
+
+def test_a_jitter_in_the_early_part_harms_nobody() -> None:
+    """Two thirds of what serves as a past are spoiled; the machine is like the others again."""
+    values = quiet()
+    values[:18, :, 3] += 0.3
+    assert np.nanmax(scores(values)[0][30:, 3]) < 5
+
+
+def test_an_earlier_call_tells_what_is_usual() -> None:
+    before = quiet(seed=1)
+    before[:, :, 3] += 0.3
+    _, past = scores(before)
+    after = quiet(seed=2)
+    after[:, :, 3] += 0.3
+    after[:, :, 5] += 0.3  # from its first sample on: without a past it would be forgiven
+    found, _ = scores(after, past, start=150)
+    assert np.nanmedian(found[:, 3]) < 2
+    assert np.nanmedian(found[:, 5]) > 4
+    assert np.nanmedian(scores(after)[0][:, 5]) < 2
+
+
+def test_blocks_in_which_a_machine_stands_out_teach_nothing() -> None:
+    values = quiet()
+    values[60:, :, 3] += 0.3
+    _, past = scores(values)
+    assert np.isnan(past.offset[3, 6:]).all()
+    assert np.isfinite(past.offset[3, :6]).all()
+    assert np.isfinite(np.delete(past.offset, 3, axis=0)).all()
+
+
+def test_overlapping_calls_know_what_one_long_call_knows() -> None:
+    values = quiet(windows=200)
+    _, whole = scores(values)
+    _, first = scores(values[:120])
+    _, second = scores(values[60:], first, start=60)
+    assert np.array_equal(second.blocks, whole.blocks)
+    assert np.allclose(second.offset, whole.offset, equal_nan=True)
+
+
+def test_a_new_machine_has_no_past_and_one_that_left_is_forgotten() -> None:
+    _, past = scores(quiet())
+    moved = past.of(["1", "0", "new"])
+    assert np.array_equal(moved.offset[0], past.offset[1])
+    assert np.array_equal(moved.offset[1], past.offset[0])
+    assert np.isnan(moved.offset[2]).all()
+    assert moved.known.tolist() == [True, True, False]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.time_units import DAY
+from forewarn.models.detection.detection_rules import DetectionRules
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.machine_baseline import MachineBaseline, ScoredWindows
+from forewarn.models.detection.threshold import Threshold
+from forewarn.models.detection.threshold_adaptation import (
+    FIRST_HOUR,
+    ThresholdAdaptation,
+    threshold_shares,
+)
+
+FITTED = Threshold(base=float(np.log(4.0)), slope=0.0, margin=0.0, tail=0.1)
+DETECTOR = Detector(
+    DetectionRules(), (MetricModel((MetricLimits("one"),), None, threshold=FITTED),)
+)
+
+
+def level(known: ThresholdAdaptation, task: str) -> float:
+    (model,) = known.raised(DETECTOR, task).metrics
+    assert model.threshold is not None
+    return model.threshold.at(8)
+
+
+def test_a_first_hour_raises_the_thresholds_of_its_own_task_most() -> None:
+    known = ThresholdAdaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    known.learn("a", {"one": 0.95})
+    assert level(known, "a") == pytest.approx(4.0 * 1.5 * 0.95)
+    assert level(known, "b") == pytest.approx(4.0 * 1.1 * 0.95)
+
+
+def test_after_the_first_hour_a_task_is_one_of_the_site() -> None:
+    known = ThresholdAdaptation()
+    known.watched("a", 0, 2 * FIRST_HOUR)
+    known.learn("a", {"one": 0.95})
+    assert level(known, "a") == level(known, "b") == pytest.approx(4.0 * 1.1 * 0.95)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_nothing_lowers_a_threshold(share: float) -> None:
+    known = ThresholdAdaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    known.learn("a", {"one": share})
+    assert level(known, "a") == pytest.approx(4.0)
+
+
+def test_a_threshold_does_not_climb_without_end() -> None:
+    known = ThresholdAdaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    for _ in range(100):
+        known.learn("a", {"one": 0.99 * level(known, "a") / 4.0})
+    assert level(known, "a") == pytest.approx(12.0)
+
+
+def test_time_that_calls_share_is_watched_once() -> None:
+    known = ThresholdAdaptation()
+    known.watched("a", 0, 900)
+    known.watched("a", 480, 1380)
+    assert known.days == pytest.approx(1380 / DAY)
+
+
+def test_a_share_is_of_what_the_machine_itself_needs() -> None:
+    """Of a loud machine at 6 that needs 8, and a quiet one at 1.8 that needs 2."""
+    own = replace(FITTED, machines={"loud": float(np.log(2.0)), "quiet": -float(np.log(2.0))})
+    detector = replace(DETECTOR, metrics=(replace(DETECTOR.metrics[0], threshold=own),))
+    reached = np.repeat(np.array([[6.0], [1.8]], np.float32), DetectionRules().continuity, axis=1)
+    numbers = np.arange(reached.shape[1])
+    judged = ScoredWindows(numbers, reached, np.ones(reached.T.shape, dtype=bool))
+    past = replace(MachineBaseline.empty(("loud", "quiet")), judged=judged)
+    assert threshold_shares(detector, {"one": past}) == {"one": pytest.approx(0.9)}

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forewarn.features.diagnosis.log_template import log_template
+from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
+from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
+from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
+from forewarn.models.diagnosis.crash.root_cause import find_root_cause
+from forewarn.models.diagnosis.probes.log_probe import log_probe
+from forewarn.models.diagnosis.verdict.job_verdict import STRONG, JobFinding
+
+S = 10**9
+LOST = {
+    "role": "cascade",
+    "scope": "fabric",
+    "says": "a peer went away",
+    "line": "Connection closed",
+}
+WAITED = {"role": "cascade", "scope": "fabric", "says": "waited", "line": "Timed out waiting"}
+RAISED = {"role": "root", "scope": "application", "says": "raised", "line": "ValueError: x"}
+
+
+def sign(time: float | None, source: Any = "logs", **values: Any) -> Symptom:
+    moment = None if time is None else int(time * S)
+    return Symptom(source, next="look", time=moment, **values)
+
+
+def report(time: float | None, **values: Any) -> Symptom:
+    return sign(time, is_report=True, **values)
+
+
+def end(
+    rank: int, *signs: Symptom, code: int | None = None, ended: float | None = None
+) -> RankExit:
+    moment = None if ended is None else int(ended * S)
+    return RankExit(rank, f"m{rank // 2}", signs, code, moment, None)
+
+
+def cause(*ends: RankExit, machine_signs: Any = ()) -> JobFinding:
+    finding = find_root_cause(ends, machine_signs=machine_signs, masked=log_template)
+    assert finding is not None
+    return finding
+
+
+def named(finding: JobFinding) -> list[int | None]:
+    return [item.rank for item in finding.candidates if item.weight >= STRONG]
+
+
+def test_after_an_exception_the_rank_that_raised_it_is_first() -> None:
+    finding = cause(
+        end(0, report(11, **LOST), code=1, ended=12),
+        end(1, report(11, **LOST), code=1, ended=12),
+        end(2, report(10, **RAISED), code=1, ended=12),
+        end(3, code=-15, ended=13),
+    )
+    assert named(finding) == [2]
+    assert finding.waiting == {0, 1}
+    assert finding.cause == "raised: ValueError: x; look"
+
+
+def test_whoever_lost_a_peer_is_no_cause_even_where_it_wrote_first() -> None:
+    ends = [end(r, report(9, **LOST), code=1, ended=10) for r in (0, 1, 3)]
+    finding = cause(*ends, end(2, code=-9, ended=11))
+    assert named(finding) == [2]
+    assert "SIGKILL" in finding.cause
+
+
+def test_after_a_hang_the_rank_without_an_error_is_named_not_the_first_to_time_out() -> None:
+    """As measured: torchrun's root cause was rank 1, while rank 2 left -15 and no error file."""
+    finding = cause(
+        end(0, report(101, **WAITED), code=1, ended=102),
+        end(1, report(100, **WAITED), code=1, ended=101),
+        end(2, code=-15, ended=102),
+        end(3, report(101, **LOST), code=1, ended=102),
+    )
+    assert named(finding) == [2]
+
+
+def test_a_stopped_rank_that_the_launcher_kills_in_the_end_did_not_die_of_it() -> None:
+    """SIGKILL 30 s after the first failure is how a launcher ends whom SIGTERM does not reach."""
+    waited = [end(r, report(100, **WAITED), code=1, ended=101) for r in (0, 1, 3)]
+    finding = cause(*waited, end(2, code=-9, ended=131))
+    assert named(finding) == [2]
+    assert "waited" in finding.cause
+    finding = cause(*waited[:2], end(2, code=-9, ended=131), end(3, code=-9, ended=131))
+    assert named(finding) == []
+
+
+@pytest.mark.parametrize("code", [-15, -2, 0])
+def test_a_rank_that_was_asked_to_end_is_never_first(code: int) -> None:
+    finding = cause(end(0, code=code, ended=1), end(1, report(5, **RAISED), code=1, ended=6))
+    assert named(finding) == [1]
+    assert cause(*(end(r, code=-15, ended=r) for r in range(3))).candidates == ()
+
+
+def test_two_failures_within_the_same_seconds_name_nobody() -> None:
+    other = {**RAISED, "line": "KeyError: 'y'"}
+    ends = [end(r, report(20, **WAITED), code=1) for r in (2, 3)]
+    finding = cause(end(0, report(10, **RAISED)), end(1, report(11, **other)), *ends)
+    assert named(finding) == []
+    assert [item.rank for item in finding.candidates] == [0, 1]
+    finding = cause(end(0, report(10, **RAISED)), end(1, report(13, **other)), *ends)
+    assert named(finding) == [0]
+
+
+def test_the_same_error_on_most_ranks_is_one_of_the_program() -> None:
+    ends = [
+        end(r, report(10 + r, **{**RAISED, "line": f"ValueError: shard {r} of /d/{r}"}))
+        for r in range(4)
+    ]
+    finding = cause(*ends)
+    assert finding.of_program
+    assert finding.candidates == ()
+    assert "4 ranks met the same error" in finding.cause
+
+
+def test_all_ranks_in_a_time_out_name_nobody() -> None:
+    finding = cause(*(end(r, report(10, **WAITED), code=1) for r in range(4)))
+    assert finding.candidates == ()
+    assert "all ranks waited" in finding.cause
+
+
+def test_a_machine_without_any_error_is_named_where_the_others_lost_it() -> None:
+    finding = cause(*(end(r, report(10, **LOST)) for r in range(4)), end(4), end(5))
+    assert [(item.rank, item.machine) for item in finding.candidates] == [(None, "m2")]
+
+
+def machine_sign(
+    machine: str, time: float, rank: int | None = None, **values: Any
+) -> MachineSymptom:
+    fields = {"role": "root", "scope": "gpu", "says": "off the bus", "line": "Xid 79"} | values
+    return MachineSymptom(machine, sign(time, "events", **fields), rank)
+
+
+def test_a_gpu_that_fell_off_the_bus_is_the_cause_of_what_its_rank_raised() -> None:
+    error = {**RAISED, "scope": "gpu", "line": "CUDA error: unknown error"}
+    ends = [end(r, report(12, **LOST), code=1) for r in (0, 1, 2)]
+    ends.append(end(3, report(11, **error), code=1))
+    finding = cause(*ends, machine_signs=[machine_sign("m1", 9)])
+    assert named(finding) == [3]
+    assert finding.cause.startswith("off the bus")
+
+
+def test_xids_of_other_times_other_jobs_or_programs_are_no_cause() -> None:
+    ends = [end(0, report(5000, **RAISED)), end(1, report(5001, **LOST))]
+    for other in (
+        machine_sign("m0", 60),
+        machine_sign("m7", 4999),
+        machine_sign("m0", 4999, level="notice"),
+        machine_sign("m0", 4999, role="cascade"),
+    ):
+        assert cause(*ends, machine_signs=[other]).cause.startswith("raised")
+
+
+def test_a_fault_of_the_node_just_before_an_exception_is_what_counts() -> None:
+    full = sign(9, role="root", scope="storage", says="disk full", line="No space left")
+    finding = cause(end(0, full, report(10, **LOST)), end(1, report(10, **LOST)))
+    assert named(finding) == [0]
+    early = sign(-3000, role="root", scope="storage", says="disk full", line="No space left")
+    assert named(cause(end(0, early, report(10, **LOST)), end(1, report(10, **LOST)))) == []
+
+
+def test_what_a_rank_survived_is_not_why_it_ended() -> None:
+    """A refused connection at the start, and then a step: it is the later error that counts."""
+    refused = sign(10, role="root", scope="platform", says="refused", line="Connection refused")
+    signs = (refused, sign(100, **LOST))
+    survived = RankExit(0, "m0", signs, None, None, 100 * S, 90 * S)
+    assert survived.decisive is signs[1]
+    stuck = RankExit(0, "m0", signs, None, None, 100 * S, 9 * S)
+    assert stuck.decisive is refused
+
+
+def test_logs_without_times_name_a_lone_cause() -> None:
+    finding = cause(end(0, sign(None, **LOST)), end(1, sign(None, **RAISED)))
+    assert named(finding) == [1]
+
+
+def test_nothing_is_no_crash() -> None:
+    assert find_root_cause([end(0), end(1, code=0)]) is None
+
+
+# --- clocks and the log probe ---------------------------------------------------------------------
+
+
+def test_clocks_are_compared_by_the_steps_that_machines_share() -> None:
+    steps = [(n, n * 10 * S) for n in range(5)]
+    ahead = [(n, time + 7 * S + n) for n, time in steps]
+    offsets = clock_offsets({"a": steps, "b": ahead, "c": steps, "d": steps[:2]})
+    assert (offsets["a"], offsets["c"]) == (0, 0)
+    assert abs(offsets["b"] - 7 * S) < 10
+    assert "d" not in offsets
+
+
+@pytest.mark.parametrize(
+    ("writes", "at", "state", "since"),
+    [
+        ({0: 0, 1: 10}, 10 + 479, "active", None),
+        ({0: 0, 1: 10}, 10 + 480, "idle", 10),
+        ({0: 0, 1: None}, 10, "active", None),
+        ({0: 0, 1: None}, 1000, "blind", None),
+        ({0: None}, 1000, "blind", None),
+        ({}, 1000, "blind", None),
+    ],
+)
+def test_the_log_probe(
+    writes: dict[int, int | None], at: int, state: str, since: int | None
+) -> None:
+    times = {rank: None if time is None else time * S for rank, time in writes.items()}
+    probe = log_probe(times, at * S)
+    assert (probe.state, probe.since) == (state, None if since is None else since * S)
+    assert probe.sure == (None if since is None else (since + 480) * S)

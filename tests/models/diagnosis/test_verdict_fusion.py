@@ -1,0 +1,258 @@
+"""The verdict: what agrees is named, and what does not is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from forewarn.features.diagnosis.ranks import Rank, Ranks
+from forewarn.features.time_units import HOUR, MINUTE, SECOND
+from forewarn.models.diagnosis.hang.hang_detection import detect_hang, quiet_phase
+from forewarn.models.diagnosis.probes.log_probe import log_probe
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.hardware_evidence import (
+    HostEvent,
+    at_risk_finding,
+    hardware_finding,
+)
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    STRONG,
+    WEAK,
+    CulpritCandidate,
+    Diagnosis,
+    JobFinding,
+    Kind,
+)
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict_fusion import fuse_findings
+
+RANKS = Ranks({n: Rank(n, f"m{n // 2}", gpu_serial=f"S{n}") for n in range(8)})
+IDLE = (
+    Probe("log", "idle", 0, "", 8 * MINUTE),
+    Probe("collective", "idle", MINUTE, "", 90 * SECOND),
+    Probe("stack", "active", None, ""),
+)
+
+
+def finding(name: str, *votes: tuple[int, float], kind: Kind = "hang") -> JobFinding:
+    candidates = tuple(CulpritCandidate(rank, name, weight) for rank, weight in votes)
+    return JobFinding(kind, f"cause of {name}", candidates)
+
+
+def verdict(*findings: JobFinding, at: int = 10 * MINUTE) -> Diagnosis:
+    return fuse_findings(findings, IDLE, (), ranks=RANKS, at=at)
+
+
+def test_ranks_of_a_machine_that_are_accused_alike_name_the_machine() -> None:
+    named = verdict(finding("a", (2, STRONG), (3, 0.95 * STRONG)))
+    assert (named.rank, named.machine) == (None, "m1")
+    named = verdict(finding("a", (2, STRONG), (3, MODERATE)))
+    assert (named.rank, named.machine) == (2, "m1")
+
+
+def test_one_sure_finding_names_a_rank_and_its_cause() -> None:
+    diagnosis = verdict(finding("a", (3, STRONG)))
+    assert (diagnosis.rank, diagnosis.machine, diagnosis.cause) == (3, "m1", "cause of a")
+    assert (diagnosis.kind, diagnosis.since, diagnosis.detected_at) == ("hang", 0, 8 * MINUTE)
+
+
+def test_two_halves_that_agree_name_and_two_that_do_not_do_not() -> None:
+    assert verdict(finding("a", (3, MODERATE)), finding("b", (3, MODERATE))).rank == 3
+    apart = verdict(finding("a", (3, MODERATE)), finding("b", (5, MODERATE)))
+    assert apart.rank is None
+    assert [candidate.rank for candidate in apart.also] == [3, 5]
+
+
+def test_a_close_second_on_another_machine_prevents_a_name() -> None:
+    assert verdict(finding("a", (3, STRONG), (5, 0.75))).rank is None
+    assert verdict(finding("a", (3, STRONG), (5, MODERATE))).rank == 3
+    assert verdict(finding("a", (2, STRONG), (3, STRONG))).machine == "m1"  # the same machine
+
+
+def test_who_only_waits_is_no_candidate() -> None:
+    waits = JobFinding("hang", "", waiting=frozenset({3}))
+    assert verdict(finding("a", (3, STRONG)), waits).also == ()
+
+
+def test_a_mistake_of_the_program_names_nobody() -> None:
+    deadlock = JobFinding("hang", "a deadlock", of_program=True)
+    diagnosis = verdict(deadlock, finding("a", (3, STRONG)))
+    assert (diagnosis.rank, diagnosis.machine, diagnosis.also) == (None, None, ())
+
+
+def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
+    findings = [
+        finding("slow", (0, STRONG), kind="slow"),
+        finding("hang", (1, STRONG), kind="hang"),
+    ]
+    assert verdict(*findings).kind == "hang"
+    assert verdict(*findings, finding("crash", (4, STRONG), kind="crash")).rank == 4
+    ended = verdict(*findings, JobFinding("crash", "the time-out of a wait"))
+    assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
+
+
+def test_nobody_is_slow_in_a_job_that_stands_still() -> None:
+    slow = finding("slow", (0, STRONG), kind="slow")
+    saves = [Phase("checkpoint", 0, None)]
+    excused = fuse_findings([slow], IDLE, saves, ranks=RANKS, at=10 * MINUTE)
+    assert (excused.kind, excused.rank, excused.machine, excused.since) == ("none", None, None, 0)
+    assert excused.cause is not None
+    assert excused.cause.startswith("it saves a checkpoint")
+    assert fuse_findings([slow], IDLE[2:], saves, ranks=RANKS, at=10 * MINUTE).kind == "slow"
+
+
+@pytest.mark.parametrize(("taken", "kind"), [(-MINUTE, "none"), (2 * MINUTE, "hang")])
+def test_only_who_was_stopped_after_the_stand_still_began_explains_it(
+    taken: int, kind: str
+) -> None:
+    stopped = replace(finding("kernel", (0, MODERATE)), cannot_end=True, taken=taken)
+    guessed = [Phase("absence", 0, None)]
+    assert fuse_findings([stopped], IDLE, guessed, ranks=RANKS, at=10 * MINUTE).kind == kind
+
+
+def test_who_timed_out_itself_may_have_begun_the_hang_before() -> None:
+    """After a wrong collective all ranks time out; the wait graph knows who differed."""
+    everybody = JobFinding("crash", "waited", waiting=frozenset(range(8)), after_hang=True)
+    graph = finding("wait graph", (4, STRONG))
+    assert verdict(everybody, graph).rank == 4
+    missing = replace(everybody, candidates=(CulpritCandidate(6, "wrote no error", STRONG),))
+    assert verdict(missing).rank == 6
+    waits = replace(graph, waiting=frozenset({6}))
+    assert verdict(missing, waits).rank == 4  # asked to end before its own time-out
+    deadlock = JobFinding("hang", "a deadlock", of_program=True)
+    assert (verdict(missing, deadlock).rank, verdict(missing, deadlock).also) == (None, ())
+    raised = finding("crash", (6, STRONG), kind="crash")
+    assert verdict(raised, waits).rank == 6
+
+
+def test_a_look_from_before_the_hang_tells_nothing_of_it() -> None:
+    looked = replace(finding("stacks", (3, STRONG)), taken=-1)
+    assert verdict(looked).rank is None
+    assert verdict(replace(looked, taken=1)).rank == 3
+
+
+def test_without_two_idle_probes_there_is_no_hang() -> None:
+    one = fuse_findings([finding("a", (3, STRONG))], IDLE[:1], (), ranks=RANKS, at=4 * MINUTE)
+    assert (one.kind, one.rank, one.evidence) == ("none", None, ())
+    moves = (IDLE[0], Probe("metrics", "active", None, ""))
+    assert fuse_findings([], moves, (), ranks=RANKS, at=HOUR).kind == "none"
+
+
+def test_idle_probes_of_different_times_do_not_agree() -> None:
+    apart = [Probe("log", "idle", 0, ""), Probe("stack", "idle", 6 * MINUTE, "")]
+    assert detect_hang(apart, HOUR) is None
+    assert detect_hang([apart[0], Probe("stack", "idle", 5 * MINUTE, "")], HOUR) is not None
+
+
+def test_of_a_name_that_is_certain_an_at_risk_list_changes_nothing() -> None:
+    listed = at_risk_finding(["m3"])
+    assert listed is not None
+    diagnosis = verdict(finding("a", (3, STRONG)), listed)
+    assert (diagnosis.rank, [c.machine for c in diagnosis.also]) == (3, ["m3"])
+    assert verdict(listed).rank is None
+
+
+def test_an_xid_decides_between_two_and_names_nobody_alone() -> None:
+    events = [HostEvent("m2", "S5", 79, 5), HostEvent("m0", "S0", 31, 5)]  # 31: a program's
+    hardware = hardware_finding(events, RANKS)
+    assert hardware is not None
+    assert [(c.rank, c.weight) for c in hardware.candidates] == [(5, MODERATE)]
+    assert verdict(hardware).rank is None
+    diagnosis = verdict(finding("a", (3, MODERATE), (5, MODERATE)), hardware)
+    assert diagnosis.rank == 5
+    assert "Xid 79" in str(diagnosis.cause)
+
+
+def test_a_lost_gpu_of_nobody_speaks_for_its_machine() -> None:
+    lost = hardware_finding([HostEvent("m2", "S99", None, 5)], RANKS)
+    assert lost is not None
+    assert (lost.candidates[0].rank, lost.candidates[0].machine) == (None, "m2")
+    assert verdict(finding("a", (3, MODERATE), (5, MODERATE)), lost).rank == 5
+    worn = hardware_finding([HostEvent("m2", None, 63, 5)], RANKS)
+    assert worn is not None
+    assert worn.candidates[0].weight == WEAK
+
+
+# --- phases ---------------------------------------------------------------------------------------
+
+
+def phases(*spans: tuple[int, int | None], kind: str = "checkpoint") -> list[Phase]:
+    return [
+        Phase(kind, begin * MINUTE, None if end is None else end * MINUTE)  # type: ignore[arg-type]
+        for begin, end in spans
+    ]
+
+
+_FIVE = [(0, 4), (10, 13), (20, 22), (30, 31), (40, 44)]
+
+
+@pytest.mark.parametrize(
+    ("spans", "minute", "is_quiet"),
+    [
+        ([(0, 4), (10, None)], 40, True),  # one tells little: half an hour
+        ([(0, 4), (10, None)], 41, False),
+        ([*_FIVE, (50, None)], 62, True),  # 3 x 4 minutes
+        ([*_FIVE, (50, None)], 63, False),
+        ([(0, None)], 120, True),  # none was finished yet
+        ([(0, None)], 121, False),
+        ([(0, 4), (10, 12)], 12.9, True),  # samples of a minute may not show that it is over
+        ([(0, 4), (10, 12)], 13, False),  # it is over
+        ([(0, 4), (10, 12)], 11, True),  # as of a moment within
+        ([(20, None)], 10, False),  # it has not begun
+    ],
+)
+def test_a_phase_explains_a_stand_still_up_to_its_limit(
+    spans: list[tuple[int, int | None]], minute: float, is_quiet: bool
+) -> None:
+    assert (quiet_phase(phases(*spans), round(minute * MINUTE)) is not None) == is_quiet
+
+
+def test_a_restart_closes_what_it_cut_off() -> None:
+    """A checkpoint that a restart cut off is not open for good, nor a length to learn from."""
+    cut = phases((0, None)) + phases((10, 10), kind="restart")
+    assert quiet_phase(cut, HOUR) is None
+    assert quiet_phase(cut + phases((20, None)), 139 * MINUTE) is not None
+    restarting = phases((10, None), kind="restart")
+    assert quiet_phase(restarting, HOUR) is not None
+
+
+def test_a_phase_makes_a_hang_none() -> None:
+    quiet = fuse_findings(
+        [finding("a", (3, STRONG))], IDLE, phases((0, None)), ranks=RANKS, at=10 * MINUTE
+    )
+    assert (quiet.kind, quiet.rank) == ("none", None)
+
+
+def test_ranks_of_one_machine_that_are_accused_together_name_it() -> None:
+    diagnosis = verdict(finding("a", (2, MODERATE), (3, MODERATE)))
+    assert (diagnosis.rank, diagnosis.machine) == (None, "m1")
+    assert [candidate.rank for candidate in diagnosis.also] == [2, 3]
+    assert (
+        verdict(finding("a", (2, MODERATE), (3, MODERATE)), finding("b", (5, STRONG))).machine
+        != "m1"
+    )
+
+
+def test_many_signs_of_one_finding_are_no_more_than_a_name() -> None:
+    several = finding("a", *((rank, MODERATE) for rank in (0, 1)))
+    both = verdict(several, finding("b", (2, MODERATE), (3, MODERATE)))
+    assert (both.rank, both.machine) == (None, None)
+
+
+def test_a_job_that_writes_seldom_is_silent_only_after_longer() -> None:
+    marks = [20 * MINUTE * n for n in range(8)]
+    last = marks[-1]
+    assert log_probe({0: last}, last + 30 * MINUTE, marks).state == "active"
+    probe = log_probe({0: last}, last + 41 * MINUTE, marks)
+    assert (probe.state, probe.since, probe.sure) == ("idle", last, last + 40 * MINUTE)
+    assert log_probe({0: last}, last + 9 * MINUTE, marks[-2:]).state == "idle"  # too few to tell
+
+
+def test_a_restart_that_ranks_write_down_by_their_clocks_does_not_cut_what_it_begins() -> None:
+    restarts = [Phase("restart", 1000 * SECOND + n * SECOND, 0) for n in range(4)]
+    begun = Phase("first step", 1000 * SECOND, None)
+    assert quiet_phase([*restarts, begun], 1600 * SECOND) == begun
+    before = Phase("checkpoint", 999 * SECOND, None)
+    assert quiet_phase([*restarts, before], 1600 * SECOND) is None

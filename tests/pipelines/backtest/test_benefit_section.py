@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from forewarn.evaluation.prediction.metrics.backtest_metrics import (
+    DayMetrics,
+    FleetMetrics,
+    LeadTime,
+)
+from forewarn.evaluation.prediction.metrics.net_benefit import (
+    BenefitAtLength,
+    ListBenefit,
+    NetBenefit,
+)
+from forewarn.pipelines.backtest.backtest_page import render_report
+from forewarn.pipelines.backtest.backtest_report import BacktestReport
+from forewarn.pipelines.backtest.backtest_summary import lead_sentences, short_table
+from forewarn.pipelines.backtest.benefit_section import benefit_plot, benefit_section
+
+COSTS: dict[str, object] = {
+    "failure": 400.0,
+    "prevented_share": 0.5,
+    "actions": [["avoid", 2.0], ["drain", 30.0]],
+}
+
+
+def figures(alerts: int, hours: float | None, caught: int = 2) -> NetBenefit:
+    return NetBenefit(
+        alerts=alerts,
+        precision=0.1 if alerts else None,
+        precision_interval=(0.02, 0.2) if alerts else None,
+        failures_caught=caught if alerts else 0,
+        gpu_hours=hours,
+        gpu_hours_interval=None if hours is None else (hours - 100, hours + 100),
+    )
+
+
+def worth(costs: dict[str, object] | None = COSTS) -> ListBenefit:
+    hours = (lambda value: value) if costs else (lambda _: None)
+    return ListBenefit(
+        ranked_by="blend",
+        costs=costs,
+        days=20,
+        failures=11,
+        empty_days=4,
+        curve=[BenefitAtLength(n, figures(20 * n, hours(100.0 - 50 * n))) for n in (1, 3, 9)],
+        chosen=BenefitAtLength(1.5, figures(30, hours(321.0))),
+        ways={
+            "nothing": figures(0, hours(0.0)),
+            "rules": figures(60, hours(-900.0)),
+            "top_share": figures(60, hours(-800.0)),
+            "top_k": figures(400, hours(-12_345.0)),
+        },
+    )
+
+
+def test_sentences_say_what_was_chosen_and_what_the_top_k_would_have_cost() -> None:
+    section = benefit_section(worth(), 0.02)
+    text = " ".join(section["sentences"])
+    assert "held 1.5 GPUs a day: 30 alerts in 20 days, of which 10 of 100 failed" in text
+    assert "saved 321 GPU-hours (221 to 421) a month, and was empty on 4 days" in text
+    assert (
+        "top K (2 % of the fleet a day) would have cost 12,345 GPU-hours (12,245 to 12,445) a month"
+        in text
+    )
+    labels = [label for label, _ in section["ways"]]
+    assert labels[0] == "Nothing"
+    assert labels[-1] == "What its chance justifies"
+    assert len(labels) == 5
+
+
+def test_without_prices_there_are_no_hours_and_no_third_panel() -> None:
+    section = benefit_section(worth(None), 0.02)
+    assert "No prices are set" in section["sentences"][1]
+    assert section["ways"] == []
+    assert len(benefit_plot(worth(None)).axes) == 2
+    assert len(benefit_plot(worth()).axes) == 3
+
+
+def test_a_report_without_lists_has_no_such_section() -> None:
+    lists = {"blend_variable": fleet(0.1, 3)}
+    assert 'id="worth"' not in render_report(BacktestReport(fleet=lists, worth={"variable": None}))
+    assert 'id="worth"' in render_report(
+        BacktestReport(k=0.02, fleet=lists, worth={"variable": worth()})
+    )
+
+
+def fleet(precision: float, caught: int) -> FleetMetrics:
+    return FleetMetrics(
+        list_precision=precision,
+        list_precision_interval=(precision / 2, precision * 2),
+        failures_caught=caught,
+        failures=48,
+        lead_time_hours=LeadTime(p10=2.0, p50=9.0),
+        average_precision=0.1,
+        days=[DayMetrics("2025-01-20", listed=6, hits=1)],
+    )
+
+
+def demo_report(*names: str) -> BacktestReport:
+    lists = {f"{name}_sliding": fleet(0.2 / (i + 1), 14 - i) for i, name in enumerate(names)}
+    return BacktestReport(fleet=lists, gpus=2000, prevalence=0.002)
+
+
+NAMES = ("blend", "gbdt", "rules", "logistic", "window_gbdt", "last_value", "random", "parallel",
+         "cascade_first")  # fmt: skip
+
+
+def test_sentences_come_before_the_table_and_count_failures_without_a_sign() -> None:
+    lines = lead_sentences(demo_report(*NAMES), "sliding", 22)
+    assert lines[0] == (
+        "Of 48 failures 14 were on a list before they happened; 22 showed no sign at all "
+        "(a simulation can tell)."
+    )
+    assert "Of 100 GPUs on a list, 20 (10 to 40) failed within a day" in lines[1]
+    assert lines[2] == "Half of those caught were listed at least 9 h ahead."
+    assert lines[3].startswith("Against fixed rules, which need no training, that is ")
+
+
+def test_the_table_has_at_most_eight_rows_and_none_twice() -> None:
+    rows = short_table(demo_report(*NAMES), "sliding").splitlines()[1:]
+    assert [row.split("  ")[0] for row in rows][:2] == ["forewarn (blend)", "Fixed rules"]
+    assert len(rows) == 6
+    many = short_table(demo_report(*NAMES, "cnn", "mlp", "lstm"), "sliding").splitlines()[1:]
+    assert len(many) == 8

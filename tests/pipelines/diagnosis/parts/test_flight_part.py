@@ -1,0 +1,416 @@
+"""Dumps of the flight recorder through the command: who began a stand-still, who is slow."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.cli.main import main
+
+OPEN = {"retired": False}
+LATER = "2026-11-22T07:00:00Z"  # hours after the shared dumps
+
+
+def put_ranks(job: Path, n: int, width: int = 2) -> None:
+    rows = [f"{r},m{r // 4},{r % 4},{r % width},0,{r // width}\n" for r in range(n)]
+    (job / "ranks.csv").write_text("rank,machine,local_rank,tp,pp,dp\n" + "".join(rows))
+
+
+def candidates(verdict: dict[str, Any]) -> list[int]:
+    return [candidate["rank"] for candidate in verdict["also"]]
+
+
+# --- dumps that torch wrote -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def real_job(tmp_path: Path, shared_data: Path) -> Any:
+    """Return `real_job(name, suffix)`: a job with the shared dumps of one form."""
+
+    def copied(name: str, suffix: str = "json") -> Path:
+        job = tmp_path / name
+        (job / "flight").mkdir(parents=True)
+        for file in (shared_data / "flight_recorder" / name).glob(f"*.{suffix}"):
+            shutil.copyfile(file, job / "flight" / file.name)
+        return job
+
+    return copied
+
+
+@pytest.mark.parametrize("suffix", ["json", "pickle"])
+def test_a_hang_of_torch_began_at_rank_2(real_job: Any, suffix: str, capsys: Any) -> None:
+    job = real_job("hang", suffix)
+    put_ranks(job, 4)
+    assert main(["diagnose", "run", "--job", str(job), "--at", LATER, "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("hang", 2, "m0")
+    assert verdict["also"] == []
+    assert verdict["since"] == "2026-11-21T21:19:36.321151044Z"
+    assert verdict["probes"]["collective"]["state"] == "idle"
+    assert "rank 1 waits for rank 3" in " ".join(e["says"] for e in verdict["evidence"])
+
+
+def test_a_deadlock_of_torch_names_no_machine(real_job: Any, capsys: Any) -> None:
+    assert main(["diagnose", "run", "--job", str(real_job("deadlock")), "--at", LATER]) == 0
+    text = capsys.readouterr().out
+    assert "nobody is named" in text
+    assert "deadlock of the program" in text
+
+
+def test_a_mismatch_of_two_names_both_and_neither(real_job: Any, capsys: Any) -> None:
+    job = real_job("wrong_collective", "pickle")
+    assert main(["diagnose", "run", "--job", str(job), "--at", LATER, "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", None)
+    assert candidates(verdict) == [2, 3]
+    assert "barrier" in verdict["cause"]
+
+
+def test_a_slow_rank_of_torch_is_named_and_not_its_tensor_partner(
+    real_job: Any, capsys: Any
+) -> None:
+    """Entry times alone blame rank 4 as much: it waits for rank 5 before each data all-reduce."""
+    job = real_job("slow", "pickle")
+    put_ranks(job, 8)
+    assert main(["diagnose", "run", "--job", str(job), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
+    details = verdict["evidence"][0]["details"]
+    assert details["excess_seconds"] == pytest.approx(0.1, abs=0.005)
+    assert "would gain 0.10" in verdict["cause"]
+
+
+# --- jobs of our own ------------------------------------------------------------------------------
+
+
+def test_who_is_waited_for_over_two_hops_began_it(put_dump: Any, diagnose: Any) -> None:
+    """0 waits for 1 in a, 1 for 2 in b, 2 for 3 in c; 3 is in nothing."""
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    put_dump(1, [("a", 1, 0.0), ("b", 1, 0.1), ("b", 2, 1.0, OPEN)])
+    put_dump(2, [("b", 1, 0.0), ("c", 1, 0.1), ("c", 2, 1.0, OPEN)])
+    job = put_dump(3, [("c", 1, 0.0)])
+    verdict = diagnose(job)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("hang", 3, [])
+
+
+def test_a_hang_needs_30_seconds_and_alone_five_minutes(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    job = put_dump(1, [("a", 1, 0.0)])
+    assert diagnose(job, None)["probes"]["collective"]["state"] == "active"
+    assert diagnose(job, 30.9)["probes"]["collective"]["state"] == "active"
+    assert diagnose(job, 31.0)["probes"]["collective"]["state"] == "idle"
+    assert diagnose(job, 300.0)["kind"] == "none"
+    verdict = diagnose(job, 301.0)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", 1)
+
+
+def test_dumps_alone_say_that_they_have_no_time(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    job = put_dump(1, [("a", 1, 0.0)])
+    (hint,) = [text for text in diagnose(job, None)["blind"] if "--at" in text]
+    assert "do not say when they were taken" in hint
+    assert hint not in diagnose(job, 300.0)["blind"]
+    (job / "exits.csv").write_text("rank,exit_code,timestamp\n0,0,1970-01-01T00:00:00Z\n")
+    assert hint not in diagnose(job, None)["blind"]  # another part has a time
+
+
+def test_the_minority_of_a_mismatch_is_named(put_dump: Any, diagnose: Any) -> None:
+    for rank in range(3):
+        put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    other_size = OPEN | {"input_sizes": [[999]], "output_sizes": [[999]]}
+    verdict = diagnose(put_dump(3, [("a", 1, 0.0), ("a", 2, 1.1, other_size)]))
+    assert verdict["rank"] == 3
+    assert "[[999]]" in verdict["cause"]
+
+
+def test_sizes_of_an_all_to_all_may_differ(put_dump: Any, diagnose: Any) -> None:
+    uneven = OPEN | {"profiling_name": "nccl:all_to_all"}
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, uneven)])
+    put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0, uneven | {"input_sizes": [[7]]})])
+    verdict = diagnose(put_dump(2, [("a", 1, 0.0)]))
+    assert verdict["rank"] == 2
+
+
+def test_a_device_that_has_not_begun_holds_up_the_others(put_dump: Any, diagnose: Any) -> None:
+    """NCCL: all ranks have enqueued the operation, three run it, the fourth is not at it yet."""
+    for rank in range(4):
+        state = "scheduled" if rank == 1 else "started"
+        job = put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN | {"state": state})])
+    assert diagnose(job)["rank"] == 1
+
+
+def test_done_is_what_gloo_counts_as_completed(put_dump: Any, diagnose: Any) -> None:
+    """Neither state nor `retired` of the entry says so, only `pg_status`, as text."""
+    status = {"1": {"last_completed_collective": "2", "last_enqueued_collective": "2"}}
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_status=status)
+    job = put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0)])
+    assert diagnose(job)["probes"]["collective"]["why"] == "all operations have ended"
+
+
+def test_a_receiver_whose_sender_has_not_come_waits_for_it(put_dump: Any, diagnose: Any) -> None:
+    """Ranks of a send are numbered within the group: number 1 of [4, 6] is rank 6."""
+    config = {"pp": {"name": "pp", "desc": "pp", "ranks": "[4, 6]"}}
+    receives = OPEN | {"profiling_name": "nccl:recv 0<-1", "is_p2p": True, "p2p_seq_id": 3}
+    put_dump(4, [("pp", 0, 0.0, receives)], pg_config=config)
+    job = put_dump(6, [("a", 1, 0.0)], pg_config=config)
+    assert diagnose(job)["rank"] == 6
+    sends = OPEN | {"profiling_name": "nccl:send 1->0", "is_p2p": True, "p2p_seq_id": 9}
+    put_dump(6, [("pp", 0, 0.5, sends)], pg_config=config)
+    assert diagnose(job)["rank"] is None
+
+
+def test_a_rank_without_a_dump_is_a_suspect(put_dump: Any, diagnose: Any) -> None:
+    for rank in (0, 1, 2):
+        job = put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    (job / "ranks.csv").write_text("rank,machine\n0,m0\n1,m1\n2,m2\n3,m3\n")
+    verdict = diagnose(job)
+    assert (verdict["rank"], verdict["machine"]) == (3, "m3")
+    assert "left no dump" in verdict["cause"]
+
+
+@pytest.mark.parametrize("content", ["", '{"version": "2.10", "entries": [{"pro'])
+def test_a_dump_that_broke_off_is_as_good_as_none(
+    put_dump: Any, diagnose: Any, content: str
+) -> None:
+    for rank in (0, 1, 2):
+        job = put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    (job / "flight" / "dump_3.json").write_text(content)
+    verdict = diagnose(job)
+    assert verdict["rank"] == 3
+    assert any(text.startswith("flight: dump_3.json is") for text in verdict["blind"])
+
+
+def test_coordinates_say_which_lost_dump_matters(put_dump: Any, diagnose: Any) -> None:
+    """8 ranks, tp 2 x dp 4; 5 and 6 left no dump, and all of dp 1, 3, 7 wait for 5 alone."""
+    for rank in (1, 3, 7):
+        job = put_dump(rank, [("dp1", 1, 0.0), ("dp1", 2, 1.0, OPEN)])
+    for rank in (0, 2, 4):
+        put_dump(rank, [("dp0", 1, 0.0), ("dp0", 2, 1.0)])
+    put_ranks(job, 8)
+    verdict = diagnose(job)
+    assert (verdict["rank"], verdict["machine"]) == (5, "m1")
+
+
+def test_the_ring_forgets_and_numbers_align(put_dump: Any, diagnose: Any) -> None:
+    """Rank 1 is 50 operations ahead in `b`; its ring no longer holds what rank 0 waits for."""
+    ahead = [("a", seq, seq / 10) for seq in range(50, 60)]
+    put_dump(1, ahead)
+    put_dump(2, [("a", seq, seq / 10) for seq in range(1, 5)])
+    job = put_dump(0, [("a", 4, 0.4), ("a", 5, 0.5, OPEN)])
+    assert diagnose(job)["rank"] == 2
+
+
+def test_who_is_unfinished_in_several_groups_is_a_sign_where_an_operation_is_stuck(
+    put_dump: Any, diagnose: Any
+) -> None:
+    for rank in range(4):
+        more = [("tp", 7, 1.5, OPEN)] if rank == 2 else []
+        job = put_dump(rank, [("dp", 9, 1.0, OPEN), *more])
+    verdict = diagnose(job, 600.0)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", None)
+    assert {each["rank"]: each["weight"] for each in verdict["also"]} == {
+        2: 0.5,
+        **dict.fromkeys((0, 1, 3), 0.25),
+    }
+
+
+def test_as_of_a_moment_nothing_later_is_known(put_dump: Any, diagnose: Any) -> None:
+    rows = [("a", seq, 100.0 * seq) for seq in range(1, 20)]
+    ended = OPEN | {"state": "completed", "time_discovered_completed_ns": None}
+    put_dump(0, [*rows, ("a", 20, 2000.0, ended)])
+    job = put_dump(1, rows)
+    late = {"time_discovered_completed_ns": (1_795_296_000 + 2500) * SECOND}
+    put_dump(0, [*rows, ("a", 20, 2000.0, ended | late)])
+    assert diagnose(job, 2400.0)["rank"] == 1
+    assert diagnose(job, 2600.0)["kind"] == "none"
+
+
+def put_steps(put_dump: Any, ahead: dict[int, float] | None = None, ends: bool = False) -> Path:
+    """Write 8 ranks: tp pairs, then dp; rank 5 needs 0.3 s before each tp, the others 0.2 s.
+
+    `ahead` are seconds by which the clocks of ranks are ahead; `ends` writes when operations end.
+    """
+    for rank in range(8):
+        rows, skew = [], (ahead or {}).get(rank, 0.0)
+        for step in range(1, 12):
+            begin, own = step * 0.5 + skew, 0.3 if rank == 5 else 0.2
+            dp = begin + (0.3 if rank in (4, 5) else 0.2) + 0.1
+            for group, entered, end in (
+                (f"tp{rank // 2}", begin + own, dp - 0.1),
+                (f"dp{rank % 2}", dp, begin + 0.4),
+            ):
+                ended = {
+                    "time_discovered_completed_ns": 1_795_296_000 * SECOND + round(end * SECOND)
+                }
+                rows.append((group, step, entered, ended if ends else {}))
+        job: Path = put_dump(rank, rows)
+    put_ranks(job, 8)
+    return job
+
+
+def test_entry_times_alone_blame_the_tensor_partner(put_dump: Any, diagnose: Any) -> None:
+    verdict = diagnose(put_steps(put_dump), None)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
+    assert verdict["evidence"][0]["details"]["excess_seconds"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("seconds", [2.0, -2.0])
+def test_a_clock_that_is_off_makes_no_rank_slow(
+    put_dump: Any, diagnose: Any, seconds: float
+) -> None:
+    """Taken as it is, rank 2 would leave each collective before, or after, all others."""
+    verdict = diagnose(put_steps(put_dump, {2: seconds, 3: seconds}), None)
+    assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
+    assert "flight: clocks disagree, the lateness of ranks 2, 3 is unknown" in verdict["blind"]
+
+
+def put_tight_steps(put_dump: Any, ahead: float, without: int | None = None) -> Path:
+    """Put 12 steps of 1 s of 8 ranks; rank 5 is late by 0.1 s, machine m1 ahead, a dump missing."""
+    for rank in set(range(8)) - {without}:
+        rows, skew = [], ahead if rank >= 4 else 0.0
+        for step in range(1, 13):
+            reduced = step + (0.9 if rank in (4, 5) else 0.8)  # the last of its tensor group
+            entered = step + (0.9 if rank == 5 else 0.8)
+            rows.append((f"tp{rank // 2}", step, entered + skew))
+            for bucket, moment in enumerate((reduced + 0.001, step + 0.902, step + 0.903)):
+                rows.append((f"dp{rank % 2}", 3 * step + bucket, moment + skew))
+        job: Path = put_dump(rank, rows)
+    put_ranks(job, 8)
+    return job
+
+
+@pytest.mark.parametrize("ahead", [0.0, 1.5, -1.5])
+def test_clocks_of_machines_are_compared_by_their_collectives(
+    put_dump: Any, diagnose: Any, ahead: float
+) -> None:
+    verdict = diagnose(put_tight_steps(put_dump, ahead), None)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
+    assert verdict["evidence"][0]["details"]["excess_seconds"] == pytest.approx(0.1, abs=0.003)
+    notes = [text for text in verdict["blind"] if "clocks of machines are 1.5" in text]
+    assert len(notes) == (1 if ahead else 0)
+
+
+def test_what_clocks_cannot_tell_is_no_lateness(put_dump: Any, diagnose: Any) -> None:
+    """A computation lies between all collectives of machines: clocks are known to 0.35 s."""
+    skewed = dict.fromkeys(range(4, 8), 2.0)
+    verdict = diagnose(put_steps(put_dump, skewed), None)
+    assert (verdict["kind"], verdict["rank"]) == ("none", None)
+    assert any("by less than 0.7" in text for text in verdict["blind"])
+
+
+@pytest.mark.parametrize("without", [4, 5])
+def test_the_partner_of_a_rank_without_a_dump_is_not_named_in_its_stead(
+    put_dump: Any, diagnose: Any, without: int
+) -> None:
+    verdict = diagnose(put_tight_steps(put_dump, 0.0, without), None)
+    assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("slow", None, "m1")
+    assert candidates(verdict) == [4, 5]
+
+
+def test_clocks_are_compared_by_the_steps_of_logs(put_dump: Any, diagnose: Any) -> None:
+    job = put_steps(put_dump, dict.fromkeys(range(4, 8), 2.0))
+    assert diagnose(job, None)["rank"] is None
+    (job / "logs").mkdir()
+    for rank in range(8):
+        clock = 1_795_296_000 + (2.0 if rank >= 4 else 0.0)
+        lines = [f"{clock + step * 0.5:.3f} step {step}\n" for step in range(1, 12)]
+        (job / "logs" / f"{rank}.log").write_text("".join(lines))
+    verdict = diagnose(job, None)
+    assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
+    assert not [text for text in verdict["blind"] if text.startswith("flight")]
+
+
+def test_another_stage_without_a_dump_may_be_the_slow_one(put_dump: Any, diagnose: Any) -> None:
+    job = put_steps(put_dump)
+    stages = "".join(f"{r},m{r // 4},,{r % 2},0,{r // 2}\n" for r in range(8))
+    head = "rank,machine,local_rank,tp,pp,dp\n"
+    (job / "ranks.csv").write_text(head + stages + "8,m2,0,1,1,2\n")
+    verdict = diagnose(job, None)
+    assert (verdict["kind"], verdict["rank"]) == ("slow", None)
+    assert candidates(verdict) == [5, 8]
+
+
+def test_with_ends_of_operations_clocks_do_not_matter(put_dump: Any, diagnose: Any) -> None:
+    skewed = {rank: float(rank) for rank in range(8)}
+    verdict = diagnose(put_steps(put_dump, skewed, ends=True), None)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
+    assert not [text for text in verdict["blind"] if text.startswith("flight")]
+
+
+def test_a_few_slow_steps_are_no_slow_rank(put_dump: Any, diagnose: Any) -> None:
+    for rank in range(4):
+        rows = [("a", n, n + (0.5 if rank == 2 and n % 4 == 0 else 0.0)) for n in range(40)]
+        job = put_dump(rank, rows)
+    assert diagnose(job, None)["kind"] == "none"
+
+
+# --- what is wrong with dumps ---------------------------------------------------------------------
+
+
+class Runs:
+    """A pickle that would run something."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (print, ("it ran",))
+
+
+def refused(job: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["diagnose", "run", "--job", str(job), "--json"]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_pickle_that_names_a_function_is_refused(put_dump: Any, capsys: Any) -> None:
+    job = put_dump(0, [("a", 1, 0.0)])
+    dump = {"version": "2.10", "entries": [Runs()]}
+    (job / "flight" / "trace_1").write_bytes(pickle.dumps(dump, protocol=2))
+    error = refused(job, capsys)
+    assert "trace_1: opcode GLOBAL at byte" in error
+    assert "expected plain values only" in error
+
+
+def test_a_dump_of_a_rank_that_the_table_lacks_is_refused(put_dump: Any, capsys: Any) -> None:
+    job = put_dump(7, [("a", 1, 0.0)])
+    (job / "ranks.csv").write_text("rank,machine\n0,m0\n1,m0\n")
+    assert "mentions rank 7, expected one of the 2 ranks" in refused(job, capsys)
+
+
+def test_a_dump_of_an_unknown_version_is_blind(put_dump: Any, diagnose: Any) -> None:
+    for rank in (0, 1):
+        put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    put_dump(2, [("a", 1, 0.0)])
+    job = put_dump(3, [("a", 1, 0.0)], version="3.0")
+    verdict = diagnose(job)
+    assert "flight: dump_3.json has version '3.0', expected 2.x" in verdict["blind"]
+    assert verdict["rank"] == 2
+
+
+def test_of_two_dumps_of_a_rank_the_later_counts(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0)], name="later_1.json")
+    job = put_dump(1, [("a", 1, 0.0)], name="early_1.json")
+    verdict = diagnose(job)
+    assert "flight: two dumps of rank 1, the later one counts" in verdict["blind"]
+    assert verdict["rank"] != 1 or verdict["also"]
+
+
+def test_ranks_are_text_that_is_read_and_not_run(put_dump: Any, diagnose: Any) -> None:
+    config = {"a": {"name": "a", "desc": "", "ranks": "__import__('os').abort()"}}
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_config=config)
+    assert diagnose(put_dump(1, [("a", 1, 0.0)]))["rank"] == 1
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"version": "2.10", "x":' + "[" * 200_000])
+def test_a_nesting_bomb_is_blind(put_dump: Any, diagnose: Any, content: str) -> None:
+    put_dump(0, [("a", 1, 0.0)])
+    job = put_dump(2, [("a", 1, 0.0)])
+    (job / "flight" / "dump_1.json").write_text(content)
+    assert any("dump_1.json is" in text for text in diagnose(job)["blind"])

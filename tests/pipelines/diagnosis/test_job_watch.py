@@ -1,0 +1,76 @@
+"""`diagnose watch`: each verdict once, over failures and restarts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipelines.stopping import StoppingAfterTwo
+
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.diagnosis.job_watch import JobWatch
+from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = tmp_path_factory.mktemp("watch") / "hung"
+    simulate_job_to(job, 8, "sigstop", 1)
+    return job
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = tmp_path_factory.mktemp("watch") / "healthy"
+    simulate_job_to(job, 8, "none", 1)
+    return job
+
+
+def become(job: Path, other: Path) -> None:
+    shutil.rmtree(job, ignore_errors=True)
+    shutil.copytree(other, job)
+
+
+def test_each_verdict_is_said_once_and_its_end_too(
+    tmp_path: Path, hung: Path, healthy: Path
+) -> None:
+    jobs, state = tmp_path / "jobs", tmp_path / "said.json"
+    become(jobs / "llm", healthy)
+    watch = JobWatch(jobs, state=state)
+    assert list(watch.look()) == []
+    become(jobs / "llm", hung)
+    (line,) = watch.look()
+    assert (line["job"], line["kind"]) == ("llm", "hang")
+    (jobs / "llm" / "logs" / "0.log").touch()  # looked at again, and nothing is new
+    assert list(watch.look()) == []
+    assert list(JobWatch(jobs, state=state).look()) == []
+    become(jobs / "llm", healthy)
+    (over,) = watch.look()
+    assert over["kind"] == "none"
+
+
+def test_a_job_that_cannot_be_read_stops_no_other_and_is_named_once(
+    tmp_path: Path, hung: Path, capsys: Any
+) -> None:
+    (tmp_path / "a").mkdir()
+    become(tmp_path / "b", hung)
+    lines = list(JobWatch(tmp_path).run(0.0, StoppingAfterTwo()))
+    assert [line["job"] for line in lines] == ["b"]
+    assert capsys.readouterr().err.count("holds no part of a job") == 1
+
+
+def test_a_single_job_by_the_door(tmp_path: Path, hung: Path, capsys: Any) -> None:
+    state = tmp_path / "said.json"
+    command = ["diagnose", "watch", "--jobs", str(hung), "--once", "--json", "--state", str(state)]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["job"] == "hung"
+    assert main(command) == 0
+    assert capsys.readouterr().out == ""
+    state.write_text("[]")
+    assert main(command) == 2
+    assert "is no state of a watch" in capsys.readouterr().err
+    assert main(["diagnose", "watch", "--jobs", str(tmp_path / "none"), "--once"]) == 2
+    assert "is no folder" in capsys.readouterr().err

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.pipelines.incidents.api.api_client import make_api
+
+from forewarn.features.time_units import DAY, MINUTE, SECOND, Nanoseconds
+from forewarn.pipelines.incidents.api.api_context import ApiContext
+from forewarn.pipelines.incidents.ledger.database import LedgerError, MissingLedgerError
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop import respond_watch as module
+from forewarn.pipelines.incidents.loop.respond_watch import ApiThread, watch_loop
+from forewarn.pipelines.incidents.schedulers.driver import DriverTimeoutError
+from forewarn.pipelines.serving.listener import Listener, ListenerError
+
+
+@dataclass(slots=True)
+class QuickClock:
+    """A clock on which waiting takes no time."""
+
+    at: int = 0
+
+    def now(self) -> int:
+        return self.at
+
+    def wait(self, seconds: float, until: threading.Event) -> bool:
+        self.at += int(seconds * SECOND)
+        return until.is_set()
+
+
+@dataclass(slots=True)
+class Calls:
+    """A loop whose calls come to what a test says, and then end."""
+
+    outcomes: list[Exception | None]
+    ended: threading.Event = field(default_factory=threading.Event)
+    alerts: list[str] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        outcome = self.outcomes.pop(0)
+        if not self.outcomes:
+            self.ended.set()
+        if outcome is not None:
+            raise outcome
+
+    def run(self) -> None:
+        watch_loop(
+            self,
+            every=MINUTE,
+            longest=Nanoseconds(5 * MINUTE),
+            clock=QuickClock(),
+            ended=self.ended,
+            warn=lambda _, words: self.alerts.append(words),
+        )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LedgerError("the ledger does not answer"),
+        DriverTimeoutError("no answer in 15 s"),
+        OSError(28, "No space left on device"),
+    ],
+)
+def test_what_the_world_does_is_a_line_each_and_one_alert_until_it_is_over(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = Calls([None, *[error] * 10, None, *[error] * 3, None])
+    calls.run()
+    assert calls.outcomes == []
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 13
+    assert all(line.startswith("note: not this time: ") for line in lines)
+    (words,) = calls.alerts  # three minutes are no outage
+    assert words.startswith("no call came through for more than 5")
+
+
+def test_a_lost_ledger_is_an_alert_at_once_and_once() -> None:
+    calls = Calls([None, *[MissingLedgerError("it was removed")] * 10, None])
+    calls.run()
+    assert calls.alerts == ["it was removed"]
+
+
+@pytest.mark.parametrize("error", [KeyError("cause"), ValueError("ours"), BrokenPipeError()])
+def test_an_error_of_ours_ends_it(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        Calls([None, error, None]).run()
+
+
+def test_a_ledger_that_is_away_and_comes_back_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        ledger.beat("loop", Nanoseconds(1))
+        ended, beats = threading.Event(), list[int]()
+
+        def call() -> None:
+            beats.append(len(beats))
+            match len(beats):
+                case 2:
+                    ledger.close()
+                    path.rename(tmp_path / "away")
+                    path.write_text("no ledger" * 100)
+                case 5:
+                    ledger.close()
+                    (tmp_path / "away").rename(path)
+                    ended.set()
+            ledger.beat("loop", Nanoseconds(len(beats)))
+
+        day = DAY
+        watch_loop(call, every=MINUTE, longest=day, clock=QuickClock(), ended=ended)
+        assert ledger.last_beat("loop") == 5
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all("ledger.db" in line for line in lines)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Callable[[], ApiContext]]:
+    api = make_api(tmp_path)
+    yield lambda: ApiContext(api.ledger, api.desk.access, api.desk.switch, dict)
+    api.desk.close()
+    api.ledger.close()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_an_api_that_ends_is_said_and_started_again(
+    desk: Callable[[], ApiContext],
+    free_port: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    port, alerts = free_port(), list[str]()
+    served = ApiThread(
+        desk, Listener("respond", "127.0.0.1", port), lambda _, words: alerts.append(words)
+    )
+
+    def broken(desk: ApiContext, _: Listener, bound: socket.socket) -> None:
+        bound.close()
+        desk.close()
+        raise SystemExit(3)  # as Uvicorn does
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "serve_api", broken)
+        served.start()
+        _until(lambda: served._thread is not None and not served._thread.is_alive())
+    assert "SystemExit" in capsys.readouterr().err
+    served.tend()
+    assert alerts == ["the API ended (SystemExit: 3), it is started again"]
+    _until(lambda: _healthy(port))
+    served.tend()
+    assert len(alerts) == 1
+
+
+def test_an_address_that_is_taken_is_said_at_the_start(desk: Callable[[], ApiContext]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listener = Listener("respond", "127.0.0.1", other.getsockname()[1])
+        with pytest.raises(ListenerError, match="cannot listen there"):
+            ApiThread(desk, listener).start()

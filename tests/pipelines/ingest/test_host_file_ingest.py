@@ -1,0 +1,430 @@
+"""`forewarn ingest --raw` as a user calls it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.records.record_table import RecordsError
+from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.ingest.cmdb import read_cmdb
+from forewarn.pipelines.ingest.host_file_ingest import host_in_name, ingest_host_files, time_in_name
+from forewarn.pipelines.ingest.landing import Landing
+
+MARCH = 1_740_787_200 * SECOND  # 2025-03-01
+
+HEADER = "timestamp, index, serial, uuid, pci.bus_id, name, temperature.gpu, power.draw [W]"
+TICKETS = "gpu_serial,failed_at,repaired_at,cause,known_at\n"
+
+
+def line(tick: int, gpu: int) -> str:
+    clock = f"2025/03/01 {tick // 6:02}:{tick % 6 * 10:02}:03.000"
+    return f"{clock}, {gpu}, S{gpu}, GPU-{gpu}, 00000000:0{gpu}:00.0, NVIDIA H100, 4{gpu}, 99.5 W"
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """Return the drops of two hosts: six hours of two GPUs each, a kernel log, and rubbish."""
+    folder = tmp_path / "raw"
+    for host in range(2):
+        place = folder / f"node-{host}"
+        place.mkdir(parents=True)
+        lines = [line(tick, gpu) for tick in range(36) for gpu in (2 * host, 2 * host + 1)]
+        (place / "smi.csv").write_text("\n".join([HEADER, *lines]) + "\n")
+    log = "[Sat Mar  1 00:00:00 2025] eth0: up\n"
+    log += "[Sat Mar  1 03:05:00 2025] NVRM: Xid (PCI:0000:01:00): 79, pid=7, name=a, text\n"
+    (folder / "node-0" / "dmesg_2025-03-01T06:00.log.gz").write_bytes(gzip.compress(log.encode()))
+    (folder / "node-1" / "notes.txt").write_text("nothing of ours\n")
+    (folder / "node-1" / "broken.log.gz").write_bytes(b"no gzip")
+    return folder
+
+
+def ingest(raw: Path, *more: str) -> int:
+    return main(["ingest", "--raw", str(raw), "--out", str(raw.parent / "records"), *more])
+
+
+def records(raw: Path) -> pd.DataFrame:
+    files = sorted((raw.parent / "records").glob("date=*/*.parquet"))
+    found: pd.DataFrame = pd.concat(
+        [pq.read_table(file, partitioning=None).to_pandas() for file in files]
+    )
+    return found
+
+
+def failures(raw: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(
+        raw.parent / "records" / "failures.parquet"
+    ).to_pylist()
+    return rows
+
+
+def test_a_file_named_2035_leaves_no_record_and_is_told(
+    raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smi = "index, serial, temperature.gpu\n0, S0, 40\n"
+    (raw / "node-0" / "smi_2035-03-01T00:10.csv").write_text(smi)
+    assert ingest(raw) == 0
+    assert "left out: 1 times a time of the future in the name of a file" in capsys.readouterr().err
+    assert records(raw)["timestamp"].dt.year.unique().tolist() == [2025]
+
+
+def test_drops_become_records_and_failures(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ingest(raw) == 0
+    said = capsys.readouterr()
+    assert "144 readings and 1 events are new" in said.out
+    assert "a file of no known kind, such as 'node-1/notes.txt'" in said.err
+    assert "a file that cannot be read" in said.err
+    found = records(raw)
+    assert len(found) == 144
+    assert set(found["timestamp"].dt.minute) == {0, 10, 20, 30, 40, 50}
+    # Node 1 dropped no kernel log: nobody knows whether it had an Xid.
+    assert found.loc[found["machine_id"] == "node-1", "xid"].isna().all()
+    of_first = found[found["gpu_serial"] == "S1"].set_index("timestamp")["xid"]
+    assert of_first[of_first > 0].to_dict() == {pd.Timestamp("2025-03-01T03:10Z"): 79}
+    (failure,) = failures(raw)
+    assert (failure["gpu_serial"], failure["cause"]) == ("S1", "xid 79")
+    assert str(failure["known_at"]) == "2025-03-01 06:00:00+00:00"
+
+
+def test_a_fallen_gpu_hides_no_xid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = tmp_path / "raw" / "node-1"
+    host.mkdir(parents=True)
+    (host / "dmesg_2025-03-02T00:00.txt").write_text(
+        "[Sat Mar  1 23:10:00 2025] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', "
+        "name=<unknown>, GPU has fallen off the bus.\n"
+        "[Sat Mar  1 23:10:00 2025] NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.\n"
+        "[Sat Mar  1 23:20:00 2025] NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=a, DBE\n"
+    )
+    rows = [
+        f"2025/03/01 23:{minute}:00, {serial}, 00000000:{bus}:00.0, 40"
+        for minute in (10, 20)
+        for serial, bus in (("S1", "9B"), ("S2", "3B"))
+    ]
+    header = "timestamp, serial, pci.bus_id, temperature.gpu"
+    (host / "smi.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert ingest(tmp_path / "raw") == 0
+    assert "files of 1 hosts: 1 csv, 1 kernel_log" in capsys.readouterr().err
+    found = records(tmp_path / "raw").set_index(["gpu_serial", "timestamp"])["xid"]
+    assert [found["S1"].iloc[0], found["S2"].iloc[1]] == [79, 48]
+    files = sorted((tmp_path / "records" / "_events").rglob("*.parquet"))
+    events = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    lost = [event for event in events if event["kind"] == "lost"]
+    assert [(str(e["timestamp"]), e["raw"]) for e in lost] == [
+        ("2025-03-01 23:10:00+00:00", "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.")
+    ]
+    causes = {one["gpu_serial"]: one["cause"] for one in failures(tmp_path / "raw")}
+    assert causes == {"S1": "xid 79", "S2": "xid 48"}
+
+
+def test_of_two_hosts_with_one_uuid_the_one_that_had_it_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "timestamp, uuid, pci.bus_id, temperature.gpu\n"
+    for host, ticks, temperature in (("node-2", (1, 2, 3), 40), ("node-1", (2, 3), 90)):
+        place = tmp_path / "raw" / host
+        place.mkdir(parents=True)
+        rows = [
+            f"2025/03/01 00:{tick}0:00, GPU-1, 00000000:01:00.0, {temperature}\n" for tick in ticks
+        ]
+        (place / "smi.csv").write_text(header + "".join(rows))
+    (tmp_path / "raw" / "node-1" / "dmesg").write_text(
+        "[Sat Mar  1 00:15:00 2025] NVRM: Xid (PCI:0000:01:00): 13, pid=1, name=a, text\n"
+    )
+    assert ingest(tmp_path / "raw") == 0
+    found = records(tmp_path / "raw")
+    assert list(found["temperature_gpu"]) == [40, 40, 40]
+    assert 13 not in set(found["xid"])
+    assert set(found["machine_id"]) == {"node-2"}
+    said = capsys.readouterr().err
+    assert "node-1 and node-2 both report GPU GPU-1: it stays with node-2" in said
+    assert "2 readings of node-1 are left out" in said
+
+
+def test_gpus_whose_uuid_is_hidden_are_not_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "raw" / "node-1"
+    place.mkdir(parents=True)
+    zeros = "GPU-00000000-0000-0000-0000-000000000000"
+    rows = [f"2025/03/01 00:10:00, {zeros}, 00000000:0{gpu}:00.0, 40\n" for gpu in (1, 2)]
+    header = "timestamp, uuid, pci.bus_id, temperature.gpu\n"
+    (place / "smi.csv").write_text(header + "".join(rows))
+    assert ingest(tmp_path / "raw") == 0
+    assert "2 readings name no GPU" in capsys.readouterr().err
+    assert list((tmp_path / "records").glob("date=*")) == []
+
+
+def test_the_future_is_refused_and_the_rest_lands(
+    raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [line(1, 0).replace("2025/", f"{year}/") for year in (2025, 2035)]
+    host = raw / "node-2"
+    host.mkdir()
+    (host / "smi_2035-01-01T00:00.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    (host / "other_2035-01-01T00:00.csv").write_text("serial, temperature.gpu\nS9, 40\n")
+    batch = {"events": [{"timestamp": 2 * 10**18, "kind": "xid", "code": 79, "id": "e"}]}
+    (host / "batch.json").write_text(json.dumps(batch))
+    (host / "kern.log").write_text(
+        "2035-03-01T00:05:00Z node-2 kernel: NVRM: GPU at PCI:0000:07:00: "
+        "GPU-01234567-89ab-cdef-0123-456789abcdef\n"
+        "2035-03-01T00:05:00Z node-2 kernel: NVRM: Xid (PCI:0000:07:00): 79, text\n"
+    )
+    assert ingest(raw) == 0
+    said = capsys.readouterr().err
+    assert "3 times a row of the future, such as 'node-2/kern.log: 2035-03-01T00:05:00Z'" in said
+    assert "2 times a time of the future in the name of a file, such as 'node-2/other_2035" in said
+    assert "a reading without a time" in said
+    assert [path.name for path in (raw.parent / "records").glob("date=*")] == ["date=2025-03-01"]
+    assert records(raw)["timestamp"].max() == pd.Timestamp("2025-03-01T06:00Z") - pd.Timedelta(
+        "10min"
+    )
+    places = pq.read_table(raw.parent / "records" / "_state" / "places.parquet")
+    assert "0000:07:00" not in places["pci"].to_pylist()
+
+
+def test_five_minutes_ahead_are_no_future(raw: Path) -> None:
+    minute = MINUTE
+    last = 1_740_787_200 * SECOND + 350 * minute + 3 * SECOND  # of the drops
+    for number, (ahead, count) in enumerate(((5 * minute, 144), (5 * minute + 1, 140))):
+        landing = Landing(raw.parent / f"records-{number}", 10 * minute)
+        assert ingest_host_files(raw, landing, now=last - ahead).landed.readings == count
+
+
+def test_rows_that_are_doubled_are_named_by_file(
+    raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = raw / "node-0" / "smi.csv"
+    rows = file.read_text().splitlines()[1:]
+    file.write_text(file.read_text() + "\n".join(rows[:42]) + "\n")
+    (raw / "node-0" / "tail.csv").write_text("\n".join([HEADER, *rows[-3:]]) + "\n")
+    assert ingest(raw) == 0
+    said = capsys.readouterr()
+    assert "144 readings and 1 events are new, 0 were there" in said.out
+    assert "node-0/smi.csv: 42 of its rows are in it twice; each counts once" in said.err
+    assert "node-0/tail.csv: 3 of its rows are in node-0/smi.csv, too; each counts once" in said.err
+    assert ingest(raw) == 0
+    assert "0 readings and 0 events are new, 145 were there" in capsys.readouterr().out
+
+
+def test_tickets_of_the_future_are_left_out(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repairs = raw.parent / "repairs.csv"
+    repairs.write_text(f"{TICKETS}S3,2035-03-01T02:00:00Z,,fan,\n")
+    assert main(["ingest", "--repairs", str(repairs), "--out", str(raw.parent / "records")]) == 0
+    assert "1 tickets left out: they are of the future" in capsys.readouterr().err
+    assert failures(raw) == []
+
+
+def test_a_second_run_gives_the_same_bytes(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ingest(raw)
+    out = raw.parent / "records"
+    before = {path: path.read_bytes() for path in out.rglob("*.parquet")}
+    assert ingest(raw) == 0
+    assert "0 readings and 0 events are new, 145 were there" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in out.rglob("*.parquet")} == before
+
+
+def test_the_cmdb_and_tickets_are_joined(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cmdb, repairs = raw.parent / "cmdb.csv", raw.parent / "repairs.csv"
+    cmdb.write_text("gpu_serial,rack,team\nS0,r0,blue\nS1,r0,\nS2,r1,red\nS2,r2,red\n")
+    repairs.write_text(
+        f"{TICKETS}S3,2025-03-01T02:00:00Z,,fan,2025-03-01T02:30:00Z\n"
+        "S1,2025-03-01 04:00:00,2025-03-01 05:00:00,board,\n"
+        ",2025-03-01T02:00:00Z,,,\nS3,2025-03-01T09:00:00Z,2025-03-01T08:00:00Z,,\n"
+    )
+    assert ingest(raw, "--cmdb", str(cmdb), "--repairs", str(repairs)) == 0
+    said = capsys.readouterr().err
+    assert "1 serials are not in the CMDB" in said
+    assert f"{repairs}: 2 of 4 tickets left out, the others count" in said
+    assert f"{repairs}: row 4: column `gpu_serial` is empty, expected a value" in said
+    assert f"{repairs}: row 5: column `repaired_at` holds '2025-03-01T08:00:00Z'" in said
+    assert "1 rows of serials that come again" in said
+    found = records(raw).drop_duplicates("gpu_serial").set_index("gpu_serial")
+    assert found["rack"].fillna("").to_dict() == {"S0": "r0", "S1": "r0", "S2": "r2", "S3": ""}
+    assert found["team"].fillna("").to_dict() == {"S0": "blue", "S1": "", "S2": "red", "S3": ""}
+    assert [(one["gpu_serial"], one["cause"]) for one in failures(raw)] == [
+        ("S1", "board"),
+        ("S3", "fan"),
+    ]
+
+
+def test_tickets_alone(raw: Path) -> None:
+    ingest(raw)
+    repairs = raw.parent / "repairs.csv"
+    repairs.write_text(f"{TICKETS}S3,2025-03-01T02:00:00Z,,fan,\n")
+    out = str(raw.parent / "records")
+    assert main(["ingest", "--repairs", str(repairs), "--out", out]) == 0
+    assert len(failures(raw)) == 2
+
+
+def test_the_rules_for_failure_are_configuration(raw: Path) -> None:
+    config = raw.parent / "config.toml"
+    config.write_text("[failures]\nxids = [13]\nlost = false\n")
+    assert ingest(raw, "--config", str(config)) == 0
+    assert failures(raw) == []
+
+
+def test_the_doctor_and_the_rules_work_on_them(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingest(raw)
+    out = str(raw.parent / "records")
+    assert main(["doctor", out, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["gpus"], found["failures"]["count"], found["columns_missing"]) == (4, 1, {})
+    lists = ["--model", "builtin:rules", "--at", "2025-03-01T06:00", "--out", str(tmp_path / "l")]
+    assert main(["score", "--records", out, *lists]) == 0
+
+
+def test_clocks_of_another_zone(raw: Path) -> None:
+    assert ingest(raw, "--utc-offset", "+02:00") == 0
+    assert records(raw)["timestamp"].min() == pd.Timestamp("2025-02-28T22:00Z")
+
+
+@pytest.mark.parametrize(
+    ("cmdb", "repairs", "said"),
+    [
+        ("serial,rack\nS1,r\n", None, "column `gpu_serial` is missing, found serial, rack."),
+        ("gpu_serial,rack\nS1\n", None, "is no CSV file"),
+        ("gpu_serial,slot\nS1,x\n", None, "column `slot` holds 'x', expected a number from 0"),
+        ("gpu_serial,slot\nS1,99999999999\n", None, "column `slot` holds '99999999999', expected"),
+        ("gpu_serial,expiration_date\nS1,\nS2,soon\n", None, "holds 'soon', expected a date"),
+        ("gpu_serial,rack,rack\nS1,a,b\n", None, "column `rack` comes twice, expected it once."),
+        ("gpu_serial,gpu_serial\nS1,S1\n", None, "column `gpu_serial` comes twice"),
+        ("gpu_serial,rack\nS1,\udce9\n", None, "holds text that is not UTF-8"),
+        ("gpu_serial,r\udce9ck\nS1,a\n", None, "holds text that is not UTF-8"),
+        ("gpu_serial\n7.55e+12\n", None, "column `gpu_serial` holds '7.55e+12', expected"),
+        ("gpu_serial\n1650124014249.0\n", None, "holds '1650124014249.0', expected the"),
+        (None, f"{TICKETS}7.55E12,2025-03-01,,,\n", "column `gpu_serial` holds '7.55E12'"),
+        (None, "gpu_serial,failed_at,failed_at\nS1,,\n", "column `failed_at` comes twice"),
+        (None, "gpu_serial\nS1\n", "column `failed_at` is missing"),
+        (None, f"{TICKETS}S1,yesterday,,,\n", "column `failed_at` holds 'yesterday'"),
+        (None, "", "is no CSV file"),
+    ],
+)
+def test_broken_tables_are_one_line(
+    raw: Path,
+    cmdb: str | None,
+    repairs: str | None,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = []
+    for option, text in (("--cmdb", cmdb), ("--repairs", repairs)):
+        if text is not None:
+            path = raw.parent / f"{option[2:]}.csv"
+            path.write_text(text, errors="surrogateescape")
+            more += [option, str(path)]
+    assert ingest(raw, *more) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error
+    assert more[1] in error
+    assert not (raw.parent / "records").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to read"),
+        (["--raw", "{raw}", "--prometheus", "http://x"], "expected one of them"),
+        (["--raw", "{raw}/no"], "no such folder"),
+        (["--raw", "{raw}/empty"], "holds no file"),
+        (["--raw", "{raw}", "--cmdb", "{raw}/no.csv"], "no such file"),
+        (["--raw", "{raw}", "--utc-offset", "2h"], "expected an offset such as +02:00"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    raw: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (raw / "empty").mkdir()
+    given = [text.replace("{raw}", str(raw)) for text in arguments]
+    try:
+        code = main(["ingest", "--out", str(raw.parent / "records"), *given])
+    except SystemExit as stopped:
+        code = int(str(stopped.code))
+    assert code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error
+    assert not (raw.parent / "records").exists()
+
+
+def test_serials_that_are_floats_are_plain_digits_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cmdb.parquet"
+    pq.write_table(pa.table({"gpu_serial": [1650124014249.0, 7.55e12, None]}), path)
+    assert read_cmdb(path).attributes["gpu_serial"].to_pylist() == [
+        "1650124014249",
+        "7550000000000",
+    ]
+    for serial in (12.5, 2.0**60):
+        pq.write_table(pa.table({"gpu_serial": [serial, None]}), path)
+        with pytest.raises(ValueError, match="column `gpu_serial` is double, expected text"):
+            read_cmdb(path)
+
+
+def test_a_folder_is_no_cmdb(tmp_path: Path) -> None:
+    with pytest.raises(RecordsError, match="is no regular file"):
+        read_cmdb(tmp_path)
+
+
+def test_a_cmdb_as_parquet_with_numbers_and_uuids(tmp_path: Path) -> None:
+    table = pa.table({"gpu_serial": [165, 166], "gpu_uuid": ["U1", None], "rack": ["r", " "]})
+    pq.write_table(table, tmp_path / "cmdb.parquet")
+    cmdb = read_cmdb(tmp_path / "cmdb.parquet")
+    assert cmdb.serial_of_uuid == {"U1": "165"}
+    assert cmdb.attributes.to_pylist() == [
+        {"gpu_serial": "165", "rack": "r"},
+        {"gpu_serial": "166", "rack": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("smi_2025-03-01T00:10:05.csv", 605),
+        ("smi-20250301-0010.csv", 600),
+        ("smi.20250301T001005Z.xml", 605),
+        ("2025-03-01_00.10.csv", 600),
+        ("smi-1740787205.csv", 5),
+        ("smi-1740787205123.csv", 5),
+        ("smi.csv", None),
+        ("smi-20251301.csv", None),
+        ("serial-16501240142490.csv", None),
+        ("node-20250301.csv", None),
+    ],
+)
+def test_a_time_in_a_name(name: str, seconds: int | None) -> None:
+    assert time_in_name(name) == (None if seconds is None else MARCH + seconds * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("node-7_smi_2025-03-01T00:10.csv", "node-7"),
+        ("gpu17.rack3_20250301-0010.csv.gz", "gpu17.rack3"),
+        ("smi.csv", None),
+        ("nvidia-smi_1740787205.csv", None),
+        ("kern.log", None),
+        ("dmesg_node-1.txt", "node-1"),
+        ("..csv", None),
+    ],
+)
+def test_a_host_in_a_name(name: str, host: str | None) -> None:
+    assert host_in_name(name) == host
+
+
+@given(st.text(max_size=60))
+def test_any_name_is_looked_at(name: str) -> None:
+    time_in_name(name)
+    host = host_in_name(name)
+    assert host is None or "/" not in host

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.response.follow_up.external_drain import find_external_drains
+from forewarn.response.follow_up.return_to_service import is_external_drain
+from forewarn.response.state.finding import FindingKind
+from forewarn.response.state.machine import Machine, ServiceState
+
+NOW = Nanoseconds(100 * DAY + 5 * HOUR)
+
+
+def test_who_has_a_machine_out_now_is_a_finding_and_the_same_one_all_day() -> None:
+    drained, since = ServiceState.DRAINED, Nanoseconds(NOW - HOUR)
+    machines = (
+        Machine("n1", drained, "Tom: DIMM", gpus=8, reason_by="tom", reason_at=since),
+        Machine("n2", drained, "forewarn:17 hot", gpus=8, reason_at=since),
+        Machine("n3", ServiceState.IN_SERVICE, gpus=8),
+        Machine("n4", ServiceState.DOWN, "not responding", gpus=8),
+        Machine("n5", ServiceState.UNKNOWN, gpus=8),
+        Machine("login", drained, "Tom: DIMM"),
+    )
+    first, second = find_external_drains(machines, now=NOW)
+    assert (first.machine, first.kind, first.at) == ("n1", FindingKind.EXTERNAL_DRAIN, since)
+    assert first.evidence == {"reason": "Tom: DIMM", "by": "tom", "state": "drained"}
+    assert (second.machine, second.at) == ("n4", NOW)
+    later = find_external_drains(machines, now=Nanoseconds(NOW + HOUR))
+    assert [finding.id for finding in later] == [first.id, second.id]
+    tomorrow = find_external_drains(machines, now=Nanoseconds(NOW + DAY))
+    assert {finding.id for finding in tomorrow}.isdisjoint({first.id, second.id})
+
+
+def test_a_drain_that_somebody_reports_is_none_of_the_scheduler() -> None:
+    (drain,) = find_external_drains([Machine("n1", ServiceState.DRAINED, "DIMM", gpus=8)], now=NOW)
+    assert is_external_drain(drain)
+    assert not is_external_drain(replace(drain, source="nhc"))
+    assert not is_external_drain(replace(drain, evidence={"state": ["drained"]}))

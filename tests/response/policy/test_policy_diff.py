@@ -1,0 +1,76 @@
+"""Differences between policies, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forewarn.pipelines.incidents.replay.policy_file import load_policy
+from forewarn.response.policy.policy_diff import diff_policies
+
+DEFAULT = load_policy()
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", []),
+        ('[xids.79]\nname = "gone"', []),
+        (
+            '[xids.74]\nmode = "now"',
+            [
+                "xid 74 (NVLink error): step: check in mode finish -> check in mode now",
+            ],
+        ),
+        (
+            '[actions.restart]\nmax_age = "2h"',
+            [
+                "xid 79, xid 151, xid 167, recovery reboot, asked for by the driver: acted on for: "
+                "1 day -> 2 h"
+            ],
+        ),
+        (
+            "[xids.92]\noften = { times = 3 }\n[escalation]\nmost = 1",
+            [
+                "xid 92 (many single bit errors of memory): often: check from 5 times in 1 day on "
+                "-> check from 3 times in 1 day on",
+                "escalation: one step is taken on a machine at most: 2 times in 7 days -> once in "
+                "7 days",
+            ],
+        ),
+        (
+            '[kinds.verdict]\nconfirmed_by = ["check"]\nalone = "avoid"',
+            [
+                "verdict: confirmed by: check or diagnosis or failure or xid -> check",
+                "verdict: unconfirmed at most: tell -> avoid",
+            ],
+        ),
+        (
+            '[xids.45]\nfollows = [79, 9]\n[xids.200]\nstep = "tell"',
+            [
+                "xid 45 (channel removed after another error): follows: any other code -> 9, 79",
+                "xid 200: severity: none -> notice",
+                "xid 200: step: none -> tell",
+                "xid 200: acted on for: none -> 1 day",
+            ],
+        ),
+    ],
+)
+def test_each_change_is_one_line(tmp_path: Path, text: str, lines: list[str]) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(text, encoding="utf-8")
+    changes = diff_policies(DEFAULT, load_policy([path]))
+    assert sorted(change.text for change in changes) == sorted(lines)
+
+
+def test_a_severitys_step_shows_at_each_code_that_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text('[steps]\nwarning = { step = "tell" }', encoding="utf-8")
+    changes = diff_policies(DEFAULT, load_policy([path]))
+    assert {(change.key, change.before, change.after) for change in changes} == {
+        ("step", "avoid", "tell")
+    }
+    names = {name for change in changes for name in change.names}
+    assert {"severity warning", "at_risk", "xid 63", "xid 94"} <= names
+    assert not {"xid 79", "xid 31"} & names
