@@ -1,1 +1,1 @@
-"""Numbers about scores of GPUs: the walk of a backtest, rankings, daily lists, drift, the gate."""
+"""Evaluation of GPU scores: walk-forward backtest, rankings, daily lists, drift, promotion gate."""

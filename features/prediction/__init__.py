@@ -1,5 +1,6 @@
-"""Records to what a model sees: instances, labels, history, peers, buckets.
+"""From records to model inputs: instances, labels, history, peers and buckets.
 
-Instances are numbers of rows until the last moment. Whatever is fitted here is fitted to the
-instances of a training, and sees nothing from the moment t on.
+Instances are row numbers as long as possible; values are read last. Everything fitted in this
+package
+is fitted to training instances and uses no data from the training cutoff on.
 """

@@ -1,4 +1,4 @@
-"""The fleet as it stood at a moment: what a training at that moment may know."""
+"""Point-in-time view of the fleet: what a training at a moment may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["as_of"]
 
 
 def as_of(records: Records, failures: Failures, moment: int, reach: Nanoseconds) -> Timeline:
-    """Return the timeline as it stood at `moment`: no record and no knowledge from then on.
+    """Return the timeline as of `moment`, without later records and later knowledge.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def as_of(records: Records, failures: Failures, moment: int, reach: Nanoseconds)
     moment : int
         Nanoseconds since 1970 UTC.
     reach : Nanoseconds
-        How far the records go back before `moment`.
+        Length of the records before `moment`.
     """
     recent = records.between(moment - reach, moment)
     return build_timeline(recent, failures.known_before(moment))

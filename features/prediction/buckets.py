@@ -1,4 +1,4 @@
-"""Buckets: every value becomes a small integer, 0 for "missing"."""
+"""Buckets: discretization of values into small integers, with 0 for "missing"."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _MAX_EDGES = 62
 _TAILS = (0.001, 0.005, 0.995, 0.999)
 _QUANTILE_LEVELS = np.sort([*np.linspace(0, 1, _MAX_EDGES - len(_TAILS) + 1)[1:-1], *_TAILS])
 _SAMPLE_SIZE = 200_000
-_MAX_BYTE_EDGES = 253  # edges that a byte can number, beside what is below them and "missing"
+_MAX_BYTE_EDGES = 253  # a byte also numbers the bucket below all edges and "missing"
 
 
 def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return at most `_MAX_EDGES` edges: between few distinct values, else at quantiles."""
+    """Return at most `_MAX_EDGES` edges: midpoints of few distinct values, else quantiles."""
     finite = values[np.isfinite(values)]
     finite = np.sort(finite[:: max(1, len(finite) // _SAMPLE_SIZE)])
     distinct = finite[np.append(True, finite[1:] != finite[:-1])[: len(finite)]]
     if len(distinct) <= _MAX_EDGES + 1:
         below, above = distinct[:-1], distinct[1:]
         edges = np.asarray(above / 2 + below / 2, dtype=np.float32)
-        # Large numbers have neighbours with nothing between them: a date in year 9999, bytes.
+        # Between adjacent large floats, such as dates in year 9999 or bytes, there is no midpoint.
         return np.where(edges > below, edges, above)
-    # A counter rests most of the time: its rest value must not swallow all the quantiles.
+    # A counter is constant most of the time: that value must not take up all the quantiles.
     middle = _quantiles(finite, np.array([0.5]))[0]
     moving = finite[finite != middle]
     source = moving if 2 * len(moving) < len(finite) else finite
     edges = _quantiles(source, _QUANTILE_LEVELS).astype(np.float32)
     if source is moving:
         edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
-    edges = edges[np.isfinite(edges)]  # nothing follows the largest number there is
+    edges = edges[np.isfinite(edges)]  # the largest float has no successor
     edges.sort()
     return np.asarray(edges[np.append(True, edges[1:] != edges[:-1])])
 
@@ -47,7 +47,7 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def _quantiles(
     ascending: npt.NDArray[np.float32], levels: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return quantiles of sorted values, between two of them by a straight line."""
+    """Return linearly interpolated quantiles of sorted values."""
     position = levels * (len(ascending) - 1)
     low = position.astype(np.int64)
     below, above = ascending[[low, np.minimum(low + 1, len(ascending) - 1)]].astype(np.float64)
@@ -56,7 +56,7 @@ def _quantiles(
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Edges of the buckets of each column (arXiv 2201.11853: bucket index of float features).
+    """Bucket edges of each column (arXiv 2201.11853: bucket index of float features).
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class Buckets:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Number of bucket numbers of each column, "missing" counted."""
+        """Number of bucket numbers of each column, including "missing"."""
         return tuple(len(edges) + 2 for edges in self.edges)
 
     @classmethod
     def fit(cls, values: npt.NDArray[np.float32]) -> Self:
-        """Choose the edges of every column of training values, shape (..., n_columns)."""
+        """Compute the edges of each column of training values, shape (..., n_columns)."""
         columns = _columns(values)
         edges = [np.empty(0, dtype=np.float32)] * len(columns)
 
@@ -85,12 +85,12 @@ class Buckets:
 
     @classmethod
     def from_lists(cls, saved: Sequence[Sequence[float]]) -> Self:
-        """Return saved edges.
+        """Restore saved edges.
 
         Raises
         ------
         ValueError
-            If edges do not rise, or are more than a byte can number.
+            If edges do not increase, or there are more than a byte can number.
         """
         edges = tuple(np.array(column, dtype=np.float32) for column in saved)
         for column in edges:
@@ -99,7 +99,7 @@ class Buckets:
         return cls(edges)
 
     def encode(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-        """Return the bucket numbers, of the shape of `values`.
+        """Return the bucket numbers, in the shape of `values`.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class Buckets:
 
 
 def _columns(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the columns of values of shape (..., n_columns), shape (n_columns, n)."""
+    """Return values of shape (..., n_columns) as an array of shape (n_columns, n)."""
     return np.moveaxis(values, -1, 0).reshape(values.shape[-1], math.prod(values.shape[:-1]))
 
 
@@ -132,9 +132,9 @@ def _bucket(
     last: int,
     numbers: npt.NDArray[np.uint8],
 ) -> None:
-    """Count the edges that each value of some columns has reached.
+    """Count the edges at or below each value of some columns.
 
-    There are few edges: looking at all of them, many at a time, is faster than halving them.
+    There are few edges: a vectorised linear scan is faster than a binary search.
     """
     for column in range(first, last):
         line = edges[column]

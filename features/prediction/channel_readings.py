@@ -1,4 +1,4 @@
-"""What instances need of the columns of numbers: each column is read once, and let go of."""
+"""Readings of the numeric columns for instances; each column is read once."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ __all__ = ["ChannelReadings", "FleetChannelReader", "SliceChannelReader"]
 
 @dataclass(frozen=True, slots=True)
 class ChannelReadings:
-    """The windows of n instances, and what their history and their peers say of each channel.
+    """Windows, histories and peer groups of n instances, channel by channel.
 
     Attributes
     ----------
     names : tuple of str
-        The channels of the windows.
+        Channels of the windows.
     sequence : ndarray of shape (n, length, n_channels), float32
-        Channel after channel in memory: what follows takes them one by one.
+        Channel-major in memory, because later steps process one channel at a time.
     columns : list of (str, ndarray of shape (n,))
-        Of the history of each channel.
+        History columns of each channel.
     means : list of SliceMeans
-        Hourly means of the columns that residuals are made of, slice by slice.
+        Hourly means of the columns used in residuals, slice by slice.
     codes : dict of tuple of int
-        The codes that most GPUs have shown, where they were asked for.
+        The most frequent codes, if requested.
     peers : PeerDistances
-        Which all slices have entered.
+        Sums over all slices.
     """
 
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class ChannelReadings:
     peers: PeerDistances
 
     def residual_columns(self, residuals: HourlyResiduals) -> Iterator[tuple[str, Float32Array]]:
-        """Yield the columns of what sensors do not explain of each other."""
+        """Yield the history and peer columns of the residuals."""
         gathered, peers = _GatheredColumns(len(self.sequence)), self.peers
 
         def of_pair(number: int) -> list[tuple[str, Float32Array]]:
@@ -72,7 +72,7 @@ class ChannelReadings:
 
 
 class _GatheredColumns:
-    """The columns of channels, filled in slice by slice."""
+    """Columns of channels, filled in slice by slice."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -92,18 +92,18 @@ class _GatheredColumns:
 
 
 class FleetChannelReader:
-    """Reads every column of numbers of a fleet, slice by slice (`ChannelReadings`).
+    """Reads every numeric column of a fleet, slice by slice (`ChannelReadings`).
 
     Parameters
     ----------
-    plan : Plan
+    plan : FeaturePlan
     n : int
         Number of instances.
     with_codes : bool
-        Look for the most frequent codes, too.
+        Also find the most frequent codes.
     span_sums : GatheredSums, optional
-        Filled in, for whoever looks at the spans again: they take as much memory as
-        three windows of each instance.
+        Filled in for later use of the same spans. The sums need as much memory as three windows
+        of each instance.
     """
 
     def __init__(
@@ -126,32 +126,32 @@ class FleetChannelReader:
         self._channels: list[Channel] = []
 
     def begun(self, part: FleetSlice, instances: Instances, rows: Int64Array) -> SliceChannelReader:
-        """Find whatever is needed before the columns of one slice can be read.
+        """Prepare a slice before its columns are read.
 
         Parameters
         ----------
         part : FleetSlice
         instances : Instances
-            Of its timeline.
+            Instances of its timeline.
         rows : ndarray, int64
-            Which of all instances those are.
+            Their numbers among all instances.
         """
         return SliceChannelReader(self, part, instances, rows)
 
     def read(self, reader: SliceChannelReader, *, last: bool) -> None:
-        """Read the columns of a slice that was begun, one slice after another.
+        """Read the columns of a prepared slice. Call it for one slice after another.
 
         Parameters
         ----------
-        reader : SliceReader
+        reader : SliceChannelReader
         last : bool
-            No further slice follows: then what waits for all of them is made.
+            No slice follows: also compute what needs all slices.
         """
         kinds, history, reader.last = self.plan.kinds, reader.history, last
         if history is not None:
             self._channels = history.channels()
             self.peers.enter(reader.rows, history)
-        # Codes are looked at more than once: what takes longest is not to be begun last.
+        # Code columns are processed more than once. They take longest and start first.
         numbers = sorted(range(len(self.names)), key=lambda n: self.names[n] not in kinds.code)
         map_threads(reader.read, numbers, reader.at_once)
         if history is not None and self.plan.residuals:
@@ -159,7 +159,7 @@ class FleetChannelReader:
             self._means.append(means)
 
     def readings(self) -> ChannelReadings:
-        """Return what was read, after the last slice."""
+        """Return the readings after the last slice."""
         columns = [column for c in self._channels for column in self.columns.get(c.name, [])]
         codes = {name: most_frequent_codes(shown) for name, shown in self.codes.items()}
         sequence = np.moveaxis(self.windows, 0, -1)
@@ -167,12 +167,12 @@ class FleetChannelReader:
 
 
 class SliceChannelReader:
-    """Reads columns of one slice, and puts what they gave where it belongs.
+    """Reads the columns of one slice and stores the results in the fleet's arrays.
 
     Parameters
     ----------
     fleet, part, instances, rows
-        As of `ReadingsOfFleet.begun`.
+        See `FleetChannelReader.begun`.
     """
 
     def __init__(
@@ -190,11 +190,11 @@ class SliceChannelReader:
 
     @property
     def at_once(self) -> int:
-        """How many columns may be read at a time."""
+        """Number of columns that may be read in parallel."""
         return self._timeline.records.columns.at_once
 
     def read(self, number: int) -> None:
-        """Read one column, and take from it whatever anything needs of it."""
+        """Read one column and compute everything that depends on it."""
         fleet, name = self._fleet, self._fleet.names[number]
         values = self._timeline.records.values(name)
         fleet.windows[number, self.rows] = values[self._windows]
@@ -207,7 +207,7 @@ class SliceChannelReader:
     def _read_channel(
         self, history: InstanceHistory, channel: Channel, values: Float32Array
     ) -> None:
-        """Add up a channel, and take from its hours whatever anything needs of them."""
+        """Sum a channel by hour and compute everything that depends on the sums."""
         fleet, name = self._fleet, channel.name
         hours = history.grid.sums(values, channel.work)
         if name in self._with_means:

@@ -1,4 +1,4 @@
-"""Earlier failures of an instance's GPU and of its slot, as they were known before its end."""
+"""Earlier failures of an instance's GPU and slot, as known before the end of the instance."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["Slots", "earlier_failures", "failure_slots", "row_slots"]
 
 
 class Slots(NamedTuple):
-    """Where n instances and m failures of a fleet sat; -1 is unknown.
+    """Slots of n instances and m failures of a fleet; -1 is unknown.
 
     Attributes
     ----------
     of_instances : ndarray of shape (n,), int64
     of_failures : ndarray of shape (m,), int64
-        At the last record before each failure.
+        Slot at the last record before each failure.
     seen : ndarray of shape (m,), int64
-        When that was.
+        Time of that record.
     """
 
     of_instances: Int64Array
@@ -45,21 +45,22 @@ class Slots(NamedTuple):
 def earlier_failures(
     failures: Failures, instances: Instances, slots: Slots | None, reach: Nanoseconds
 ) -> Iterator[tuple[str, Float32Array]]:
-    """Count the failures known before the end of each instance, of its serial and of its slot."""
+    """Count the failures of the serial and of the slot known before the end of each instance."""
     serial, failed = (rows.gpu.astype(np.int64) for rows in (instances, failures))
     known, always = failures.known_at, np.full(len(failed), NEVER)
     yield "failures:serial", _count_known(known, instances.end, serial, failed, always)
     count = np.full(len(instances), np.nan, dtype=np.float32)
     if slots is not None:
-        # Where a GPU sat is known from records only. Every timeline goes back by `reach`, some go
-        # farther: what only those show must not count, or a list would differ from a backtest.
+        # The slot of a failure is known from records only. Some timelines go back farther than
+        # `reach`;
+        # failures that only those show must not count, or a list would differ from a backtest.
         until = slots.seen + reach
         count = _count_known(known, instances.end, slots.of_instances, slots.of_failures, until)
     yield "failures:slot", count
 
 
 def row_slots(timeline: Timeline, rows: Int64Array) -> Int64Array:
-    """Return a number for the (machine, slot) of each row, -1 where either is unknown."""
+    """Return a number for the (machine, slot) of each row, -1 if either is unknown."""
     machine, slot = (timeline.records.codes(name, rows) for name in (MACHINE, SLOT))
     n_slots = len(timeline.records.texts[SLOT].texts)
     numbers = machine.astype(np.int64) * n_slots + slot
@@ -69,9 +70,9 @@ def row_slots(timeline: Timeline, rows: Int64Array) -> Int64Array:
 def failure_slots(
     timeline: Timeline,
 ) -> tuple[Int64Array, Int64Array]:
-    """Return where each failed GPU sat at its last record before the failure, and when that was.
+    """Return slot and time of the last record before each failure.
 
-    The slot is -1 where there is no such record.
+    The slot is -1 if there is no such record.
     """
     rows = timeline.rows_before_failures()
     known = rows >= 0
@@ -88,9 +89,9 @@ def _count_known(
     failure_key: Int64Array,
     until: Int64Array,
 ) -> Float32Array:
-    """Count, per instance, the failures of its key that were known before its end.
+    """Count, per instance, the failures with its key that were known before its end.
 
-    A failure counts for instances that end at its `until` at the latest.
+    A failure counts for instances that end at or before its `until`.
     """
     count = np.zeros(len(end), dtype=np.float32)
     order = np.argsort(key, kind="stable")

@@ -1,4 +1,4 @@
-"""From instances to what models take: measured, then put into buckets."""
+"""Encoding of instances for models: feature extraction followed by bucketing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Encoder"]
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Measures and the buckets of their values, both fitted on training instances only.
+    """A feature extractor and the buckets of its values, both fitted on training instances only.
 
     Attributes
     ----------
-    measures : Measures
+    measures : FeatureExtractor
     sequence, context : Buckets
-    columns : Columns
-        What the buckets are of.
+    columns : InputColumns
+        Columns of the buckets.
     """
 
     measures: FeatureExtractor
@@ -37,23 +37,23 @@ class Encoder:
     def fit(
         cls, plan: FeaturePlan, fleet: Fleet, instances: Instances
     ) -> tuple[Self, InstanceValues]:
-        """Fit to the training instances; return their measured values too."""
+        """Fit to the training instances; also return their feature values."""
         measures, values = FeatureExtractor.fit_values(plan, fleet, instances)
         return cls.from_values(measures, values), values
 
     @classmethod
     def from_values(cls, measures: FeatureExtractor, values: InstanceValues) -> Self:
-        """Fit to what some measures gave of the training instances."""
+        """Fit buckets to the feature values of training instances."""
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return cls(measures, *buckets, values.columns)
 
     def encode(self, values: InstanceValues) -> ModelInputs:
-        """Put measured values into buckets.
+        """Replace feature values by bucket numbers.
 
         Raises
         ------
         InputError
-            If they are of other columns, or in another order.
+            If the columns or their order differ.
         """
         self.columns.refuse_others(values.columns)
         return ModelInputs(
@@ -66,7 +66,7 @@ class Encoder:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "measures": self.measures.to_dict(),
             "columns": self.columns.to_dict(),
@@ -76,7 +76,7 @@ class Encoder:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read a dict from `to_dict`."""
         sequence, context = (
             Buckets.from_lists(saved[name]) for name in ("sequence_edges", "context_edges")
         )

@@ -1,4 +1,4 @@
-"""Measured values of an instance: its window, its categories, its history, its peers."""
+"""Feature extraction: window, categories, history and peers of an instance."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _XID = "xid"
 
 @dataclass(frozen=True, slots=True)
 class FeatureExtractor:
-    """A plan fitted to training records: their categories, codes and expected readings.
+    """A feature plan fitted to training records: categories, codes and residual fits.
 
     Attributes
     ----------
-    plan : Plan
+    plan : FeaturePlan
     categories : dict of tuple of str
-        Texts of each categorical column that have a column of their own.
+        Texts of each categorical column that get a one-hot column.
     codes : dict of tuple of int
-        The most frequent codes of each event column.
+        Most frequent codes of each code column.
     residuals : tuple of ResidualFit
-        One for each pair of the plan.
+        One per pair of the plan.
     """
 
     plan: FeaturePlan
@@ -61,7 +61,7 @@ class FeatureExtractor:
         instances: Instances,
         span_sums: GatheredSums | None = None,
     ) -> tuple[Self, InstanceValues]:
-        """Fit to training instances, and measure them: every column is read once for both."""
+        """Fit to training instances and return their feature values; each column is read once."""
         reading = FleetReading.from_fleet(
             plan, fleet, instances, with_codes=True, span_sums=span_sums
         )
@@ -70,7 +70,7 @@ class FeatureExtractor:
 
     @classmethod
     def fit_to(cls, reading: FleetReading, rows: Int64Array | None = None) -> Self:
-        """Fit to `rows` of the instances that were read, all by default; codes were looked for."""
+        """Fit to `rows` of a reading with codes; all instances by default."""
         plan, facts, readings = reading.plan, reading.facts, reading.readings
         categories = {name: facts.frequent_texts(name, rows) for name in plan.kinds.categorical}
         fits: tuple[ResidualFit, ...] = ()
@@ -85,23 +85,23 @@ class FeatureExtractor:
         instances: Instances,
         span_sums: GatheredSums | None = None,
     ) -> InstanceValues:
-        """Measure the chosen instances.
+        """Return the feature values of instances.
 
         Parameters
         ----------
         fleet : Fleet
-            A timeline, or slices of one. Reaches `plan.reach` back before the first instance.
+            A timeline or slices of one. Starts `plan.reach` before the first instance.
         instances : Instances
-            n of that fleet.
+            n instances of that fleet.
         span_sums : GatheredSums, optional
-            Filled in, for whoever looks at the same spans again.
+            Filled in for later use of the same spans.
         """
         return self.values_of(
             FleetReading.from_fleet(self.plan, fleet, instances, span_sums=span_sums)
         )
 
     def values_of(self, reading: FleetReading) -> InstanceValues:
-        """Measure the instances that were read, for this plan."""
+        """Return the feature values of the instances of a reading."""
         context = dict(self._context(reading))
         table = np.empty((len(context), len(reading.instances)), dtype=np.float32)
         names = tuple(context)
@@ -125,7 +125,7 @@ class FeatureExtractor:
             yield from earlier_failures(*known, self.plan.reach)
 
     def _categories(self, facts: InstanceFacts) -> Iterator[tuple[str, Float32Array]]:
-        # In the order of the plan: that of a dict may change when it is saved and loaded.
+        # In plan order: the order of a dict may change when it is saved and loaded.
         for name in self.plan.kinds.categorical:
             known, codes = facts.texts[name], facts.codes[name]
             for text in self.categories[name]:
@@ -133,7 +133,7 @@ class FeatureExtractor:
                 yield f"category:{name}={text}", (codes == number).astype(np.float32)
 
     def _codes(self, name: str, window: Float32Array) -> Iterator[tuple[str, Float32Array]]:
-        """Count the codes of the window; `window` has shape (n, length)."""
+        """Count the codes in the window; `window` has shape (n, length)."""
         yield f"count:{name}", (window != 0).sum(axis=1, dtype=np.float32)
         for code in self.codes[name]:
             yield f"count:{name}={code}", (window == code).sum(axis=1, dtype=np.float32)
@@ -145,7 +145,7 @@ class FeatureExtractor:
             yield f"severity:{name}", severity(window).max(axis=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "plan": self.plan.to_dict(),
             "categories": {name: list(texts) for name, texts in self.categories.items()},
@@ -155,7 +155,7 @@ class FeatureExtractor:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read a dict from `to_dict`."""
         return cls(
             plan=FeaturePlan.from_dict(saved["plan"]),
             categories={name: tuple(texts) for name, texts in saved["categories"].items()},
@@ -165,7 +165,7 @@ class FeatureExtractor:
 
 
 def _gpu_types(plan: FeaturePlan, categories: Mapping[str, tuple[str, ...]]) -> GpuTypes:
-    """Return the first categorical feature as the type of a GPU."""
+    """Return the first categorical feature as the GPU type."""
     if not plan.kinds.categorical:
         return GpuTypes(None)
     name = plan.kinds.categorical[0]

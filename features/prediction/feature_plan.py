@@ -1,4 +1,4 @@
-"""The plan of a measurement: which columns, how long a window, which spans of the past."""
+"""Feature plan: columns, window length, history spans, peers and residuals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FeaturePlan"]
 
 @dataclass(frozen=True, slots=True)
 class FeaturePlan:
-    """The measurements that the configuration asks for.
+    """The features that the configuration asks for.
 
     Attributes
     ----------
@@ -22,11 +22,11 @@ class FeaturePlan:
     window_records : RecordCount
         Records in a window.
     interval : Nanoseconds
-        Between two records.
+        Time between two records.
     history : tuple of int
-        Spans of the past beside the window, in window lengths.
+        History spans in addition to the window, in window lengths.
     peers : tuple of str
-        Text columns; a GPU is compared with the others of the same text.
+        Text columns; GPUs with the same text are peers.
     residuals : tuple of (str, str)
         Float columns: the first given the second.
     """
@@ -40,17 +40,17 @@ class FeaturePlan:
 
     @property
     def window(self) -> Nanoseconds:
-        """The time that a window lasts."""
+        """Duration of a window."""
         return Nanoseconds(self.window_records * self.interval)
 
     @property
     def reach(self) -> Nanoseconds:
-        """The time before the end of an instance that must be read to measure it."""
+        """Time before the end of an instance that is needed to compute its features."""
         longest = max((1, *self.history)) * self.window
         return Nanoseconds(longest + self.window + DAY)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         kinds = {name: list(getattr(self.kinds, name)) for name in FeatureKinds.__slots__}
         saved: dict[str, Any] = {"kinds": kinds, "length": self.window_records}
         saved |= {"interval": self.interval}
@@ -59,7 +59,7 @@ class FeaturePlan:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read a dict from `to_dict`."""
         return cls(
             kinds=FeatureKinds(
                 **{name: tuple(columns) for name, columns in saved["kinds"].items()}

@@ -1,4 +1,4 @@
-"""One reading of a fleet for some instances: whatever measures are made of."""
+"""One pass over a fleet for some instances: the data that features are computed from."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ __all__ = ["FleetReading"]
 
 
 class FleetReading(NamedTuple):
-    """What was read of a fleet for some instances, slice after slice.
+    """Data of some instances, read from a fleet slice by slice.
 
-    Reading takes most of the time, and does not depend on what measures are fitted to: training
-    sets of several spans, and several predictors, share one.
+    Reading takes most of the time and does not depend on fitted parameters. Training sets of
+    several
+    spans, and several predictors, share one reading.
 
     Attributes
     ----------
-    plan : Plan
+    plan : FeaturePlan
     instances : Instances
     failures : Failures
-        Of the fleet.
+        Failures of the fleet.
     readings : ChannelReadings
     facts : InstanceFacts
     """
@@ -56,15 +57,15 @@ class FleetReading(NamedTuple):
 
         Parameters
         ----------
-        plan : Plan
+        plan : FeaturePlan
         fleet : Fleet
-            A timeline, or slices of one. Reaches `plan.reach` back before the first instance.
+            A timeline or slices of one. Starts `plan.reach` before the first instance.
         instances : Instances
-            Of that fleet.
+            Instances of that fleet.
         with_codes : bool
-            Look for the most frequent codes, too: measures are fitted to them.
+            Also find the most frequent codes, which feature extractors are fitted to.
         span_sums : GatheredSums, optional
-            Filled in, for whoever looks at the same spans again.
+            Filled in for later use of the same spans.
         """
         n, n_gpus = len(instances), len(fleet.serials)
         readings = FleetChannelReader(plan, n, with_codes=with_codes, span_sums=span_sums)
@@ -75,9 +76,9 @@ class FleetReading(NamedTuple):
             facts.read(part, inside, rows)
             return readings.begun(part, inside, rows)
 
-        parts = fleet.slices()  # one is begun while columns of the one before are read
+        parts = fleet.slices()  # prepare the next slice while columns of the current one are read
         readers = imap_threads(begun, parts, 1) if fleet.n_slices > 1 else map(begun, parts)
         for number, reader in enumerate(readers, 1):
             readings.read(reader, last=number == fleet.n_slices)
-            del reader  # or two slices would be in memory at a time
+            del reader  # free the slice before the next one is in memory
         return cls(plan, instances, fleet.failures, readings.readings(), facts)

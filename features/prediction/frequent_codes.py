@@ -1,4 +1,4 @@
-"""The event codes that most GPUs have shown: one chatty GPU must not choose them."""
+"""The event codes seen on most GPUs; counting GPUs limits the influence of a single noisy one."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _MAX_CODES = 8
 
 
 def codes_by_gpu(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Return each code once for every GPU that has shown it.
+    """Return each code once for every GPU with that code.
 
     Parameters
     ----------
     grid : HourlyGrid
     codes : ndarray of shape (n,)
-        Of all records of the grid.
+        Codes of all records of the grid.
     """
     rows = np.flatnonzero((codes != 0) & (grid.cell >= 0))
     gpu = grid.cell[rows] // grid.shape[1]
-    # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
+    # A pair of code and GPU is encoded as one number, because sorting numbers is far faster.
     pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
     return np.asarray(pairs // grid.shape[0])
 
 
 def most_frequent_codes(shown: Sequence[npt.NDArray[np.int64]]) -> tuple[int, ...]:
-    """Return the codes that most GPUs of all slices have shown, sorted.
+    """Return the codes seen on most GPUs of all slices, sorted.
 
     Examples
     --------
-    >>> most_shown([np.array([13, 48]), np.array([48])])
+    >>> most_frequent_codes([np.array([13, 48]), np.array([48])])
     (13, 48)
     """
     none = np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Hourly residuals: the means of one sensor less those that another one lets expect."""
+"""Hourly residuals: hourly means of a sensor minus the values expected from another sensor."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Means = Mapping[str, Float32Array]
 
 
 class SliceMeans(NamedTuple):
-    """The hourly means of a slice of a fleet.
+    """Hourly means of a slice of a fleet.
 
     Attributes
     ----------
     rows : ndarray of shape (n,)
-        Which of all instances are of this slice.
+        Numbers of the slice's instances among all instances.
     gpu : ndarray of shape (n_gpus,)
-        The number that each GPU has in the fleet.
+        Number of each GPU in the fleet.
     history : InstanceHistory
-        Of these instances; what each record takes is let go of.
+        History of these instances, without per-record data.
     means : dict of ndarray of shape (n_gpus, n_hours), float32
-        Of each column that residuals are made of.
+        Means of each column used in residuals.
     """
 
     rows: Int64Array
@@ -49,43 +49,43 @@ class SliceMeans(NamedTuple):
 
 
 def hourly_means(hours: HourlySums) -> Float32Array:
-    """Return the means of a level, shape (n_gpus, n_hours); NaN where nothing was read."""
+    """Return the means of a level, shape (n_gpus, n_hours); NaN without readings."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return (hours.total / hours.count).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTypes:
-    """The types of GPU that have an offset of their own.
+    """The GPU types with their own offset.
 
     Attributes
     ----------
     name : str or None
-        The column that holds the type; None if all GPUs are taken for one type.
+        Column of the type; None if all GPUs count as one type.
     texts : tuple of str
-        Types that occurred in training.
+        Types seen in training.
     """
 
     name: str | None
     texts: tuple[str, ...] = ()
 
     def of_cells(self, grid: HourlyGrid, cell: Int64Array) -> Int32Array:
-        """Return the number of the type of some cells that have rows; -1 is unknown."""
+        """Return the type number of some cells that have rows; -1 is unknown."""
         if self.name is None:
             return np.full(len(cell), -1, dtype=np.int32)
         return self._numbers(grid)[grid.groups(self.name).at(cell)]
 
     def of_gpus(self, grid: HourlyGrid) -> tuple[Int32Array, Int64Array, Int32Array]:
-        """Return the number of the type of each GPU; -1 is unknown.
+        """Return the type number of each GPU; -1 is unknown.
 
         Returns
         -------
         ndarray of shape (n_gpus,)
-            Of those that have had one type.
+            Type numbers of GPUs with a single type.
         ndarray of shape (m,)
-            The GPUs that have had several.
+            GPUs with several types.
         ndarray of shape (m, n_hours)
-            Of their cells.
+            Type numbers of their cells.
         """
         if self.name is None:
             n_gpus, n_hours = grid.shape
@@ -96,21 +96,21 @@ class GpuTypes:
         return number[groups.home], np.flatnonzero(groups.line >= 0), of_cells
 
     def _numbers(self, grid: HourlyGrid) -> Int32Array:
-        """Return the number of each text of the column, and last the -1 of none."""
+        """Return the type number of each text of the column, followed by -1."""
         number_of_type = {text: i for i, text in enumerate(self.texts)}
         return map_texts(grid.records.texts[str(self.name)].texts, number_of_type)
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyResiduals:
-    """Fitted pairs of sensors: the first one is expected from the second.
+    """Fitted pairs of sensors: the second predicts the first.
 
     Attributes
     ----------
     pairs : tuple of (str, str)
     types : GpuTypes
     fits : tuple of ResidualFit
-        One for each pair.
+        One per pair.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -121,7 +121,7 @@ class HourlyResiduals:
     def fit(
         cls, pairs: tuple[tuple[str, str], ...], types: GpuTypes, slices: Sequence[SliceMeans]
     ) -> Self:
-        """Fit every pair to the hours of all slices, a sample of which is taken by GPU and hour."""
+        """Fit every pair to a sample of the hours of all slices."""
 
         def fit(pair: tuple[str, str]) -> ResidualFit:
             return ResidualFit.fit(*_sample_pairs(pair, slices, types), len(types.texts))
@@ -129,13 +129,13 @@ class HourlyResiduals:
         return cls(pairs, types, tuple(map_threads(fit, pairs)))
 
     def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Float64Array:
-        """Return the hourly residuals of one pair, shape (n_gpus, n_hours).
+        """Return the hourly residuals of a pair, shape (n_gpus, n_hours).
 
         Parameters
         ----------
         grid : HourlyGrid
         pair : int
-            Its number.
+            Number of the pair.
         means : mapping of ndarray of shape (n_gpus, n_hours), float32
             Hourly means of each column.
 
@@ -154,9 +154,9 @@ class HourlyResiduals:
 def _sample_pairs(
     pair: tuple[str, str], slices: Sequence[SliceMeans], types: GpuTypes
 ) -> tuple[Float64Array, Float64Array, Int32Array]:
-    """Return x, y and type of every so-manieth hour in which both sensors of a pair are known.
+    """Return x, y and type of a systematic sample of the hours with both sensors.
 
-    Hours are counted by GPU of the fleet: the sample is the same for any number of slices.
+    Hours are counted in fleet order, so the sample does not depend on the number of slices.
     """
     n_known = np.zeros(sum(len(part.gpu) for part in slices), dtype=np.int64)
     for part in slices:
@@ -186,7 +186,7 @@ def _pair_means(pair: tuple[str, str], part: SliceMeans) -> tuple[FloatingArray,
 
 @compiled
 def _count_known(y: FloatingArray, x: FloatingArray, n_known: Int64Array) -> None:
-    """Count the hours of each GPU in which both are known."""
+    """Count the hours of each GPU with both sensors."""
     for gpu in range(len(y)):
         n_known[gpu] = 0
         for hour in range(y.shape[1]):
@@ -202,9 +202,9 @@ def _fill_sample(
     rank: Int64Array,
     cell: Int64Array,
 ) -> None:
-    """Put rank and cell of every so-manieth hour in which both are known into two arrays.
+    """Fill `rank` and `cell` with every `step`-th hour with both sensors.
 
-    `before` counts those of all GPUs before each one.
+    `before` is the number of such hours of all preceding GPUs.
     """
     n = 0
     for gpu in range(len(y)):

@@ -1,4 +1,4 @@
-"""What the last record of each instance says beside numbers: texts, dates, the slot it sat in."""
+"""Non-numeric facts from the last record of each instance: categories, dates and slot."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _MAX_CATEGORIES = 32
 
 
 class InstanceFacts:
-    """The facts of n instances, filled in slice by slice of the fleet.
+    """Facts of n instances, filled in slice by slice.
 
     Parameters
     ----------
-    plan : Plan
+    plan : FeaturePlan
     fleet : Fleet
     n : int
 
     Attributes
     ----------
     texts : dict of tuple of str
-        Of each categorical column.
+        Texts of each categorical column.
     codes : dict of ndarray of shape (n,), int32
-        The number of the text of each instance, -1 is null.
+        Number of each instance's text, -1 is null.
     days : dict of ndarray of shape (n,), float32
-        From the end of each instance to the date of each column.
+        Days from the end of each instance to the date in each column.
     slots : Slots or None
-        None where the records do not say.
+        None if the records do not contain slots.
     """
 
     def __init__(self, plan: FeaturePlan, fleet: Fleet, n: int) -> None:
@@ -47,14 +47,15 @@ class InstanceFacts:
         self.slots: Slots | None = None
 
     def read(self, part: FleetSlice, instances: Instances, rows: npt.NDArray[np.int64]) -> None:
-        """Fill in the instances of one slice (`ReadingsOfFleet.begun`)."""
+        """Fill in the instances of one slice (`FleetChannelReader.begun`)."""
         records = part.timeline.records
         for name, codes in self.codes.items():
             self.texts[name] = records.texts[name].texts
             codes[rows] = records.codes(name, instances.row)
         for name, values in self.days.items():
             values[rows] = records.numbers(name, instances.row) - instances.end / DAY
-        # Records without slots are missing something, but measured alike: a model may meet both.
+        # Records without slots give missing values in the same columns, so a model can score both
+        # kinds.
         if self._with_slots and {MACHINE, SLOT} <= set(records.texts):
             self._read_slots(part, instances, rows)
 
@@ -71,7 +72,7 @@ class InstanceFacts:
     def frequent_texts(
         self, name: str, rows: npt.NDArray[np.int64] | None = None
     ) -> tuple[str, ...]:
-        """Return the texts of a column that most instances have, or most of some `rows`."""
+        """Return the most frequent texts of a column among all instances or among `rows`."""
         texts, codes = self.texts[name], self.codes[name]
         codes = codes if rows is None else codes[rows]
         counts = np.bincount(codes[codes >= 0], minlength=len(texts))

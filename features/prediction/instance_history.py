@@ -1,4 +1,4 @@
-"""The history of a GPU before its window's end."""
+"""History of a GPU before the end of an instance: levels, spreads, trends and event rates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def span_name(span: Nanoseconds) -> str:
-    """Write a span as the names of columns have it.
+    """Format a span for column names.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def _is_severe(codes: Float32Array) -> Float32Array:
 
 
 class Channel(NamedTuple):
-    """A channel: its name, the column that it is read from, what is counted; None for a level."""
+    """A channel: name, source column, and the function that counts events (None for a level)."""
 
     name: str
     column: str
@@ -64,15 +64,15 @@ class Channel(NamedTuple):
 
 
 class ChannelHistory(NamedTuple):
-    """What the history of instances says of one channel.
+    """History of one channel for some instances.
 
     Attributes
     ----------
     columns : list of (str, ndarray of shape (n,))
     hours : HourlySums
-        Of the GPUs.
+        Hourly sums of the GPUs.
     span_sums : SpanSums
-        Of the instances.
+        Sums of the instances.
     """
 
     columns: list[tuple[str, Float32Array]]
@@ -82,17 +82,17 @@ class ChannelHistory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InstanceHistory:
-    """The hourly history of a timeline before n instances, one channel after another.
+    """Hourly history of a timeline before n instances.
 
     Attributes
     ----------
-    plan : Plan
+    plan : FeaturePlan
     grid : HourlyGrid
     names : tuple of str
-        Of the spans: the window's, then the rest.
+        Names of the spans: the window, then the others.
     spans : Spans
     groups : dict of (Groups, ndarray of shape (n,))
-        The groups of each column of peers, and in which one each instance is; -1 is none.
+        Groups of each peer column, and the group number of each instance; -1 is none.
     n_rows : ndarray of shape (2, k, n)
         Rows of the earlier and the later half of each span.
     """
@@ -108,7 +108,7 @@ class InstanceHistory:
     def from_timeline(
         cls, plan: FeaturePlan, timeline: Timeline, instances: Instances
     ) -> InstanceHistory:
-        """Find the hours that every span of every instance adds up: the window's, then the rest."""
+        """Find the hours of every span of every instance: the window, then the other spans."""
         grid = timeline.grid
         lengths = [plan.window, *(Nanoseconds(n * plan.window) for n in sorted(plan.history))]
         life = timeline.life_start(instances.row)
@@ -121,11 +121,11 @@ class InstanceHistory:
         return cls(plan, grid, names, spans, groups, spans.halves(grid.row_count))
 
     def without_rows(self) -> InstanceHistory:
-        """Return the same history without what each record takes, for residuals."""
+        """Return the history without per-record data, for residuals."""
         return replace(self, grid=self.grid.without_rows(self.plan.kinds.categorical[:1]))
 
     def channels(self) -> list[Channel]:
-        """Return every channel, in the order in which their columns come."""
+        """Return all channels in column order."""
         kinds = self.plan.kinds
         channels = [Channel(name, name, None) for name in kinds.float]
         channels += [Channel(name, name, _identity) for name in (*kinds.counter, *kinds.binary)]
@@ -135,13 +135,13 @@ class InstanceHistory:
         ]
 
     def of_channel(self, channel: Channel, hours: HourlySums) -> ChannelHistory:
-        """Return what the hours of a channel say of the instances."""
+        """Return the history of a channel from its hourly sums."""
         if hours.squares is None:
             return self._of_counts(channel.name, hours)
         return self._of_level(channel.name, hours, hours.squares)
 
     def of_residual(self, name: str, hours: HourlySums) -> ChannelHistory:
-        """Return the same of a residual, with its mean over the window."""
+        """Return the history of a residual, including its mean over the window."""
         part = self.of_channel(Channel(name, name, None), hours)
         recent = mean_or_nan(part.span_sums.total, part.span_sums.count)[0]
         first = (f"mean:{name}:{self.names[0]}", recent.astype(np.float32))
@@ -165,12 +165,12 @@ class InstanceHistory:
         return ChannelHistory(columns, hours, SpanSums(*added, squared))
 
     def _n_read(self, hours: HourlySums) -> Float64Array:
-        """Return the readings of the halves of each span, shape (2, k, n): of most all rows."""
+        """Return the number of readings in the halves of each span, shape (2, k, n)."""
         every = hours.count is self.grid.row_count
         return self.n_rows if every else self.spans.halves(hours.count)
 
     def _of_counts(self, name: str, hours: HourlySums) -> ChannelHistory:
-        """Return events an hour of a channel that counts, and hours since the last one."""
+        """Return events per hour of a counting channel, and hours since the last event."""
         added = self.spans.sums(hours.total), self._n_read(hours).sum(axis=0)
         an_hour = mean_or_nan(*added) * (HOUR / self.plan.interval)
         columns = [(f"rate:{name}:{span}", self._known(an_hour, k)) for k, span in self._history()]
@@ -179,7 +179,7 @@ class InstanceHistory:
         return ChannelHistory(columns, hours, SpanSums(*added))
 
     def _history(self) -> Iterator[tuple[int, str]]:
-        """Return number and name of the spans beside the window."""
+        """Return number and name of the spans other than the window."""
         return ((k, name) for k, name in enumerate(self.names) if k)
 
     def _known(self, values: Float64Array, k: int) -> Float32Array:
@@ -187,7 +187,7 @@ class InstanceHistory:
         return np.where(self.spans.known[k], values[k], np.nan).astype(np.float32)
 
     def _since(self, counted: Float64Array) -> Float32Array:
-        """Return the hours since the last event, the longest span if there was none in it."""
+        """Return the hours since the last event, or the longest span if it holds no event."""
         start, _, end = self.spans.edges[:, -1]
         last = self.spans.last(counted)
         since = (end - np.maximum(last, start)) * (self.grid.bucket / HOUR)
@@ -195,12 +195,12 @@ class InstanceHistory:
         return np.where(known, since, np.nan).astype(np.float32)
 
     def inside(self, column: str, hours: HourlySums) -> Iterator[tuple[int, int, float, float]]:
-        """Yield what GPUs that were in other groups, too, add to the sums of the one they are in.
+        """Yield the part of a group's sums that comes from a GPU that was also in other groups.
 
         Yields
         ------
         span, instance : int
-            Where it is not all that the GPU's own readings add up to.
+            Where that part differs from the sums of all readings of the GPU.
         total, count : float
         """
         groups, group = self.groups[column]
@@ -210,12 +210,12 @@ class InstanceHistory:
             for k in range(len(self.names)):
                 some = slice(*self.spans.edges[::2, k, i].tolist())
                 within = groups.within(gpu, some, group[i])
-                # Only if it matters for this span: a later move must not change the rounding.
+                # Only where it changes this span: a later move must not change the rounding.
                 if within is not None:
                     yield k, i, total[some][within].sum(), count[some][within].sum()
 
 
 def mean_or_nan(total: Float64Array, count: Float64Array) -> Float64Array:
-    """Return the mean of readings; NaN where there is none."""
+    """Return the mean of readings; NaN if there are none."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0.5, total / count, np.nan)

@@ -1,4 +1,4 @@
-"""Instances and their labels: index first, values last."""
+"""Instances and their labels, stored as row numbers."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Instances as numbers of rows of a timeline's records.
+    """Instances as row numbers of a timeline's records.
 
     Attributes
     ----------
     row : ndarray of shape (n,), int64
-        The last record of each; the window is the rows (row - length, row].
+        Last record of each; the window is the rows (row - length, row].
     gpu : ndarray of shape (n,), int32
     end : ndarray of shape (n,), int64
         Time of the last record.
     label : ndarray of shape (n,), int8
-        1 the GPU fails in (end, end + horizon], 0 it does not, -1 unknown.
+        1: the GPU fails in (end, end + horizon]; 0: it does not; -1: unknown.
     """
 
     row: npt.NDArray[np.int64]
@@ -61,8 +61,8 @@ class Instances:
         return self.row, self.gpu, self.end, self.label
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
-        """Return the instances of `rows`."""
-        # To index by truth asks each row of each column anew.
+        """Return the instances in `rows`."""
+        # Boolean indexing would evaluate the mask again for each column.
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         columns: list[Any] = [column.take(rows) for column in self.columns]
         return Instances(*columns)
@@ -74,7 +74,7 @@ class Instances:
             return slices[0]
         n_gpus = max((int(part.gpu.max(initial=-1)) + 1 for part in slices), default=0)
         n_rows = np.zeros(n_gpus + 1, dtype=np.int64)
-        for part in slices:  # a GPU is in one of them alone
+        for part in slices:  # each GPU is in exactly one slice
             n_rows[1:] += np.bincount(part.gpu, minlength=n_gpus)
         n, free = int(n_rows.sum()), np.cumsum(n_rows)
         kinds = np.int64, np.int32, np.int64, np.int8
@@ -85,14 +85,14 @@ class Instances:
 
     @classmethod
     def concatenated(cls, several: Sequence[Instances]) -> Instances:
-        """Return the instances of several, one after another."""
+        """Concatenate several sets of instances."""
         each = zip(*(part.columns for part in several), strict=True)
         columns: list[Any] = [np.concatenate(parts) for parts in each]
         return cls(*columns)
 
     @classmethod
     def united(cls, several: Sequence[Instances]) -> tuple[Instances, list[npt.NDArray[np.int64]]]:
-        """Return all that are in any of several, by GPU and time, and where those of each are.
+        """Return the union by GPU and time, and the positions of each set in it.
 
         Examples
         --------
@@ -113,11 +113,11 @@ class Instances:
         return every.take(order[first]), np.split(number, ends[:-1])
 
     def renumbered(self, gpu: npt.NDArray[np.int64]) -> Instances:
-        """Return those of a slice with the numbers that its GPUs have in the fleet."""
+        """Return the instances of a slice with the GPU numbers of the fleet."""
         return replace(self, gpu=gpu.astype(np.int32)[self.gpu])
 
     def at_rows(self, row: npt.NDArray[np.int64]) -> Instances:
-        """Return the same instances with their rows numbered as in another timeline."""
+        """Return the same instances with the row numbers of another timeline."""
         return Instances(row, self.gpu, self.end, self.label)
 
     def between(self, start: int, end: int) -> Instances:
@@ -131,7 +131,7 @@ def _put_by_gpu(
     free: npt.NDArray[np.int64],
     whole: tuple[npt.NDArray[Any], ...],
 ) -> None:
-    """Put the instances of each GPU, which lie together, where it has its room."""
+    """Copy the contiguous instances of each GPU to its place in the whole."""
     row, gpu, end, label = part
     first = 0
     while first < len(gpu):
@@ -151,7 +151,7 @@ def label(
     end: npt.NDArray[np.int64],
     horizon: Nanoseconds,
 ) -> npt.NDArray[np.int8]:
-    """Label instances from what the timeline knows (formats.md, section 1).
+    """Label instances with the knowledge of the timeline (docs/formats.md, section 1).
 
     Parameters
     ----------
@@ -163,9 +163,9 @@ def label(
     Returns
     -------
     ndarray of shape (n,), int8
-        1 if the GPU fails in (end, end + horizon]; 0 if it does not, has a record at or after the
-        end of that span, and was in service throughout; else -1, and so it is wherever a failure
-        ended by presumption only, until its end counts (`Failures.unknown_until`).
+        1 if the GPU fails in (end, end + horizon]. 0 if it does not, has a record at or after the
+        end of that interval, and was in service throughout. Otherwise -1. Also -1 after a failure
+        with a presumed end, until that end counts (`Failures.unknown_until`).
     """
     bounds = timeline.bounds
     last = np.full(len(bounds) - 1, np.iinfo(np.int64).min + horizon)
@@ -182,7 +182,7 @@ def label(
 def end_of_failure_unknown(
     failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell which instances end after a failure whose end is presumed and does not count yet.
+    """Return which instances end after a failure whose presumed end does not count yet.
 
     Parameters
     ----------
@@ -197,9 +197,9 @@ def end_of_failure_unknown(
 def horizon_observed(
     timeline: Timeline, end: npt.NDArray[np.int64], horizon: Nanoseconds
 ) -> npt.NDArray[np.bool_]:
-    """Tell whose horizon ends before the records do.
+    """Return which horizons end before the records do.
 
-    Of the others only failures can be known, so that all whose label is known have failed.
+    The other instances can only be known to fail. Their known labels would all be 1.
 
     Parameters
     ----------
@@ -219,18 +219,18 @@ def hours_to_failure(
     end: npt.NDArray[np.int64],
     horizon: Nanoseconds,
 ) -> npt.NDArray[np.float64]:
-    """Return the hours until the GPU fails next; inf if not within the horizon.
+    """Return the hours until the next failure of the GPU; inf if not within the horizon.
 
     Parameters
     ----------
     fleet : Fleet
     gpu, end, horizon
-        As in `label`.
+        See `label_instances`.
     """
     hours = np.full(len(end), np.inf)
     first = np.searchsorted(gpu, np.arange(len(fleet.serials) + 1, dtype=gpu.dtype))
     failures = fleet.failures
-    # The latest failure first, so that the next one is what stays.
+    # Latest failure first: earlier ones overwrite it.
     for number, failed in zip(
         failures.gpu[::-1].tolist(), failures.failed_at[::-1].tolist(), strict=True
     ):
@@ -244,7 +244,7 @@ def hours_to_failure(
 def window_without_failures(
     failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], window: Nanoseconds
 ) -> npt.NDArray[np.bool_]:
-    """Tell which instances have no failure and no repair in their window.
+    """Return which instances have no failure and no repair in their window.
 
     Parameters
     ----------
@@ -275,12 +275,12 @@ def find_instances(
     horizon: Nanoseconds,
     since: int | None = None,
 ) -> Instances:
-    """Find every instance of a fleet and label it (arXiv 2201.11853, data preparation).
+    """Find and label all instances of a fleet (arXiv 2201.11853, data preparation).
 
     Parameters
     ----------
     fleet : Fleet
-        A timeline, or slices of one: of those the keys alone are read.
+        A timeline or slices of one. Only the key columns of slices are read.
     window_records : RecordCount
         Records in an instance.
     step_records : RecordCount
@@ -288,13 +288,13 @@ def find_instances(
     horizon : Nanoseconds
         Time after the last record in which a failure makes the label 1.
     since : int, optional
-        Only those that end at or after it; of a GPU every `step_records`-th is due all the same.
+        Return only instances that end at or after it. The steps do not depend on it.
 
     Returns
     -------
     Instances
-        By GPU and time. An instance never ends at a filled record: that the record was only
-        missing is known when the next one has come. Rows are those of the slice.
+        By GPU and time. An instance never ends at a filled record: only the next record shows that
+        a record was missing. Row numbers are those of the slice.
     """
     parts = []
     for timeline, numbers in fleet.slices():
@@ -307,7 +307,7 @@ def find_instances(
 def slice_instances(
     part: FleetSlice, n_gpus: int, instances: Instances
 ) -> tuple[npt.NDArray[np.int64], Instances]:
-    """Return which instances of a fleet of `n_gpus` are those of a slice, numbered as it does."""
+    """Return the numbers of a slice's instances, and the instances with its GPU numbers."""
     if len(part.gpu) == n_gpus:
         return np.arange(len(instances)), instances
     number = np.full(n_gpus, -1, dtype=np.int32)
@@ -317,7 +317,7 @@ def slice_instances(
 
 
 def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: int) -> Instances:
-    """Return the newest instance of every GPU that has one ending at or after `since`.
+    """Return the newest instance of each GPU that ends at or after `since`.
 
     Labels are unknown: these are the instances of a daily list.
     """

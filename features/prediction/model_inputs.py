@@ -1,4 +1,4 @@
-"""The inputs of a model: measured values of instances, and the buckets made of them."""
+"""Inputs of models: feature values of instances, and their buckets."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["InputColumns", "InstanceValues", "ModelInputs"]
 
 @dataclass(frozen=True, slots=True)
 class InputColumns:
-    """Names of the columns of instances, in order: kept with all that was fitted to them.
+    """Ordered column names of instances, stored with everything fitted to them.
 
     Attributes
     ----------
     sequence, context : tuple of str
-        Channels of the window, and what does not change over it.
+        Channels of the window, and columns that are constant over it.
     """
 
     sequence: tuple[str, ...]
     context: tuple[str, ...]
 
     def refuse_others(self, columns: InputColumns) -> None:
-        """Refuse columns that are not these, in this order.
+        """Raise InputError unless the columns and their order are the same.
 
         Raises
         ------
         InputError
-            Names the first that differs.
+            Names the first difference.
         """
         for part in ("sequence", "context"):
             pairs = zip_longest(getattr(columns, part), getattr(self, part), fillvalue="nothing")
@@ -46,25 +46,25 @@ class InputColumns:
                     )
 
     def to_dict(self) -> dict[str, list[str]]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {"sequence": list(self.sequence), "context": list(self.context)}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Sequence[str]]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read a dict from `to_dict`."""
         return cls(tuple(saved["sequence"]), tuple(saved["context"]))
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceValues:
-    """Measured values of n instances in the units of the records; NaN is "missing".
+    """Feature values of n instances in the units of the records; NaN is "missing".
 
     Attributes
     ----------
     sequence : ndarray of shape (n, length, n_channels), float32
         One row per record of the window, oldest first.
     context : ndarray of shape (n, n_context), float32
-        What does not change over the window: categories, dates, history, peers, residuals.
+        Values that are constant over the window: categories, dates, history, peers, residuals.
     sequence_names, context_names : tuple of str
         Names of the channels and of the context columns.
     """
@@ -83,7 +83,7 @@ class InstanceValues:
         return len(self.context)
 
     def take(self, rows: npt.NDArray[np.integer]) -> InstanceValues:
-        """Return the instances of `rows`, in that order; columns lie in memory as they do here."""
+        """Return the instances in `rows`, in that order; the memory layout stays the same."""
         channels = np.moveaxis(self.sequence, -1, 0)[:, rows]
         return replace(
             self, sequence=np.moveaxis(channels, 0, -1), context=self.context.T[:, rows].T
@@ -100,7 +100,7 @@ class ModelInputs:
     context : ndarray of shape (n, n_context), uint8
     sequence_names, context_names : tuple of str
     sequence_levels, context_levels : tuple of int
-        Number of bucket numbers of each column, so that values lie in [0, levels).
+        Number of bucket numbers of each column; values are in [0, levels).
     """
 
     sequence: npt.NDArray[np.uint8]
@@ -119,5 +119,5 @@ class ModelInputs:
         return len(self.context)
 
     def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> ModelInputs:
-        """Return the instances of `rows`, in that order."""
+        """Return the instances in `rows`, in that order."""
         return replace(self, sequence=self.sequence[rows], context=self.context[rows])

@@ -1,4 +1,4 @@
-"""How far instances lie from their peers, added up slice by slice of the fleet."""
+"""Differences between instances and their peers, summed slice by slice."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["PeerDistances"]
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one channel: what the readings of n instances add up to, and those of the groups.
+    """Sums of one channel over n instances and over their groups.
 
     Attributes
     ----------
     own : ndarray of shape (2, k, n)
         Totals and counts of each span.
     total : dict of ndarray of shape (n_groups, n_hours)
-        By column of groups.
+        Totals by peer column.
     missing : dict of ndarray of shape (n_groups, n_hours)
-        How many fewer readings there are than rows; nothing where each row has one.
+        Number of rows without a reading; absent if every row has one.
     moved : list of (str, int, int, float, float)
-        Column, span and instance whose own part of a group is not all that is its own.
+        Column, span and instance whose contribution to the group differs from its own sums.
     """
 
     own: Float64Array
@@ -40,9 +40,9 @@ class _Sums:
 
 
 class PeerDistances:
-    """The distance of n instances from the others of their groups, channel by channel.
+    """Difference of n instances from the other members of their groups, by channel.
 
-    The sums of a group are whole when those of all slices are added: until then they are kept.
+    The sums of a group are complete only after all slices were added.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ class PeerDistances:
         self._known = np.zeros((0, n), dtype=np.bool_)
 
     def enter(self, rows: Int64Array, history: InstanceHistory) -> None:
-        """Take up a slice: which instances are its own, and how its groups are made up.
+        """Add a slice: its instances and its groups.
 
         Parameters
         ----------
         rows : ndarray of shape (m,)
-            Which of all instances those of the history are.
+            Numbers of the history's instances among all instances.
         history : InstanceHistory
         """
         if not self._names:
@@ -84,7 +84,7 @@ class PeerDistances:
     def add(
         self, name: str, rows: Int64Array, history: InstanceHistory, part: ChannelHistory
     ) -> None:
-        """Add what a slice that was entered says of a channel."""
+        """Add the sums of a channel of an entered slice."""
         if not history.groups:
             return
         if name not in self._of_channel:
@@ -107,7 +107,7 @@ class PeerDistances:
                 channel.moved.append((column, k, int(rows[i]), total, count))
 
     def columns(self, name: str) -> list[tuple[str, Float32Array]]:
-        """Return the columns of a channel, and let go of its sums: all slices were added."""
+        """Return the columns of a channel and free its sums; all slices must have been added."""
         columns: list[tuple[str, Float32Array]] = []
         if name not in self._of_channel:
             return columns
@@ -123,7 +123,7 @@ class PeerDistances:
         return columns
 
     def _distance(self, channel: _Sums, column: str) -> Float64Array:
-        """Return the means of the spans less those of the others of the group, shape (k, n)."""
+        """Return the means of the spans minus those of the other group members, shape (k, n)."""
         group = self._group[column]
         spans = LookbackWindows(group, np.argsort(group, kind="stable"), self._edges, self._known)
         total, count = spans.sums(channel.total[column]), self._n_rows(column, spans)

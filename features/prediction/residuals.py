@@ -1,4 +1,4 @@
-"""Expected readings: temperature from power, power from load, and what is left over."""
+"""Expected sensor readings: temperature from power, power from utilization, and the residuals."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ResidualFit:
     Attributes
     ----------
     knots : ndarray of shape (n_knots,)
-        Where the slope may change; x is cut off at the outer ones.
+        Points where the slope may change; x is clipped to the outer ones.
     weights : ndarray of shape (n_knots,)
-        Constant and slopes.
+        Intercept and slopes.
     offsets : ndarray of shape (n_groups,)
     """
 
@@ -37,26 +37,26 @@ class ResidualFit:
     offsets: Float64Array
 
     def expected(self, x: FloatingArray, group: npt.NDArray[np.integer]) -> Float64Array:
-        """Return the expected y, of the shape of x; NaN where x is missing."""
+        """Return the expected y in the shape of x; NaN where x is missing."""
         expected, line = np.empty(x.shape), np.cumsum(self.weights)
         offsets = np.append(self.offsets, 0.0)
         _expect(x.ravel(), group.ravel(), self.knots, line, offsets, expected.ravel())
         return expected
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {name: getattr(self, name).tolist() for name in ("knots", "weights", "offsets")}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read a dict from `to_dict`."""
         return cls(*(np.array(saved[name], dtype=float) for name in cls.__slots__))
 
     @classmethod
     def fit(
         cls, x: Float64Array, y: Float64Array, group: npt.NDArray[np.integer], n_groups: int
     ) -> Self:
-        """Fit by least squares on readings where both are known.
+        """Fit by least squares on complete pairs of readings.
 
         Parameters
         ----------
@@ -68,14 +68,14 @@ class ResidualFit:
         Returns
         -------
         ResidualFit
-            Expects 0 everywhere if fewer than ten pairs are known.
+            Expects 0 everywhere if there are fewer than ten complete pairs.
         """
         both = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
         both = both[:: max(1, len(both) // RESIDUAL_SAMPLE)]
         if len(both) < 10:
             return cls(np.array([0.0, 1.0]), np.zeros(2), np.zeros(n_groups))
         x, y, group = x[both], y[both], group[both]
-        # A few wild readings must not bend the line for everybody.
+        # Clipping limits the influence of outliers.
         y = np.clip(y, *np.quantile(y, _KNOT_QUANTILES))
         knots = np.unique(np.quantile(x, np.linspace(*_KNOT_QUANTILES, _N_KNOTS)))
         knots = knots if len(knots) > 1 else np.array([knots[0], knots[0] + 1.0])
@@ -95,7 +95,7 @@ def _expect(
     offsets: Float64Array,
     expected: Float64Array,
 ) -> None:
-    """Look up each x on the line between knots, and add the offset of its group."""
+    """Interpolate each x between the knots and add the offset of its group."""
     last = len(knots) - 1
     for i in range(len(x)):
         value, piece = np.float64(x[i]), 0
@@ -111,7 +111,7 @@ def _expect(
 
 
 def _basis(x: Float64Array, knots: Float64Array) -> Float64Array:
-    """Return a constant and, per piece, how far x reaches into it, in widths of the piece."""
+    """Return a constant and, per segment, how far x reaches into it, in segment widths."""
     low, width = knots[:-1], np.diff(knots)
     pieces = np.clip((x[:, None] - low) / width, 0.0, 1.0)
     return np.hstack([np.where(np.isnan(x), np.nan, 1.0)[:, None], pieces])

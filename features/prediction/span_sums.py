@@ -1,4 +1,4 @@
-"""What channels add up to in the spans of instances, for whoever looks at the same spans again."""
+"""Sums of channels over the spans of instances, kept for reuse."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["GatheredSums", "SpanSums"]
 
 @dataclass(frozen=True, slots=True)
 class SpanSums:
-    """What a channel adds up to in k spans of n instances, each of shape (k, n).
+    """Sums of a channel over k spans of n instances, each of shape (k, n).
 
-    `squares` is empty for a channel that counts.
+    `squares` is empty for a counting channel.
     """
 
     total: Float64Array
@@ -24,19 +24,19 @@ class SpanSums:
 
 
 class GatheredSums:
-    """The sums of instances, gathered slice by slice of a fleet."""
+    """Sums of instances, gathered slice by slice."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[tuple[Int64Array, SpanSums]]] = {}
 
     def put(self, channel: str, rows: Int64Array, sums: SpanSums) -> None:
-        """Take what a slice says of a channel.
+        """Add the sums of a channel from one slice.
 
         Parameters
         ----------
         channel : str
         rows : ndarray, int64
-            Which of all instances those of the slice are.
+            Numbers of the slice's instances among all instances.
         sums : SpanSums
         """
         self._parts.setdefault(channel, []).append((rows, sums))

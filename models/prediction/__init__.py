@@ -1,7 +1,8 @@
-"""Models that say how likely a GPU is to fail within the horizon.
+"""Models that predict whether a GPU fails within the horizon.
 
-The contract (`protocol`): `fit` sees training instances only; `score` returns numbers in [0, 1],
-and higher is worse. Scores rank; `calibration` makes probabilities of them. The same seed and the
-same instances give the same scores. `catalogue` makes and loads models by name, `ensembles`
-combines their scores, `predictor` holds all that a list needs.
+Every model implements `failure_model.FailureModel`: `fit` receives training instances only, and
+`score` returns numbers in [0, 1], higher for a higher risk. Scores rank instances; `calibration`
+turns them into probabilities. The same seed and instances give the same scores. `model_catalogue`
+creates and loads models by name, `ensembles` combines their scores, and `predictor` bundles
+everything that a daily list needs.
 """

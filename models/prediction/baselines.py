@@ -1,4 +1,4 @@
-"""Trivial models that every other model has to beat."""
+"""Trivial baselines that every other model has to beat."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["LastValueRule", "RandomModel"]
 
 
 class RandomModel:
-    """Scores drawn from [0, 1), whatever the instances hold.
+    """Scores drawn uniformly from [0, 1), independent of the instances.
 
-    The i-th score of a call depends on i, the seed and the end of the training span: a call
-    repeats itself, and each retraining draws anew.
+    The i-th score of a call depends on i, the seed and the end of the training span. Repeated calls
+    give the same scores; each retraining gives new ones.
 
     Parameters
     ----------
     seed : int
     purge, positive_weight
-        Not used.
+        Ignored.
     """
 
     last_end_: int
@@ -41,13 +41,13 @@ class RandomModel:
         weights: npt.NDArray[np.float32],
         ends: npt.NDArray[np.int64],
     ) -> Self:
-        """Take note of the latest of `ends` and of nothing else."""
+        """Store the latest of `ends`; ignore everything else."""
         del inputs, labels, weights
         self.last_end_ = int(ends.max())
         return self
 
     def score(self, inputs: ModelInputs) -> npt.NDArray[np.float64]:
-        """Return scores of shape (n,) in [0, 1) that mean nothing."""
+        """Return random scores of shape (n,) in [0, 1)."""
         return np.random.default_rng([self.seed, abs(self.last_end_)]).random(len(inputs))
 
     def save(self, folder: Path) -> None:
@@ -56,7 +56,7 @@ class RandomModel:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read the files that `save` wrote."""
         saved = read_parameters(folder)
         model = cls(seed=saved["seed"])
         model.last_end_ = saved["last_end"]
@@ -64,26 +64,26 @@ class RandomModel:
 
 
 class LastValueRule:
-    """One threshold on one channel of the last record, the best that training shows.
+    """A threshold on one channel of the last record, chosen on the training set.
 
-    The score is the bucket number of that channel, scaled to [0, 1], or its reverse. A missing
-    value scores 0: the rule has nothing to say about it.
+    The score is the bucket number of that channel scaled to [0, 1], or its reverse. A missing value
+    scores 0.
 
     Parameters
     ----------
     seed, purge
-        Not used.
+        Ignored.
     positive_weight : float
         Multiplies the weights of positives.
 
     Attributes
     ----------
-    columns_ : Columns
-        Of the instances it was fitted to.
+    columns_ : InputColumns
+        Columns of the training instances.
     channel_ : str
         Name of the chosen channel.
     rising_ : bool
-        Whether high values mean risk.
+        Whether high values mean high risk.
     """
 
     columns_: InputColumns
@@ -103,7 +103,7 @@ class LastValueRule:
         weights: npt.NDArray[np.float32],
         ends: npt.NDArray[np.int64],
     ) -> Self:
-        """Choose channel and direction by the weighted area under the ROC curve."""
+        """Choose the channel and direction with the largest weighted area under the ROC curve."""
         del ends
         self.columns_ = inputs.columns
         weighted = loss_weights(labels, weights, self.positive_weight).astype(np.float64)
@@ -141,7 +141,7 @@ class LastValueRule:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read the files that `save` wrote."""
         saved = read_parameters(folder)
         model = cls(seed=0, positive_weight=saved["positive_weight"])
         model.channel_, model.rising_ = saved["channel"], saved["rising"]
@@ -151,10 +151,10 @@ class LastValueRule:
 
 
 def _risks(levels: int, *, rising: bool) -> npt.NDArray[np.float64]:
-    """Risk in [0, 1] of each bucket number, all different; missing has none."""
+    """Return a distinct risk in [0, 1] for each bucket number; missing has risk 0."""
     buckets = np.arange(levels)
     if not rising:
-        # A column of two levels is one-hot: there 0 is a value, not "missing".
+        # In a column with two levels (one-hot), 0 is a value and does not mean "missing".
         buckets = 1 - buckets if levels == 2 else np.where(buckets == 0, 0, levels - buckets)
     return buckets / max(levels - 1, 1)
 
@@ -171,7 +171,7 @@ def _area(
     positives: npt.NDArray[np.float64],
     negatives: npt.NDArray[np.float64],
 ) -> float:
-    """Area under the ROC curve, from the weight of positives and negatives at each risk."""
+    """Return the area under the ROC curve, given the weights of each class at each risk."""
     order = np.argsort(risks)
-    below = np.cumsum(negatives[order]) - negatives[order] / 2  # half of those at the same risk
+    below = np.cumsum(negatives[order]) - negatives[order] / 2  # ties count half
     return float(positives[order] @ below / (positives.sum() * negatives.sum()))

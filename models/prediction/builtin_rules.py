@@ -1,4 +1,4 @@
-"""Built-in rules: a list on the first day of a site that has no labelled failure yet."""
+"""Built-in rules that rank GPUs before a site has any labelled failure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from forewarn.models.prediction.linear.log_odds import sigmoid
 __all__ = ["BASE_LOG_ODDS", "rule_points", "rule_scores"]
 
 
-# Points are on the scale of log odds. They are judgement, not a fit: an event for which NVIDIA's
-# catalogue asks for a reset outweighs everything else, and no single count does.
+# Points are log odds. They are expert judgement, not fitted: an event for which NVIDIA's catalogue
+# asks for a reset outweighs everything else, and no single count does.
 BASE_LOG_ODDS = -6.0
-"""Log odds of an instance that no rule gives a point."""
+"""Log odds of an instance without points from any rule."""
 _FATAL_POINTS, _FATAL_PAST, _DEGRADED_POINTS = 30.0, 2.0, 2.0
 _HARD_COUNTERS = {"ecc_uncorrected": 2.5, "rows_remapped": 2.0}
 _SOFT_SLOPE, _SOFT_MAX_POINTS = 0.5, 2.0
@@ -31,8 +31,8 @@ def rule_scores(values: InstanceValues, plan: FeaturePlan) -> Float64Array:
     Parameters
     ----------
     values : InstanceValues
-    plan : Plan
-        By which they were measured.
+    plan : FeaturePlan
+        The plan by which the values were computed.
     """
     points = rule_points(values, plan)
     total = sum(points.values(), np.zeros(len(values)))
@@ -40,7 +40,7 @@ def rule_scores(values: InstanceValues, plan: FeaturePlan) -> Float64Array:
 
 
 def rule_points(values: InstanceValues, plan: FeaturePlan) -> dict[str, Float64Array]:
-    """Return the points that each rule gives every instance, by the name of what it looked at."""
+    """Return the points that each rule gives to each instance, by feature name."""
     points: dict[str, Float64Array] = {}
     for name in plan.kinds.code:
         points |= _code_points(values, name)
@@ -54,7 +54,7 @@ def rule_points(values: InstanceValues, plan: FeaturePlan) -> dict[str, Float64A
 
 
 def _column(values: InstanceValues, name: str) -> Float64Array | None:
-    """Return a context column, missing as 0; None if it is not measured."""
+    """Return a context column with missing values as 0; None if the plan does not include it."""
     if name not in values.context_names:
         return None
     column = values.context[:, values.context_names.index(name)]
@@ -62,7 +62,7 @@ def _column(values: InstanceValues, name: str) -> Float64Array | None:
 
 
 def _longest_span_column(values: InstanceValues, prefix: str) -> Float64Array | None:
-    """Return the context column of this prefix with the longest span (they come in order)."""
+    """Return the context column with this prefix and the longest span, which is the last one."""
     names = [name for name in values.context_names if name.startswith(prefix)]
     return _column(values, names[-1]) if names else None
 
@@ -100,7 +100,7 @@ def _counter_points(
 def _over_peers(
     values: InstanceValues, plan: FeaturePlan, name: str, gained: Float64Array
 ) -> Float64Array:
-    """Return how much more a counter gained in the window than that of the peers, if any."""
+    """Return the excess of a counter's increase in the window over that of its peers, >= 0."""
     excess = gained.copy()
     for group in plan.peers:
         label = f"peers:{group}:{name}:{span_name(plan.window)}"

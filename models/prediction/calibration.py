@@ -1,4 +1,4 @@
-"""Scores to probabilities."""
+"""Calibration of scores to probabilities."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ __all__ = [
 _SLOPE_SD = 0.5
 _INTERCEPT_SD = 2.0
 _MIN_SLOPE = 0.05
-_CEILING_SD = 1.0  # of its logarithm
+_CEILING_SD = 1.0  # of the logarithm of the ceiling
 _CEILINGS = np.exp(-np.arange(0.25, 3.75, 0.25))  # down to 3 %
 _N_BINS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A straight line on the scale of log odds, below a ceiling.
+    """A linear function on log odds, with an upper limit for probabilities.
 
-    It changes probabilities, not their order.
+    It changes probabilities but not their order.
 
     Attributes
     ----------
     slope : float
-        Positive. Below 1 for scores that are too sure.
+        Positive. Below 1 for overconfident scores.
     intercept : float
-        Log odds added; below 0 where failures are rarer than in training.
+        Added to the log odds; negative where failures are rarer than in training.
     ceiling : float
-        In (0, 1]: no probability is above it. Whoever shows every sign may still live on.
+        Upper limit of the probability, in (0, 1]: a GPU with every warning sign may still survive.
 
     >>> Calibration(1.0, 0.0).apply([0.25]).round(6).tolist()
     [0.25]
@@ -60,25 +60,25 @@ class Calibration:
             raise ValueError(f"`ceiling` must be in (0, 1], got {self.ceiling}.")
 
     def apply(self, scores: npt.ArrayLike) -> Float64Array:
-        """Return the probabilities of scores in [0, 1]."""
+        """Return the calibrated probabilities of scores in [0, 1]."""
         return self.ceiling * sigmoid(self.intercept + self.slope * logit(scores))
 
     def to_dict(self) -> dict[str, float]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {"slope": self.slope, "intercept": self.intercept, "ceiling": self.ceiling}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, float]) -> Self:
-        """Read what `to_dict` returned."""
-        ceiling = float(saved.get("ceiling", 1.0))  # there was none before
+        """Read a dict from `to_dict`."""
+        ceiling = float(saved.get("ceiling", 1.0))  # absent in older files
         return cls(float(saved["slope"]), float(saved["intercept"]), ceiling)
 
 
 def prior_correction(balance_trained: float, balance_true: float) -> Calibration:
-    """Undo the balance of the training set.
+    """Return the calibration that corrects for undersampled negatives in the training set.
 
-    A model trained on thinned negatives gives odds that are too high by the same factor
-    everywhere: the training odds of a positive over the true ones.
+    Undersampling multiplies the odds of every prediction by one factor: the training odds of a
+    positive divided by the true odds.
 
     Parameters
     ----------
@@ -87,8 +87,6 @@ def prior_correction(balance_trained: float, balance_true: float) -> Calibration
     balance_true : float
         Share of positives among all instances.
 
-    Examples
-    --------
     >>> prior_correction(0.5, 0.1).apply([0.5]).round(6).tolist()
     [0.1]
     """
@@ -106,25 +104,29 @@ def fit_calibration(
     start: Calibration,
     weights: Float64Array | None = None,
 ) -> Calibration:
-    """Fit a calibration on out-of-time scores at true prevalence: Platt scaling, below a ceiling.
+    """Fit a calibration (Platt scaling with a ceiling) on out-of-time scores at true prevalence.
 
-    A calibration span holds few failures, so both are pulled towards `start` by normal priors:
-    standard deviation 0.5 for the slope, 2 for the intercept. A span without any failure is
-    allowed and only lowers the intercept. The slope stays at least 0.05, because calibrating must
-    not turn the ranking round. A ceiling below 1 needs more than a straight line explains: its
-    logarithm has a half-normal prior of standard deviation 1.
+    A calibration span holds few failures, so normal priors pull both parameters towards `start`:
+    the
+    standard deviation is 0.5 for the slope and 2 for the intercept. A span without failures is
+    allowed
+    and only lowers the intercept. The slope stays at least 0.05, because calibration must not
+    reverse
+    the ranking. The logarithm of the ceiling has a half-normal prior of standard deviation 1, so a
+    ceiling below 1 needs evidence that a line alone does not explain.
 
     Parameters
     ----------
     scores : ndarray of shape (n,)
-        Scores in [0, 1], as the model gives them.
+        Scores in [0, 1], as the model returns them.
     labels : ndarray of shape (n,)
     start : Calibration
-        What is believed without these data; see `prior_correction`.
+        Prior mean; see `prior_correction`.
     weights : ndarray of shape (n,), optional
-        What each instance counts as evidence; 1 by default. One failure makes a run of positives
-        that are no independent evidence: give *every* instance one over the length of a run, since
-        a weight on positives alone would change the prevalence.
+        Weight of each instance as evidence; 1 by default. One failure causes several consecutive
+        positives, which are not independent evidence. Give *every* instance a weight of one over
+        the
+        number of those positives: a weight on positives alone would change the prevalence.
     """
     weights = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)
     log_odds, outcomes = logit(scores), np.asarray(labels, dtype=np.float64)
@@ -138,13 +140,13 @@ def fit_calibration(
         (intercept,) = posterior_mode([held], centre[1:], spread[1:])
     line = Calibration(slope=float(slope), intercept=float(intercept))
     if slope <= _MIN_SLOPE or not outcomes.any():
-        return line  # there is no head that could end in a ceiling
+        return line  # too few high scores to estimate a ceiling
     return _below_ceiling(line, _BinnedScores.from_scores(log_odds, outcomes, weights), start)
 
 
 @dataclass(frozen=True, slots=True)
 class _BinnedScores:
-    """Scores in some hundred bins: mean log odds, weight of all, and weight of the failing."""
+    """Binned scores: mean log odds, total weight and weight of failing instances per bin."""
 
     log_odds: Float64Array
     total: Float64Array
@@ -165,7 +167,7 @@ class _BinnedScores:
 
 
 def _below_ceiling(line: Calibration, counts: _BinnedScores, start: Calibration) -> Calibration:
-    """Return the line, or one below a ceiling that explains the outcomes better."""
+    """Return the line, or the calibration with a ceiling if that explains the outcomes better."""
     best, least = line, _loss(line, counts, start)[0]
     for ceiling in _CEILINGS.tolist():
         fitted = _fit_below(ceiling, best, counts, start)
@@ -178,8 +180,8 @@ def _below_ceiling(line: Calibration, counts: _BinnedScores, start: Calibration)
 def _fit_below(
     ceiling: float, near: Calibration, counts: _BinnedScores, start: Calibration
 ) -> Calibration:
-    """Fit slope and intercept below a ceiling."""
-    from scipy.optimize import minimize  # it takes a while, and most commands do not fit
+    """Fit slope and intercept for a given ceiling."""
+    from scipy.optimize import minimize  # slow to import, and most commands do not fit
 
     def loss(values: Float64Array) -> tuple[float, Float64Array]:
         return _loss(Calibration(float(values[0]), float(values[1]), ceiling), counts, start)
@@ -193,13 +195,13 @@ def _fit_below(
 def _loss(
     fitted: Calibration, counts: _BinnedScores, start: Calibration
 ) -> tuple[float, Float64Array]:
-    """Return minus the log posterior, and its gradient by slope and intercept."""
+    """Return the negative log posterior and its gradient by slope and intercept."""
     share = sigmoid(fitted.intercept + fitted.slope * counts.log_odds)
     chance = np.clip(fitted.ceiling * share, 1e-12, 1.0 - 1e-12)
     living = counts.total - counts.failing
     loss = -(counts.failing * np.log(chance) + living * np.log1p(-chance)).sum()
     by_odds = living * chance * (1.0 - share) / (1.0 - chance) - counts.failing * (1.0 - share)
-    # Where chances are low, a ceiling and the intercept are the same factor.
+    # For small probabilities, a change of the ceiling is equivalent to a change of the intercept.
     drop = -math.log(fitted.ceiling)
     off = np.array([fitted.slope - start.slope, fitted.intercept - drop - start.intercept])
     spread = np.array([_SLOPE_SD, _INTERCEPT_SD])

@@ -1,7 +1,8 @@
-"""Ensembles: flags and ranks made of several models' scores.
+"""Ensembles: flags and ranks computed from the scores of several models.
 
-Everywhere a higher score is worse, and `order` is an integer array of shape (n,) that ranks the
-instances by serial, then window end: of two equal scores the one of lower `order` comes first.
+A higher score always means a higher risk. `order` is an integer array of shape (n,) that ranks the
+instances by serial, then window end: of two equal scores, the one with the lower `order` comes
+first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 
 
 def top_k_count(share: float, n: int) -> int:
-    """Return max(1, round(`share` x `n`)) (formats.md, section 3); halves go to even numbers.
+    """Return max(1, round(`share` x `n`)) (docs/formats.md, section 3), halves rounded to even.
 
     >>> top_k_count(0.02, 100), top_k_count(0.02, 125), top_k_count(0.02, 10)
     (2, 2, 1)
@@ -38,14 +39,14 @@ def top_k_count(share: float, n: int) -> int:
 
 
 def _ranks(scores: Float64Array, order: Int64Array) -> Int64Array:
-    """Rank from 1, the highest score; no two are equal."""
+    """Return distinct ranks from 1 for the highest score."""
     ranks = np.empty(len(scores), dtype=np.int64)
     ranks[np.lexsort((order, -scores))] = np.arange(1, len(scores) + 1)
     return ranks
 
 
 def top_k_mask(scores: Float64Array, k: int, order: Int64Array) -> BoolArray:
-    """Mark the `k` highest of n scores; all of them if there are no more than `k`.
+    """Mark the `k` highest of n scores; all of them if n <= k.
 
     >>> top_k_mask(np.array([0.5, 0.9, 0.5]), 2, order=np.array([1, 2, 0])).tolist()
     [False, True, True]
@@ -56,7 +57,7 @@ def top_k_mask(scores: Float64Array, k: int, order: Int64Array) -> BoolArray:
 
 
 def parallel_flags(scores: Mapping[str, Float64Array], k: int, order: Int64Array) -> BoolArray:
-    """Mark what is in the top `k` of every member (arXiv 2201.11853, parallel model)."""
+    """Mark the instances in the top `k` of every member (arXiv 2201.11853, parallel model)."""
     _check_members(scores)
     masks = np.stack([top_k_mask(member, k, order) for member in scores.values()])
     return np.asarray(masks.all(axis=0), dtype=np.bool_)
@@ -68,16 +69,14 @@ def _check_members(scores: Mapping[str, Float64Array]) -> None:
 
 
 def cascade_flags(stages: Sequence[tuple[Float64Array, int]], order: Int64Array) -> BoolArray:
-    """Mark what passes every stage, each keeping its top k of the survivors.
+    """Mark the instances that pass every stage; each stage keeps its top k of the survivors.
 
     Parameters
     ----------
     stages : sequence of (scores of shape (n,), k)
-        In order; k is counted on all n instances. Fewer survivors than k all pass.
+        In order; k is a share of all n instances. With fewer than k survivors, all pass.
     order : ndarray of shape (n,)
 
-    Examples
-    --------
     >>> first, second = np.array([0.9, 0.8, 0.7, 0.1]), np.array([0.2, 0.3, 0.4, 0.9])
     >>> cascade_flags([(first, 3), (second, 1)], np.arange(4)).tolist()
     [False, False, True, False]
@@ -90,15 +89,15 @@ def cascade_flags(stages: Sequence[tuple[Float64Array, int]], order: Int64Array)
 
 
 def worst_rank(scores: Mapping[str, Float64Array], order: Int64Array) -> Int64Array:
-    """Rank instances by the worst of their members' ranks, from 1, the most at risk.
+    """Rank instances by their worst rank among the members; rank 1 is the highest risk.
 
-    The first k of it are the ones that need the smallest k to be flagged by `parallel_flags`.
-    Ties go to the better mean of the members' ranks, then to the lower `order`.
+    The first k ranks are the instances that `parallel_flags` flags with the smallest k. Ties go to
+    the better mean rank of the members, then to the lower `order`.
 
     Returns
     -------
     ndarray of shape (n,), int64
-        Ranks from 1 to n, no two equal.
+        Distinct ranks from 1 to n.
     """
     _check_members(scores)
     ranks = np.stack([_ranks(member, order) for member in scores.values()])
@@ -108,7 +107,7 @@ def worst_rank(scores: Mapping[str, Float64Array], order: Int64Array) -> Int64Ar
 
 
 def blend(scores: Mapping[str, Float64Array]) -> Float64Array:
-    """Return the members' mean on the scale of log odds, back as a score in (0, 1).
+    """Return the mean of the members on the log-odds scale, as a score in (0, 1).
 
     >>> blend({"a": np.array([0.5, 0.9]), "b": np.array([0.5, 0.1])}).round(6).tolist()
     [0.5, 0.5]
@@ -119,7 +118,7 @@ def blend(scores: Mapping[str, Float64Array]) -> Float64Array:
 
 @dataclass(frozen=True, slots=True)
 class Committee:
-    """The scores that make the parallel and the cascade model (arXiv 2201.11853, ensembles).
+    """Members and weights of the parallel and the cascade model (arXiv 2201.11853, ensembles).
 
     Attributes
     ----------
@@ -128,14 +127,14 @@ class Committee:
     cascade : tuple of (str, float)
         Name and share of all instances kept, in order.
     rules : float
-        Factor by which the points of the built-in rules are added to the members' mean log odds,
-        in the score that ranks a list.
+        Factor for the points of the built-in rules, which are added to the members' mean log odds
+        in
+        the score that ranks a list.
     linear : float
-        Share of the vote that the linear model has, in the score that ranks a list; the members
-        have the rest.
+        Weight of the linear model in the score that ranks a list; the members share the rest.
     start : tuple of str
-        Names of models of another site. Together they count for as much as the members do, in the
-        score that ranks a list and nowhere else.
+        Names of models of another site. Together they have the same weight as the members in the
+        score that ranks a list; they are used nowhere else.
     """
 
     parallel: tuple[str, ...]
@@ -153,9 +152,9 @@ class Committee:
         rules: float = 0.0,
         linear: float = 0.0,
     ) -> Committee:
-        """Return the configured ensembles, as far as their members are run.
+        """Return the configured ensembles, restricted to the models that are run.
 
-        The cascade's first model is trained with a loss of its own, and so has its own score.
+        The cascade's first model is trained with its own loss and has its own score.
         """
         members = tuple(name for name in parallel if name in models) or tuple(models)
         stages = [(name, share) for name, share in cascade if name in models]
@@ -166,14 +165,17 @@ class Committee:
     def blend(self, scores: Mapping[str, Float64Array]) -> Float64Array:
         """Return the score that ranks a list, of shape (n,), in (0, 1).
 
-        The mean of the members' log odds, that of the linear model, and what the rules add to it.
-        Rules know what an event means before a single failure was seen, and models how much it is
-        worth here; of the models, the linear one errs in another way than the rest.
+        It is the mean log odds of the members and the linear model, plus the points of the rules.
+        Rules
+        contribute knowledge about events before any failure was observed; models learn the weight
+        of
+        those events at a site. The errors of the linear model differ from those of the other
+        models.
 
         Parameters
         ----------
         scores : mapping of ndarray of shape (n,)
-            Of the members, `linear` and `rules`, as far as they count.
+            Scores of the members and, where they have a weight, of `linear` and `rules`.
         """
         blended = blend({name: scores[name] for name in self.parallel})
         if self.linear:
@@ -190,18 +192,18 @@ class Committee:
     def flags(
         self, method: str, scores: Mapping[str, Float64Array], k: float, order: Int64Array
     ) -> BoolArray:
-        """Mark what a method flags of n instances, one test set or one list.
+        """Mark the instances that a method flags among n instances of one test set or list.
 
         Parameters
         ----------
         method : str
-            `parallel`: what every member has among its top K; `cascade`: what passes every
-            stage; else the name of a score: its top K.
+            `parallel`: in the top K of every member. `cascade`: passes every stage. Otherwise the
+            name of a score, whose top K is flagged.
         scores : mapping of ndarray of shape (n,)
         k : float
-            Share of the n instances that a score flags. A cascade has its own.
+            Share of the n instances that a score flags. A cascade has its own shares.
         order : ndarray of shape (n,)
-            Breaks ties: the lower one first.
+            Tie-breaker: lower first.
         """
         n = len(order)
         if method == "parallel":
@@ -215,10 +217,11 @@ class Committee:
     def ranks(
         self, method: str, scores: Mapping[str, Float64Array], order: Int64Array
     ) -> Int64Array:
-        """Rank n instances by a method (see `flags`); 1 is the most at risk.
+        """Rank n instances by a method (see `flags`); rank 1 is the highest risk.
 
-        The parallel model ranks by the worst of its members' ranks, the cascade by how many
-        stages are passed, then by the score of the stage that is next.
+        The parallel model ranks by the worst rank among its members. The cascade ranks by the
+        number of
+        stages passed, then by the score of the next stage.
         """
         if method == "parallel":
             return worst_rank({name: scores[name] for name in self.parallel}, order)

@@ -1,4 +1,4 @@
-"""The methods of every failure model."""
+"""The interface of every failure model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ __all__ = ["FailureModel"]
 
 
 class FailureModel(Protocol):
-    """A model that says how likely an instance is followed by a failure within the horizon.
+    """A model that scores how likely an instance is followed by a failure within the horizon.
 
-    Two fits with the same seed on the same instances give the same scores. A model sees the
-    training instances only; that they lie before the moment of training is the caller's duty.
+    Two fits with the same seed on the same instances give the same scores. A model receives
+    training
+    instances only; the caller has to make sure that they lie before the training cutoff.
     """
 
     def fit(
@@ -48,4 +49,4 @@ class FailureModel(Protocol):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote; scores are the same as before."""
+        """Read the files that `save` wrote; the scores are the same as before."""

@@ -12,7 +12,7 @@ __all__ = ["BASELINE_NAMES", "MODEL_NAMES", "load_model", "make_model"]
 
 
 class _ModelClass(Protocol):
-    """Methods that the catalogue needs of a class."""
+    """The methods of a model class that the catalogue calls."""
 
     def __call__(self, *, seed: int, purge: int, positive_weight: float) -> FailureModel: ...
 
@@ -20,7 +20,7 @@ class _ModelClass(Protocol):
 
 
 def _class_of(name: str) -> _ModelClass:
-    """Return the class of a name; only its module is loaded."""
+    """Return the class for a model name; import only its module."""
     match name:
         case "cnn":
             from forewarn.models.prediction.networks.architectures import CnnModel
@@ -73,9 +73,10 @@ def make_model(name: str, *, seed: int, purge: int, positive_weight: float = 1.0
     seed : int
         At least 0.
     purge : int
-        Nanoseconds, one horizon: what early stopping leaves between training and validation.
+        Gap in nanoseconds (one horizon) between the training and validation parts of early
+        stopping.
     positive_weight : float
-        Multiplies the weights of positives in the loss; the first model of a cascade has 10.
+        Multiplies the weights of positives in the loss; 10 for the first model of a cascade.
 
     Raises
     ------
@@ -86,5 +87,5 @@ def make_model(name: str, *, seed: int, purge: int, positive_weight: float = 1.0
 
 
 def load_model(name: str, folder: Path) -> FailureModel:
-    """Return the model that was saved in `folder` under `name`; see `make_model`."""
+    """Load the model `name` from `folder`; see `make_model`."""
     return _class_of(name).load(folder)

@@ -1,4 +1,4 @@
-"""The models of a recipe, fitted to a training set."""
+"""Fitting of all models of a recipe to one training set."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from forewarn.models.prediction.trees.tree_model import TreeModel
 
 __all__ = ["fit_model", "fit_models"]
 
-# A linear fit limits the threads of BLAS, and those are the process's: what another one adds up
-# meanwhile would depend on when it does.
+# A linear fit limits the number of BLAS threads for the whole process. Fits that run at the same
+# time
+# would give results that depend on timing.
 _BLAS_LOCK = Lock()
 
 
 def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
-    """Fit one model; `cascade_first` is the cascade's first one, with its own positive weight."""
+    """Fit one model; `cascade_first` is the cascade's first model, with its own positive weight."""
     weight = recipe.positive_weight
     if name == CASCADE_FIRST:
         name, weight = recipe.cascade_model, recipe.cascade_positive_weight
@@ -37,24 +38,26 @@ def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
 def fit_models(
     recipe: Recipe, training: TrainingSet, names: Sequence[str]
 ) -> dict[str, FailureModel]:
-    """Fit the networks one after another, and meanwhile, on the other cores, the other models.
+    """Fit the networks one after another and, on the other cores, the remaining models.
 
-    Two networks at a time would draw from the same generators: Keras has those of the process. Of
-    linear models and rules one is fitted at a time, of trees, each with a table of its own, as many
-    as there are cores.
+    Keras uses process-wide random generators, so two networks must not be fitted at the same time.
+    Linear models and baselines are fitted one at a time. Trees have their own tables and are fitted
+    in
+    parallel, one per core.
 
     Returns
     -------
     dict of str to FailureModel
         In the order of `names`; see `fit_model`.
     """
-    # Networks are judged with it, and linear models fitted with other parts of the package: two
-    # threads that load it at once could each meet a half of what the other has begun.
+    # Networks and linear models import different parts of scikit-learn. If two threads import it at
+    # the
+    # same time, each may see a partially initialized module.
     import sklearn.metrics  # noqa: F401  # loaded for that alone
 
     kinds = {name: model_kind(name, recipe.cascade_model) for name in names}
     networks = [name for name in names if kinds[name] in NETWORK_NAMES]
-    # Trees take longest: they are not to be begun last.
+    # Trees take longest and start first.
     rest = [name for name in names if name not in networks]
     rest.sort(key=lambda name: kinds[name] not in TREE_NAMES)
 

@@ -1,4 +1,4 @@
-"""Names of the models, for those who need no model: a configuration, the command line."""
+"""Names of the models, importable without loading any model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = [
     "model_kind",
 ]
 
-LINEAR = "linear"  # may vote beside the others in what ranks the list
+LINEAR = "linear"  # may vote together with the ensemble members
 MODEL_NAMES = ("cnn", "mlp", "gbdt", "lstm", LINEAR)
-NETWORK_NAMES = ("cnn", "mlp", "lstm")  # which Keras trains
+NETWORK_NAMES = ("cnn", "mlp", "lstm")  # trained by Keras
 TREE_NAMES = ("gbdt", "window_gbdt")
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
-CASCADE_FIRST = "cascade_first"  # the cascade's first model, which has a loss of its own
-START_PREFIX = "start_"  # before the name of a model that another site trained
+CASCADE_FIRST = "cascade_first"  # the cascade's first model, with its own loss
+START_PREFIX = "start_"  # prefix for models trained at another site
 
 
 def model_kind(name: str, cascade_model: str) -> str:
@@ -27,7 +27,7 @@ def model_kind(name: str, cascade_model: str) -> str:
 
     Examples
     --------
-    >>> kind_of("start_gbdt", "cnn"), kind_of("cascade_first", "cnn")
+    >>> model_kind("start_gbdt", "cnn"), model_kind("cascade_first", "cnn")
     ('gbdt', 'cnn')
     """
     return cascade_model if name == CASCADE_FIRST else name.removeprefix(START_PREFIX)

@@ -1,4 +1,4 @@
-"""The whole predictor: encoder, models, committees and calibration, saved as one folder."""
+"""The predictor: encoder, models, committee and calibration, saved as one folder."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ __all__ = ["Predictor", "PredictorFacts"]
 
 @dataclass(frozen=True, slots=True)
 class PredictorFacts:
-    """What a scoring and a reader need besides the models.
+    """Facts about a training that scoring and reports need in addition to the models.
 
     Attributes
     ----------
     trained_at : str
-        ISO 8601: nothing from then on was read.
+        Training cutoff, ISO 8601: no data from then on was read.
     calibrated_on : tuple of str
         Starts of the test windows.
     prevalence : float
-        Share of positives among the instances that were known.
+        Share of positives among the instances with known labels.
     interval, step, horizon : int
         Nanoseconds between two records, between two instances, and after an instance.
     k, share : float
-        Of what an ensemble flags, and of the fleet on a daily list.
+        Share that an ensemble flags, and share of the fleet on a daily list.
     costs : dict or None
-        Prices of the site, as JSON holds them.
+        Action costs of the site, as in JSON.
     """
 
     trained_at: str
@@ -62,19 +62,19 @@ class PredictorFacts:
     costs: dict[str, object] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold; what is not known is left out."""
+        """Return a JSON-serializable dict without unknown values."""
         facts = asdict(self) | {"calibrated_on": list(self.calibrated_on)}
         return {name: facts[name] for name in sorted(facts) if facts[name] is not None}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
+        """Read a dict from `to_dict`."""
         return cls(**{**saved, "calibrated_on": tuple(saved["calibrated_on"])})
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """The result of a training, and all that a scoring needs.
+    """The result of a training, with everything that scoring needs.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Predictor:
     facts: PredictorFacts
 
     def scores(self, values: InstanceValues) -> dict[str, Float64Array]:
-        """Return the score of every model, of the rules, and their blend, of n instances."""
+        """Return the scores of all models and of the rules, and their blend, for n instances."""
         inputs = self.encoder.encode(values)
         scores = {name: model.score(inputs) for name, model in self.models.items()}
         scores["rules"] = rule_scores(values, self.encoder.measures.plan)
@@ -105,7 +105,7 @@ class Predictor:
 
     @property
     def version(self) -> str:
-        """Name of exactly this predictor: the day it was trained to and a digest of what it is."""
+        """Unique name of this predictor: date of its training cutoff and digest of its content."""
         models = {"format": PREDICTOR_FORMAT, "models": list(self.models), "files": self._digests}
         described = json.dumps(self._described() | models, sort_keys=True)
         digest = hashlib.blake2b(described.encode(), digest_size=4)
@@ -129,7 +129,7 @@ class Predictor:
         } | self._votes()
 
     def _votes(self) -> dict[str, Any]:
-        """Return who else votes; what nobody asked for is not written, as before it was known."""
+        """Return the further voters; unused ones are omitted, as in older files."""
         votes = {"start": list(self.committee.start), "linear": self.committee.linear}
         return {name: value for name, value in votes.items() if value}
 
@@ -139,7 +139,7 @@ class Predictor:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote.
+        """Read the files that `save` wrote.
 
         Raises
         ------
@@ -164,6 +164,7 @@ class Predictor:
             cascade_model=saved["cascade_model"],
             facts=PredictorFacts.from_dict(saved["facts"]),
         )
-        # Known from the file: the models need not be written again to name the version.
+        # The file contains the digests, so naming the version does not require writing the models
+        # again.
         loaded.__dict__["_digests"] = saved["files"]
         return loaded

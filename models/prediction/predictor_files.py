@@ -1,4 +1,4 @@
-"""The files of trained models: a description with a digest, and the folder of models it names."""
+"""Files of trained models: a description with a digest, and the folder of the models it names."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 DESCRIPTION = "predictor.json"
-# 1 did not hold the names and the order of its columns: what it scored was not what it had learned.
-# 2 ranked by the models alone.
+# Format 1 did not store the names and the order of the columns. Format 2 ranked by the models
+# alone.
 PREDICTOR_FORMAT = 3
 Loaded = TypeVar("Loaded")
 _NAME = re.compile(r"models-[0-9a-f]{16}")
@@ -41,7 +41,7 @@ class PredictorError(InputError):
 
 
 def digests_in(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its path in it."""
+    """Return the SHA-256 of every file below a folder, by relative path."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -50,24 +50,24 @@ def digests_in(folder: Path) -> dict[str, str]:
 
 
 def content_digest(described: Any) -> str:
-    """Return the SHA-256 of something that JSON can hold, in whatever order its keys are."""
+    """Return the SHA-256 of a JSON-serializable value, independent of the order of keys."""
     text = json.dumps(described, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def models_folder(digests: Mapping[str, str]) -> str:
-    """Name the sub-folder of the models by what is in it: two contents never share a name."""
+    """Return the name of the models sub-folder, derived from its content."""
     return f"models-{content_digest(digests)[:16]}"
 
 
 def is_models_folder(path: Path) -> bool:
-    """Tell whether `path` is a sub-folder that a predictor was saved in, file by file."""
+    """Return whether `path` is a complete models sub-folder of a saved predictor."""
     named = _NAME.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
     return named and models_folder(digests_in(path)) == path.name
 
 
 def save_models(folder: Path, models: Mapping[str, FailureModel]) -> dict[str, str]:
-    """Write models into a folder each; return the digests of all files."""
+    """Save each model to its own sub-folder; return the digests of all files."""
     for name, model in models.items():
         (folder / name).mkdir()
         model.save(folder / name)
@@ -77,10 +77,10 @@ def save_models(folder: Path, models: Mapping[str, FailureModel]) -> dict[str, s
 def save_described(
     folder: Path, models: Mapping[str, FailureModel], described: Mapping[str, Any]
 ) -> None:
-    """Write models and what describes them into an existing, empty `folder`, in native formats.
+    """Write models and their description into an existing, empty `folder`, in native formats.
 
-    `predictor.json` says what there is, with a digest of every file and one of itself; the
-    models are in a sub-folder whose name tells what is in it.
+    `predictor.json` holds the description, a digest of every file and one of itself. The models are
+    in a sub-folder whose name is derived from their content.
     """
     temporary = folder / "models"
     temporary.mkdir()
@@ -94,7 +94,7 @@ def save_described(
 def load_described(
     folder: Path, build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded]
 ) -> Loaded:
-    """Return what `build` makes of a description and its models (`save_described`).
+    """Load a description and its models (`save_described`) and return the result of `build`.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def load_described(
         try:
             return _build(text, path, build)
         except PredictorError:
-            # A training may have put a new predictor in its place meanwhile: then read that.
+            # A training may have replaced the predictor meanwhile. In that case, read the new one.
             if path.is_file() and path.read_bytes() == text:
                 raise
 
@@ -131,7 +131,7 @@ def _build(
 
 
 def _checked(text: bytes, path: Path) -> dict[str, Any]:
-    """Return a description of this format that is what was saved."""
+    """Return the description if its format and digest are right."""
     try:
         saved = finite_json(text.decode())
         stored_format = saved["format"]
@@ -151,7 +151,7 @@ def _checked(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
-    """Refuse model files that are not those that were saved, before reading one."""
+    """Refuse missing or modified model files before any of them is read."""
     digests = digests_in(folder)
     for path in sorted(digests.keys() | expected.keys()):
         if digests.get(path) != expected.get(path):
@@ -162,7 +162,9 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 def _load_model(kind: str, folder: Path) -> FailureModel:
     try:
         return load_model(kind, folder)
-    except Exception as error:  # what a damaged archive makes Keras raise is written nowhere
+    except (
+        Exception
+    ) as error:  # the errors that Keras raises for a damaged archive are not documented
         detail = " ".join(str(error).split())[:160]
         raise PredictorError(
             f"{folder}: is no {kind} that can score ({type(error).__name__}: {detail}), expected "

@@ -1,4 +1,4 @@
-"""How well probabilities agree with what happened; read part by part, more than once."""
+"""Agreement of predicted probabilities with observed outcomes, computed part by part."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = [
     "slope_draws",
 ]
 
-_DIGIT_BITS = 16  # bits
+_DIGIT_BITS = 16  # bits per radix digit
 _N_DIGITS = 1 << _DIGIT_BITS
 
 _NO_PRIOR_SD = 1e3
 
 
 class LabelledProbabilities(NamedTuple):
-    """A part of what is judged.
+    """Predicted probabilities and labels of some rows.
 
     Attributes
     ----------
     probabilities, labels : ndarray of shape (n,)
     machine : ndarray of shape (n,)
-        Number of the machine of each, the same in all parts.
+        Number of each row's machine, consistent over all parts.
     """
 
     probabilities: Float64Array
@@ -44,28 +44,29 @@ class LabelledProbabilities(NamedTuple):
 
 
 Judged = Iterable[LabelledProbabilities]
-"""Probabilities and labels, part by part. Iterated several times, so it is no generator."""
+"""Probabilities and labels, part by part. Iterated several times, so it must not be a generator."""
 
 
 def calibration_slope(judged: Judged) -> tuple[float, float]:
     """Return slope and intercept of a logistic regression of the labels on the log odds.
 
-    1 and 0 for perfect probabilities. A slope below 1 says that they are too extreme, one above 1
-    that they are too timid; with a slope of 1 a negative intercept says that they are too high.
+    Perfect probabilities give 1 and 0. A slope below 1 means overconfident probabilities, a slope
+    above 1 underconfident ones. With a slope of 1, a negative intercept means that they are too
+    high.
 
     Parameters
     ----------
-    judged : iterable of JudgedRows
+    judged : iterable of LabelledProbabilities
 
     Raises
     ------
     ValueError
-        If there is one label only, or all probabilities are equal.
+        If all labels or all probabilities are equal.
     """
     for name in ("labels", "probabilities"):
         if len({extreme for part in judged for extreme in _extremes(getattr(part, name))}) < 2:
             raise ValueError(f"`{name}` must hold at least two values, got one.")
-    # So wide a prior says nothing, but keeps the slope of perfectly separated classes finite.
+    # The prior is practically flat but keeps the slope of perfectly separated classes finite.
     slope, intercept = posterior_mode(
         _LogOdds(judged), np.array([1.0, 0.0]), np.full(2, _NO_PRIOR_SD)
     )
@@ -73,16 +74,17 @@ def calibration_slope(judged: Judged) -> tuple[float, float]:
 
 
 def slope_draws(judged: Judged, line: tuple[float, float], draws: Float64Array) -> Float64Array:
-    """Return the calibration slope of each draw of machines.
+    """Return the calibration slope of each bootstrap draw of machines.
 
-    One step of Newton's method from the slope of the whole: what a draw changes is small beside
-    how straight the regression's likelihood is, and each draw costs a 2 x 2 system only.
+    Uses one Newton step from the slope of all data. A draw changes little compared with the
+    curvature
+    of the likelihood, and each draw costs only a 2 x 2 system.
 
     Parameters
     ----------
-    judged : iterable of JudgedRows
+    judged : iterable of LabelledProbabilities
     line : (float, float)
-        What `calibration_slope` returned for them.
+        Result of `calibration_slope` for them.
     draws : ndarray of shape (n_draws, n_machines)
         How often each machine is drawn.
 
@@ -114,7 +116,7 @@ def _extremes(values: Float64Array | Int8Array) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _LogOdds:
-    """What a logistic regression takes of probabilities and labels."""
+    """The regression data of probabilities and labels, part by part."""
 
     judged: Judged
 
@@ -129,12 +131,12 @@ class _LogOdds:
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """Instances of similar probability, and what became of them.
+    """Instances of similar probability and their outcomes.
 
     Attributes
     ----------
     low, high : float
-        Least and greatest probability in the bin.
+        Lowest and highest probability in the bin.
     mean_probability : float
     observed : float
         Share of positives.
@@ -150,22 +152,23 @@ class ReliabilityBin:
 
 
 def reliability(judged: Judged, n_bins: int = 10) -> tuple[ReliabilityBin, ...]:
-    """Group instances by probability, lowest first, each bin with about half of what is left.
+    """Group instances by probability, lowest first; each bin takes half of the remaining ones.
 
-    The lowest bin holds the lower half, the next a quarter, and so on, and the highest as many as
-    the one before it: most instances are healthy, and what matters is the upper tail. Equal
-    probabilities stay together, so there may be fewer than `n_bins` bins. Ask for no more than
-    log2(n / 50), or the highest hold too few to say anything.
+    The lowest bin holds the lower half, the next a quarter, and so on; the highest bin has about
+    the
+    size of the one before it. Most instances are healthy, and the upper tail matters most. Equal
+    probabilities stay together, so there may be fewer than `n_bins` bins. With more than
+    log2(n / 50) bins, the highest ones hold too few instances.
 
     Parameters
     ----------
-    judged : iterable of JudgedRows
+    judged : iterable of LabelledProbabilities
     n_bins : int
 
     Examples
     --------
     >>> labels = np.array([0, 0, 0, 0, 0, 1, 1, 1], np.int8)
-    >>> bins = reliability([JudgedRows(np.arange(8) / 10, labels, np.arange(8))], 3)
+    >>> bins = reliability([LabelledProbabilities(np.arange(8) / 10, labels, np.arange(8))], 3)
     >>> [(b.low, b.high, b.count, b.positives) for b in bins]
     [(0.0, 0.3, 4, 0), (0.4, 0.5, 2, 1), (0.6, 0.7, 2, 2)]
     """
@@ -194,7 +197,7 @@ class _Probabilities:
 
 @dataclass(slots=True)
 class _OpenBin:
-    """A bin that parts are added to."""
+    """Running totals of a bin."""
 
     low: float = np.inf
     high: float = -np.inf
@@ -221,17 +224,17 @@ class _OpenBin:
 
 
 def order_statistics(parts: Iterable[Float64Array], ranks: Int64Array) -> Float64Array:
-    """Return the values that would stand at `ranks` if all parts were sorted together.
+    """Return the values at `ranks` in the sorted sequence of all parts.
 
-    The bits of a float that is not negative are in the order of the floats: four readings find
-    four digits of each value, each by counting.
+    The bits of non-negative floats sort like the floats themselves. A radix selection with four
+    passes over the parts finds four 16-bit digits of each value.
 
     Parameters
     ----------
     parts : iterable of ndarray
         Iterated four times. No value is negative or NaN.
     ranks : ndarray of shape (n_ranks,)
-        From 0, below the number of all values.
+        From 0, below the total number of values.
 
     Examples
     --------
@@ -251,7 +254,7 @@ def order_statistics(parts: Iterable[Float64Array], ranks: Int64Array) -> Float6
 
 
 def _counts(parts: Iterable[Float64Array], heads: UInt64Array, shift: np.uint64) -> Int64Array:
-    """Count, for each beginning of the bits of a value, the digits that follow it."""
+    """Count the next digits of the values for each prefix of bits."""
     counts = np.zeros((len(heads), _N_DIGITS), dtype=np.int64)
     for values in parts:
         bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)  # -0.0 becomes 0.0

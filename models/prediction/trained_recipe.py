@@ -1,4 +1,4 @@
-"""One recipe trained as of a moment on one training span."""
+"""A recipe trained as of a moment on one training span."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ARRAYS = ("sequence", "context")
 
 @dataclass(frozen=True, slots=True)
 class TrainedRecipe:
-    """One recipe trained as of a moment on one training span.
+    """A recipe trained as of a moment on one training span.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class TrainedRecipe:
     balance : float
         Share of the positives in the loss.
     prevalence : float
-        Share of positives among all instances that were known at the moment.
+        Share of positives among all instances with known labels.
     """
 
     training_span: Nanoseconds
@@ -60,40 +60,40 @@ class TrainedRecipe:
     prevalence: float
 
     def scores(self, values: InstanceValues) -> dict[str, Float64Array]:
-        """Return all scores of measured instances, those of the built-in rules too."""
+        """Return the scores of all models and of the built-in rules for feature values."""
         return self.scores_of([self.inputs(values)])
 
     def inputs(self, values: InstanceValues) -> tuple[ModelInputs, Float64Array]:
-        """Encode measured instances; return what the built-in rules say of them, too."""
+        """Encode feature values; return them with the scores of the built-in rules."""
         return self.encoder.encode(values), rule_scores(values, self.encoder.measures.plan)
 
     def scores_of(
         self, parts: Sequence[tuple[ModelInputs, Float64Array]]
     ) -> dict[str, Float64Array]:
-        """Return all scores of instances that were encoded part by part (`inputs`)."""
+        """Return all scores of instances that were encoded in parts (`inputs`)."""
         inputs = _joined([part for part, _ in parts])
         scores = {name: model.score(inputs) for name, model in self.models.items()}
         return scores | {"rules": np.concatenate([points for _, points in parts])}
 
     @property
     def prior(self) -> Calibration:
-        """The calibration that undoes the balance of the training set."""
+        """The calibration that corrects for the balance of the training set."""
         return prior_correction(self.balance, self.prevalence)
 
 
 class TrainingCache(Protocol):
-    """Recipes that were trained before and need not be trained again."""
+    """A cache of trained recipes."""
 
     def recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
-        """Return what was trained as of a moment on a training span, if it was kept."""
+        """Return the recipe trained as of a moment on a training span, or None."""
         ...
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
-        """Keep what was trained as of a moment."""
+        """Store a recipe trained as of a moment."""
         ...
 
     def fading(self) -> TrainingCache:
-        """Return the cache of recipes to which older instances count for less."""
+        """Return the cache of recipes with age weighting."""
         ...
 
 
@@ -116,11 +116,11 @@ class RecipeTrainer:
     ----------
     recipe : Recipe
     cache : TrainingCache or None
-        Asked before anything is trained, and given what was.
+        Looked up before a training, and filled afterwards.
     stage : callable
-        Names what is being done, for whoever measures time.
+        Context manager that names the current stage, for time measurements.
     start : StartingPoint or None
-        Models of another site that stand beside those that are trained.
+        Models of another site that vote together with the trained ones.
     """
 
     recipe: Recipe
@@ -129,7 +129,7 @@ class RecipeTrainer:
     start: StartingPoint | None = None
 
     def fading(self, half_life: Nanoseconds | None) -> RecipeTrainer:
-        """Return the same trainer, to which older instances count for less."""
+        """Return the same trainer with age weighting of instances."""
         cache = None if self.cache is None else self.cache.fading()
         return replace(self, recipe=replace(self.recipe, half_life=half_life), cache=cache)
 
@@ -141,18 +141,18 @@ class RecipeTrainer:
         names: Sequence[str],
         candidates: TrainingCandidates | None = None,
     ) -> TrainedRecipe | None:
-        """Train on one span before `moment`; None if too few positives are known.
+        """Train on one span before `moment`; return None if too few positives are known.
 
         Parameters
         ----------
         fleet : Fleet
-            As it stood at `moment` (`as_of`).
+            As of `moment` (`as_of`).
         moment : int
         training_span : Nanoseconds
         names : sequence of str
             Models to fit.
-        candidates : Candidates, optional
-            Of that moment and span (`Recipe.candidates`), if they are found already.
+        candidates : TrainingCandidates, optional
+            Candidates of that moment and span (`Recipe.candidates`), if already known.
         """
         return next(iter(self.train_spans(fleet, moment, {training_span: names}, candidates)), None)
 
@@ -163,16 +163,16 @@ class RecipeTrainer:
         names: Mapping[Nanoseconds, Sequence[str]],
         candidates: TrainingCandidates | None = None,
     ) -> Iterator[TrainedRecipe]:
-        """Train on one span after another; those in which too few positives are known are left out.
+        """Train on several spans; skip those with too few known positives.
 
-        The fleet is read once, unless all were trained before.
+        The fleet is read once, or not at all if every span is cached.
 
         Parameters
         ----------
         fleet, moment, candidates
-            As of `train`, of all spans.
+            See `train`; the candidates cover all spans.
         names : mapping of Nanoseconds to sequence of str
-            The spans, and the models to fit to each.
+            The models to fit, by span.
         """
         recalled = {span: self._recall(moment, span) for span in names}
         left = [span for span, trained in recalled.items() if trained is None]
@@ -214,7 +214,7 @@ class RecipeTrainer:
     def _thinned(
         self, fleet: Fleet, span: Nanoseconds, candidates: TrainingCandidates
     ) -> UndersampledInstances | None:
-        """Return what of a span is trained on, None where it has too few positives."""
+        """Return the training instances of a span, or None if it has too few positives."""
         counts = candidates.counts[span]
         if counts.positives < MIN_POSITIVES or not counts.negatives:
             return None
@@ -232,7 +232,7 @@ class RecipeTrainer:
         with self.stage("fits"):
             models = fit_models(self.recipe, training, names)
         models |= {} if self.start is None else self.start.models
-        # What the loss saw: the positives count for more in it than in the training set.
+        # The loss weights positives more than the training set does.
         positive = training.balance * self.recipe.positive_weight
         balance = positive / (positive + 1.0 - training.balance)
         return TrainedRecipe(training_span, encoder, models, balance, training.prevalence)
@@ -240,17 +240,17 @@ class RecipeTrainer:
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """An encoder and models that have learned from other failures.
+    """An encoder and models trained on the failures of another site.
 
-    They stay as they are and vote beside the models that learn here. To go on fitting them was
-    tried: on few failures they lose more of what they knew than they learn.
+    The models are not fitted further; they vote together with the models trained here. Fine-tuning
+    was tried: with few failures the models forget more than they learn.
 
     Attributes
     ----------
     encoder : Encoder
-        Also of the models that learn here, so that all see the same inputs.
+        Also used for the models trained here, so that all models get the same inputs.
     models : mapping of str to FailureModel
-        By the names under which they are kept beside the others.
+        By the names of their scores.
     """
 
     encoder: Encoder
@@ -258,12 +258,12 @@ class StartingPoint:
 
     @classmethod
     def from_predictor(cls, predictor: Predictor, plan: FeaturePlan) -> Self:
-        """Take the members of a predictor's parallel model, for a training by `plan`.
+        """Return the members of a predictor's parallel model, for a training with `plan`.
 
         Raises
         ------
         InputError
-            If the predictor measures something else.
+            If the predictor was trained with another feature plan.
         """
         theirs, ours = predictor.encoder.measures.plan.to_dict(), plan.to_dict()
         for name, expected in ours.items():

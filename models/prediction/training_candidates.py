@@ -1,4 +1,4 @@
-"""Candidates for a training set: of all instances those that thinning can choose."""
+"""Training candidates: the instances from which undersampling selects a training set."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ __all__ = [
 ]
 
 
-_HASH_LIMIT_FACTOR = 1.5  # times as many hashes as are wanted lie below the limit
-_MAX_FLOAT_HASH = float(2**64 - 2**11)  # of those that are floats, too
+_HASH_LIMIT_FACTOR = 1.5  # expected ratio of hashes below the limit to wanted hashes
+_MAX_FLOAT_HASH = float(2**64 - 2**11)  # largest uint64 that a float represents exactly
 
 
 def known(
     instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
 ) -> Instances:
-    """Return what may train at `moment`: a span of instances whose horizons end before it.
+    """Return the instances of a training span whose labels are known at `moment`.
 
     Parameters
     ----------
     instances : Instances
-        Labelled from what existed before `moment`.
+        Labelled with the knowledge before `moment`.
     moment : int
         Nanoseconds since 1970 UTC.
     training_span : Nanoseconds
-        Time over which the instances end.
+        Length of the interval in which the instances end; it closes one horizon before `moment`.
     horizon : Nanoseconds
     """
     return instances.take(_is_known(instances, moment, training_span, horizon))
@@ -59,9 +59,9 @@ def smallest_hashes(rows: Int64Array, hashes: UInt64Array, n: int) -> Int64Array
 
 
 def smallest_hashes_among(some: BoolArray, hashes: UInt64Array, n: int) -> Int64Array:
-    """Return the `n` rows of `some` with the smallest hashes.
+    """Return the `n` rows in the mask `some` with the smallest hashes.
 
-    Hashes are spread evenly, so that most rows need not be compared.
+    Hashes are uniform, so a limit on the hash excludes most rows before they are compared.
     """
     share = min(_HASH_LIMIT_FACTOR * n / max(1, int(np.count_nonzero(some))), 1.0)
     low = np.flatnonzero(some & (hashes <= np.uint64(share * _MAX_FLOAT_HASH)))
@@ -69,7 +69,7 @@ def smallest_hashes_among(some: BoolArray, hashes: UInt64Array, n: int) -> Int64
 
 
 class KnownCounts(NamedTuple):
-    """How many positives and negatives are known of a training span, before thinning."""
+    """Number of known positives and negatives in a training span, before undersampling."""
 
     positives: int
     negatives: int
@@ -88,22 +88,22 @@ class KnownCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrainingCandidates:
-    """What can be chosen to train as of a moment, and how many there were before.
+    """The instances that a training as of a moment can select, and the counts before the selection.
 
-    Of a large fleet that is few: all others need not be held, nor those of all slices at a time.
+    Only few instances of a large fleet are candidates, so the others need not be kept in memory.
 
     Attributes
     ----------
     moment : int
     horizon : Nanoseconds
     most : int
-        Negatives of each training span that stay; 0 for all.
+        Maximum number of negatives per training span; 0 keeps all.
     instances : Instances
-        n by GPU and time.
+        n instances by GPU and time.
     hashes : ndarray of shape (n,)
-        That decide which negatives stay.
+        Sampling hashes: the smallest ones stay.
     counts : dict of KnownCounts
-        Of each training span.
+        Counts by training span.
     """
 
     moment: int
@@ -123,15 +123,15 @@ class TrainingCandidates:
         spans: Sequence[Nanoseconds],
         most: int,
     ) -> TrainingCandidates:
-        """Keep the positives of some spans, and of each the `most` negatives with least hashes.
+        """Keep all positives and, for each span, the `most` negatives with the smallest hashes.
 
         Parameters
         ----------
         instances : Instances
-            n of a slice or of a fleet.
+            n instances of a slice or of a fleet.
         hashes : ndarray of shape (n,)
         moment, horizon, spans
-            As of `known`.
+            See `instances_known_at`.
         most : int
             0: all negatives.
         """
@@ -143,7 +143,7 @@ class TrainingCandidates:
         return cls(moment, horizon, most, instances, hashes, counts)._thinned()
 
     def _thinned(self) -> TrainingCandidates:
-        """Return the positives of all spans, and of each the negatives with least hashes."""
+        """Return all positives and, for each span, the negatives with the smallest hashes."""
         positive, chosen = self.instances.label == 1, np.zeros(len(self.instances), dtype=bool)
         for span in self.counts:
             within = _is_known(self.instances, self.moment, span, self.horizon)
@@ -158,16 +158,16 @@ class TrainingCandidates:
         return replace(self, instances=self.instances.take(rows), hashes=self.hashes[rows])
 
     def known(self, span: Nanoseconds) -> Instances:
-        """Return those of one of the spans."""
+        """Return the candidates of one span."""
         return known(self.instances, self.moment, span, self.horizon)
 
     def renumbered(self, gpu: Int64Array) -> TrainingCandidates:
-        """Return those of a slice with the numbers that its GPUs have in the fleet."""
+        """Return the candidates of a slice with the GPU numbers of the fleet."""
         return replace(self, instances=self.instances.renumbered(gpu))
 
     @classmethod
     def joined(cls, slices: Sequence[TrainingCandidates]) -> TrainingCandidates:
-        """Return those of all slices of a fleet by GPU and time: no more than of a slice can be."""
+        """Join the candidates of all slices by GPU and time, and apply the size limit again."""
         if len(slices) == 1:
             return slices[0]
         counts = {
@@ -183,7 +183,7 @@ class TrainingCandidates:
 
 @dataclass(frozen=True, slots=True)
 class TrainingBudget:
-    """How many positives and negatives a training set holds at most.
+    """Maximum number of positives and negatives in a training set.
 
     Attributes
     ----------
@@ -197,28 +197,29 @@ class TrainingBudget:
     def allocate(
         cls, max_instances: int, *, positives: int, negatives: int, failures: int, ratio: float
     ) -> TrainingBudget:
-        """Share `max_instances` out: negatives follow the ratio, until failures would be lost.
+        """Divide `max_instances` between positives and negatives.
 
-        A failure is rarer than anything else: before one loses its last positive, negatives make
-        room, down to half of all instances.
+        Negatives follow `ratio` unless a failure would then lose its last positive. In that case
+        negatives
+        make room, down to half of all instances, because failures are the rarest data.
 
         Parameters
         ----------
         max_instances : int
-            0: as many as there are.
+            0: no limit.
         positives, negatives, failures : int
-            How many there are; failures are those that the positives come before.
+            Available instances, and the number of failures that the positives precede.
         ratio : float
-            Negatives wanted for each positive.
+            Wanted negatives per positive.
 
         Examples
         --------
-        >>> Budget.of(100, positives=40, negatives=5000, failures=4, ratio=9.0)
-        Budget(positives=10, negatives=90)
-        >>> Budget.of(100, positives=40, negatives=5000, failures=30, ratio=9.0)
-        Budget(positives=30, negatives=70)
-        >>> Budget.of(0, positives=40, negatives=5000, failures=30, ratio=9.0)
-        Budget(positives=40, negatives=360)
+        >>> TrainingBudget.allocate(100, positives=40, negatives=5000, failures=4, ratio=9.0)
+        TrainingBudget(positives=10, negatives=90)
+        >>> TrainingBudget.allocate(100, positives=40, negatives=5000, failures=30, ratio=9.0)
+        TrainingBudget(positives=30, negatives=70)
+        >>> TrainingBudget.allocate(0, positives=40, negatives=5000, failures=30, ratio=9.0)
+        TrainingBudget(positives=40, negatives=360)
         """
         by_share = min(round(ratio * positives), negatives)
         if not max_instances or positives + by_share <= max_instances:
@@ -232,14 +233,14 @@ class TrainingBudget:
 def undersample_positives(
     failure: Int64Array, of_failure: UInt64Array, own: UInt64Array, n: int
 ) -> Int64Array:
-    """Choose `n` positives: one of every failure first, then a second one of each, and so on.
+    """Select `n` positives: one per failure first, then a second one per failure, and so on.
 
     Parameters
     ----------
     failure : ndarray of shape (m,)
-        Number of the failure that each positive comes before.
+        Number of the failure that each positive precedes.
     of_failure, own : ndarray of shape (m,)
-        Hash of that failure, and of the instance: they decide, whatever order rows are in.
+        Hashes of the failure and of the instance. They make the selection independent of row order.
     n : int
 
     Returns
@@ -250,7 +251,7 @@ def undersample_positives(
     Examples
     --------
     >>> hashes = np.array([3, 1, 2, 9], np.uint64)
-    >>> thin_positives(np.array([0, 0, 0, 1]), np.array([5, 5, 5, 7], np.uint64), hashes, 3)
+    >>> undersample_positives(np.array([0, 0, 0, 1]), np.array([5, 5, 5, 7], np.uint64), hashes, 3)
     array([1, 2, 3])
     """
     by_failure = np.lexsort((own, failure))

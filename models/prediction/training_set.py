@@ -1,4 +1,4 @@
-"""Training as of a moment t: the instances that count, and their balance."""
+"""Training sets as of a moment t: selected instances, their features and weights."""
 
 from __future__ import annotations
 
@@ -41,37 +41,38 @@ __all__ = [
 ]
 
 
-# The paper thins negatives and repeats positives until they are as many. So many negatives are
-# kept for each positive, and the positives repeated (as a weight) that often. Trees are quick
-# enough for more of them (`Recipe.tree_negatives`).
+# The paper undersamples negatives and repeats positives until both are equally many. Here this many
+# negatives are kept per positive, and the weight of a positive replaces its repetition. Trees are
+# fast
+# enough for more negatives (`Recipe.tree_negatives`).
 _MAX_POSITIVE_REPEATS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides what a training gives, besides records, t and the length.
+    """All settings of a training except records, moment and training span.
 
     Attributes
     ----------
-    plan : Plan
+    plan : FeaturePlan
     step, horizon : Nanoseconds
         Between two instances of a GPU, and after an instance.
     cascade_model : str
         Model that comes first in the cascade.
     negatives_per_positive : float
-        Weight of all negatives for each unit of positives; 0 keeps all with weight 1.
+        Total weight of the negatives per unit weight of positives; 0 keeps all with weight 1.
     positive_weight, cascade_positive_weight : float
         Factors of the positives in the loss.
     seed : int
     tree_negatives : float
-        Negatives that trees see for each positive: the head of a list is decided among the rarest
-        of the healthy. What all of them weigh together does not depend on it.
+        Negatives per positive in the training set of trees: the top of a list is decided among rare
+        healthy instances. Their total weight does not depend on it.
     half_life : Nanoseconds or None
-        Age, counted back from the newest instance that may train, at which an instance weighs
-        half as much; None: age does not matter.
+        Age, relative to the newest training instance, at which the weight of an instance is halved;
+        None: no age weighting.
     max_instances : int
-        Most instances of a training set, so that what a training costs does not grow with the
-        fleet; 0: as many as there are.
+        Size limit of a training set, which bounds the cost of training on large fleets; 0: no
+        limit.
     """
 
     plan: FeaturePlan
@@ -109,9 +110,9 @@ class Recipe:
     def candidates(
         self, fleet: Fleet, moment: int, spans: Sequence[Nanoseconds], since: int | None = None
     ) -> TrainingCandidates:
-        """Return what trainings on some spans before `moment` can choose of a fleet, or a slice.
+        """Return the candidates for trainings on some spans before `moment`, of a fleet or a slice.
 
-        Of the instances that end at or after `since`.
+        Only instances that end at or after `since` are included.
         """
         every = self.instances(fleet, since)
         hashes = sampling_hash(self.seed, fleet.serials, every.gpu, every.end)
@@ -122,7 +123,7 @@ class Recipe:
     def candidate_selector(
         self, start: int | None, moment: int, spans: Sequence[Nanoseconds]
     ) -> Callable[[Fleet], TrainingCandidates]:
-        """Return what finds the candidates that can be measured in records from `start` on."""
+        """Return a function that finds the candidates that need no record before `start`."""
         since = None if start is None else start + self.plan.reach
         return lambda fleet: self.candidates(fleet, moment, spans, since)
 
@@ -133,14 +134,14 @@ class TrainingSet:
 
     Attributes
     ----------
-    inputs : Inputs of n instances
+    inputs : ModelInputs of n instances
     labels : ndarray of shape (n,), int8
     weights : ndarray of shape (n,), float32
     ends : ndarray of shape (n,), int64
     prevalence : float
-        Share of positives among all instances known at t, before thinning.
+        Share of positives among all instances known at t, before undersampling.
     few : TrainingSet or None
-        The same with fewer negatives, for models that are slow; None: there are no fewer.
+        A version with fewer negatives for slow models; None: use this one.
     """
 
     inputs: ModelInputs
@@ -152,12 +153,12 @@ class TrainingSet:
 
     @property
     def balance(self) -> float:
-        """Share of the weight that the positives have."""
+        """Share of the positives in the total weight."""
         return float(self.weights[self.labels == 1].sum() / self.weights.sum())
 
 
 def _weights(labels: Int8Array, ratio: float, fading: Float64Array) -> Float32Array:
-    """Weigh the positives so that the negatives have `ratio` times their weight."""
+    """Return weights with which the negatives weigh `ratio` times as much as the positives."""
     positive, weights = labels == 1, fading.copy()
     if ratio > 0 and positive.any():
         weights[positive] *= weights[~positive].sum() / (ratio * weights[positive].sum())
@@ -165,23 +166,23 @@ def _weights(labels: Int8Array, ratio: float, fading: Float64Array) -> Float32Ar
 
 
 def _age_weights(ends: Int64Array, half_life: Nanoseconds | None) -> Float64Array:
-    """Return what is left of the weight of each instance by its age."""
+    """Return the age weight of each instance."""
     if half_life is None:
         return np.ones(len(ends))
     return np.asarray(0.5 ** ((ends.max() - ends) / half_life))
 
 
 class UndersampledInstances(NamedTuple):
-    """What stays of the instances that are known at t, so that those may be let go.
+    """The instances selected from those known at t; the others can be dropped.
 
     Attributes
     ----------
     chosen : Instances
-        n instances, which trees train on.
+        n instances, the training set of trees.
     few : ndarray of shape (m,), int64
-        Which of them slower models train on.
+        Rows of `chosen` that form the training set of slower models.
     prevalence : float
-        Share of positives before.
+        Share of positives before undersampling.
     """
 
     chosen: Instances
@@ -196,9 +197,9 @@ class UndersampledInstances(NamedTuple):
         instances: Instances,
         counts: KnownCounts | None = None,
     ) -> UndersampledInstances:
-        """Thin the instances known at t (`known`), with at least one positive.
+        """Undersample the instances known at t (`instances_known_at`), which include a positive.
 
-        `counts` are those of all of them, where candidates alone are left (`TrainingCandidates`).
+        `counts` are the counts of all of them if `instances` holds candidates only.
         """
         counts = counts or KnownCounts.from_instances(instances)
         chosen, few = _undersample(recipe, fleet, instances, counts)
@@ -211,17 +212,17 @@ def build_training_sets(
     several: Sequence[UndersampledInstances],
     encoder: Encoder | None = None,
 ) -> Iterator[tuple[Encoder, TrainingSet]]:
-    """Measure and encode one training set after another, of one reading of the fleet.
+    """Compute and encode the features of several training sets in one pass over the fleet.
 
     Parameters
     ----------
     recipe : Recipe
     fleet : Fleet
-        As it stood at t.
-    several : sequence of Thinned
+        As of t.
+    several : sequence of UndersampledInstances
         The instances of each training set, known at t.
     encoder : Encoder, optional
-        Fitted elsewhere; by default one is fitted to each training set.
+        A fitted encoder; by default one is fitted to each training set.
     """
     united, rows = Instances.united([thinned.chosen for thinned in several])
     reading = FleetReading.from_fleet(recipe.plan, fleet, united, with_codes=encoder is None)
@@ -233,7 +234,7 @@ def build_training_sets(
 def _extract_features(
     reading: FleetReading, rows: Int64Array, encoder: Encoder | None
 ) -> tuple[Encoder, InstanceValues]:
-    """Measure some of the instances that were read; fit an encoder to them where there is none."""
+    """Return the features of some instances, and an encoder fitted to them if there is none yet."""
     measures = FeatureExtractor.fit_to(reading, rows) if encoder is None else encoder.measures
     values = measures.values_of(reading)
     values = values if len(rows) == len(values) else values.take(rows)
@@ -260,7 +261,7 @@ def _training_set(
 def _undersample(
     recipe: Recipe, fleet: Fleet, instances: Instances, counts: KnownCounts
 ) -> tuple[Instances, Int64Array]:
-    """Return the instances that trees train on, and which of them slower models train on."""
+    """Return the training instances of trees, and which of them slower models use."""
     ratio = recipe.negatives_per_positive
     if ratio == 0 and not recipe.max_instances:
         return instances, np.arange(len(instances))
@@ -282,7 +283,7 @@ def _undersample_positives(
     counts: KnownCounts,
     ratio: float,
 ) -> tuple[Int64Array, int]:
-    """Return the positives that stay, and how many negatives there is room for."""
+    """Return the selected positives, and the number of negatives there is room for."""
     rows = np.flatnonzero(instances.label == 1)
     gpu, end = instances.gpu[rows], instances.end[rows]
     hours = hours_to_failure(fleet, gpu, end, recipe.horizon)

@@ -1,1 +1,1 @@
-"""The daily list: scores, reasons, pages, and what became of past lists."""
+"""Daily at-risk list: scores, reasons, pages and reviews of past lists."""

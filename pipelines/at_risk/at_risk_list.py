@@ -1,4 +1,4 @@
-"""The daily at-risk list: made of scores and reasons, written for people and programs."""
+"""The daily at-risk list and its output files."""
 
 from __future__ import annotations
 
@@ -50,27 +50,28 @@ _MAX_CHARTED_GPUS = 60  # as many as the page shows
 
 @dataclass(frozen=True, slots=True)
 class AtRiskList:
-    """One day's list.
+    """The list of one day.
 
     Attributes
     ----------
     at : int
-        Moment of the list, nanoseconds since 1970 UTC.
+        Time of the list, nanoseconds since 1970 UTC.
     table : DataFrame
-        One row per GPU, the most at risk first (formats.md, section 4).
+        One row per GPU, highest risk first (docs/formats.md, section 4).
     unscored : DataFrame
-        GPUs left out, and why; `replaced`, which is not written, where another one has taken the
-        place of a silent one.
+        Excluded GPUs with reasons. `replaced`, which is not written to files, marks silent GPUs
+        whose
+        slot has another GPU now.
     share, horizon_hours : float
     model_version : str
     hindsight : bool
-        The model was trained after `at`: it knows what followed.
+        Whether the model was trained after `at` and therefore used later data.
     charts : mapping of str to tuple of Chart
-        The channels that speak most for each flagged GPU, by its serial.
+        Channels with the largest contributions for each flagged GPU, by serial.
     sentences : tuple of str
-        What a reader should know of how GPUs were flagged.
+        Notes on how GPUs were flagged.
     terms : mapping
-        Prices, promise and share, as JSON can hold them.
+        Costs, calibration and share, JSON-serializable.
     """
 
     at: int
@@ -121,7 +122,7 @@ class AtRiskList:
         return folder
 
     def summary(self) -> dict[str, Any]:
-        """Return what the whole list says, for programs."""
+        """Return a JSON-serializable summary of the list."""
         return {
             "at": format_iso(self.at),
             "scored": len(self.table),
@@ -139,12 +140,12 @@ class AtRiskList:
 
 
 def list_summary(made: AtRiskList, *, most: int = 20) -> str:
-    """Return the first flagged GPUs of a list and how many were left out."""
+    """Return the first flagged GPUs of a list and the number of unscored GPUs, as text."""
     flagged = made.table[made.table["flagged"]]
     lines = [f"{len(flagged)} of {len(made.table)} GPUs flagged"]
     for row in flagged.head(most).to_dict("records"):
         name = row.get("machine_id")
-        machine = f" on {name}" if name and name == name else ""  # NaN: none is known
+        machine = f" on {name}" if name and name == name else ""  # NaN if unknown
         probability = row["probability"]
         chance = "" if probability != probability else f" {chance_text(probability)}"
         action = f", worth {ACTION_WORDS[row['action']]}" if row.get("action") else ""
@@ -161,26 +162,25 @@ def list_summary(made: AtRiskList, *, most: int = 20) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ListCandidates:
-    """The GPUs of one day's list, measured, and what the list is made by.
+    """The GPUs of a day with their features, and the parameters of the list.
 
     Attributes
     ----------
     records : DayRecords
-        As they stood at `at`, with the newest instance of each of n GPUs.
+        As of `at`, with the newest instance of each of n GPUs.
     values : InstanceValues
-    plan : Plan
+    plan : FeaturePlan
     at : int
     step, horizon : int
         Nanoseconds between two instances of a GPU, and after an instance.
-    terms : ListTerms
-        On which GPUs are flagged.
+    terms : FlaggingCriteria
     version : str
     hindsight : bool
-        The model was trained after `at`; every row says so then.
+        Whether the model was trained after `at`; every row of the list is then marked.
     span_sums : mapping of SpanSums
-        What the channels add up to in each span, as far as it was measured.
+        Sums of the channels in each span, as far as they were computed.
     causes : mapping of str to sequence of (int, str)
-        Moment and cause of the failures of each serial that tables report.
+        Time and cause of reported failures, by serial.
     """
 
     records: DayRecords
@@ -203,7 +203,7 @@ class ListCandidates:
         flagged_by: npt.NDArray[np.object_],
         contributions: Contributions,
     ) -> AtRiskList:
-        """Return the list by score, ties by serial; every array has shape (n,)."""
+        """Return the list ordered by score, then by serial; every array has shape (n,)."""
         row = np.argsort(-score, kind="stable")
         choice = self.terms.choose(probability[row])
         evidence, drawn_rows = self._evidence(), row[choice.listed][:_MAX_CHARTED_GPUS].tolist()
@@ -259,7 +259,7 @@ class ListCandidates:
         return np.asarray(serials[self.records.instances.gpu])
 
     def _places(self) -> dict[str, npt.NDArray[np.object_]]:
-        """Return machine and slot of each GPU, as far as they are known."""
+        """Return machine and slot of each GPU, where known."""
         places, records = {}, self.records.timeline.records
         for name in (MACHINE, SLOT):
             column = records.texts.get(name)
@@ -270,7 +270,7 @@ class ListCandidates:
 
 
 def _iso_texts(moments: pd.Series) -> pd.Series:
-    """Return moments as text; of a fleet most are the same."""
+    """Format times; most times of a fleet are equal, so distinct ones are formatted once."""
     distinct = moments.drop_duplicates()
     texts = distinct.dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     return moments.map(dict(zip(distinct, texts, strict=True)))

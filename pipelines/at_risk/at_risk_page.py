@@ -1,4 +1,4 @@
-"""The at-risk list as one HTML page, for the person on call."""
+"""HTML page of the at-risk list, for the person on call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from forewarn.pipelines.rendering.templates import (
 
 __all__ = ["render_at_risk"]
 
-_MAX_SHOWN_FLAGGED = 60  # a person cannot work through more in a night
+_MAX_SHOWN_FLAGGED = 60  # more than one person can check in a night
 _MAX_SHOWN_NEXT = 20
 _MAX_SHOWN_UNSCORED_GROUPS = 40
 _MAX_SHOWN_FAILED = 40
@@ -72,34 +72,34 @@ def render_at_risk(
     sentences: Sequence[str] = (),
     priced: bool = False,
 ) -> str:
-    """Write the at-risk list as a page that stands alone.
+    """Render the at-risk list as a self-contained page.
 
     Parameters
     ----------
     table : DataFrame
-        The list as in `at_risk.csv`, one row per scored GPU. `machine_id`, `slot` and any other
-        column but `gpu_serial` and `flagged` may be missing or null.
+        The list as in `at_risk.csv`, one row per scored GPU. Columns other than `gpu_serial` and
+        `flagged` may be missing or null.
     unscored : DataFrame
-        `gpu_serial`, `machine_id` and `reason` of the GPUs left out; `failed_since`, `cause` and
+        `gpu_serial`, `machine_id` and `reason` of unscored GPUs; `failed_since`, `cause` and
         `ended_by` of those whose failure has no end.
     at : str
-        The moment as of which the list was made.
+        Time of the list.
     share : float
         Share of the fleet that is flagged each day.
     horizon_hours : float
-        How far ahead a failure counts, in hours.
+        Horizon in hours.
     model_version : str
-        What made the list.
+        Model that made the list.
     n_flagged : int
-        How many rows of `table` are flagged.
+        Number of flagged rows of `table`.
     hindsight : bool
-        The model was trained after `at`; the page says so.
+        Whether the model was trained after `at`; the page then shows a notice.
     charts : mapping of str to sequence of Chart, optional
-        Drawings of flagged GPUs, by serial.
+        Charts of flagged GPUs, by serial.
     sentences : sequence of str
-        What a reader should know of how GPUs were flagged.
+        Notes on how GPUs were flagged.
     priced : bool
-        GPUs are flagged while it pays, and not as many every day.
+        Whether action costs limit the list.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def render_at_risk(
 
 
 def _complete(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """Add the columns that are missing, and make every machine a string or None."""
+    """Add missing columns, and convert each machine to a string or None."""
     table = table.reindex(columns=columns)
     names = table["machine_id"]
     pairs = zip(names.tolist(), names.notna().tolist(), strict=True)
@@ -152,12 +152,12 @@ def _complete(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 
 
 def _latest(times: pd.Series) -> pd.Timestamp | None:
-    """Find the latest of some times, None where there is none."""
+    """Return the latest time, or None."""
     return max((time for time in map(parse_utc, times.unique()) if time), default=None)
 
 
 def _deadline(table: pd.DataFrame, at: str, horizon_hours: float) -> str:
-    """Say by when the flagged GPUs are expected to fail."""
+    """Return the time by which the flagged GPUs are expected to fail, as text."""
     latest = _latest(table.loc[table["flagged"], "valid_until"])
     start = parse_utc(at)
     if latest is None and start is not None:
@@ -170,7 +170,7 @@ def _deadline(table: pd.DataFrame, at: str, horizon_hours: float) -> str:
 def _figures(
     table: pd.DataFrame, unscored: pd.DataFrame, machines: Sequence[FlaggedMachine], deadline: str
 ) -> ListFigures:
-    """Collect the figures that the first words depend on."""
+    """Return the numbers of the headline."""
     named = [machine for machine in machines if machine.name]
     probabilities = table.loc[table["flagged"], "probability"]
     return ListFigures(
@@ -186,7 +186,7 @@ def _figures(
 
 
 def _first(machines: Sequence[FlaggedMachine], most: int) -> list[FlaggedMachine]:
-    """Keep as many machines as hold the first `most` GPUs."""
+    """Keep the machines of the first `most` GPUs."""
     shortened: list[FlaggedMachine] = []
     for machine in machines:
         if most <= 0:
@@ -197,7 +197,7 @@ def _first(machines: Sequence[FlaggedMachine], most: int) -> list[FlaggedMachine
 
 
 def _next_on_list(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Take the GPUs that come next on the list."""
+    """Return the GPUs that follow the flagged ones on the list."""
     rows = table[~table["flagged"]].head(_MAX_SHOWN_NEXT).to_dict("records")
     return [
         {
@@ -214,7 +214,7 @@ def _next_on_list(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _unscored_section(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[str, Any]:
-    """Count and list the GPUs left out."""
+    """Count and group the unscored GPUs."""
     counts = unscored["reason"].map(visible).value_counts()
     order = [reason for reason in _MEANING if reason in counts]
     order += sorted(set(counts.index) - set(order))
@@ -228,7 +228,7 @@ def _unscored_section(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[str, 
 
 
 def _failed(unscored: pd.DataFrame) -> dict[str, Any]:
-    """List the GPUs whose failure has no end, the oldest first, and what ends a failure."""
+    """List the GPUs whose failure has no end, oldest first, and what would end the failures."""
     failed = unscored[unscored["failed_since"].notna()]
     rows = failed.sort_values(["failed_since", "gpu_serial"], kind="stable")
     return {

@@ -1,4 +1,4 @@
-"""A channel of a GPU as a small picture: its own line, those of its peers behind it, and Xids."""
+"""Charts as small SVG images: the GPU, its peers in the background, and event codes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from forewarn.pipelines.rendering.templates import plural
 __all__ = ["draw_chart"]
 
 _WIDTH, _HEIGHT = 4.2, 1.4  # inches
-_BOTTOM, _TOP = 0.17, 0.85  # of the lines, as a share of the height
+_BOTTOM, _TOP = 0.17, 0.85  # vertical range of the lines, as a share of the height
 _MAX_LABELS, _MAX_MARKS, _MIN_LABEL_DISTANCE = 4, 40, 0.18
 
 
 @figure_style()
 def draw_chart(chart: Chart) -> Markup:
-    """Draw one small multiple; empty where the GPU has no reading at all."""
+    """Draw a small chart; return an empty string if the GPU has no reading."""
     if not np.isfinite(chart.own).any():
         return Markup()
     figure = Figure(figsize=(_WIDTH, _HEIGHT))
@@ -41,7 +41,7 @@ def draw_chart(chart: Chart) -> Markup:
 
 
 def _lines(chart: Chart, figure: Figure) -> Iterator[Line2D]:
-    """Yield a line for each peer and one for the GPU; an Axes would take three times as long."""
+    """Yield a line for each peer and for the GPU; using an Axes would take three times as long."""
     low, high = chart.extent
     levels = BboxTransformFrom(Bbox.from_extents(0.0, low, 1.0, high if high > low else low + 1.0))
     to_figure = levels + BboxTransformTo(Bbox.from_extents(0.0, _BOTTOM, 1.0, _TOP))
@@ -60,7 +60,7 @@ def _time_labels(chart: Chart) -> Iterator[Text]:
 
 
 def _marks(chart: Chart) -> Iterator[Artist]:
-    """Yield a line across for each event, and the labels."""
+    """Yield a vertical line for each event, and the labels."""
     amber = COLOURS["warn"]
     for x, label in _choose_labels(chart.marks):
         yield Line2D([x, x], [_BOTTOM, _TOP], color=amber, linewidth=0.8, linestyle="--")
@@ -68,12 +68,12 @@ def _marks(chart: Chart) -> Iterator[Artist]:
 
 
 def _label_alignment(x: float) -> Literal["left", "right"]:
-    """Return where the label of a mark touches it: late labels end at their mark."""
+    """Return the alignment of a label; late labels end at their line."""
     return "right" if x > 0.8 else "left"
 
 
 def _choose_labels(marks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Keep the labels that have room, those of the gravest codes first."""
+    """Keep the labels that have room, most severe codes first."""
     shown = list(marks[-_MAX_MARKS:])
     begins = [x - _MIN_LABEL_DISTANCE if _label_alignment(x) == "right" else x for x, _ in shown]
     graves = sorted(range(len(shown)), key=lambda i: (-_gravity(shown[i][1]), -shown[i][0]))

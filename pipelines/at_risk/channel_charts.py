@@ -1,4 +1,4 @@
-"""The course of the channels that speak for a failure: of the GPU, of its peers, and Xids."""
+"""Time series of the channels behind a GPU's reasons: the GPU, its peers and event codes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
 __all__ = ["Chart", "channel_charts"]
 
 _MAX_CHARTS = 2
-_MAX_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
+_MAX_POINTS = 56  # more are not visible in a chart of some 300 pixels
 _MAX_PEERS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One channel of one GPU over the longest span, as numbers.
+    """Data of a chart: one channel of one GPU over the longest span.
 
     Attributes
     ----------
     title, unit, span : str
     own : ndarray of shape (n_points,)
-        Level, or what a counter has gained since the start; NaN where nothing was read.
+        Level, or increase of a counter since the start; NaN without readings.
     peers : sequence of ndarray of shape (n_points,)
     marks : sequence of (float, str)
         Events: position from 0 to 1, and label.
@@ -49,14 +49,14 @@ class Chart:
 
     @property
     def limits(self) -> str:
-        """The lowest and the highest level that is drawn, in words."""
+        """Lowest and highest level of all lines, as text."""
         low, high = self.extent
         texts = dict.fromkeys((_label(low), _label(high)))
         return f"{' to '.join(texts)}{' ' if self.unit else ''}{self.unit}"
 
     @property
     def extent(self) -> tuple[float, float]:
-        """The lowest and the highest level of all lines; 0 where nothing was read."""
+        """Lowest and highest level of all lines; 0 without readings."""
         lines = [line[np.isfinite(line)] for line in (self.own, *self.peers)]
         known = np.concatenate(lines)
         return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
@@ -64,7 +64,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class _HourlySeries:
-    """The hourly sums of one channel of some instances, each of shape (n_rows, n_hours)."""
+    """Hourly sums of one channel for some instances, each of shape (n_rows, n_hours)."""
 
     line: Mapping[int, int]
     gpus: Int32Array
@@ -73,7 +73,7 @@ class _HourlySeries:
 
     @classmethod
     def empty(cls, evidence: ChannelEvidence, rows: Collection[int]) -> _HourlySeries:
-        """Return the courses of all instances that are drawn, with nothing in them."""
+        """Return series of zeros for all charted instances."""
         numbers = sorted(rows)
         shape = len(numbers), evidence.timeline.grid.shape[1]
         line = {row: number for number, row in enumerate(numbers)}
@@ -81,7 +81,7 @@ class _HourlySeries:
         return cls(line, gpus, np.zeros(shape), np.zeros(shape, dtype=np.int32))
 
     def fill(self, part: FleetSlice, name: str, work: Transform | None) -> None:
-        """Fill in the GPUs of a slice: the channel is read once more for them."""
+        """Read the channel again for the GPUs of a slice and fill in their sums."""
         number = {gpu: i for i, gpu in enumerate(part.gpu.tolist())}
         lines = [line for line, gpu in enumerate(self.gpus.tolist()) if gpu in number]
         inside = [number[gpu] for gpu in self.gpus[lines].tolist()]
@@ -92,13 +92,13 @@ class _HourlySeries:
 def channel_charts(
     evidence: ChannelEvidence, channels: Mapping[int, Sequence[str]]
 ) -> dict[int, tuple[Chart, ...]]:
-    """Return the drawings of the first two of some channels that have a course over time.
+    """Return charts of the first two channels of each instance that have a time series.
 
     Parameters
     ----------
     evidence : ChannelEvidence
     channels : mapping of int to sequence of str
-        Of each instance that is drawn, the strongest first.
+        Channels of each charted instance, the largest contribution first.
     """
     kinds = evidence.plan.kinds
     drawable = {*kinds.float, *kinds.counter, *kinds.binary}
@@ -118,7 +118,7 @@ def channel_charts(
 def _read_series(
     evidence: ChannelEvidence, rows_of: Mapping[str, Collection[int]]
 ) -> dict[str, _HourlySeries]:
-    """Return the courses of all channels that are drawn."""
+    """Return the hourly series of all charted channels."""
     courses = {name: _HourlySeries.empty(evidence, rows) for name, rows in rows_of.items()}
     channels = [
         (name, None if name in evidence.plan.kinds.float else _identity) for name in courses
@@ -137,7 +137,7 @@ def _fill_series(
 
 
 def _charted_peers(evidence: ChannelEvidence, row: int) -> list[int]:
-    """Return the instances that are drawn beside one."""
+    """Return the instances drawn together with an instance."""
     return list(evidence.peers.near.others(row)[:_MAX_PEERS].tolist())
 
 
@@ -155,7 +155,7 @@ def _chart(evidence: ChannelEvidence, row: int, name: str, courses: _HourlySerie
 def _series_before(
     evidence: ChannelEvidence, row: int, other: int, courses: _HourlySeries, *, level: bool
 ) -> Float64Array:
-    """Return what a channel of `other` did in the hours before the instance of `row`."""
+    """Return the values of `other` in the hours before the instance of `row`."""
     stop = int(evidence.spans.edges[2, -1, row])
     start = stop - max(1, round(evidence.lengths[-1] / evidence.timeline.grid.bucket))
     line, hours = courses.line[other], np.arange(max(start, 0), stop)

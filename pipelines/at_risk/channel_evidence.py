@@ -1,4 +1,4 @@
-"""What the records of a day say of each channel, and where that is out of the ordinary."""
+"""Observations: what the records of a day show for each channel, and how unusual it is."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ Kind = Literal[
     "count", "duration", "level", "change", "swing", "silent", "code", "failures", "category",
     "date",
 ]  # fmt: skip
-_MIN_RELATIVE_DIFFERENCE = 0.01  # of a level
-_MIN_DEVIATION = 4.0  # robust standard deviations from which a level is out of the ordinary
-_MIN_SWING_DEVIATION = 6.0  # spreads are skewed
-_SWING_WEIGHT = 0.7  # a person understands a level sooner
-_MAX_RARE_SHARE = 0.02  # share of the fleet that may have as much
+_MIN_RELATIVE_DIFFERENCE = 0.01  # relative to the level
+_MIN_DEVIATION = 4.0  # robust standard deviations from which a level is unusual
+_MIN_SWING_DEVIATION = 6.0  # higher, because spreads have a skewed distribution
+_SWING_WEIGHT = 0.7  # levels are easier to understand and preferred
+_MAX_RARE_SHARE = 0.02  # maximum share of the fleet with at least this value
 _MAX_RARE_FAILURES_SHARE, _MAX_RARE_CATEGORY_SHARE = 0.1, 0.1
-_SHORT_SPAN_SHARE = 0.8  # share of a count that makes the shorter span the better one to name
-_CODE_SEVERITY_WEIGHT = 1000.0  # a graver code outweighs any number of lesser ones
+_SHORT_SPAN_SHARE = 0.8  # share of the events from which the shorter span is reported
+_CODE_SEVERITY_WEIGHT = 1000.0  # a more severe code outweighs any number of less severe ones
 
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """One way to say what a channel shows, for n GPUs.
+    """Observations of one kind for a channel of n GPUs.
 
     Attributes
     ----------
     kind : str
-        What the values are.
+        Meaning of the values.
     column : str
         Column of the records; `y|x` is y given x.
     values : ndarray of shape (n,)
     strength : ndarray of shape (n,)
-        How far out of the ordinary each is; 0 is ordinary, and no reason.
+        How unusual each value is; 0 is ordinary and no reason.
     span : Nanoseconds
-        Over which it was measured; 0 where it has none.
+        Span of the measurement; 0 if there is none.
     now : ndarray of shape (n,), optional
-        The level that a change has led to.
+        Level after a change, or hours since the last event of a code.
     detail : str
         The code, or the text of a category.
     """
@@ -78,9 +78,9 @@ class Observations:
 
 @dataclass(frozen=True)
 class ChannelEvidence:
-    """The records behind a day's list: n instances, their past, and their peers.
+    """Records behind a day's list: n instances, their history and their peers.
 
-    Columns of numbers are read from `source`; without one, from the timeline.
+    Numeric columns are read from `source` or, if that is None, from the timeline.
     """
 
     timeline: Timeline
@@ -94,18 +94,18 @@ class ChannelEvidence:
 
     @property
     def fleet(self) -> Fleet:
-        """What columns of numbers are read from."""
+        """Source of numeric columns."""
         return self.source or self.timeline
 
     @cached_property
     def lengths(self) -> tuple[Nanoseconds, ...]:
-        """The spans that are looked at: the window, then the history, the longest last."""
+        """Observed spans: the window, then the history spans, the longest last."""
         window = self.plan.window
         return (window, *(Nanoseconds(n * window) for n in sorted(self.plan.history)))
 
     @cached_property
     def spans(self) -> LookbackWindows:
-        """The hours of each span before each instance."""
+        """Hours of each span before each instance."""
         life = self.timeline.life_start(self.instances.row)
         return self.timeline.grid.spans(
             self.instances.gpu, self.instances.end, life, list(self.lengths)
@@ -113,11 +113,11 @@ class ChannelEvidence:
 
     @cached_property
     def codes(self) -> Mapping[str, CodeEvents]:
-        """The events of each code column within the longest span."""
+        """Events of each code column within the longest span."""
         return self.events or CodeEvents.find_by_column(self.timeline, self.instances, self.plan)
 
     def observations(self, channel: str) -> list[Observations]:
-        """Return what can be said of a channel; nothing of one that is not known."""
+        """Return the observations of a channel; empty for an unknown channel."""
         kinds = self.plan.kinds
         if channel in kinds.counter:
             return list(self._counts(channel, "count", 1.0))
@@ -136,7 +136,7 @@ class ChannelEvidence:
         )
 
     def _sums(self, name: str, work: Transform | None) -> SpanSums:
-        """Return what a channel adds up to in each span; read where it was not measured."""
+        """Return the sums of a channel in each span; read the channel if necessary."""
         if name in self.span_sums:
             return self.span_sums[name]
         spans, grid = self.spans, self.timeline.grid
@@ -149,21 +149,21 @@ class ChannelEvidence:
         for k in reversed(range(len(self.lengths))):
             counted = sums[k] * unit
             strength = np.where(self.peers.leads(counted), self._rare(counted), 0.0)
-            if k:  # most of it came lately: the shorter span says more
+            if k:  # if most events are recent, report the shorter span
                 strength = np.where(
                     sums[k - 1] >= _SHORT_SPAN_SHARE * sums[k], 0.5 * strength, strength
                 )
             yield Observations(kind, name, counted, strength, self.lengths[k])
 
     def _rare(self, counted: Float64Array) -> Float64Array:
-        """Return the strength of counts: those that hardly any of the same kind reach."""
+        """Return the strength of counts; positive for counts that few comparable GPUs reach."""
         return self.peers.against(_count_strength, counted)
 
     def _levels(self, name: str) -> Iterator[Observations]:
         sums = self._sums(name, None)
         total, count, squares = sums.total, sums.count, sums.squares
         with np.errstate(invalid="ignore", divide="ignore"):
-            # A GPU that has not lived through a span has no level over it.
+            # A GPU with a shorter history has no level for this span.
             mean = np.where(self.spans.known, total / count, np.nan)
             swing = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
             before = np.where(
@@ -186,9 +186,9 @@ class ChannelEvidence:
     def _off(
         self, values: Float64Array, far: float = _MIN_DEVIATION, level: Float64Array | None = None
     ) -> Float64Array:
-        """Return the strength of levels: far from their machine's, as hardly any other is.
+        """Return the strength of levels far from those of their machine and rare in the fleet.
 
-        A hundredth of the `level` is nothing that a person would call a difference.
+        Differences below one percent of `level` are ignored.
         """
         beside = self.peers.minus_group_median(values)
         beside = np.where(np.isfinite(beside), beside, values)
@@ -200,7 +200,7 @@ class ChannelEvidence:
         return np.where(rare & (off >= far), np.clip(off, 0.0, 100.0), 0.0)
 
     def _silence(self, name: str) -> Iterator[Observations]:
-        """Say that a sensor was not read throughout the window, where nearly all others were."""
+        """Yield sensors without readings in the window, if nearly all other GPUs have some."""
         window = self.values.sequence[..., self.values.sequence_names.index(name)]
         silent: Float64Array = np.asarray(np.isnan(window).all(axis=1), dtype=np.float64)
         rare = (silent > 0) & (float(silent.mean()) <= _MAX_RARE_SHARE)
@@ -228,7 +228,7 @@ class ChannelEvidence:
             yield Observations("failures", channel, failed, strength)
 
     def _categories(self, name: str) -> Iterator[Observations]:
-        """Say which text a GPU has, where few others have it."""
+        """Yield categories that few other GPUs have."""
         codes = self.timeline.records.codes(name, self.instances.row)
         texts = self.timeline.records.texts[name].texts
         for code in np.unique(codes[codes >= 0]).tolist():
@@ -246,7 +246,7 @@ class ChannelEvidence:
         yield Observations("date", name, days, np.where(rare, 1.0, 0.0))
 
     def _explained(self, channel: str) -> Iterator[Observations]:
-        """Say what one sensor does not explain of another, from the columns of a model."""
+        """Yield residuals: the part of a sensor that another sensor does not explain."""
         for span in self.lengths[1:]:
             name = f"mean:{channel}:{span_name(span)}"
             if name in self.values.context_names:
@@ -259,11 +259,11 @@ class ChannelEvidence:
 
 
 def _count_strength(counted: Float64Array, among: Float64Array) -> Float64Array:
-    """Return the strength of counts among those of a reference."""
+    """Return the strength of counts relative to a reference group."""
     strength, some = np.zeros(len(counted)), np.flatnonzero(counted > 0)
     if not len(some):
         return strength
-    counted = counted[some]  # mostly few: the others are not ranked for nothing
+    counted = counted[some]  # skip zeros, which are most values
     usual = known_median(among)
     rare = tail_share(counted, among) <= _MAX_RARE_SHARE
     rare &= counted > usual + 3.0 * np.sqrt(max(usual, 0.0))

@@ -1,4 +1,4 @@
-"""How people call the columns that are known; any other column is called by its own name."""
+"""Display names of known columns; other columns are shown by their own name."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NOUNS = {
     "rows_remapped": "remapped rows",
     "pcie_replays": "PCIe replays",
 }
-# Singular and plural of what a counter counts.
+# Singular and plural of counted events.
 _COUNTER_NOUNS = {
     "ecc_corrected": ("corrected memory error", "corrected memory errors"),
     "ecc_uncorrected": ("uncorrected memory error", "uncorrected memory errors"),
     "rows_remapped": ("row remapped", "rows remapped"),
     "pcie_replays": ("PCIe replay", "PCIe replays"),
 }
-# What NVIDIA's catalogue says of the codes that are seen most, in few words.
+# Short descriptions of frequent Xids, from NVIDIA's catalogue.
 XIDS = {
     "13": "error of an application",
     "31": "memory fault of an application",
@@ -66,7 +66,7 @@ XIDS = {
 
 
 def title(column: str) -> str:
-    """Return what people call a column; an unknown one is called by its name.
+    """Return the display name of a column; unknown columns keep their name.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def title(column: str) -> str:
 
 
 def counted_noun(column: str, n: float) -> str:
-    """Return the noun for so many events of a counter; empty where it is not known.
+    """Return the noun for n events of a counter; empty if unknown.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The events of one column of codes, such as Xids, before the instances of a day."""
+"""Events of a code column, such as Xids, before the instances of a day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forewarn.features.time_units import HOUR, Nanoseconds
 
 __all__ = ["CodeEvents"]
 
-_MAX_CODES = 60  # a column with more distinct values is no list of codes to read out
+_MAX_CODES = 60  # columns with more distinct values are not treated as codes
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class CodeEvents:
     Attributes
     ----------
     n : int
-        Instances.
+        Number of instances.
     row : ndarray of shape (m,)
         Instance of each event.
     code : ndarray of shape (m,)
@@ -54,7 +54,7 @@ class CodeEvents:
     def find(
         cls, timeline: Timeline, instances: Instances, name: str, span: Nanoseconds
     ) -> CodeEvents:
-        """Find the events of the last `span` of each GPU's life before its instance ends."""
+        """Find the events within `span` before each instance, since the last repair of its GPU."""
         records = timeline.records
         codes = records.values(name)
         happened = np.flatnonzero((codes > 0) & timeline.counted)
@@ -69,12 +69,12 @@ class CodeEvents:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[CodeEvents, Int64Array]], end: Int64Array) -> CodeEvents:
-        """Return the events of slices of a fleet, by instance and time.
+        """Join the events of slices by instance and time.
 
         Parameters
         ----------
         parts : sequence of (CodeEvents, ndarray)
-            Of each slice, with the numbers that its instances have among all.
+            Events of each slice, and the numbers of its instances among all.
         end : ndarray of shape (n,)
             End of all instances.
         """
@@ -88,16 +88,16 @@ class CodeEvents:
 
     @cached_property
     def distinct(self) -> tuple[float, ...]:
-        """The codes that occur; none where there are too many to be a list of codes."""
+        """The codes that occur; empty if there are too many."""
         codes = np.unique(self.code)
         return tuple(codes.tolist()) if len(codes) <= _MAX_CODES else ()
 
     def counted(self, code: float) -> Float64Array:
-        """Return how often each instance's GPU had a code."""
+        """Return the number of events of a code for each instance."""
         return np.bincount(self.row[self.code == code], minlength=self.n).astype(np.float64)
 
     def hours_since(self, code: float) -> Float64Array:
-        """Return the hours since each GPU last had a code; inf where it never had it."""
+        """Return the hours since the last event of a code; inf if there was none."""
         last = np.full(self.n, np.iinfo(np.int64).min)
         same = self.code == code
         np.maximum.at(last, self.row[same], self.time[same])

@@ -1,4 +1,4 @@
-"""The records of a daily list: measured slice by slice, a few rows of each GPU stay."""
+"""Records of a daily list: computed slice by slice, keeping a few rows of each GPU."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["DayRecords", "RecordingFleet"]
 
 
 class DayRecords(NamedTuple):
-    """The newest instance of every GPU, and its events of codes.
+    """The newest instance of every GPU, and its code events.
 
     Attributes
     ----------
     fleet : Fleet
-        What columns of numbers are read from.
+        Source of numeric columns.
     timeline : Timeline
-        Of some rows of each GPU at least.
+        Contains at least some rows of each GPU.
     instances : Instances
-        Of the timeline.
+        Instances of the timeline.
     events : dict of CodeEvents
     """
 
@@ -46,7 +46,7 @@ class DayRecords(NamedTuple):
 
 
 class _SliceRecords(NamedTuple):
-    """What stays of a slice: a few rows, which of all instances it has, and their rows."""
+    """Kept data of a slice: a few rows, the numbers of its instances, and those instances."""
 
     few: FleetSlice
     rows: Int64Array
@@ -55,14 +55,14 @@ class _SliceRecords(NamedTuple):
 
 
 class RecordingFleet:
-    """A `Fleet` that notes, while its slices are measured, what a list needs beside.
+    """A `Fleet` that keeps the records a list needs while its slices are read for features.
 
     Parameters
     ----------
     fleet : Fleet
     instances : Instances
-        The newest of every GPU.
-    plan : Plan
+        Newest instance of every GPU.
+    plan : FeaturePlan
     """
 
     def __init__(self, fleet: Fleet, instances: Instances, plan: FeaturePlan) -> None:
@@ -76,7 +76,7 @@ class RecordingFleet:
     ) -> RecordingFleet:
         """Find the instances that end within a step before `at`."""
         look = partial(latest_instances, window_records=plan.window_records, since=at - step)
-        # Without hours to add up nothing is measured by slices.
+        # Without hourly features there is nothing to compute by slices.
         hourly = bool(plan.history or plan.peers or plan.residuals)
         fleet = store.read_recent(at - step - plan.reach, at, look, sliced=hourly)
         if isinstance(fleet, Timeline):
@@ -87,7 +87,7 @@ class RecordingFleet:
     def _from_timeline(
         cls, timeline: Timeline, instances: Instances, plan: FeaturePlan
     ) -> RecordingFleet:
-        """Return the day of records that are in memory as a whole."""
+        """Return the fleet of records that are completely in memory."""
         events = CodeEvents.find_by_column(timeline, instances, plan)
         day = cls(timeline, instances, plan)
         day._whole = DayRecords(timeline, timeline, instances, events)
@@ -95,7 +95,7 @@ class RecordingFleet:
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """The serials of all GPUs, sorted."""
+        """Serials of all GPUs, sorted."""
         return self._fleet.serials
 
     @property
@@ -105,15 +105,15 @@ class RecordingFleet:
 
     @property
     def n_slices(self) -> int:
-        """How many slices there are."""
+        """Number of slices."""
         return self._fleet.n_slices
 
     def slices(self) -> Iterator[FleetSlice]:
-        """Read one slice after another, and note what stays of each, while one is worked on."""
+        """Yield the slices, prefetching the next one, and keep the records a list needs."""
         return prefetch(map(self._with_notes, self._fleet.slices()))
 
     def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
-        """Return a fleet of some GPUs; nothing of it is noted."""
+        """Return a fleet of some GPUs, without keeping records."""
         return self._fleet.some_gpus(gpu, columns)
 
     def _with_notes(self, part: FleetSlice) -> FleetSlice:
@@ -128,7 +128,7 @@ class RecordingFleet:
         return _SliceRecords(few, rows, inside.at_rows(np.searchsorted(left, inside.row)), events)
 
     def records(self) -> DayRecords:
-        """Return what was noted, after all slices were read."""
+        """Return the kept records. Call it after all slices were read."""
         if self._whole is None:
             self._whole = self._joined()
         return self._whole

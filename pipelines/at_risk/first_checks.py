@@ -1,4 +1,4 @@
-"""What to look at first on a machine, given the reasons why one of its GPUs is on the list."""
+"""First checks on a machine, given the reasons of its flagged GPUs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Check", "first_checks"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at.
+    """A check for the person on call.
 
     Parameters
     ----------
     what : str
-        What to look at, and what it would mean.
+        What to check, and what the result means.
     command : str
-        Command to type on the machine; empty where there is none. It never holds text from
-        outside: a serial in a line that people copy into a root shell would be an open door.
+        Command to run on the machine; empty if there is none. It never contains external text,
+        because people paste it into a root shell.
     """
 
     what: str
@@ -65,15 +65,16 @@ _CHECK_BY_WORD: tuple[tuple[str, Check], ...] = (
 
 
 def first_checks(reasons: Iterable[str]) -> tuple[Check, ...]:
-    """Choose the checks that fit the reasons, in the order of the reasons and each one once.
+    """Return the checks that match the reasons, in the order of the reasons and without duplicates.
 
-    A reason is matched by the first telling word in it, so that "temperature given power" is
-    about temperature. One that holds no such word, as on another kind of telemetry, gives none.
+    A reason is matched by its first keyword: "temperature given power" is about temperature. A
+    reason
+    without a keyword gives no check.
 
     Parameters
     ----------
     reasons : iterable of str
-        Reasons of one or of several GPUs, most telling first.
+        Reasons of one or several GPUs, strongest first.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""On which terms GPUs are flagged: prices of actions, and whether the list keeps its promise."""
+"""Criteria for flagging GPUs: share of the fleet, action costs and calibration of past lists."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ ACTION_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class FlaggingResult:
-    """Which GPUs of a ranking are on the list, which call for action, and for which.
+    """Listed and flagged GPUs of a ranking, and their actions.
 
     Attributes
     ----------
     listed, flagged : ndarray of shape (n,), bool
     action : ndarray of shape (n,)
-        Empty where nothing is called for, or no price is known.
+        Empty without an action or without costs.
     sentences : tuple of str
-        What a reader of the list should know of that; the first says why a list is empty.
+        Notes for the reader; the first explains an empty list.
     """
 
     listed: BoolArray
@@ -49,16 +49,16 @@ class FlaggingResult:
 
 @dataclass(frozen=True, slots=True)
 class FlaggingCriteria:
-    """The terms of a site.
+    """Criteria of a site.
 
     Attributes
     ----------
     share : float
-        Of the fleet, at most.
+        Maximum share of the fleet.
     costs : ActionCosts, optional
-        Without them the list is as long as the share says.
-    promise : Promise, optional
-        What became of past lists; None where there are none with a chance.
+        Without costs, the length of the list is the share.
+    promise : MonitoredCalibration, optional
+        Calibration of past lists; None without past lists with probabilities.
     """
 
     share: float
@@ -66,7 +66,7 @@ class FlaggingCriteria:
     promise: MonitoredCalibration | None = None
 
     def choose(self, probability: Float64Array) -> FlaggingResult:
-        """Choose from GPUs in the order of their rank; NaN where no chance is known."""
+        """Choose GPUs given probabilities in rank order; NaN if unknown."""
         n = len(probability)
         listed = np.arange(n) < (top_k_count(self.share, n) if n else 0)
         priced = self.costs is not None and bool(np.isfinite(probability).any())
@@ -84,7 +84,7 @@ class FlaggingCriteria:
         return 1.0 if self.promise is None else self.promise.length
 
     def _price_words(self, probability: Float64Array, listed: BoolArray, priced: bool) -> str:
-        """Say why the list is empty, or that prices could not be used."""
+        """Return why the list is empty, or that costs could not be used."""
         if self.costs is None or not len(probability):
             return ""
         if not priced:
@@ -98,7 +98,7 @@ class FlaggingCriteria:
         )
 
     def _promise_words(self, n: int) -> str:
-        """Say whether past lists kept what they promised."""
+        """Return whether past lists were calibrated."""
         promise = self.promise
         if promise is None or not n:
             return ""
@@ -124,7 +124,7 @@ class FlaggingCriteria:
         return f"{text} Only the first {100 * promise.length:.0f} % of the list call for action."
 
     def _broken_words(self, promise: MonitoredCalibration) -> str:
-        """Say what broke the promise, what became of it since, and what to do."""
+        """Return why past lists were not calibrated, the alerts since then, and what to do."""
         why = "".join(
             f": of {plural(by.alerts, 'past alert')} in a row {amount(by.expected, 1)} were to "
             f"fail, and {count(by.hits)} did"
@@ -143,7 +143,7 @@ class FlaggingCriteria:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "share": self.share,
             "costs": None if self.costs is None else self.costs.to_dict(),

@@ -46,7 +46,7 @@ BUILTIN_RULES = "builtin:rules"
 def load_predictor(
     model: str, registry: RegistryTable | None = None, option: str = "--model"
 ) -> Predictor:
-    """Load a predictor from a folder, or from a registry where it is a URI of MLflow.
+    """Load a predictor from a folder or, given an MLflow URI, from a registry.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def load_predictor(
         If there is none.
     """
     if ":/" in model:
-        # Imported here: MLflow takes a second, and a folder needs none of it.
+        # Imported here because MLflow takes a second to import and folders do not need it.
         from forewarn.pipelines.storage.registry.model_registry import Registry
 
         return Registry(registry or RegistryTable()).load(model)
@@ -84,23 +84,23 @@ def score_with(
     ----------
     predictor : Predictor
     model : str
-        Where it came from, for messages.
+        Its source, for messages.
     records : Path or RemotePath
     at : int
-        Nothing from then on is read.
+        No later data is read.
     hindsight : bool
-        Make the list also of a moment before the predictor was trained, and mark it so.
+        Allow times before the training cutoff, and mark the list.
     costs : ActionCosts, optional
-        Prices of the site; by default those with which the predictor was trained.
+        Costs of the site; by default those of the training.
     lists : Path, optional
-        Past lists, whose promise is judged.
+        Past lists for the calibration monitor.
 
     Raises
     ------
     JobError
-        If the predictor was trained after `at`, and that was not asked for.
+        If the predictor was trained after `at`, and `hindsight` is not set.
     RecordsError
-        If the records lack a column of the model, or come at another interval.
+        If the records lack a column of the model or have another interval.
     """
     seen = at < parse_moment(predictor.facts.trained_at)
     if seen and not hindsight:
@@ -145,7 +145,7 @@ def score_with(
 def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskList:
     """Make the list of the built-in rules, which need no training, as of `at`.
 
-    Columns of the configuration that the records lack are left out; there is no probability.
+    Configured columns that the records lack are ignored. The list has no probabilities.
     """
     store, plan = _rules_plan(settings, records)
     day, gathered = RecordingFleet.from_store(store, plan, at, settings.step), GatheredSums()
@@ -171,11 +171,11 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
 
 
 def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, FeaturePlan]:
-    """Return what of the configuration the rules can use of these records."""
+    """Return the part of the configuration that the rules can use with these records."""
     features, interval = settings.features, Nanoseconds(settings.records.interval)
     columns = RecordStore(records, FeatureKinds(), interval).columns()
     known = features.kinds.among(columns)
-    # Nothing of a list by rules looks at the others: they would be read for nothing.
+    # The rules use no other columns, so the others are not read.
     kinds = FeatureKinds(counter=known.counter, code=known.code)
     if not (kinds.counter or kinds.code):
         raise JobError(f"{records}: no counter or event code, which {BUILTIN_RULES} needs.")
@@ -188,7 +188,7 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Fea
 def _flagged_by(
     committee: Committee, scores: Mapping[str, Float64Array], k: float
 ) -> npt.NDArray[np.object_]:
-    """Say which of the committees flag each GPU of the day."""
+    """Return which ensembles flag each GPU of the day."""
     order = np.arange(len(scores["blend"]))
     flagged_by = np.full(len(order), "", dtype=object)
     if not len(order):
@@ -202,9 +202,9 @@ def _flagged_by(
 
 
 def list_contributions(predictor: Predictor, values: InstanceValues) -> Contributions:
-    """Return what speaks for a failure: by trees, linear model and rules, as far as they vote.
+    """Return the contributions of trees, linear model and rules, weighted by their votes.
 
-    Networks do not say why. Without trees and a linear model the rules alone speak.
+    Networks provide no contributions. Without trees and a linear model, only rules contribute.
     """
     points = _named_points(rule_points(values, predictor.encoder.measures.plan), values)
     models, factor = _explaining_models(predictor), predictor.committee.rules
@@ -227,7 +227,7 @@ def list_contributions(predictor: Predictor, values: InstanceValues) -> Contribu
 
 
 def _explaining_models(predictor: Predictor) -> list[tuple[GbdtModel | LinearModel, float]]:
-    """Return the models that say why, and the share of the vote that they speak for."""
+    """Return the models that provide contributions, and their weights."""
     from forewarn.models.prediction.linear.linear_model import LinearModel
     from forewarn.models.prediction.trees.gbdt import GbdtModel
 
@@ -244,7 +244,7 @@ def _explaining_models(predictor: Predictor) -> list[tuple[GbdtModel | LinearMod
 def _named_points(
     points: dict[str, Float64Array], values: InstanceValues
 ) -> dict[str, Float64Array]:
-    """Name the points of the rules by features that there are words for."""
+    """Return the points of the rules by feature name."""
     named = {}
     for name, channel_points in points.items():
         longest = [n for n in values.context_names if n.startswith(f"{name}:")]

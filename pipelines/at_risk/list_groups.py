@@ -1,4 +1,4 @@
-"""The rows of an at-risk list, grouped as a person works through them: by machine."""
+"""Rows of an at-risk list, grouped by machine."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = [
 EXPECTED_REASONS = (
     "failed",
     "too new",
-)  # left out, and not for silence: every other reason is blindness
+)  # reasons for exclusion other than missing data
 _ENSEMBLES = {
     "parallel+cascade": "both ensembles agree",
     "parallel": "the parallel ensemble agrees",
     "cascade": "the cascade agrees",
 }
 Row = Mapping[Any, Any]
-_MAX_SHOWN_SERIALS = 8  # named in one line before "and N more": a usual machine has eight
+_MAX_SHOWN_SERIALS = 8  # shown before "and N more"; a usual machine has eight GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class ChartImage:
-    """A channel of a flagged GPU over time."""
+    """Chart of a channel of a flagged GPU."""
 
     title: str
     limits: str
@@ -51,7 +51,7 @@ class ChartImage:
 
 @dataclass(frozen=True, slots=True)
 class FlaggedGpu:
-    """A flagged GPU, ready to be shown."""
+    """A flagged GPU, formatted for display."""
 
     serial: str
     slot: str
@@ -67,12 +67,12 @@ class FlaggedGpu:
 
 @dataclass(frozen=True, slots=True)
 class FlaggedMachine:
-    """A machine with flagged GPUs, best reason to look at it first."""
+    """A machine with flagged GPUs."""
 
     name: str  # empty: unknown
     gpus: tuple[FlaggedGpu, ...]
     n_flagged: int
-    expected: float | None  # failures among its flagged GPUs; None: no probability
+    expected: float | None  # expected failures among its flagged GPUs; None without probabilities
     n_gpus: int  # GPUs of this machine, scored or not, without those that were replaced
     n_blind: int
     checks: tuple[Check, ...]
@@ -80,7 +80,7 @@ class FlaggedMachine:
 
 @dataclass(frozen=True, slots=True)
 class UnscoredGroup:
-    """GPUs of one machine that were left out for one reason."""
+    """Unscored GPUs of one machine with the same reason."""
 
     reason: str
     machine: str  # empty: unknown
@@ -95,18 +95,19 @@ def flagged_machines(
     unscored: pd.DataFrame,
     charts: Mapping[str, Sequence[Chart]] = MappingProxyType({}),
 ) -> list[FlaggedMachine]:
-    """Group the flagged GPUs by machine, worst first.
+    """Group the flagged GPUs by machine, highest risk first.
 
-    The worst machine is the one with the most failures to expect among its flagged GPUs (the sum
-    of their probabilities, which holds whether or not they fail together); without probabilities,
-    the one with the best rank. A GPU without a machine stands alone.
+    Machines are ordered by the expected number of failures among their flagged GPUs. It is the sum
+    of
+    their probabilities, whether or not the failures are independent. Without probabilities the best
+    rank decides. GPUs without a machine form their own group.
 
     Parameters
     ----------
     table : DataFrame
-        The list, sorted by rank, with all the columns of `at_risk.csv`; machines are strings.
+        The list sorted by rank, with all columns of `at_risk.csv`; machines are strings.
     unscored : DataFrame
-        The GPUs left out: `gpu_serial`, `machine_id` and `reason`.
+        Unscored GPUs: `gpu_serial`, `machine_id` and `reason`.
     charts : mapping of str to sequence of Chart, optional
         By serial.
     """
@@ -126,16 +127,18 @@ def flagged_machines(
     machines = [
         _flagged_machine(rows, name, n_gpus, blind, charts) for (name, _), rows in rows_of.items()
     ]
-    return sorted(machines, key=lambda machine: -(machine.expected or 0.0))  # stable: then by rank
+    return sorted(
+        machines, key=lambda machine: -(machine.expected or 0.0)
+    )  # stable sort: ties keep the order of ranks
 
 
 def exclude_replaced(unscored: pd.DataFrame) -> pd.DataFrame:
-    """Return the GPUs left out that no other GPU has replaced."""
+    """Return the unscored GPUs that were not replaced by another GPU."""
     return unscored[~unscored["replaced"]] if "replaced" in unscored else unscored
 
 
 def _gpus_by_machine(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[Any, int]:
-    """Count the known GPUs of every machine, scored or not."""
+    """Count the known GPUs of each machine, scored or not."""
     machines = pd.concat([table["machine_id"], unscored["machine_id"]]).dropna()
     return {name: int(n) for name, n in machines.value_counts().items()}
 
@@ -147,7 +150,7 @@ def _flagged_machine(
     blind: Mapping[Any, int],
     charts: Mapping[str, Sequence[Chart]],
 ) -> FlaggedMachine:
-    """Put one machine together from its flagged rows."""
+    """Build a machine from its flagged rows."""
     gpus = tuple(_flagged_gpu(row, charts) for row in rows)
     known = [gpu.probability for gpu in gpus if gpu.probability is not None]
     return FlaggedMachine(
@@ -162,7 +165,7 @@ def _flagged_machine(
 
 
 def _flagged_gpu(row: Row, charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
-    """Make one row ready to be shown."""
+    """Format a row for display."""
     rank, slot = finite_number(row["rank"]), finite_number(row["slot"])
     by = visible(row["flagged_by"])
     return FlaggedGpu(
@@ -181,24 +184,24 @@ def _flagged_gpu(row: Row, charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
 
 def _chart_image(chart: Chart) -> ChartImage:
     from forewarn.pipelines.at_risk.channel_chart_svg import (
-        draw_chart,  # a list may have no picture
+        draw_chart,  # slow to import, and a list may have no charts
     )
 
     return ChartImage(chart.title, chart.limits, draw_chart(chart))
 
 
 def split_reasons(reasons: object) -> tuple[str, ...]:
-    """Split the reasons of one GPU, most telling first."""
+    """Split the reasons of one GPU, strongest first."""
     parts = visible(reasons, limit=2000).split(REASON_SEPARATOR.strip())
     return tuple(visible(part.strip(), limit=240) for part in parts if part.strip())
 
 
 def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[UnscoredGroup]:
-    """Group the GPUs that were left out by reason and machine, the most worrying first.
+    """Group unscored GPUs by reason and machine, most urgent first.
 
-    First come silent GPUs in machines that otherwise report, as a GPU that fell off the bus looks
-    just so; then machines that are silent as a whole, gaps, and what is only too new or has
-    already failed.
+    Silent GPUs in machines that otherwise report come first, because a GPU that fell off the bus
+    looks
+    like that. Machines that are silent as a whole follow, then gaps, new and failed GPUs.
     """
     n_gpus = _gpus_by_machine(table, exclude_replaced(unscored))
     reporting = set(table["machine_id"].dropna())
@@ -221,7 +224,7 @@ def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[UnscoredGroup]
 def _unscored_group(
     reason: str, machine: str, serials: Sequence[str], n_gpus: Mapping[Any, int], *, partly: bool
 ) -> UnscoredGroup:
-    """Put one group together, with what its silence may mean."""
+    """Build a group with a note on the probable cause."""
     note = ""
     if reason == "stale" and partly:
         note = "the rest of the machine reports: this GPU may have fallen off the bus"
@@ -243,13 +246,13 @@ def _replaced_group(reason: str, machine: str, serials: Sequence[str]) -> Unscor
         machine=visible(machine),
         serials=tuple(sorted(serials)[:_MAX_SHOWN_SERIALS]),
         n=len(serials),
-        n_gpus=0,  # it is none of its GPUs any more
+        n_gpus=0,  # it no longer belongs to the machine
         note="another GPU has its slot: it was replaced",
     )
 
 
 def _urgency_key(silence: UnscoredGroup) -> tuple[int, int, str]:
-    """Order of silences: what might be a fault nobody has seen comes first."""
+    """Return the sort key of a group: undetected faults come first."""
     order = {"stale": 1, "gap": 2, "too new": 4, "failed": 5}
     urgency = 0 if silence.note.startswith("the rest") else order.get(silence.reason, 3)
     urgency = 5 if silence.note.startswith("another") else urgency

@@ -1,4 +1,4 @@
-"""What the at-risk page says first: how many, what to expect of them, and how soon to act."""
+"""Headline of the at-risk page: flagged GPUs, expected failures and urgency."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from forewarn.pipelines.rendering.templates import amount, chance_text, count, p
 __all__ = ["Headline", "ListFigures", "headline"]
 
 _LIKELY_PROBABILITY = 0.5
-_HIGH_UNSCORED_SHARE = 0.05  # share of a fleet whose silence is part of the headline
+_HIGH_UNSCORED_SHARE = 0.05  # share of the fleet without data from which the headline warns
 
 
 @dataclass(frozen=True, slots=True)
 class ListFigures:
-    """The figures of a list that the words depend on.
+    """Numbers of a list that determine the headline.
 
     Parameters
     ----------
     n_scored, n_unscored, n_blind : int
-        GPUs on the list, GPUs left out of it, and those of them that are silent.
+        Scored GPUs, unscored GPUs, and unscored GPUs without data.
     n_machines : int
         Known machines with a flagged GPU.
     n_on_machines : int
-        All known GPUs of these machines: what draining them takes out of work.
+        All known GPUs of these machines, which a drain takes out of service.
     probabilities : sequence of float or None
-        One per flagged GPU; None where rules flagged it.
+        One per flagged GPU; None if it was flagged by rules.
     deadline : str
-        The time by which the flagged GPUs are expected to fail, in words.
+        Time by which the flagged GPUs are expected to fail, as text.
     n_held_back : int
-        GPUs that are listed, and not flagged since past lists did not keep what they promised.
+        GPUs that are listed but not flagged because past lists were not calibrated.
     """
 
     n_scored: int
@@ -49,26 +49,26 @@ class ListFigures:
 
     @property
     def known(self) -> list[float]:
-        """Probabilities of the flagged GPUs that have one."""
+        """Known probabilities of the flagged GPUs."""
         return [probability for probability in self.probabilities if probability is not None]
 
     @property
     def expected(self) -> float | None:
-        """Failures to expect among the flagged GPUs, None without any probability."""
+        """Expected failures among the flagged GPUs; None without probabilities."""
         return sum(self.known) if self.known else None
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What the page says first.
+    """Texts at the top of the page.
 
     Parameters
     ----------
     level : {"urgent", "soon", "calm", "rules", "empty", "blind"}
-        How it looks, and which steps follow.
+        Determines the appearance and the next steps.
     title, expectation, advice, cost, warning : str
-        What is the matter, what to expect, how soon to act, what a wrong alarm costs, and how much
-        of the fleet the list cannot see; the last two may be empty.
+        Summary, expected failures, urgency, cost of a false alarm, and share of the fleet without
+        data. The last two may be empty.
     """
 
     level: str
@@ -80,12 +80,11 @@ class Headline:
 
 
 def headline(listed: ListFigures) -> Headline:
-    """Choose the words for a list.
+    """Return the headline of a list.
 
     Parameters
     ----------
     listed : ListFigures
-        Figures of the list.
 
     Examples
     --------
@@ -108,7 +107,7 @@ def headline(listed: ListFigures) -> Headline:
 
 
 def _nothing_flagged(listed: ListFigures) -> Headline:
-    """Say that there is nothing to drain, and whether that is good news."""
+    """Return the headline of a list without flags."""
     advice = "Nothing to drain."
     if listed.n_blind:
         advice += " Find out why some GPUs are silent: see below."
@@ -122,7 +121,7 @@ def _nothing_flagged(listed: ListFigures) -> Headline:
 
 
 def _flags_blocked(listed: ListFigures) -> Headline:
-    """Say that no flag is no good news: the list is not to be trusted."""
+    """Return the headline of a list whose flags are blocked by the calibration monitor."""
     n = listed.n_held_back
     return Headline(
         "soon",
@@ -135,7 +134,7 @@ def _flags_blocked(listed: ListFigures) -> Headline:
 
 
 def _warning(listed: ListFigures) -> str:
-    """Say how much of the fleet the list cannot see, where that is much."""
+    """Return a warning if a large share of the fleet has no data."""
     share = listed.n_blind / (listed.n_scored + listed.n_unscored)
     if share < _HIGH_UNSCORED_SHARE:
         return ""
@@ -146,7 +145,7 @@ def _warning(listed: ListFigures) -> str:
 
 
 def _nothing_scored(listed: ListFigures) -> Headline:
-    """Say that the list sees nothing, which is not the same as all being well."""
+    """Return the headline of a list without scored GPUs."""
     if listed.n_unscored:
         return Headline(
             "blind",
@@ -163,7 +162,7 @@ def _nothing_scored(listed: ListFigures) -> Headline:
 
 
 def _expectation(listed: ListFigures) -> str:
-    """Say how many of the flagged GPUs are expected to fail, from their probabilities."""
+    """Return how many flagged GPUs are expected to fail, from their probabilities."""
     expected, n = listed.expected, len(listed.known)
     if expected is None:
         return "Fixed rules chose them, so nobody can say how many will fail. Judge by the reasons."
@@ -180,7 +179,7 @@ def _expectation(listed: ListFigures) -> str:
 
 
 def _about(expected: float) -> str:
-    """Write an expected number as a person says it: about one, or one or two."""
+    """Format an expected number: "about 1", or "1 or 2"."""
     whole = int(expected)
     if expected < 10.0 and 0.25 <= expected - whole <= 0.75:
         return f"{whole} or {whole + 1}"
@@ -188,7 +187,7 @@ def _about(expected: float) -> str:
 
 
 def _urgency(listed: ListFigures) -> tuple[str, str]:
-    """Say how soon to act."""
+    """Return the level and how soon to act."""
     expected = listed.expected
     if expected is None:
         return "rules", "Check the reasons below now; drain only what a check confirms."
@@ -205,7 +204,7 @@ def _urgency(listed: ListFigures) -> tuple[str, str]:
 
 
 def _cost(listed: ListFigures) -> str:
-    """Say what draining every flagged machine takes out of work."""
+    """Return how many GPUs a drain of every flagged machine takes out of service."""
     if not listed.n_machines or not listed.n_on_machines:
         return ""
     several = {1: "the machine", 2: "both machines"}

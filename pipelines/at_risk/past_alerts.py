@@ -1,4 +1,4 @@
-"""The alerts of past lists, judged by what the records say became of them."""
+"""Alerts of past lists with their outcomes, for the calibration monitor."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _COLUMNS = ("gpu_serial", "window_end", "probability", "rank", "listed", "flagge
 
 
 def monitoring_start(at: int) -> int:
-    """Return the begin of the watch at a moment: 45 to 90 days before, and for 45 days the same.
+    """Return the start of monitoring: 45 to 90 days before `at`, constant for 45 days.
 
-    Older lists were made by other models on other hardware. A begin that moves with each day would
-    be a new watch each day, and one of so many breaks by chance.
+    Older lists were made by other models on other hardware. A start that moved every day would
+    restart
+    the test every day and increase the rate of false alarms.
     """
     return (at // _MONITORING_PERIOD - 1) * _MONITORING_PERIOD
 
@@ -42,11 +43,12 @@ def monitoring_start(at: int) -> int:
 def past_calibration(
     lists: Path, store: RecordStore, at: int, horizon: int
 ) -> MonitoredCalibration | None:
-    """Judge what past lists promised, by what was known at a moment.
+    """Return the calibration of past lists, as known at a moment.
 
-    An alert counts if its GPU failed in time, or was still seen when the horizon was over. Whether
-    flags were held back is read off the lists: the watch, or the way back, goes on from the last
-    list with which that changed, so that a break is forgiven and never forgotten.
+    An alert counts if its GPU failed within the horizon, or was still seen at the end of the
+    horizon.
+    The lists themselves show whether flags were blocked. Monitoring continues from the last list at
+    which that changed, so every change is recorded in the lists.
 
     Parameters
     ----------
@@ -54,14 +56,14 @@ def past_calibration(
         Folder of `date=.../at_risk.parquet`.
     store : RecordStore
     at : int
-        Nothing from then on is read.
+        No later data is read.
     horizon : int
         Nanoseconds.
 
     Returns
     -------
-    Promise or None
-        None without any past list that says which GPUs it listed, and with which chance.
+    MonitoredCalibration or None
+        None without past lists that contain listed GPUs and probabilities.
     """
     rows = _listed_rows(lists, at)
     if rows is None or not len(rows):
@@ -75,25 +77,25 @@ def past_calibration(
         monitor_calibration(_labelled_alerts(part, timeline, horizon), length=_flagged_share(part))
         for part in (old, new)
     )
-    # By what it broke, or came back, stays known.
+    # Keep the reason of the current state.
     known = [c for c in before.changes[-1:] if bool(c.length) == bool(_flagged_share(new))]
     return replace(after, changes=(*known, *after.changes))
 
 
 def _last_change(rows: pd.DataFrame) -> int:
-    """Return the number of the first list since which flags are held back, or are not."""
+    """Return the number of the first list since the flags were last blocked or unblocked."""
     flags = rows.groupby("list")["flagged"].any()
     return int(flags.index[np.flatnonzero(flags != flags.shift())[-1]])
 
 
 def _flagged_share(rows: pd.DataFrame) -> float:
-    """Return how much of the first list called for action; of none, all of it."""
+    """Return the flagged share of the first list; 1 without lists."""
     first = rows["list"] == rows["list"].min()
     return float(rows.loc[first, "flagged"].mean()) if len(rows) else 1.0
 
 
 def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
-    """Return the listed rows of past lists by time: end, serial, chance and position."""
+    """Return the listed rows of past lists by time, with end, probability and relative position."""
     frames: list[pd.DataFrame] = []
     for path in sorted(lists.glob("date=*/at_risk.parquet")):
         if not format_iso(monitoring_start(at))[:10] <= path.parent.name[5:] < format_iso(at)[:10]:
@@ -114,7 +116,7 @@ def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
 
 
 def _labelled_alerts(rows: pd.DataFrame, timeline: Timeline, horizon: int) -> LabelledAlerts:
-    """Return the first appearances whose outcome is known."""
+    """Return the first appearances with known outcomes."""
     number = {serial: i for i, serial in enumerate(timeline.records.serials)}
     rows = rows[rows["gpu_serial"].isin(number)]
     gpu = np.array([number[serial] for serial in rows["gpu_serial"]], dtype=np.int64)
@@ -138,10 +140,10 @@ def _outcomes(
     end: npt.NDArray[np.int64],
     horizon: int,
 ) -> npt.NDArray[np.int8]:
-    """Return the label of each alert, as the contract has it: 1, 0 or unknown."""
+    """Return the label of each alert: 1, 0 or unknown."""
     order = np.lexsort((end, gpu))
     outcome = np.empty(len(gpu), dtype=np.int8)
     outcome[order] = label(timeline, gpu[order].astype(np.int32), end[order], Nanoseconds(horizon))
-    # A span that is not over has no outcome, whatever happened so far: failures are known first.
+    # A horizon that is not over has no outcome: failures become known before health does.
     over = end + horizon <= timeline.records.last
     return np.where(over, outcome, UNKNOWN).astype(np.int8)

@@ -1,4 +1,4 @@
-"""What is usual on a day: the other GPUs of the same machine, and the fleet of the same kind."""
+"""Reference groups of a day: GPUs of the same machine, and the fleet of the same type."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = [
     "tail_share",
 ]
 
-_MIN_GROUP_SIZE = 20  # a smaller group says nothing about what is usual: then the whole fleet does
+_MIN_GROUP_SIZE = 20  # smaller groups are compared with the whole fleet
 _MAX_DEVIATION = 1e3
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """GPUs by a text that they share.
+    """GPUs grouped by a text column.
 
     Attributes
     ----------
     column : str
         Empty for the whole fleet.
     code : ndarray of shape (n,)
-        Number of the text of each GPU, -1 where it has none.
+        Number of each GPU's text, -1 if missing.
     texts : tuple of str
     """
 
@@ -47,19 +47,19 @@ class Grouping:
 
     @cached_property
     def members(self) -> Mapping[int, Int64Array]:
-        """The GPUs of each text."""
+        """GPUs by text number."""
         order = np.argsort(self.code, kind="stable")
         codes, starts = np.unique(self.code[order], return_index=True)
         return dict(zip(codes.tolist(), np.split(order, starts[1:]), strict=True))
 
     def others(self, row: int) -> Int64Array:
-        """Return the other GPUs of the text of one; none where it has no text."""
+        """Return the other GPUs with the same text; empty if the GPU has none."""
         code = int(self.code[row])
         members: Int64Array = self.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
         return np.asarray(members[members != row])
 
     def name(self, row: int) -> str:
-        """Return the text of one GPU."""
+        """Return the text of a GPU."""
         return visible(self.texts[int(self.code[row])], limit=60)
 
 
@@ -70,14 +70,14 @@ def _grouping(timeline: Timeline, instances: Instances, column: str) -> Grouping
 
 @dataclass(frozen=True)
 class PeerComparison:
-    """The groups that a GPU is compared with.
+    """Reference groups for comparing a GPU.
 
     Attributes
     ----------
     near : Grouping
-        Those named beside it: of its machine, else of its widest group of peers, else all.
+        Peers named in reasons: same machine, else the widest peer group, else all.
     wide : Grouping
-        Those whose spread says what is usual.
+        Group whose spread defines what is usual.
     """
 
     near: Grouping
@@ -87,7 +87,7 @@ class PeerComparison:
     def from_timeline(
         cls, timeline: Timeline, instances: Instances, plan: FeaturePlan
     ) -> PeerComparison:
-        """Choose the groups by what the records have."""
+        """Choose the groups that the records support."""
         everybody = Grouping("", np.zeros(len(instances), dtype=np.int64), ("the fleet",))
         wide = _grouping(timeline, instances, plan.peers[-1]) if plan.peers else everybody
         machines = MACHINE in timeline.records.texts
@@ -96,7 +96,7 @@ class PeerComparison:
 
     @cached_property
     def references(self) -> tuple[tuple[Int64Array, Int64Array], ...]:
-        """GPUs, and those whose spread says what is usual for them, themselves among these."""
+        """Pairs of GPUs and the reference group that contains them."""
         large = {
             c: of for c, of in self.wide.members.items() if c >= 0 and len(of) >= _MIN_GROUP_SIZE
         }
@@ -109,28 +109,28 @@ class PeerComparison:
     def against(
         self, work: Callable[[Float64Array, Float64Array], Float64Array], values: Float64Array
     ) -> Float64Array:
-        """Return what `work` makes of the values of some GPUs and of those of their reference."""
+        """Apply `work` to the values of each set of GPUs and those of its reference group."""
         made = np.empty(len(values))
         for rows, members in self.references:
             made[rows] = work(values[rows], values[members])
         return made
 
     def leads(self, values: Float64Array) -> BoolArray:
-        """Tell which values no other GPU of the same machine surpasses."""
+        """Return which values are the highest of their machine."""
         if self.near.column != MACHINE:
             return np.ones(len(values), dtype=bool)
         highest = np.full(int(self.near.code.max(initial=0)) + 2, -np.inf)
         known = np.nan_to_num(values, nan=-np.inf)
-        np.maximum.at(highest, self.near.code, known)  # -1, no machine, is the last
+        np.maximum.at(highest, self.near.code, known)  # index -1 (no machine) is the last element
         return np.asarray((values >= highest[self.near.code]) | (self.near.code < 0))
 
     def minus_group_median(self, values: Float64Array) -> Float64Array:
-        """Return each value minus the median of its near group; NaN with fewer than three."""
+        """Return each value minus the median of its near group; NaN in groups of one or two."""
         return values - group_medians(values, self.near.code, fewest=3)
 
 
 def group_medians(values: Float64Array, code: Int64Array, *, fewest: int = 1) -> Float64Array:
-    """Return the median of the known values of each one's group, shape (n,)."""
+    """Return the median of the known values of each GPU's group, shape (n,)."""
     medians = np.full(len(values), np.nan)
     known = np.flatnonzero(np.isfinite(values) & (code >= 0))
     order = known[np.lexsort((values[known], code[known]))]
@@ -148,15 +148,16 @@ def group_medians(values: Float64Array, code: Int64Array, *, fewest: int = 1) ->
 
 
 def known_median(values: Float64Array) -> float:
-    """Return the median of the known values, NaN if there is none."""
+    """Return the median of the known values, NaN if there are none."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
 
 
 def deviation(values: Float64Array, among: Float64Array) -> Float64Array:
-    """Return how many robust standard deviations each value lies from the median of others.
+    """Return the distance of each value from the median of a group, in robust standard deviations.
 
-    Where most of those are equal, anything else lies very far off; missing is 0.
+    If most group values are equal, any other value has a very large deviation. Missing values give
+    0.
 
     Examples
     --------
@@ -172,7 +173,7 @@ def deviation(values: Float64Array, among: Float64Array) -> Float64Array:
 
 
 def tail_share(values: Float64Array, among: Float64Array) -> Float64Array:
-    """Return the share of others that have as much as each value, which is one of them itself.
+    """Return the share of the other group members with at least each value.
 
     Missing values count as lower than all others.
 

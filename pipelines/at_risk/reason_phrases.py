@@ -1,4 +1,4 @@
-"""The words for what a channel of one GPU shows."""
+"""Texts for the reasons of a GPU."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from forewarn.pipelines.at_risk.channel_names import (
 
 __all__ = ["Mention", "channel_of", "phrase_reason", "span_words"]
 
-_RECORD = re.compile(r"(.+)\[-\d+\]")  # how a model names a channel k records before the last
+_RECORD = re.compile(r"(.+)\[-\d+\]")  # feature name of a channel k records before the last
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """What a channel of one GPU shows, and its peers beside it.
+    """An observation of one GPU together with the values of its peers.
 
     Attributes
     ----------
     kind, column, detail : str
-        As in `Signs`.
+        See `Observations`.
     value : float
     span : Nanoseconds
     others : sequence of float
-        The values of the peers that have one.
+        Known values of the peers.
     whose : str
-        Who these peers are, such as "the other GPUs of node-00054"; empty where there are none.
+        Description of the peers, such as "the other GPUs of node-00054"; empty without peers.
     now : float
-        The level that a change has led to; the hours since the last event of a code.
+        Level after a change, or hours since the last event of a code.
     fleet : int
-        GPUs of the day.
+        Number of GPUs of the day.
     """
 
     kind: str
@@ -54,9 +54,9 @@ class Mention:
 
 
 def channel_of(feature: str, columns: Collection[str]) -> str:
-    """Return the column, or the pair `y|x` of columns, that a feature of a model is about.
+    """Return the column, or the pair `y|x` of columns, that a model feature belongs to.
 
-    A name that holds no known column stands for itself.
+    A name without a known column is returned unchanged.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def channel_of(feature: str, columns: Collection[str]) -> str:
     name = record[1] if record else feature
     if name in columns or name.startswith("failures:"):
         return name
-    for part in reversed(name.split(":")):  # the group of peers stands before what is compared
+    for part in reversed(name.split(":")):  # the peer group precedes the compared column
         stripped = part.removeprefix("grave ")
         if stripped in columns or _is_pair(stripped, columns):
             return stripped
@@ -83,7 +83,7 @@ def _is_pair(text: str, columns: Collection[str]) -> bool:
 
 
 def span_words(span: Nanoseconds) -> str:
-    """Write a span that ends now.
+    """Format a span that ends now.
 
     Examples
     --------
@@ -98,11 +98,11 @@ def span_words(span: Nanoseconds) -> str:
 
 
 def phrase_reason(mention: Mention) -> str:
-    """Return one reason as a person says it.
+    """Return a reason as text.
 
     Examples
     --------
-    >>> print(in_words(Mention("count", "rows_remapped", 7, Nanoseconds(7 * DAY), [0, 0],
+    >>> print(phrase_reason(Mention("count", "rows_remapped", 7, Nanoseconds(7 * DAY), [0, 0],
     ...     "the other GPUs of node-00054")))
     7 rows remapped this week; the other GPUs of node-00054: none
     """
@@ -111,7 +111,7 @@ def phrase_reason(mention: Mention) -> str:
 
 
 def _amount(value: float) -> str:
-    """Write a number with the digits that a person says."""
+    """Format a number with few significant digits."""
     size = abs(value)
     if size >= 20 or abs(value - round(value)) < 0.005:
         return f"{round(value):,}"
@@ -119,7 +119,7 @@ def _amount(value: float) -> str:
 
 
 def _range(values: Sequence[float], unit: str = "") -> str:
-    """Write the least and the greatest of some values; of many, without the outermost."""
+    """Format the minimum and maximum of some values; of many values, without the outermost 5 %."""
     if not len(values):
         return ""
     ordered = sorted(values)
@@ -190,7 +190,7 @@ def _times(value: float) -> str:
 def _code(mention: Mention) -> tuple[str, str]:
     times, name = _times(mention.value), f"{title(mention.column)} {mention.detail}"
     explained = mention.column == "xid" and mention.detail in XIDS
-    # Two numbers side by side would be read as one.
+    # A colon separates two adjacent numbers.
     name += f" ({XIDS[mention.detail]})" if explained else ":"
     last = f", {'' if mention.value == 1 else 'last '}{_ago(mention.now)}"
     others = "never" if not any(mention.others) and len(mention.others) else ""

@@ -1,4 +1,4 @@
-"""Why a GPU is on the list: what its model looked at, where the records are out of the ordinary."""
+"""Reasons why a GPU is on the list: model contributions with unusual observations."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["REASON_SEPARATOR", "Contributions", "Reasons", "explain_gpus"]
 
 REASON_SEPARATOR = " | "
 _MAX_REASONS = 3
-_MIN_CONTRIBUTION_SHARE = 0.02  # of all that speaks for a failure
+_MIN_CONTRIBUTION_SHARE = 0.02  # of all positive contributions
 
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """The reasons of one GPU, the strongest first.
+    """Reasons of one GPU, the strongest first.
 
     Attributes
     ----------
     texts : tuple of str
     channels : tuple of str
-        What each is about, and then what else speaks for a failure.
+        Channel of each reason, followed by the other channels with positive contributions.
     """
 
     texts: tuple[str, ...] = ()
@@ -41,14 +41,14 @@ class Reasons:
 
 
 class Contributions(NamedTuple):
-    """How much each feature speaks for a failure, in log odds.
+    """Contributions of the features to the log odds of a failure.
 
     Attributes
     ----------
     names : tuple of str
     of : callable
-        Returns those of some of n GPUs, shape (n_rows, n_names). It is asked of few: the Shapley
-        values of trees take longer than all else of a list.
+        Returns the contributions for some of n GPUs, shape (n_rows, n_names). It is called for few
+        rows, because Shapley values of trees are the slowest part of a list.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Contributions(NamedTuple):
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Float64Array]) -> Contributions:
-        """Return contributions that are known of all GPUs, by name, each of shape (n,)."""
+        """Return contributions that are known for all GPUs, by name, each of shape (n,)."""
 
         def chosen(rows: Int64Array) -> Float64Array:
             chosen_columns = [column[rows] for column in columns.values()]
@@ -68,19 +68,19 @@ class Contributions(NamedTuple):
 def explain_gpus(
     evidence: ChannelEvidence, contributions: Contributions, drawn: Collection[int] = ()
 ) -> dict[int, Reasons]:
-    """Say which channels speak most for a failure of each GPU of which there is anything to say.
+    """Return the reasons of each GPU that has any.
 
-    The model says which channels count, the records what they show; both together make the order.
-    A channel whose records are ordinary, among the GPUs of the same machine and of the fleet, is no
-    reason.
+    The model determines which channels matter, the records what they show. The order depends on
+    both.
+    A channel whose values are ordinary in its machine and in the fleet is not a reason.
 
     Parameters
     ----------
     evidence : ChannelEvidence
-        Of n GPUs.
+        Evidence of n GPUs.
     contributions : Contributions
     drawn : collection of int
-        GPUs whose channels are asked for even if there is nothing to say.
+        GPUs whose channels are needed for charts even without reasons.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def explain_gpus(
     if not len(rows):
         return {}
     table = contributions.of(rows).T
-    # One after another, so that what a GPU adds up to does not depend on how many are asked for.
+    # Sequential summation: the result for a GPU must not depend on the number of GPUs.
     summed = np.stack([sum(table[channels == channel]) for channel in distinct], axis=1)
     total = np.maximum(np.where(summed > 0, summed, 0.0).sum(axis=1), 1e-9)
     reasons = {}
@@ -109,18 +109,18 @@ def explain_gpus(
 
 
 def _device_noun(columns: set[str]) -> str:
-    """Return what the things of the list are called."""
+    """Return the noun for the listed devices."""
     return "GPUs" if columns & set(NOUNS) else "devices"
 
 
 class _StrongestObservation(NamedTuple):
-    """What says most of a channel for each of n GPUs.
+    """The strongest observation of a channel for each of n GPUs.
 
     Attributes
     ----------
-    signs : list of Signs
+    signs : list of Observations
     best : ndarray of shape (n,)
-        Position in `signs`; -1 where all is ordinary.
+        Position in `signs`; -1 if everything is ordinary.
     """
 
     signs: list[Observations]
@@ -136,7 +136,7 @@ class _StrongestObservation(NamedTuple):
 
 
 class _ReasonSelector:
-    """Chooses what to say of a channel."""
+    """Selects and formats the reasons of GPUs."""
 
     def __init__(self, evidence: ChannelEvidence, noun: str, channels: Collection[str]) -> None:
         self._evidence, self._noun = evidence, noun
@@ -145,14 +145,14 @@ class _ReasonSelector:
         }
 
     def remarkable(self) -> Int64Array:
-        """Return the GPUs of which any channel is out of the ordinary."""
+        """Return the GPUs with an unusual observation."""
         extraordinary = np.zeros(len(self._evidence.values), dtype=bool)
         for strongest in self._strongest.values():
             extraordinary |= strongest.best >= 0
         return np.flatnonzero(extraordinary)
 
     def reasons(self, row: int, weights: Mapping[str, float]) -> Reasons:
-        """Return the reasons of one GPU, of channels with what speaks for them, strongest first."""
+        """Return the reasons of one GPU, given contributions by channel, largest first."""
         shown = {
             channel: strongest.signs[strongest.best[row]]
             for channel, strongest in self._strongest.items()

@@ -1,4 +1,4 @@
-"""`forewarn review`: score past lists against what then happened."""
+"""`forewarn review`: compare past lists with the failures that followed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["review_lists", "review_text"]
 def read_failures(path: Path) -> pd.DataFrame:
     """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at` and `unknown_until`.
 
-    The last is null of failures whose end is not presumed.
+    `unknown_until` is null unless the end of the failure is presumed.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def read_failures(path: Path) -> pd.DataFrame:
 
 
 def _add_second_source(failures: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Add failures of a second source, without those that the first has within a day."""
+    """Add the failures of a second source, except those that the first one has within a day."""
     numbered = others.assign(number=range(len(others)))
     pairs = numbered.merge(failures, on="gpu_serial", suffixes=("", "_before"))
     apart = (pairs["failed_at"] - pairs["failed_at_before"]).abs()
@@ -64,17 +64,19 @@ def _add_second_source(failures: pd.DataFrame, others: pd.DataFrame) -> pd.DataF
 
 
 def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> ReviewedLists:
-    """Judge the lists below `at_risk` by a table of failures.
+    """Compare the lists below `at_risk` with a table of failures.
 
-    Beside the table there may be what `forewarn respond` writes: further failures, and when
-    machines were out of service.
+    The folder of the table may also contain files of `forewarn respond`: further failures, and
+    times
+    when machines were out of service.
 
     Parameters
     ----------
     at_risk, failures : Path
     until : int, optional
-        Up to when the failures are complete, nanoseconds; by default the newest one: of what
-        failed after it, nobody may know yet.
+        Time up to which the failures are complete, nanoseconds. By default the last failure,
+        because
+        later ones may not be known yet.
     """
     lists, known = read_lists(at_risk), read_failures(failures)
     of_incidents = failures.parent / INCIDENT_FAILURES
@@ -91,7 +93,7 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Rev
 
 
 def _without_cancelled_ends(failures: pd.DataFrame) -> tuple[pd.DataFrame, list[OutOfServiceSpan]]:
-    """Return failures without those that cancel a presumed end, and spans of unknown health."""
+    """Remove failures that cancel a presumed end; also return the intervals of unknown health."""
     presumed = failures.dropna(subset=["unknown_until"])
     columns = (presumed[name] for name in ("gpu_serial", "failed_at", "unknown_until"))
     spans = list(zip(*columns, strict=True))
@@ -107,7 +109,7 @@ def _without_cancelled_ends(failures: pd.DataFrame) -> tuple[pd.DataFrame, list[
 
 
 def _note_foreign_serials(lists: pd.DataFrame, known: pd.DataFrame, path: Path) -> None:
-    """Say if lists and failures have no serial in common: two spellings would foresee nothing."""
+    """Write a note if lists and failures have no serial in common."""
     if len(known) and len(lists) and not known["gpu_serial"].isin(lists["gpu_serial"]).any():
         note(
             f"{path}: no `gpu_serial` of it ('{known['gpu_serial'].iloc[0]}') is on any list "
@@ -116,7 +118,7 @@ def _note_foreign_serials(lists: pd.DataFrame, known: pd.DataFrame, path: Path) 
 
 
 def _notice(hits: int, lead: dict[str, float]) -> str:
-    """Say how early the hits were flagged."""
+    """Return how early the caught failures were flagged."""
     if hits == 1:
         return f"It was flagged {lead['p50']:.1f} h before it failed."
     return (
@@ -126,7 +128,7 @@ def _notice(hits: int, lead: dict[str, float]) -> str:
 
 
 def review_text(figures: dict[str, Any]) -> str:
-    """Return the figures in words."""
+    """Format the metrics as sentences."""
     share, bounds = figures["precision"], figures["precision_interval"]
     if share is None and not figures["rows"]:
         return "No flagged GPU can be judged yet: no list's span is over (see --until)."

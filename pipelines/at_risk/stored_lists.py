@@ -1,4 +1,4 @@
-"""The lists of past days, as they are read again; the machines that the newest one flags."""
+"""Reading of past lists, and the machines flagged by the newest one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _COLUMNS = (*_REQUIRED_COLUMNS, "machine_id", "probability", "model_version", "a
 
 
 def read_lists(at_risk: Path) -> pd.DataFrame:
-    """Read the lists of all days below `at_risk`; those that were made in hindsight judge nobody.
+    """Read the lists of all days below `at_risk`, except those made in hindsight.
 
     Raises
     ------
     JobError
-        If there is none but in hindsight, or one lacks a column.
+        If there is no such list, or one lacks a column.
     """
     paths = matching_paths(at_risk, "date=*/at_risk.parquet")
     if not paths:
@@ -63,16 +63,16 @@ def _check_types(path: Path, table: pa.Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FlaggedMachines:
-    """What one list says.
+    """Flagged machines of one list.
 
     Attributes
     ----------
     date : str
-        Of the list.
+        Date of the list.
     valid_until : int
-        Nanoseconds since 1970 UTC: when the first of its rows ends to be valid.
+        Nanoseconds since 1970 UTC at which the first of its rows expires.
     machines : tuple of str
-        The machine of each flagged GPU that has one, the GPU most at risk first.
+        Known machines of the flagged GPUs, the highest risk first.
     """
 
     date: str
@@ -81,12 +81,12 @@ class FlaggedMachines:
 
 
 def newest_flagged(at_risk: Path, at: int) -> FlaggedMachines:
-    """Return what the newest list says that is valid at a moment.
+    """Return the flagged machines of the newest list that is valid at a moment.
 
     Raises
     ------
     JobError
-        If there is none, or it does not name machines.
+        If there is none, or it does not contain machines.
     """
     lists = read_lists(at_risk)
     if "machine_id" not in lists:

@@ -1,4 +1,4 @@
-"""The GPUs that a list leaves out, and why; of failed ones since when, and what ends it."""
+"""Unscored GPUs and the reasons; for failed ones the start, the cause and what ends the failure."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ Causes = Mapping[str, Sequence[tuple[int, str]]]
 
 
 class KnownFailure(NamedTuple):
-    """The latest failure of a GPU, as it is known at the moment of a list.
+    """Latest failure of a GPU as known at the time of a list.
 
     Attributes
     ----------
     since : int
         Nanoseconds since 1970 UTC.
     lasts : bool
-        It has no end.
+        Whether it has no end.
     presumed : bool
-        Its end is presumed, so no repair is known.
+        Whether its end is presumed, without a known repair.
     cause : str
-        Empty where no table gives one.
+        Empty if not reported.
     ended_by : str
         What would end it.
     """
@@ -62,10 +62,10 @@ def latest_failures(
     Parameters
     ----------
     failures : Failures
-        Known at the moment of the list, by GPU and time.
+        Known at the time of the list, by GPU and time.
     serials : sequence of str
     causes : mapping of str to sequence of (int, str)
-        Moment and cause of the failures of each serial that tables report.
+        Time and cause of reported failures, by serial.
     """
     latest = {}
     columns = (failures.gpu, failures.since(), failures.repaired_at, failures.presumed)
@@ -78,7 +78,7 @@ def latest_failures(
 
 
 def _ended_by(cause: str) -> str:
-    """Return what ends a failure of a table; a ticket that is open is ended by a person only."""
+    """Return what ends a reported failure; an open ticket can only be closed by a person."""
     return (
         _ENDED_BY_TELEMETRY
         if cause in EVENT_KINDS or cause.startswith("xid ")
@@ -87,9 +87,9 @@ def _ended_by(cause: str) -> str:
 
 
 def _are_replaced(timeline: Timeline, gpu: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell of GPUs whether another one was first seen in their slot after their last record.
+    """Return whether another GPU was first seen in the slot of each GPU after its last record.
 
-    One that is silent without a successor may be lost, and is still there.
+    A silent GPU without a successor may be lost but still be installed.
 
     Parameters
     ----------
@@ -121,7 +121,10 @@ def _are_replaced(timeline: Timeline, gpu: npt.NDArray[np.int64]) -> npt.NDArray
 def unscored_gpus(
     day: DayRecords, plan: FeaturePlan, failures: Mapping[int, KnownFailure], *, since: int
 ) -> pd.DataFrame:
-    """Say which GPUs have no instance, and why; of failed ones since when, and what ends it."""
+    """Return the GPUs without an instance and the reasons.
+
+    For failed GPUs the table also contains the start, the cause and what ends the failure.
+    """
     timeline = day.timeline
     records, bounds = timeline.records, timeline.bounds
     left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
@@ -150,7 +153,7 @@ def unscored_gpus(
 
 
 def _failure_columns(failure: KnownFailure | None) -> dict[str, str]:
-    """Return what is said of a GPU whose failure has no end."""
+    """Return the columns of a GPU whose failure has no end."""
     if failure is None or not failure.lasts:
         return {}
     values = (format_iso(failure.since), failure.cause, failure.ended_by)

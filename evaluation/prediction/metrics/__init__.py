@@ -1,1 +1,1 @@
-"""Figures of scores and daily lists: precision, calibration, worth, promises."""
+"""Metrics of scores and daily lists: precision, calibration, net benefit."""

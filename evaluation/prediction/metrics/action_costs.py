@@ -1,4 +1,4 @@
-"""What actions and failures cost, and which action a chance of failure justifies."""
+"""Costs of actions and failures, and the action that a failure probability justifies."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["ACTIONS", "ActionCosts"]
 
 
 ACTIONS = ("avoid", "check", "move", "drain")
-"""What can be done, the mildest first.
+"""Possible actions, the mildest first.
 
 `avoid`: no new long job. `check`: an inspection when the machine is idle. `move`: the job moves
-at its next stop. `drain`: at once.
+at its next stop. `drain`: an immediate drain.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ActionCosts:
-    """Prices of a site, in GPU-hours.
+    """Costs at a site, in GPU-hours.
 
     Attributes
     ----------
     failure : float
-        Of a failure in a job.
+        Cost of a failure in a job.
     prevented_share : float
-        Of that cost, how much an action before the failure saves.
+        Share of that cost that an action before the failure saves.
     actions : tuple of (str, float)
-        Of `ACTIONS`, those that have a price, the cheapest first.
+        The `ACTIONS` with a cost, cheapest first.
     """
 
     failure: float
@@ -40,25 +40,25 @@ class ActionCosts:
 
     @property
     def saved(self) -> float:
-        """GPU-hours that an action before a failure saves."""
+        """GPU-hours saved by an action before a failure."""
         return self.failure * self.prevented_share
 
     @property
     def dearest(self) -> float:
-        """Cost of the dearest action."""
+        """Cost of the most expensive action."""
         return self.actions[-1][1]
 
     @property
     def break_even(self) -> float:
-        """Chance from which the cheapest action pays."""
+        """Probability above which the cheapest action pays off."""
         return self.actions[0][1] / self.saved
 
     def pays(self, probability: Float64Array) -> BoolArray:
-        """Tell for which chances the cheapest action pays; without a chance none does."""
+        """Return for which probabilities the cheapest action pays off; False for NaN."""
         return np.asarray(probability * self.saved > self.actions[0][1])
 
     def action_for(self, probability: Float64Array) -> npt.NDArray[np.object_]:
-        """Return the dearest action that each chance justifies, empty where none is.
+        """Return the most expensive action that each probability justifies; empty if none.
 
         Examples
         --------
@@ -72,14 +72,14 @@ class ActionCosts:
         return chosen
 
     def cost_for(self, probability: Float64Array) -> Float64Array:
-        """Return the cost of the dearest action that each chance justifies; 0 where none is."""
+        """Return the cost of the most expensive justified action by probability; 0 if none."""
         cost = np.zeros(len(probability))
         for _, price in self.actions:
             cost[probability * self.saved > price] = price
         return cost
 
     def to_dict(self) -> dict[str, object]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "failure": self.failure,
             "prevented_share": self.prevented_share,
@@ -88,7 +88,7 @@ class ActionCosts:
 
     @classmethod
     def from_dict(cls, saved: dict[str, object]) -> ActionCosts:
-        """Read what `to_dict` gave."""
+        """Read a dict from `to_dict`."""
         actions = saved["actions"]
         assert isinstance(actions, list)
         return cls(

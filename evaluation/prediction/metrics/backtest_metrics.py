@@ -1,4 +1,4 @@
-"""The figures of a backtest: a pure function of the tables of scores that it wrote."""
+"""Metrics of a backtest, computed from its score tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DayMetrics:
-    """One daily list: how many GPUs it listed, and how many of them failed in time."""
+    """One daily list: number of listed GPUs, and how many of them failed within the horizon."""
 
     date: str
     listed: int
@@ -54,7 +54,7 @@ class DayMetrics:
 
 @dataclass(frozen=True, slots=True)
 class LeadTime:
-    """Quantiles of the hours from an alert to its failure; None where no failure was caught."""
+    """Quantiles of the hours from an alert to its failure; None if no failure was caught."""
 
     p10: float | None = None
     p50: float | None = None
@@ -62,7 +62,7 @@ class LeadTime:
 
 @dataclass(frozen=True, slots=True)
 class FleetMetrics:
-    """The figures of one method's daily lists at true prevalence; None where there is no value."""
+    """Metrics of one method's daily lists at true prevalence; None if undefined."""
 
     list_precision: float | None = None
     list_precision_interval: Interval | None = None
@@ -79,7 +79,7 @@ class FleetMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StrategyMetrics:
-    """The figures of one strategy: by method on both protocols, and of its probabilities."""
+    """Metrics of one strategy: by method on both protocols, and probability calibration."""
 
     methods: Mapping[str, PaperMetrics]
     fleet: Mapping[str, FleetMetrics]
@@ -89,7 +89,7 @@ class StrategyMetrics:
 def _fleet_protocol(
     table: ScoreTable, method: str, averages: WindowAveragePrecision
 ) -> FleetMetrics:
-    """Return the figures of one method's daily lists at true prevalence."""
+    """Return the metrics of one method's daily lists at true prevalence."""
     days = table.days
     listed = table.listed(method)
     rows, moments = days.row[listed], days.day[listed]
@@ -126,7 +126,7 @@ def _fleet_protocol(
 
 @dataclass(frozen=True, slots=True)
 class ChampionComparison:
-    """A challenger's scores and a champion's on the same windows, at true prevalence.
+    """Scores of a challenger and a champion on the same windows, at true prevalence.
 
     Attributes
     ----------
@@ -134,9 +134,9 @@ class ChampionComparison:
         Average precision, mean over windows.
     difference : float
     interval : tuple of float or None
-        Of the difference, machines resampled.
+        Bootstrap interval of the difference, resampling machines.
     list_precision : tuple of (float or None, float or None)
-        Of the challenger's and the champion's daily lists.
+        Precision of the daily lists of the challenger and the champion.
     windows : int
     """
 
@@ -178,16 +178,17 @@ def strategy_metrics(
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> StrategyMetrics:
-    """Return the figures of one strategy.
+    """Return the metrics of one strategy.
 
     Parameters
     ----------
     table : ScoreTable
-        Of all rows, or of those that are asked about (`ScoreTable.asked_about`).
+        All rows, or the rows that test sets and lists need (`ScoreTable.asked_about`).
     averages, judged : optional
-        Of all rows, where the table lacks some (`window_average_precision`, `ScoreTable.judged`).
+        Results on all rows, if the table lacks some (`window_average_precision`,
+        `ScoreTable.judged`).
     progress : callable
-        Called with the name of each method that is done.
+        Called with the name of each completed method.
     """
     averages = window_average_precision(table) if averages is None else averages
     methods, fleet = {}, {}

@@ -1,4 +1,4 @@
-"""The figures of probabilities: how they compare with what happened, at true prevalence."""
+"""Calibration metrics: predicted probabilities against outcomes, at true prevalence."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from forewarn.models.prediction.reliability import (
 
 __all__ = ["CalibrationMetrics", "ProbabilityGroup", "calibration_metrics"]
 
-_MIN_FAILING_MACHINES = 10  # machines: draws of fewer say nothing of others
+_MIN_FAILING_MACHINES = 10  # failing machines; with fewer a bootstrap is unreliable
 
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityGroup:
-    """Instances of like probabilities: the mean of these, and what became of them."""
+    """Instances of similar probability: mean prediction and observed failures."""
 
     predicted: float
     observed: float
@@ -33,9 +33,9 @@ class ProbabilityGroup:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationMetrics:
-    """Groups of like probabilities, the lowest first, and the line of a logistic regression.
+    """Groups of similar probabilities, lowest first, and the fit of a logistic calibration.
 
-    Its slope and intercept, on the log odds, are None where none can be fitted.
+    Slope and intercept are on the log-odds scale; None if they cannot be fitted.
     """
 
     slope: float | None = None
@@ -45,14 +45,14 @@ class CalibrationMetrics:
 
 
 def calibration_metrics(judged: Judged, draws: npt.NDArray[np.float64]) -> CalibrationMetrics:
-    """Compare probabilities with what happened.
+    """Compare probabilities with outcomes.
 
     Parameters
     ----------
-    judged : iterable of JudgedRows
+    judged : iterable of LabelledProbabilities
         Iterated several times.
     draws : ndarray of shape (n_draws, n_machines)
-        Draws of machines, for the interval of the slope.
+        Bootstrap draws of machines, for the interval of the slope.
     """
     groups = reliability(judged)
     bins = [
@@ -71,7 +71,7 @@ def calibration_metrics(judged: Judged, draws: npt.NDArray[np.float64]) -> Calib
 
 
 def _count_failing_machines(judged: Judged) -> set[int]:
-    """Return the machines with an instance before a failure."""
+    """Return the machines with a positive instance."""
     machines: set[int] = set()
     for _, labels, machine in judged:
         machines.update(np.unique(machine[labels == 1]).tolist())

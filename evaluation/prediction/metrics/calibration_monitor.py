@@ -1,4 +1,7 @@
-"""Whether the precision that the list promises is kept, and when a broken promise is forgiven."""
+"""Calibration monitor: detects that list precision falls short of the predicted probabilities.
+
+The monitor also detects when a ranking has recovered, so that its GPUs may be flagged again.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,21 @@ __all__ = [
 
 
 MIN_LABELLED_ALERTS = 60
-"""So many judged alerts tell a precision of 20 % from one of 10 % (`response/score/response_score.py`)."""
+"""With this many alerts a precision of 20 % is distinguishable from 10 %
+(`response/score/score.py`).
+"""
 _SIGNIFICANCE_LEVEL = 0.05
-_MIN_CALIBRATION_RATIO = 0.8  # a precision of less than so much of the promise breaks it
-_RECOVERY_RATIO = 0.5  # so much of the promise must be certain before flags come back
-# How much of a list may come back, and its share of the level: most often all of it does.
+_MIN_CALIBRATION_RATIO = (
+    0.8  # lowest ratio of precision to predicted probability that counts as calibrated
+)
+_RECOVERY_RATIO = 0.5  # ratio that must be certain before flags return
+# Share of a list that may be flagged again, and its part of the significance level. Recovery of the
+# whole list is the most frequent case.
 _LEVEL_SHARE_BY_LENGTH = {1 / 3: 0.25, 2 / 3: 0.25, 1.0: 0.5}
 
 
 class CalibrationState(StrEnum):
-    """What can be said of the promise."""
+    """State of the calibration. The values are stored in lists and reports."""
 
     UNKNOWN = "cannot tell"
     HOLDS = "kept"
@@ -45,19 +53,19 @@ class CalibrationState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabelledAlerts:
-    """Alerts whose GPU stayed in service and whose outcome is known, by the time of judgement.
+    """Alerts with known outcomes whose GPU stayed in service, in the order of their outcomes.
 
     Attributes
     ----------
     promised : ndarray of shape (n,)
-        Chance of a failure that was promised.
+        Predicted failure probability.
     hit : ndarray of shape (n,), bool
-        The GPU failed in time.
+        Whether the GPU failed within the horizon.
     position : ndarray of shape (n,)
-        Where it stood on its list, in (0, 1].
+        Relative rank on its list, in (0, 1].
     weight : ndarray of shape (n,)
-        In (0, 1]: what an alert stands for. Where GPUs are left alone by chance, the smallest
-        such chance divided by that of the alert.
+        Weight in (0, 1]. If GPUs are left in service at random, it is the smallest such probability
+        divided by that of the alert.
     """
 
     promised: Float64Array
@@ -73,7 +81,7 @@ class LabelledAlerts:
         position: Sequence[float] | Float64Array | None = None,
         weight: Sequence[float] | Float64Array | None = None,
     ) -> LabelledAlerts:
-        """Make them of plain sequences; without positions all are at the end of their list."""
+        """Convert sequences; without positions, all alerts are at the end of their list."""
         n = len(hit)
         return cls(
             np.asarray(promised, dtype=np.float64),
@@ -93,19 +101,20 @@ class LabelledAlerts:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationChange:
-    """A break, or a return of flags.
+    """A detected miscalibration, or a recovery.
 
     Attributes
     ----------
     judged : int
-        Alerts judged by then, in all.
+        Number of alerts with known outcomes by then.
     length : float
-        How much of the list may call for action from then on: 0 is a break.
+        Share of the list that may be flagged from then on; 0 is a miscalibration.
     alerts, hits : int
-        What it was decided by: the last alerts up to that length of the list, of a break all,
-        and how many of their GPUs failed.
+        Evidence for the decision: the number of alerts in the block that decided it, and how many
+        of
+        their GPUs failed. For a recovery, only alerts within that share of the list count.
     expected : float
-        How many of them were to fail.
+        Expected failures among them.
     """
 
     judged: int
@@ -116,13 +125,13 @@ class CalibrationChange:
 
     @classmethod
     def decided_by(cls, alerts: LabelledAlerts, judged: int, length: float) -> CalibrationChange:
-        """Make a change that some alerts, the last of `judged`, decide."""
+        """Return a change that is decided by some alerts, the last of the first `judged`."""
         return cls(judged, length, len(alerts), int(alerts.hit.sum()), float(alerts.promised.sum()))
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoredCalibration:
-    """What became of the promise.
+    """Result of the calibration monitor.
 
     Attributes
     ----------
@@ -131,13 +140,13 @@ class MonitoredCalibration:
         Alerts since the state began.
     hits : int
     promised, precision : float or None
-        Means over them, weighted; None without any.
+        Weighted means over these alerts; None without any.
     bounds : tuple of float
-        Of the precision, at any time.
+        Confidence sequence of the precision.
     length : float
-        How much of the list may call for action: 0 while the promise is broken.
+        Share of the list that may be flagged; 0 while miscalibrated.
     changes : tuple of PromiseChange
-        In order; of two that follow each other one is a break.
+        In order. At least one of two consecutive changes is a miscalibration.
     """
 
     state: CalibrationState
@@ -151,15 +160,15 @@ class MonitoredCalibration:
 
     @property
     def broken_at(self) -> tuple[int, ...]:
-        """Numbers of the alerts with which it broke."""
+        """Numbers of the alerts at which miscalibration was detected."""
         return tuple(change.judged - 1 for change in self.changes if not change.length)
 
     def length_after(self, n: int) -> float:
-        """Return how much of the list may call for action once `n` alerts are judged."""
+        """Return the share of the list that may be flagged once `n` outcomes are known."""
         return next((c.length for c in reversed(self.changes) if c.judged <= n), 1.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "state": str(self.state),
             "judged": self.judged,
@@ -173,21 +182,25 @@ class MonitoredCalibration:
 
 
 def monitor_calibration(alerts: LabelledAlerts, *, length: float = 1.0) -> MonitoredCalibration:
-    """Follow the alerts in their order, and say what became of the promise.
+    """Monitor the calibration of alerts in their order.
 
-    It breaks when the evidence is strong that the precision is below 0.8 of what was promised
-    (`shortfall_evidence`, level 5 %), and not with fewer than 60 judged alerts. After that, what
-    the list would have flagged is judged on. The promise is forgiven, after 60 alerts at the
-    earliest, when the evidence is strong that the precision of some length of the list is above
-    half of what is promised (`surplus_evidence`; Learn-then-Test, arXiv 2110.01052, with the same
-    level shared among the lengths), and the alerts that show it reach 0.8 of it. Then the list is
-    no longer than that, and the watch begins anew.
+    Miscalibration is detected by strong evidence (`shortfall_evidence`, level 5 %) that the
+    precision
+    is below 0.8 of the predicted probability, with at least 60 known outcomes. The alerts that the
+    list would have raised are monitored afterwards.
+
+    Flags return, after at least 60 further outcomes, when two conditions hold for some share of the
+    list. There is strong evidence that its precision is above half of the predicted probability
+    (`surplus_evidence`; Learn then Test, arXiv 2110.01052, with one level divided among the
+    shares),
+    and the alerts of that evidence reach 0.8 of the predicted probability. The list is then limited
+    to that share, and monitoring starts again.
 
     Parameters
     ----------
-    alerts : JudgedAlerts
+    alerts : LabelledAlerts
     length : float
-        How much of the list may call for action before the first of them: 0 if it is broken.
+        Share of the list that may be flagged before the first alert; 0 if miscalibrated.
     """
     start, rest, changes = 0, alerts, list[CalibrationChange]()
     while (change := _find_miscalibration(rest) if length else _find_recovery(rest)) is not None:
@@ -200,12 +213,12 @@ def monitor_calibration(alerts: LabelledAlerts, *, length: float = 1.0) -> Monit
 
 
 def _lowest_calibrated(alerts: LabelledAlerts) -> Float64Array:
-    """Return the chances below which the promise is broken."""
+    """Return the lowest failure probabilities that count as calibrated."""
     return _MIN_CALIBRATION_RATIO * alerts.promised
 
 
 def _find_miscalibration(alerts: LabelledAlerts) -> CalibrationChange | None:
-    """Return the break of the promise, decided by the stretch that is the strongest evidence."""
+    """Return the first detected miscalibration, with the block of strongest evidence."""
     evidence = shortfall_evidence(_lowest_calibrated(alerts), alerts.hit, alerts.weight)
     strong = np.flatnonzero(evidence.total >= 1.0 / _SIGNIFICANCE_LEVEL)
     strong = strong[strong >= MIN_LABELLED_ALERTS - 1]
@@ -216,14 +229,14 @@ def _find_miscalibration(alerts: LabelledAlerts) -> CalibrationChange | None:
 
 
 def _find_recovery(alerts: LabelledAlerts) -> CalibrationChange | None:
-    """Return the first return of flags; of two at once that of the longer list."""
+    """Return the first recovery; of simultaneous ones, that of the largest share."""
     ways = [_recovery_at_length(alerts, length) for length in _LEVEL_SHARE_BY_LENGTH]
     known = [way for way in ways if way is not None]
     return min(known, key=lambda way: (way.judged, -way.length), default=None)
 
 
 def _recovery_at_length(alerts: LabelledAlerts, length: float) -> CalibrationChange | None:
-    """Return when so much of the list has earned its flags back."""
+    """Return the recovery of a share of the list, if there is one."""
     numbers = np.flatnonzero(alerts.position <= length + 1e-9)
     part = alerts[numbers]
     evidence = surplus_evidence(_RECOVERY_RATIO * part.promised, part.hit, part.weight)

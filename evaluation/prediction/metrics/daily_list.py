@@ -1,4 +1,4 @@
-"""The fleet's protocol: one list a day at true prevalence, alerts, failures caught."""
+"""Daily lists at true prevalence: candidates, alerts and caught failures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Alerts", "DayRows", "assign_to_lists", "raise_alerts"]
 
 @dataclass(frozen=True, slots=True)
 class DayRows:
-    """The GPUs that could be on the lists: one row per GPU and day, by day and serial.
+    """The GPUs that can be on each daily list: one row per GPU and day, by day and serial.
 
     Attributes
     ----------
     row : ndarray of shape (n,)
         Row in the table of scores.
     day : ndarray of shape (n,)
-        When the list is made, nanoseconds since 1970 UTC.
+        Time of the list, nanoseconds since 1970 UTC.
     """
 
     row: Int64Array
@@ -37,23 +37,25 @@ class DayRows:
         day: int,
         unseen_from: int | None = None,
     ) -> DayRows:
-        """Take, at each midnight, the newest instance of each GPU that ends within one step before.
+        """Select, for each midnight, the newest instance of each GPU within the step before it.
 
-        Where a step is longer than a day, an instance is on several lists, until the next one ends.
+        If a step is longer than a day, an instance is on several lists, until the next one ends.
 
         Parameters
         ----------
         gpu, window_end : ndarray of shape (m,)
         fails_at : ndarray of shape (m,)
-            When the GPU fails next; inf if not within the horizon. Who has failed by the time
-            of the list is not on it.
+            Time of the GPU's next failure; inf if not within the horizon. A GPU that has failed by
+            the
+            time of the list is left out.
         step : int
             Nanoseconds between two instances of a GPU.
         day : int
             Nanoseconds of a day.
         unseen_from : int, optional
-            First end of an instance whose horizon was not seen whole: a list made after it would
-            lack some GPUs, or hold only those that failed, and is left out.
+            First end of an instance whose horizon exceeds the records. Later lists are left out:
+            they
+            would lack some GPUs, or hold only failed ones.
         """
         rows, midnight = assign_to_lists(window_end, step=step, day=day)
         listed = fails_at[rows] > midnight
@@ -70,11 +72,11 @@ class DayRows:
 def assign_to_lists(
     window_end: Int64Array, *, step: int, day: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the lists that instances are recent enough for: number of the instance, and midnight.
+    """Return instance number and midnight of each list that an instance is recent enough for.
 
     Examples
     --------
-    >>> [found.tolist() for found in lists_of(np.array([5, 23, 30]), step=30, day=24)]
+    >>> [part.tolist() for part in assign_to_lists(np.array([5, 23, 30]), step=30, day=24)]
     [[0, 1, 2, 1], [24, 24, 48, 48]]
     """
     first = (window_end // day + 1) * day
@@ -86,13 +88,13 @@ def assign_to_lists(
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """First appearances on a list; a GPU that stays on it raises none until the alert expires.
+    """First appearances on a list. A listed GPU raises no further alert until the alert expires.
 
     Attributes
     ----------
     gpu, raised_at : ndarray of shape (n,)
     fails_at : ndarray of shape (n,)
-        When the GPU fails; inf if not within the horizon of the alert.
+        Time of the failure; inf if not within the horizon of the alert.
     """
 
     gpu: Int64Array
@@ -100,7 +102,7 @@ class Alerts:
     fails_at: Float64Array
 
     def caught(self) -> dict[tuple[int, float], float]:
-        """Return each failure (gpu, time) with an alert before it, and its longest warning."""
+        """Return the longest lead time of each failure (gpu, time) with an alert before it."""
         warned: dict[tuple[int, float], float] = {}
         for gpu, raised, fails in zip(
             self.gpu.tolist(), self.raised_at.tolist(), self.fails_at.tolist(), strict=True
@@ -114,7 +116,7 @@ class Alerts:
 def raise_alerts(
     gpu: Int64Array, day: Int64Array, fails_at: Float64Array, *, horizon: int
 ) -> Alerts:
-    """Return the alerts of listed GPUs, given by day.
+    """Return the alerts of listed GPUs, ordered by day.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The GPUs of each day of a backtest in the order of a method, and the alerts of their lists."""
+"""Daily rankings of GPUs in a backtest, and the alerts of their lists."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from forewarn.models.prediction.ensembles import top_k_count
 __all__ = ["RANKED_BY", "DailyRankings", "daily_list_alerts"]
 
 RANKED_BY = "blend"
-"""The method that orders the daily list of production."""
+"""The method that orders the daily list in production."""
 
 
 @dataclass(frozen=True, slots=True)
 class DailyListAlerts:
-    """The alerts of some lists.
+    """Alerts of some lists.
 
     Attributes
     ----------
     row : ndarray of shape (n,)
-        Row of the table of scores behind each alert, by time.
+        Row of the score table of each alert, by time.
     raised_at : ndarray of shape (n,)
-        When the list was made.
+        Time of the list.
     hit : ndarray of shape (n,), bool
-        The GPU fails within the horizon.
+        Whether the GPU fails within the horizon.
     caught : ndarray of shape (n,), bool
-        The first alert of its failure.
+        Whether it is the first alert before its failure.
     """
 
     row: Int64Array
@@ -41,13 +41,13 @@ class DailyListAlerts:
 
 
 def daily_list_alerts(table: ScoreTable, listed: BoolArray) -> DailyListAlerts:
-    """Return the alerts of daily lists: a GPU that stays on them raises none until it expires.
+    """Return the alerts of daily lists; a listed GPU raises no further alert until it expires.
 
     Parameters
     ----------
     table : ScoreTable
     listed : ndarray of shape (n,), bool
-        Which of `table.days` are on their list.
+        Which rows of `table.days` are on their list.
     """
     rows, moments = table.days.row[listed], table.days.day[listed]
     alerts = raise_alerts(
@@ -68,15 +68,15 @@ def daily_list_alerts(table: ScoreTable, listed: BoolArray) -> DailyListAlerts:
 
 @dataclass(frozen=True)
 class DailyRankings:
-    """The rows of a table that could be on a daily list.
+    """Rankings of the GPUs of each day.
 
     Attributes
     ----------
     table : ScoreTable
     rank, size : ndarray of shape (n,)
-        Of each of `table.days` among the GPUs of its day, and how many these are.
+        Rank of each row of `table.days` on its day, and the number of GPUs of that day.
     probability : ndarray of shape (n,)
-        NaN where no chance is known.
+        NaN if unknown.
     """
 
     table: ScoreTable
@@ -98,13 +98,13 @@ class DailyRankings:
         return cls(table, rank, size, probability)
 
     def top(self, share: float) -> BoolArray:
-        """Mark the first of each day, as many as a share of it."""
+        """Mark the top share of each day."""
         sizes, which = np.unique(self.size, return_inverse=True)
         longest = np.array([top_k_count(share, n) for n in sizes.tolist()], dtype=np.int64)
         return np.asarray(self.rank <= longest[which])
 
     def chosen(self, share: float, costs: ActionCosts | None) -> BoolArray:
-        """Mark what production would list: at most a share, and where prices are set what pays."""
+        """Mark the production list: the top share of the fleet, with costs only what pays off."""
         marked = self.top(share)
         return marked if costs is None else marked & costs.pays(self.probability)
 

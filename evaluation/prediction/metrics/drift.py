@@ -1,4 +1,4 @@
-"""Drift: the distance of today's inputs from those of the training span."""
+"""Drift: distance between the current inputs and those of the training span."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from forewarn.features.array_types import FloatingArray
 __all__ = ["Drift", "column_drift", "population_stability"]
 
 _BINS = 10
-# A share of nothing has no logarithm: so little stands for it.
+# Minimum share of a bin, because log(0) is undefined.
 _MIN_BIN_SHARE = 1e-4
-# Where a value has had so much of the past, to have all of a day is no news.
+# If a value made up this share of the past, a constant day is normal.
 _CONSTANT_BEFORE_SHARE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One input, or one score, then and now.
+    """Drift of one input or score between training and now.
 
     Attributes
     ----------
     stability : float
-        Population stability index; by convention 0.1 is little and 0.25 is much.
+        Population stability index; by convention 0.1 is small and 0.25 is large.
     missing_before, missing_now : float
         Shares.
     state : {"", "constant", "empty"}
-        What became of it, if it was something else before.
+        New state of an input that varied, or had values, before.
     """
 
     stability: float
@@ -38,9 +38,9 @@ class Drift:
 
 
 def population_stability(before: FloatingArray, now: FloatingArray) -> float:
-    """Return the population stability index over tenths of `before`; 0 if either is empty.
+    """Return the population stability index over deciles of `before`; 0 if either is empty.
 
-    sum over bins of (now - before) * log(now / before), shares of each.
+    It is the sum over bins of (now - before) * log(now / before), where both are shares.
 
     Examples
     --------
@@ -53,14 +53,14 @@ def population_stability(before: FloatingArray, now: FloatingArray) -> float:
     edges = np.unique(np.quantile(before, np.linspace(0, 1, _BINS + 1)[1:-1]))
     shares = []
     for values in (before, now):
-        # Values on an edge belong below it, so that a constant is one bin.
+        # Values on an edge belong to the bin below, so that a constant is one bin.
         counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
         shares.append(np.maximum(counts / len(values), _MIN_BIN_SHARE))
     return float(np.sum((shares[1] - shares[0]) * np.log(shares[1] / shares[0])))
 
 
 def column_drift(before: FloatingArray, now: FloatingArray) -> Drift:
-    """Compare a column of the training span with that of a later time; NaN is missing."""
+    """Compare a column in the training span with a later time; NaN is missing."""
     known = [values[np.isfinite(values)] for values in (before, now)]
     shares = [
         1.0 - len(finite) / len(values) if len(values) else 1.0
@@ -75,5 +75,5 @@ def _state(before: FloatingArray, now: FloatingArray) -> str:
     moved = len(before) > 1 and np.ptp(before) > 0
     if not moved or len(now) < 2 or np.ptp(now) > 0:
         return ""
-    # A link that seldom runs at less than its full width is not broken by a day at full width.
+    # Example: a day at full PCIe link width is normal for a link that is rarely below it.
     return "constant" if np.mean(before == now[0]) < _CONSTANT_BEFORE_SHARE else ""

@@ -1,4 +1,4 @@
-"""What became of the promise of daily lists through a backtest, and what its brake stopped."""
+"""Calibration monitoring of daily lists throughout a backtest, and the flags it blocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CalibrationDay:
-    """The alerts that one daily list raised, and how many of them called for action."""
+    """Alerts of one daily list, and the flagged ones among them."""
 
     date: str
     alerts: int
@@ -45,7 +45,7 @@ class CalibrationDay:
 
 @dataclass(frozen=True, slots=True)
 class DatedChange:
-    """A `PromiseChange`, and the day on which it was known."""
+    """A `CalibrationChange` and the day on which it was detected."""
 
     date: str
     judged: int
@@ -57,7 +57,7 @@ class DatedChange:
 
 @dataclass(frozen=True, slots=True)
 class ListCalibrationMetrics:
-    """What a report says of the promise at the end, of each change of it, and of each day."""
+    """Metrics for a report: final state, changes and days."""
 
     state: str
     judged: int
@@ -72,19 +72,21 @@ class ListCalibrationMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ListCalibration:
-    """The alerts of a backtest, and what could be said of their promise when each was raised.
+    """Alerts of a backtest, and whether each was flagged given the calibration known at its time.
 
     Attributes
     ----------
-    promise : Promise
-        When all alerts are judged.
+    promise : MonitoredCalibration
+        State after the outcomes of all alerts are known.
     raised_at : ndarray of shape (n,)
-        When each alert was raised, in order.
+        Time of each alert, in order.
     promised : ndarray of shape (n,)
+        Predicted failure probability.
     hit, flagged : ndarray of shape (n,), bool
-        The GPU failed in time; it called for action, by what was known when it was raised.
+        Whether the GPU failed within the horizon, and whether it was flagged when the alert was
+        raised.
     horizon : int
-        Nanoseconds after which an alert is judged.
+        Nanoseconds until the outcome of an alert is known.
     """
 
     promise: MonitoredCalibration
@@ -95,7 +97,7 @@ class ListCalibration:
     horizon: int
 
     def metrics(self) -> ListCalibrationMetrics:
-        """Return what a report says of it."""
+        """Return the metrics for a report."""
         end, moments = self.promise, np.unique(self.raised_at).tolist()
         changes = [
             DatedChange(_date(int(self.raised_at[c.judged - 1]) + self.horizon), **asdict(c))
@@ -125,9 +127,10 @@ class ListCalibration:
 
 
 def list_calibration(table: ScoreTable, costs: ActionCosts | None) -> ListCalibration | None:
-    """Follow what the lists promised through a backtest, in windows with fitted probabilities.
+    """Monitor the calibration of lists throughout a backtest, in windows with fitted probabilities.
 
-    Every alert stayed in service there, so all weigh the same. None without probabilities.
+    All GPUs stay in service in a backtest, so all alerts have the same weight. None without
+    probabilities.
     """
     if RANKED_BY not in table.scores or "probability" not in table.frame:
         return None
@@ -141,7 +144,7 @@ def list_calibration(table: ScoreTable, costs: ActionCosts | None) -> ListCalibr
     promise = monitor_calibration(
         LabelledAlerts.from_sequences(promised, alerts.hit, np.minimum(1.0, rank / size))
     )
-    # What a list knew: the alerts whose horizon was over by then.
+    # Known at the time of a list: the alerts whose horizon was over.
     judged = np.searchsorted(alerts.raised_at, alerts.raised_at - horizon, side="right")
     length = np.array([promise.length_after(n) for n in judged.tolist()], dtype=np.float64)
     flagged = rank <= np.ceil(length * size)
@@ -151,7 +154,7 @@ def list_calibration(table: ScoreTable, costs: ActionCosts | None) -> ListCalibr
 def _ranks(
     ranking: DailyRankings, chosen: BoolArray, alerts: DailyListAlerts
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the rank of each alert on its list, and how long that list is."""
+    """Return the rank of each alert on its list, and the length of that list."""
     row, day = ranking.table.days.row[chosen], ranking.table.days.day[chosen]
     listed = zip(row.tolist(), day.tolist(), strict=True)
     rank_of = dict(zip(listed, ranking.rank[chosen].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""A review of past at-risk lists: hits, misses, lead times, false alarms."""
+"""Review of past at-risk lists: hits, misses, lead times and false alarms."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["ReviewedLists", "match_failures", "review_metrics"]
 
 @dataclass(frozen=True, slots=True)
 class ReviewedLists:
-    """Rows of past lists with what happened, and the failures of the span that they cover.
+    """Rows of past lists with their outcomes, and the failures in the period they cover.
 
     Attributes
     ----------
     rows : DataFrame
-        The lists' rows whose span is over, with `fails_at`, `hours_to_failure` (inf: none until
+        Rows whose horizon is over, with `fails_at`, `hours_to_failure` (inf: no failure until
         `valid_until`) and `hit`.
     failures : DataFrame
-        `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it. One that a row
-        may foresee whose span was not over is left out.
+        `gpu_serial`, `failed_at` and `caught`: whether a flagged row preceded it. Failures within
+        the horizon of a row that is not over are left out.
     not_over : int
-        Rows whose span was not over.
+        Rows whose horizon is not over.
     unknown : int
-        Rows that were left out, as their GPU was out of service in their span and did not fail.
+        Excluded rows: their GPU was out of service within the horizon and did not fail.
     """
 
     rows: pd.DataFrame
@@ -47,7 +47,7 @@ def match_failures(
     until: pd.Timestamp,
     absences: Sequence[OutOfServiceSpan] = (),
 ) -> ReviewedLists:
-    """Compare lists with failures known up to `until`.
+    """Match lists with the failures known up to `until`.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ def match_failures(
     failures : DataFrame
         `gpu_serial`, `failed_at`.
     until : Timestamp
-        A row whose `valid_until` lies after it is left out.
+        Rows with a later `valid_until` are left out.
     absences : sequence of Absence
-        A row whose span meets one of its GPU is left out, unless the GPU failed: that a machine
-        out of service did not fail is no false alarm.
+        Rows whose horizon overlaps an absence of their GPU are left out unless the GPU failed: a
+        machine out of service cannot be a false alarm.
     """
     over = lists["valid_until"] <= until
     rows = lists[over].reset_index(drop=True)
@@ -86,7 +86,7 @@ def match_failures(
 def _was_out_of_service(
     rows: pd.DataFrame, absences: Sequence[OutOfServiceSpan]
 ) -> npt.NDArray[np.bool_]:
-    """Tell whose GPU, or its machine, was out of service at some time of its span."""
+    """Return which GPUs, or their machines, were out of service during the horizon."""
     absent = np.zeros(len(rows), dtype=bool)
     if not absences:
         return absent
@@ -108,14 +108,14 @@ def _was_out_of_service(
 
 
 def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Tell which failures lie in the span of a row that is not over and may foresee them."""
+    """Return which failures lie in the horizon of a row that is not over."""
     since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
     pairs = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
     return np.array([gpu in since and failed > since[gpu] for gpu, failed in pairs], dtype=bool)
 
 
 def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Timestamp]:
-    """Return when the GPU of each row fails within its span; null if it does not."""
+    """Return the first failure of each row's GPU within the horizon; null if there is none."""
     left = rows[["gpu_serial", "window_end", "valid_until"]].assign(row=np.arange(len(rows)))
     left["window_end"] = left["window_end"].dt.as_unit("ns")
     right = failures[["gpu_serial", "failed_at"]].sort_values("failed_at")
@@ -142,11 +142,11 @@ def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]
 def review_metrics(
     reviewed: ReviewedLists, *, seed: int = 0, costs: ActionCosts | None = None
 ) -> dict[str, Any]:
-    """Return precision, recall, warnings and calibration of the flagged rows, with intervals.
+    """Return precision, recall, lead times and calibration of the flagged rows, with intervals.
 
-    The baseline is a list drawn at random: its precision is the share of all rows that a failure
-    followed. With prices, GPU-hours are counted, too: an alert costs its action once, and saves if
-    it is the first before a failure.
+    The baseline is a random list, whose precision is the share of all rows that precede a failure.
+    With costs, GPU-hours are counted as well: an alert costs its action once, and the first alert
+    before a failure saves.
     """
     rows = reviewed.rows
     flagged = rows[rows["flagged"]]
@@ -178,7 +178,7 @@ def review_metrics(
 
 
 def _gpu_hours(flagged: pd.DataFrame, costs: ActionCosts | None) -> dict[str, Any]:
-    """Return what the actions that the lists called for cost and saved; nothing without prices."""
+    """Return the costs and savings of the actions on the lists; empty without costs."""
     if costs is None:
         return {}
     rows = flagged.sort_values(["window_end", "gpu_serial"], kind="stable")
@@ -205,10 +205,10 @@ def _gpu_hours(flagged: pd.DataFrame, costs: ActionCosts | None) -> dict[str, An
 
 
 def _precision_interval(flagged: pd.DataFrame, seed: int) -> tuple[float, float] | None:
-    """Return the interval of the precision by resampling machines."""
+    """Return the bootstrap interval of the precision, resampling machines."""
     if not len(flagged):
         return None
-    serial = flagged["gpu_serial"].astype(object)  # a GPU without a machine stands for itself
+    serial = flagged["gpu_serial"].astype(object)  # a GPU without a machine is its own cluster
     name = (
         flagged["machine_id"].astype(object).fillna(serial) if "machine_id" in flagged else serial
     )

@@ -1,4 +1,4 @@
-"""What lists of each length would have been worth: precision, failures caught, GPU-hours saved."""
+"""Net benefit of lists by length: precision, failures caught and GPU-hours saved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAYS_PER_MONTH = 30.0
 
 @dataclass(frozen=True, slots=True)
 class NetBenefit:
-    """What some lists bring; GPU-hours, a month's, are None without prices."""
+    """Benefit of some lists. GPU-hours are per month and None without costs."""
 
     alerts: int
     precision: float | None
@@ -38,19 +38,19 @@ class NetBenefit:
 
 @dataclass(frozen=True, slots=True)
 class BenefitAtLength:
-    """What lists of so many GPUs a day bring."""
+    """Benefit of lists with a given number of GPUs per day."""
 
     listed_per_day: float
     worth: NetBenefit
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold, flat."""
+        """Return a flat, JSON-serializable dict."""
         return {"listed_per_day": self.listed_per_day} | asdict(self.worth)
 
 
 @dataclass(frozen=True, slots=True)
 class ListBenefit:
-    """What lists of each length, the one that production would choose, and other ways bring."""
+    """Benefit of lists of each length, of the production list, and of alternatives."""
 
     ranked_by: str
     costs: dict[str, object] | None
@@ -62,26 +62,26 @@ class ListBenefit:
     ways: Mapping[str, NetBenefit]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         curve = [point.to_dict() for point in self.curve]
         return asdict(self) | {"curve": curve, "chosen": self.chosen.to_dict()}
 
 
 def list_benefit(table: ScoreTable, costs: ActionCosts | None) -> ListBenefit | None:
-    """Return the curve of list lengths, the chosen one, and what other ways would have cost.
+    """Return the benefit by list length, of the production list, and of alternatives.
 
-    An alert costs its action once, and saves `costs.saved` if it is the first before a failure.
+    An alert costs its action once. The first alert before a failure saves `costs.saved`.
 
     Parameters
     ----------
     table : ScoreTable
     costs : ActionCosts, optional
-        Without them there are no GPU-hours.
+        Without costs, GPU-hours are not computed.
 
     Returns
     -------
-    ListWorth or None
-        None where nothing was listed or scores have no blend.
+    ListBenefit or None
+        None without lists or without the blend of the scores.
     """
     if RANKED_BY not in table.scores or not len(table.days.row):
         return None
@@ -114,7 +114,7 @@ def list_benefit(table: ScoreTable, costs: ActionCosts | None) -> ListBenefit | 
 
 
 def _list_lengths(ranking: DailyRankings, longest_share: float) -> list[int]:
-    """Return lengths of lists to draw, up to half more than the longest that is asked about."""
+    """Return the list lengths of the curve, up to 1.5 times the longest requested length."""
     most = max(3, int(1.5 * top_k_count(longest_share, int(np.median(ranking.size)))))
     return sorted({round(length) for length in np.geomspace(1, most, 12)})
 
@@ -122,7 +122,7 @@ def _list_lengths(ranking: DailyRankings, longest_share: float) -> list[int]:
 def _net_benefit(
     ranking: DailyRankings, listed: BoolArray, costs: ActionCosts | None, *, by_chance: bool = False
 ) -> NetBenefit:
-    """Return the figures of some lists; the GPU-hours are those of a month."""
+    """Return the benefit of some lists; GPU-hours are per month."""
     table = ranking.table
     alerts = daily_list_alerts(table, listed)
     weights = table.draws[:, table.machine[alerts.row]]

@@ -1,4 +1,4 @@
-"""The figures of a method on the paper's test sets: one positive to eight negatives."""
+"""Metrics on the paper's test sets: one positive to eight negatives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class WindowMetrics:
-    """The figures of one test window; None where nothing was flagged or failed."""
+    """Metrics of one test window; None if nothing was flagged or failed."""
 
     start: str
     precision_at_k: float | None = None
@@ -49,7 +49,7 @@ class WindowMetrics:
 
 @dataclass(frozen=True, slots=True)
 class PaperMetrics:
-    """The figures of one method: means over the test windows, None where there is no value."""
+    """Metrics of one method: means over the test windows, None if undefined."""
 
     precision_at_k: float | None = None
     precision_at_k_interval: Interval | None = None
@@ -60,17 +60,17 @@ class PaperMetrics:
     flagged: int = 0
     windows_without_flags: int = 0
     precision_variance: float | None = None
-    precision_by_day: Sequence[float | None] = ()  # of the first, second, ... after a retraining
+    precision_by_day: Sequence[float | None] = ()  # by day after a retraining
     windows: Sequence[WindowMetrics] = ()
 
 
 def iso(moment: int) -> str:
-    """Return a moment as text, in seconds."""
+    """Format a time in seconds."""
     return f"{np.datetime64(moment, 'ns').astype('datetime64[s]')}Z"
 
 
 def precision_interval(table: ScoreTable, flagged: list[Int64Array]) -> tuple[float, float] | None:
-    """Return the interval of the mean over windows of the precision of flagged rows."""
+    """Return the bootstrap interval of the precision of flagged rows, averaged over windows."""
     return percentile_interval(_precision_draws(table, flagged)) if flagged else None
 
 
@@ -84,13 +84,13 @@ def _precision_draws(table: ScoreTable, flagged: list[Int64Array]) -> Float64Arr
 
 
 def precision_draws(table: ScoreTable, method: str) -> Float64Array:
-    """Return a method's precision@K on the 1:8 sets, mean over windows, of each draw of machines.
+    """Return a method's mean precision@K on the 1:8 sets for each bootstrap draw of machines.
 
     Returns
     -------
     ndarray of shape (n_draws,)
-        Of two methods, or of two tables of the same machines, in pairs; NaN where nothing that is
-        flagged was drawn. Empty if nothing is flagged at all.
+        Draws of two methods, or of two tables of the same machines, are paired. NaN if nothing
+        flagged was drawn; empty if nothing is flagged.
     """
     sets = [rows[table.sampled[rows]] for _, rows in table.windows]
     flagged = [rows[table.flags(method, rows)] for rows in sets]
@@ -99,7 +99,7 @@ def precision_draws(table: ScoreTable, method: str) -> Float64Array:
 
 
 def paper_protocol(table: ScoreTable, method: str) -> PaperMetrics:
-    """Return the figures of one method on the 1:8 test sets (arXiv 2201.11853)."""
+    """Return the metrics of one method on the 1:8 test sets (arXiv 2201.11853)."""
     sets = [rows[table.sampled[rows]] for _, rows in table.windows]
     flags = [table.flags(method, rows) for rows in sets]
     precisions = [flag_precision(table.labels[r], f) for r, f in zip(sets, flags, strict=True)]
@@ -142,7 +142,7 @@ def _accuracy(table: ScoreTable, method: str, rows: Int64Array) -> float | None:
 
 
 def _precision_by_day(table: ScoreTable, method: str, sets: list[Int64Array]) -> list[float | None]:
-    """Return the mean Precision@K of the first, second, ... day after retraining."""
+    """Return the mean precision@K of the first, second, ... day after retraining."""
     by_day: dict[int, list[float | None]] = {}
     for (start, _), rows in zip(table.windows, sets, strict=True):
         day = (table.end[rows] - start) // DAY

@@ -1,4 +1,4 @@
-"""The gate before a promotion: a challenger must be good out of sample, and sane as a file."""
+"""Promotion gate: checks a challenger's out-of-sample performance and its predictions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from forewarn.features.array_types import Float64Array
 
 __all__ = ["GateDecision", "decide_promotion"]
 
-# Scores of two sane predictors of one fleet differ; their mean probability does not by this much.
+# Maximum ratio between the mean probabilities of two plausible predictors of one fleet.
 _MAX_MEAN_RATIO = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """The answer of the gate.
+    """Result of the gate.
 
     Attributes
     ----------
     promoted : bool
     reasons : tuple of str
-        Why not, in words; empty if promoted.
-    comparison : Comparison or None
-        None where there was no champion to compare with.
+        Reasons for a refusal; empty if promoted.
+    comparison : ChampionComparison or None
+        None if there was no champion.
     """
 
     promoted: bool
@@ -43,19 +43,19 @@ def decide_promotion(
     champion: Float64Array | None,
     broken: Mapping[str, str],
 ) -> GateDecision:
-    """Decide. Staleness is a risk itself, so a challenger passes unless something speaks against.
+    """Decide on a promotion. A stale model is a risk, so a challenger passes unless a check fails.
 
     Parameters
     ----------
-    comparison : Comparison or None
+    comparison : ChampionComparison or None
     margin : float
-        Share of the champion's average precision that the challenger may lack.
+        Tolerated loss, as a share of the champion's average precision.
     scores, probability : ndarray of shape (n,)
-        Of the refitted artefact, on the newest instances.
+        Predictions of the refitted model for the newest instances.
     champion : ndarray of shape (n,) or None
-        Probabilities of the champion for the same.
+        Probabilities of the champion for the same instances.
     broken : mapping of str to str
-        Input columns that became constant or empty, and which of the two.
+        Input columns that became constant or empty, with that state.
     """
     reasons = [f"input `{name}` became {what}" for name, what in sorted(broken.items())]
     reasons += _implausible_values(scores, probability, champion)
@@ -71,7 +71,7 @@ def decide_promotion(
 def _implausible_values(
     scores: Float64Array, probability: Float64Array, champion: Float64Array | None
 ) -> list[str]:
-    """Say what is wrong with the numbers themselves."""
+    """Return what is implausible about the predictions."""
     reasons = []
     for name, values in (("scores", scores), ("probabilities", probability)):
         if not len(values):

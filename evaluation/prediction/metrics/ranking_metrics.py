@@ -1,4 +1,4 @@
-"""Measures of scores and flags: precision@K, recall@K, accuracy, average precision."""
+"""Ranking metrics: precision@K, recall@K, accuracy and average precision."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = [
 
 
 def flag_precision(labels: Int8Array, flags: BoolArray) -> float | None:
-    """Return the share of flagged instances that are positive; None if nothing is flagged.
+    """Return the share of positives among flagged instances; None if nothing is flagged.
 
-    With the K highest scores flagged this is Precision@K (arXiv 2201.11853, evaluation metrics).
+    With the K highest scores flagged, this is precision@K (arXiv 2201.11853, evaluation metrics).
     """
     return float(np.mean(labels[flags] == 1)) if flags.any() else None
 
 
 def flag_recall(labels: Int8Array, flags: BoolArray) -> float | None:
-    """Return the share of positives that are flagged; None if there is no positive."""
+    """Return the share of flagged instances among positives; None without positives."""
     positive = labels == 1
     return float(np.mean(flags[positive])) if positive.any() else None
 
 
 def accuracy(labels: Int8Array, scores: Float64Array, threshold: float) -> float | None:
-    """Return the share of instances on the right side of the threshold; None if there are none."""
+    """Return the share of instances on the right side of the threshold; None without instances."""
     return float(np.mean((scores >= threshold) == (labels == 1))) if len(labels) else None
 
 
 def average_precision(labels: Int8Array, scores: Float64Array) -> float | None:
-    """Return the mean, over positives, of the precision at their score; None without a positive.
+    """Return the mean, over positives, of the precision at their score; None without positives.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def average_precision(labels: Int8Array, scores: Float64Array) -> float | None:
 def average_precision_draws(
     labels: Int8Array, scores: Float64Array, machine: Int64Array, draws: Float64Array
 ) -> Float64Array:
-    """Return the average precision of several draws of machines.
+    """Return the average precision for each bootstrap draw of machines.
 
     Parameters
     ----------
@@ -61,8 +61,7 @@ def average_precision_draws(
     Returns
     -------
     ndarray of shape (n_draws,)
-        NaN for a draw without a positive. Instances of one score count together, so that ties
-        cannot be won by the order of rows.
+        NaN for a draw without positives. Tied scores count together, so row order has no effect.
     """
     order = np.argsort(-scores, kind="stable")
     positive = np.flatnonzero(labels[order] == 1)

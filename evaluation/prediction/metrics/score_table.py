@@ -1,4 +1,4 @@
-"""A table of scores as arrays, and the protocol by which they are judged."""
+"""Score tables as arrays, and the protocol of their evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENSEMBLES = ("parallel", "cascade")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationProtocol:
-    """The rules by which scores are judged.
+    """Rules for evaluating scores.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class EvaluationProtocol:
     k : float
         Share of the sampled instances of a window that a method flags.
     threshold : float
-        Score from which an instance counts as positive, for the accuracy.
+        Score from which an instance counts as positive in the accuracy.
     share : float
         Share of the fleet on a daily list.
     step, horizon : Nanoseconds
@@ -50,17 +50,17 @@ class EvaluationProtocol:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A table of scores (formats.md, section 3) as arrays, by test window, serial and end.
+    """A table of scores (docs/formats.md, section 3) as arrays, by test window, serial and end.
 
-    Serials and machines are numbered in the order of their names; where they are an ordered
-    category, by that, whether all of it is in the table or not.
+    Serials and machines are numbered by name. If they are ordered categories, they are numbered by
+    category, whether or not all categories occur in the table.
 
     Attributes
     ----------
     frame : DataFrame
-    protocol : Protocol
+    protocol : EvaluationProtocol
     unseen_from : int or None
-        First end of an instance that is not in the table since the records end within its horizon.
+        First end of an instance that is missing because its horizon exceeds the records.
     """
 
     frame: pd.DataFrame
@@ -102,7 +102,7 @@ class ScoreTable:
 
     @cached_property
     def draws(self) -> Float64Array:
-        """Draws of machines for intervals."""
+        """Bootstrap draws of machines, for intervals."""
         names = self.frame["machine_id" if "machine_id" in self.frame else "gpu_serial"]
         n = len(names.cat.categories) if _is_ordered(names) else int(self.machine.max()) + 1
         return bootstrap_weights(n, seed=self.protocol.seed)
@@ -123,8 +123,9 @@ class ScoreTable:
     def fails_at(self) -> Float64Array:
         """Time of the GPU's next failure; inf if not within the horizon.
 
-        Exact to the nanosecond before it is rounded to a float: one failure has one moment, from
-        whichever instance it is reckoned.
+        It is computed exactly in nanoseconds before conversion to float, so one failure has the
+        same time
+        for all of its instances.
         """
         hours = self.frame["hours_to_failure"].to_numpy(float)
         fails = np.isfinite(hours)
@@ -133,7 +134,7 @@ class ScoreTable:
 
     @cached_property
     def days(self) -> DayRows:
-        """The GPUs that could be on each daily list."""
+        """The GPUs that can be on each daily list."""
         return DayRows.from_instances(
             self.gpu,
             self.end,
@@ -145,9 +146,10 @@ class ScoreTable:
 
     @cached_property
     def failures(self) -> set[tuple[int, float]]:
-        """The failures (GPU, time) that daily lists are judged by.
+        """The failures (GPU, time) for the evaluation of daily lists.
 
-        One whose last list is left out is left out too: it would count with fewer chances.
+        Failures whose last list is left out are left out as well, because fewer lists could catch
+        them.
         """
         positive = self.labels == 1
         if self.unseen_from is not None:
@@ -157,9 +159,9 @@ class ScoreTable:
 
     @property
     def judged(self) -> Judged:
-        """Probabilities, labels and machines of the rows whose probabilities are fitted.
+        """Probabilities, labels and machines of rows with fitted probabilities.
 
-        Those of windows before which another was finished; empty without probabilities.
+        These are the rows of windows after the first finished one; empty without probabilities.
         """
         if "probability" not in self.frame:
             return []
@@ -173,28 +175,28 @@ class ScoreTable:
 
     @property
     def asked_about(self) -> Int64Array:
-        """The rows of the test sets and of the daily lists, in ascending order.
+        """The rows of the test sets and daily lists, in ascending order.
 
-        Of them alone a table has the same test sets, lists and failures.
+        A table of these rows alone has the same test sets, lists and failures.
         """
         return np.union1d(np.flatnonzero(self.sampled), self.days.row)
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of all methods: every score, then the ensembles."""
+        """Names of all methods: the scores, then the ensembles."""
         return (*self.scores, *ENSEMBLES)
 
     def flags(self, method: str, rows: Int64Array) -> BoolArray:
-        """Return what a method flags among `rows`, one test set."""
+        """Return which of the `rows` of one test set a method flags."""
         scores, order = self._taken(rows)
         return self.protocol.committee.flags(method, scores, self.protocol.k, order)
 
     def ranks(self, method: str, rows: Int64Array) -> Int64Array:
-        """Return the rank of each of `rows` by a method; 1 is the most at risk."""
+        """Return the rank of each of the `rows` by a method; 1 is the highest risk."""
         return self.protocol.committee.ranks(method, *self._taken(rows))
 
     def listed(self, method: str) -> Int64Array:
-        """Return which of `days` are on the daily lists of a method, in order of time."""
+        """Return which rows of `days` are on the daily lists of a method, in order of time."""
         listed = []
         for moment in np.unique(self.days.day).tolist():
             of_day = np.flatnonzero(self.days.day == moment)

@@ -1,4 +1,4 @@
-"""Tests of a precision that hold in small samples and at any time: running evidence, bounds."""
+"""Sequential tests of a precision, valid in small samples and at any time (e-processes)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 
 __all__ = ["BettingEvidence", "confidence_sequence", "shortfall_evidence", "surplus_evidence"]
 
-# Bets on how far off a mean is: small ones find small differences, large ones large ones.
+# Bet sizes: small bets detect small differences, large bets large ones.
 _BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85])
 _PENALTY = -np.log1p(-_BETS) - _BETS
-# Each bets that so much of what was promised is missing.
+# Bets on a relative shortfall from the predicted probability.
 _SHORTFALL_BETS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-# Each bets that so much more than the least comes: below 1, so that no miss takes all.
+# Bets on a relative surplus; below 1, so that a single miss does not lose the whole stake.
 _SURPLUS_BETS = np.array([0.6, 0.95])
-_BLOCK_ALERTS = 30  # a stretch to watch begins with every so many alerts
+_BLOCK_ALERTS = 30  # a new block starts after this many alerts
 
 
 @dataclass(frozen=True, slots=True)
 class BettingEvidence:
-    """What bets against a statement have won.
+    """Wealth of bets against a hypothesis (e-process).
 
     Attributes
     ----------
     total : ndarray of shape (n,)
-        After each alert, 1 being staked. While the statement is true, it ever reaches 1 / level
-        with a chance of at most `level`, however often one looks.
+        Wealth after each alert, starting from 1. Under the hypothesis it ever reaches 1 / level
+        with
+        probability at most `level`, regardless of how often it is checked.
     begin : ndarray of shape (n,)
-        After each alert, where the stretch begins that has won most.
+        Start of the block with the highest wealth after each alert.
     """
 
     total: Float64Array
@@ -40,17 +41,20 @@ class BettingEvidence:
 def shortfall_evidence(
     promised: Float64Array, hit: BoolArray, weight: Float64Array | None = None
 ) -> BettingEvidence:
-    """Return the evidence after each alert that the hits fall short of what was promised.
+    """Return the evidence, after each alert, that hits fall short of the predicted probabilities.
 
-    It speaks against "each alert's chance is at least what was promised". A bet b multiplies its
-    stake by 1 + b w (p - hit) / (1 - p): never below 0, and in the mean at most 1 while the chance
-    is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686). With w = 1 that is the likelihood
-    ratio of a precision of 1 - b times the promise.
+    The hypothesis is that each failure probability is at least the predicted one. A bet b
+    multiplies
+    its stake by 1 + b w (p - hit) / (1 - p). The factor is never negative, and its mean is at most
+    1
+    while the probability is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686). With w = 1 it
+    is
+    the likelihood ratio of a precision of 1 - b times the predicted probability.
 
     Parameters
     ----------
     promised : ndarray of shape (n,)
-        Chance of a failure below 1, in the order in which the alerts were judged.
+        Predicted failure probability below 1, in the order of known outcomes.
     hit : ndarray of shape (n,), bool
     weight : ndarray of shape (n,), optional
         In (0, 1].
@@ -58,7 +62,7 @@ def shortfall_evidence(
     Examples
     --------
     >>> evidence = shortfall_evidence(np.array([0.5]), np.array([False]))
-    >>> evidence.total.tolist()  # half of the stake at even odds, half waits for the next stretch
+    >>> evidence.total.tolist()  # half of the stake at even odds; half is kept for the next block
     [1.25]
     """
     return _bet_in_blocks((promised - hit) / (1.0 - promised), weight, _SHORTFALL_BETS)
@@ -67,15 +71,15 @@ def shortfall_evidence(
 def surplus_evidence(
     least: Float64Array, hit: BoolArray, weight: Float64Array | None = None
 ) -> BettingEvidence:
-    """Return the evidence after each alert that the hits surpass the least that is wanted.
+    """Return the evidence, after each alert, that hits exceed the given minimum.
 
-    It speaks against "each alert's chance is at most the least", by the same bets the other way
-    round: 1 + b w (hit - p) / (1 - p), the likelihood ratio of 1 + b times the least.
+    The hypothesis is that each failure probability is at most the minimum. The factor of a bet is
+    1 + b w (hit - p) / (1 - p), the likelihood ratio of 1 + b times the minimum.
 
     Parameters
     ----------
     least : ndarray of shape (n,)
-        Chance of a failure, at most 0.5, in the order in which the alerts were judged.
+        Failure probability, at most 0.5, in the order of known outcomes.
     hit : ndarray of shape (n,), bool
     weight : ndarray of shape (n,), optional
         In (0, 1].
@@ -86,10 +90,10 @@ def surplus_evidence(
 def _bet_in_blocks(
     odds: Float64Array, weight: Float64Array | None, bets: Float64Array
 ) -> BettingEvidence:
-    """Bet in stretches that begin with every 30th alert, which share the stake.
+    """Bet in blocks that start after every 30 alerts and share the stake.
 
-    So a long past of one kind hides no present of the other (for one stretch: tracking of a
-    running risk, arXiv 2110.06177). What stretches to come are to have is kept aside.
+    A long good past therefore does not hide a bad present, or the reverse (for a single block:
+    tracking of a running risk, arXiv 2110.06177). The stake of future blocks is reserved.
     """
     n = len(odds)
     weighted = odds if weight is None else weight * odds
@@ -110,13 +114,13 @@ def _bet_in_blocks(
 def confidence_sequence(
     values: Float64Array, level: float, weight: Float64Array | None = None
 ) -> tuple[float, float]:
-    """Return bounds of the mean chance behind values in [0, 1] that hold at any time.
+    """Return the current bounds of an empirical-Bernstein confidence sequence for values in [0, 1].
 
-    An empirical-Bernstein confidence sequence at its last moment: each side has half the level.
+    The bounds of the mean probability hold at any time. Each side uses half the level.
 
     Examples
     --------
-    >>> low, high = running_bounds(np.array([1.0, 0.0] * 200), 0.05)
+    >>> low, high = confidence_sequence(np.array([1.0, 0.0] * 200), 0.05)
     >>> 0.38 < low < 0.5 < high < 0.62
     True
     """
@@ -128,7 +132,7 @@ def confidence_sequence(
 
 
 def _running_means(values: Float64Array, low: Float64Array, high: Float64Array) -> Float64Array:
-    """Predict each value by the mean of those before it, within its own limits."""
+    """Predict each value by the mean of the preceding ones, clipped to its limits."""
     counted = np.arange(1, len(values) + 1)
     before = np.concatenate([[0.0], np.cumsum(values)[:-1]]) / counted
     return np.clip(before, low, high)

@@ -1,4 +1,4 @@
-"""Average precision window by window, so that no more than one window has to be in memory."""
+"""Average precision by test window, so that only one window has to be in memory."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = [
 
 
 def mean_or_none(values: list[float | None]) -> float | None:
-    """Return the mean of the values that there are; None without any."""
+    """Return the mean without None values; None if there are no others."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
 class WindowAveragePrecision(NamedTuple):
-    """The average precision of a method on several test sets.
+    """Average precision of a method on several test sets.
 
     Attributes
     ----------
     precisions : list of (float or None)
-        None without a positive.
+        None without positives.
     draws : ndarray of shape (n_sets, n_draws)
-        Of draws of machines.
+        Values for bootstrap draws of machines.
     """
 
     precisions: list[float | None]
@@ -46,17 +46,17 @@ class WindowAveragePrecision(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        """The mean over the sets."""
+        """Mean over the sets."""
         return mean_or_none(self.precisions)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the mean, machines resampled."""
+        """Bootstrap interval of the mean, resampling machines."""
         return percentile_interval(mean_draws(self.draws)) if len(self.draws) else None
 
     @classmethod
     def joined(cls, parts: Sequence[WindowAveragePrecision]) -> WindowAveragePrecision:
-        """Return those of all sets of several parts, in order."""
+        """Concatenate the sets of several parts."""
         precisions = [precision for part in parts for precision in part.precisions]
         return cls(precisions, np.concatenate([part.draws for part in parts]))
 
@@ -70,7 +70,7 @@ def window_average_precision(table: ScoreTable) -> dict[str, WindowAveragePrecis
 def average_precision_by_set(
     table: ScoreTable, method: str, sets: list[Int64Array]
 ) -> WindowAveragePrecision:
-    """Return the average precision of a method on each set of rows; an ensemble has none."""
+    """Return the average precision of a method on each set of rows; None values for an ensemble."""
     draws = np.zeros((0, len(table.draws)))
     if method in ENSEMBLES or not sets:
         return WindowAveragePrecision([None] * len(sets), draws)
@@ -82,7 +82,7 @@ def average_precision_by_set(
 
 
 def mean_draws(draws: Float64Array) -> Float64Array:
-    """Return the mean over windows of each draw of machines, without those that have no value.
+    """Return the mean over windows for each bootstrap draw, ignoring NaN.
 
     Parameters
     ----------

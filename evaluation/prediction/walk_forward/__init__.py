@@ -1,1 +1,1 @@
-"""The walk-forward backtest: what is trained when, on what, and judged on which window."""
+"""Walk-forward backtest: retraining schedule, training spans and evaluation windows."""

@@ -1,4 +1,4 @@
-"""The rows of a test window that any later comparison of training spans can ask for."""
+"""Rows of a test window that any later comparison of training spans can use."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ __all__ = ["ComparisonRows"]
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRows:
-    """The rows of every 1:8 set that a window can have, whenever it is looked at.
+    """The union of all 1:8 sets that a window can have at later retrainings.
 
-    The set depends on what is known at the moment of choosing: who has failed, and who was seen
-    healthy. All that may be known to fail are in it; of the others, those with the smallest hashes
-    up to as many surely healthy ones as the largest set takes. Who is healthy at one moment and
-    unknown at another only makes room for one that is in it, too.
+    A 1:8 set depends on the failures and healthy GPUs known when it is drawn. The union contains
+    all
+    instances that may be known to fail. It also contains the other instances with the smallest
+    hashes,
+    until it includes as many certainly healthy ones as the largest set needs. If a healthy instance
+    is
+    unknown at some moment, the next one in the union takes its place.
 
     Attributes
     ----------
-    settings : WalkSettings
+    settings : WalkForwardSettings
     fleet : FleetSurvey
     seen_before : dict of int to ndarray of shape (n_gpus,)
-        The last record of each GPU before every retraining (`InstanceSurvey`).
+        Last record of each GPU before every retraining (`InstanceSurvey`).
     """
 
     settings: WalkForwardSettings
@@ -43,7 +46,7 @@ class ComparisonRows:
     seen_before: Mapping[int, Int64Array]
 
     def __call__(self, window: WindowScores) -> Int64Array:
-        """Return the rows, in ascending order; none if the window will never be looked at."""
+        """Return the rows in ascending order; empty if no later retraining uses the window."""
         later = self._later(window.start)
         if not later:
             return np.zeros(0, dtype=np.int64)
@@ -67,7 +70,7 @@ class ComparisonRows:
         ]
 
     def _may_fail(self, window: WindowScores) -> BoolArray:
-        """Tell whom any source says to fail within the horizon, known or not, joined or not."""
+        """Return which instances fail within the horizon according to any source."""
         failures = self.fleet.failures
         order = np.lexsort((failures.failed_at, failures.gpu))
         timeline = replace(self.fleet.truth, failures=failures.take(order))
@@ -76,7 +79,7 @@ class ComparisonRows:
         return np.isfinite(hours)
 
     def _surely_healthy(self, window: WindowScores, later: list[int]) -> BoolArray:
-        """Tell who is healthy at all later moments: seen after the horizon, and ever again."""
+        """Return which instances are known to be healthy at all later retrainings."""
         recipe, instances = self.settings.recipe, window.instances
         gpu, end = instances.gpu, instances.end
         healthy = window_without_failures(self.fleet.failures, gpu, end, recipe.window_span)

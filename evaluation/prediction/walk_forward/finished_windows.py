@@ -1,4 +1,4 @@
-"""The finished test windows of a walk: they choose the training span, and calibrate."""
+"""Finished test windows: the basis for choosing the training span and for calibration."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ __all__ = ["N_CALIBRATION_WINDOWS", "FinishedWindows", "span_similarity"]
 SampleFlags = tuple[Int64Array, BoolArray]
 
 N_CALIBRATION_WINDOWS = 5
-# Chosen on simulated fleets, of 2, 3, 4 and 6, which differ little.
+# Chosen among 2, 3, 4 and 6 on simulated fleets; the differences were small.
 _SIMILARITY_POWER = 4
 
 
 def span_similarity(training_span: Nanoseconds, other: Nanoseconds) -> float:
-    """Tell how much the scores of a model say about those of one trained on another span.
+    """Return how similar the scores of models trained on two spans are, as a weight.
 
-    A model that has seen more failures ranks better and puts its scores on another scale, so
-    that a line fitted to those of its predecessors is too flat, and too high.
+    A model with more training failures ranks better and has other score levels. A calibration
+    fitted
+    to the scores of models with shorter spans has too small a slope and too high probabilities.
 
     Returns
     -------
     float
         In (0, 1]; 1 for equal spans, 1/16 for half of one.
 
-    >>> likeness(Nanoseconds(20), Nanoseconds(10)), likeness(Nanoseconds(7), Nanoseconds(7))
-    (0.0625, 1.0)
+    >>> span_similarity(Nanoseconds(20), Nanoseconds(10))
+    0.0625
     """
     ratio = min(training_span, other) / max(training_span, other)
     return float(ratio**_SIMILARITY_POWER)
@@ -54,18 +55,18 @@ def span_similarity(training_span: Nanoseconds, other: Nanoseconds) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FinishedWindows:
-    """The test windows whose labels were all known at a moment, and the others, oldest first.
+    """Test windows whose labels were all known at a moment, and the others, oldest first.
 
     Attributes
     ----------
-    settings : WalkSettings
+    settings : WalkForwardSettings
     records : Records
-        Of the fleet whose GPUs and machines the windows number.
+        Fleet that defines the numbers of GPUs and machines.
     timeline : Timeline
-        As it stood at the moment.
+        As of the moment.
     windows : list of WindowScores
     unfinished : list of WindowScores
-        The others, of which some labels may be known.
+        The other windows, of which some labels may be known.
     """
 
     settings: WalkForwardSettings
@@ -83,7 +84,7 @@ class FinishedWindows:
         records: Records,
         timeline: Timeline,
     ) -> FinishedWindows:
-        """Part the windows into those that are finished at `moment` and the others."""
+        """Divide windows into those finished at `moment` and the others."""
         every, horizon = settings.every, settings.recipe.horizon
         parts: dict[bool, list[WindowScores]] = {True: [], False: []}
         for window in windows:
@@ -92,8 +93,8 @@ class FinishedWindows:
         return cls(settings, records, timeline, parts[True], parts[False])
 
     def choices(self, span_in_use: Nanoseconds | None) -> dict[str, Nanoseconds]:
-        """Return the training spans that `variable` and `steady` take."""
-        # A window with nothing to find says nothing about who finds.
+        """Return the training spans of `variable` and `steady`."""
+        # A window without positives cannot compare spans.
         with_failures = (
             (window, labels)
             for window in reversed(self.windows)
@@ -112,15 +113,16 @@ class FinishedWindows:
     ) -> Calibration:
         """Fit probabilities out of time, to all labels of the last windows known at the moment.
 
-        An instance counts once its own horizon is over: its window need not be finished. So the
-        newest models are calibrated on, too, which are most like the one that will score.
+        An instance counts once its own horizon is over, even if its window is not finished. The
+        newest
+        models, which resemble the scoring model most, therefore contribute as well.
 
         Parameters
         ----------
         strategy : str
         prior : Calibration
         training_span : Nanoseconds
-            Of the model whose scores will be calibrated.
+            Span of the model whose scores will be calibrated.
         """
         windows = (*self.windows[-N_CALIBRATION_WINDOWS:], *self.unfinished)
         parts = [self._evidence(window, strategy, training_span) for window in windows]
@@ -132,11 +134,12 @@ class FinishedWindows:
     def _evidence(
         self, window: WindowScores, strategy: str, training_span: Nanoseconds
     ) -> tuple[Float64Array, Int8Array, Float64Array]:
-        """Return the scores of a window whose labels are known, these labels, and their weights."""
+        """Return scores, labels and weights of the instances of a window with known labels."""
         labels, recipe = self._labels(window), self.settings.recipe
         span, scores = window.by_strategy[strategy]
         known = labels >= 0
-        # A failure makes as many positives as instances fit into a horizon: together one evidence.
+        # A failure causes as many positives as instances fit into a horizon. Together they weigh as
+        # one.
         weight = min(1.0, recipe.step / recipe.horizon) * span_similarity(span, training_span)
         return scores["blend"][known], labels[known], np.full(int(known.sum()), weight)
 
@@ -155,7 +158,7 @@ class FinishedWindows:
     def _steady_span(
         self, pooled: Sequence[tuple[WindowScores, Int8Array]], span_in_use: Nanoseconds
     ) -> Nanoseconds:
-        """Return the training span that was better over several windows, or that in use."""
+        """Return the training span that was better over several windows, or the one in use."""
         settings, machine = self.settings, self.records.texts.get(MACHINE)
         return steady_length(
             settings.training_spans,
@@ -168,7 +171,7 @@ class FinishedWindows:
     def _pooled_flags(
         self, pooled: Sequence[tuple[WindowScores, Int8Array]]
     ) -> dict[Nanoseconds, PooledFlags]:
-        """Return what each training span that was scored in all windows flags in them."""
+        """Return the flagged instances of each training span that was scored in all windows."""
         spans = [
             span
             for span in self.settings.training_spans
@@ -192,7 +195,7 @@ class FinishedWindows:
         return PooledFlags(labels[rows] == 1, machine[rows].astype(np.int64))
 
     def _flags(self, window: WindowScores, labels: Int8Array) -> dict[Nanoseconds, SampleFlags]:
-        """Return the rows of a window's 1:8 set, and what each training span flags of them."""
+        """Return the rows of a window's 1:8 set, and which of them each training span flags."""
         settings = self.settings
         sampled = negative_sampling_mask(labels, window.hashes, settings.negatives_per_positive)
         rows = np.flatnonzero(sampled)

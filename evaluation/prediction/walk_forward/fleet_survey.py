@@ -1,7 +1,7 @@
-"""A survey of the keys of all records, a span at a time: who there is, who fails, who is last seen.
+"""Survey of the keys of all records, span by span: GPUs, failures and last records.
 
-A backtest reads the features of one retraining at a time. What labels need of everything else is
-found from keys alone, and does not depend on the spans that records are read in.
+A backtest reads the features of one retraining at a time. Labels also depend on other records, but
+only on their keys. The result does not depend on the spans in which records are read.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from forewarn.features.time_units import Nanoseconds
 __all__ = ["FleetSurvey", "ReadSpan", "Span", "reading_margin", "survey_fleet"]
 
 
-# Records read before a span: what is filled in or left out in it depends on the ones before.
+# Records read before a span: filled and excluded records depend on preceding ones.
 _MARGIN_RECORDS = 36
 
 
 class Span(NamedTuple):
-    """A span [start, end) of records that are read at once."""
+    """An interval [start, end) of records that are read together."""
 
     start: int
     end: int
 
     def begun_earlier(self, margin: int) -> Span:
-        """Return the span with a margin before it."""
+        """Return the span extended by a margin at its start."""
         return Span(self.start - margin, self.end)
 
 
@@ -51,31 +51,31 @@ ReadSpan = Callable[[Span], Records]
 
 
 def reading_margin(interval: int) -> Nanoseconds:
-    """Return how much earlier reading has to begin for a span to look as it does in the whole.
+    """Return how much earlier reading must start for a span to look the same as in the whole.
 
-    Only clocks that tick twice an interval for so long would need more.
+    Only a clock with two records per interval over that time would need more.
     """
     return Nanoseconds(_MARGIN_RECORDS * interval)
 
 
 @dataclass(frozen=True)
 class FleetSurvey:
-    """What is known of all records without their features.
+    """Facts about all records that do not need features.
 
     Attributes
     ----------
     serials : tuple of str
-        Sorted; GPUs are numbered by it.
+        Sorted; defines the numbers of GPUs.
     machines : tuple of str or None
-        Sorted; None where no record names one.
+        Sorted; None if no record has one.
     first : int
-        The first moment of which there is a record.
+        Time of the first record.
     newest : Records
-        One record a GPU, its last, without features.
+        The last record of each GPU, without features.
     failures : Failures
-        Of all sources.
+        From all sources.
     seen : CheckReport
-        What was left out of all records.
+        Counts of excluded records.
     """
 
     serials: tuple[str, ...]
@@ -87,21 +87,21 @@ class FleetSurvey:
 
     @property
     def last(self) -> int:
-        """The last moment of which there is a record."""
+        """Time of the last record."""
         return self.newest.last
 
     @cached_property
     def truth(self) -> Timeline:
-        """The last records and all failures: labels are made from them."""
+        """The last records and all failures, from which labels are computed."""
         return build_timeline(self.newest, self.failures)
 
     def seen_last(self, time: Int64Array) -> Records:
-        """Return one record a GPU, its last before a moment; none of those not seen before it.
+        """Return the last record of each GPU before a moment, without GPUs that had none.
 
         Parameters
         ----------
         time : ndarray of shape (n_gpus,)
-            When each was seen last (`InstanceSurvey.seen_before`).
+            Time of each GPU's last record (`InstanceSurvey.seen_before`).
         """
         seen = np.flatnonzero(time > np.iinfo(np.int64).min)
         records, texts = self.newest, {}
@@ -110,18 +110,18 @@ class FleetSurvey:
         return replace(records.take(seen), time=time[seen], texts=texts)
 
     def numbers_of(self, serials: Sequence[str]) -> Int64Array:
-        """Return the numbers of some of the GPUs."""
+        """Return the numbers of some GPUs."""
         return _positions(self.serials, serials)
 
     def failures_of(self, serials: Sequence[str]) -> Failures:
-        """Return the failures of some of the GPUs, numbered as these are."""
+        """Return the failures of some GPUs, numbered by their position in `serials`."""
         number = np.full(len(self.serials), -1, dtype=np.int32)
         number[self.numbers_of(serials)] = np.arange(len(serials))
         gpu = number[self.failures.gpu]
         return replace(self.failures, gpu=gpu).take(gpu >= 0)
 
     def numbered(self, records: Records) -> Records:
-        """Return records of some span with GPUs and machines numbered as in the whole fleet."""
+        """Return records of a span with the GPU and machine numbers of the whole fleet."""
         records = replace(self._with_all_gpus(records), out_of_service=self.newest.out_of_service)
         if self.machines is None:
             return records
@@ -136,7 +136,7 @@ class FleetSurvey:
         return replace(records, serials=self.serials, gpu=gpu)
 
     def rows_in(self, records: Records, instances: Instances) -> Instances:
-        """Return instances with the rows of their ends in records that have them."""
+        """Return instances with the row numbers of their ends in `records`."""
         keys = records.gpu_bounds(), records.time
         return instances.at_rows(_rows_of(*keys, instances.gpu, instances.end))
 
@@ -152,7 +152,7 @@ def _numbers(serials: Sequence[str], records: Records) -> Int32Array:
 
 @compiled
 def _rows_of(bounds: Int64Array, time: Int64Array, gpu: Int32Array, end: Int64Array) -> Int64Array:
-    """Return the row of each GPU and time; both come by GPU and time."""
+    """Return the row of each GPU and time; both inputs are sorted by GPU and time."""
     rows = np.empty(len(gpu), dtype=np.int64)
     row = 0
     for i in range(len(gpu)):
@@ -165,7 +165,7 @@ def _rows_of(bounds: Int64Array, time: Int64Array, gpu: Int32Array, end: Int64Ar
 
 @dataclass(frozen=True, slots=True)
 class _SpanSurvey:
-    """What one span showed; GPUs by the numbers of its own serials."""
+    """Facts about one span, with GPU numbers of that span."""
 
     interval: int
     serials: tuple[str, ...]
@@ -191,7 +191,7 @@ class _SpanSurvey:
         )
 
     def numbered(self, serials: Sequence[str]) -> _SpanSurvey:
-        """Return the same with GPUs numbered as in the whole fleet."""
+        """Return the same facts with the GPU numbers of the whole fleet."""
         number = _positions(serials, self.serials).astype(np.int32)
         last = np.full(len(serials), np.iinfo(np.int64).min)
         last[number] = self.last
@@ -209,18 +209,18 @@ def survey_fleet(
     margin: Nanoseconds,
     failures: Callable[[Sequence[str], States], Failures],
 ) -> FleetSurvey:
-    """Look at the keys of all records.
+    """Read the keys of all records.
 
     Parameters
     ----------
     read : callable
-        Returns the records of a span, with features or without.
+        Returns the records of a span, with or without features.
     spans : sequence of Span
-        One after another; together everything. One at a time is in memory.
+        Consecutive spans that cover everything. One at a time is in memory.
     margin : Nanoseconds
-        How much earlier than a span reading begins (`reading_margin`).
+        Extension of each span at its start (`reading_margin`).
     failures : callable
-        Returns the failures of some serials, of all sources, from the states of their records.
+        Returns the failures of some serials from all sources, given the states of their records.
     """
     parts = [_survey_span(read, span, margin if number else 0) for number, span in enumerate(spans)]
     serials = tuple(sorted(set().union(*(part.serials for part in parts))))
@@ -266,11 +266,11 @@ def _sum_counts(parts: Sequence[CheckReport]) -> CheckReport:
 
 
 def _last_records(serials: tuple[str, ...], parts: Sequence[_SpanSurvey]) -> Records:
-    """Return the last record of each GPU, and all spans out of service."""
+    """Return the last record of each GPU, and all intervals out of service."""
     n, spans = len(serials), [part.absent for part in parts]
     columns = [[getattr(span, name) for span in spans] for name in ("gpu", "start", "end")]
     table = np.column_stack([np.concatenate(column) for column in columns]).astype(np.int64)
-    gpu, start, end = np.unique(table, axis=0).T  # spans overlap, so that some come twice
+    gpu, start, end = np.unique(table, axis=0).T  # read spans overlap, so intervals may occur twice
     time, number = np.max([part.last for part in parts], axis=0), np.arange(n)
     no = np.zeros(n, dtype=bool)
     return Records(

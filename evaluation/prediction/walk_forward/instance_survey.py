@@ -1,4 +1,4 @@
-"""All instances of a fleet, found a span at a time: where each series began is carried along."""
+"""All instances of a fleet, found span by span; the state of each series is carried over."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from forewarn.models.prediction.training_set import Recipe
 __all__ = ["InstanceSurvey", "survey_instances"]
 
 _NEVER_SEEN = int(np.iinfo(np.int64).min)
-_LABEL_BATCH_SIZE = 1 << 21  # instances that are labelled
+_LABEL_BATCH_SIZE = 1 << 21  # instances labelled at a time
 
 
 @dataclass(frozen=True)
 class InstanceSurvey:
-    """Every instance that production would have scored, labelled from everything.
+    """Every instance that production would have scored, labelled with full knowledge.
 
     Attributes
     ----------
     instances : Instances
-        By GPU and time. Their rows are not known: those of the records that are read count.
+        By GPU and time, without row numbers.
     n_records, filled, gaps : int
-        Records, lone missing ones between them, and longer gaps.
+        Number of records, of filled single gaps, and of longer gaps.
     seen_before : dict of int to ndarray of shape (n_gpus,)
-        The last record of each GPU before some moments.
+        Last record of each GPU before some moments.
     """
 
     instances: Instances
@@ -52,16 +52,16 @@ def survey_instances(
     recipe: Recipe,
     moments: Sequence[int] = (),
 ) -> InstanceSurvey:
-    """Find and label all instances; the same whatever spans the records are read in.
+    """Find and label all instances, independent of the spans in which records are read.
 
     Parameters
     ----------
     read, spans, margin
-        As `survey_fleet` takes them.
+        See `survey_fleet`.
     fleet : FleetSurvey
     recipe : Recipe
     moments : sequence of int
-        For `seen_before`.
+        Moments for `seen_before`.
     """
     surveyor = _Surveyor.for_fleet(fleet, recipe, moments)
     for number, span in enumerate(spans):
@@ -79,7 +79,7 @@ def survey_instances(
 
 
 def _by_gpu(spans: list[tuple[Int64Array, Int64Array]]) -> tuple[Int32Array, Int64Array]:
-    """Put the ends of all spans together by GPU and time; those of a span are let go of then."""
+    """Merge the ends of all spans by GPU and time, and free those of each span."""
     n_ends = np.sum([number for number, _ in spans], axis=0)
     free, end = np.cumsum(n_ends) - n_ends, np.empty(int(n_ends.sum()), dtype=np.int64)
     while spans:
@@ -89,7 +89,7 @@ def _by_gpu(spans: list[tuple[Int64Array, Int64Array]]) -> tuple[Int32Array, Int
 
 @compiled
 def _put_ends(n_ends: Int64Array, end: Int64Array, free: Int64Array, room: Int64Array) -> None:
-    """Put the ends of each GPU into the next places of its own that are free."""
+    """Copy the ends of each GPU to its next free places."""
     first = 0
     for gpu in range(len(n_ends)):
         for number in range(n_ends[gpu]):
@@ -99,7 +99,7 @@ def _put_ends(n_ends: Int64Array, end: Int64Array, free: Int64Array, room: Int64
 
 
 def _labels(truth: Timeline, gpu: Int32Array, end: Int64Array, horizon: Nanoseconds) -> Int8Array:
-    """Label some at a time: what that takes is several times as large as the labels."""
+    """Label in batches, because labelling needs several times the memory of the labels."""
     labels = np.empty(len(end), dtype=np.int8)
     for first in range(0, len(end), _LABEL_BATCH_SIZE):
         some = slice(first, first + _LABEL_BATCH_SIZE)
@@ -109,9 +109,10 @@ def _labels(truth: Timeline, gpu: Int32Array, end: Int64Array, horizon: Nanoseco
 
 @dataclass(slots=True)
 class _Surveyor:
-    """The state between two spans: of each GPU its last record and the place in its series.
+    """State between two spans: last record of each GPU and its position in its series.
 
-    Of each span how many instances each GPU has, and when they end, by GPU and time.
+    For each processed span it holds the number of instances per GPU, and their ends by GPU and
+    time.
     """
 
     recipe: Recipe
@@ -127,12 +128,12 @@ class _Surveyor:
     @classmethod
     def for_fleet(cls, fleet: FleetSurvey, recipe: Recipe, moments: Sequence[int]) -> _Surveyor:
         never = np.full(len(fleet.serials), _NEVER_SEEN)
-        # A failure that nobody knew of did not keep a GPU from being scored.
+        # A failure that was unknown at the time did not exclude a GPU from scoring.
         seen_before = {moment: never.copy() for moment in moments}
         return cls(recipe, fleet.failures.as_seen(), never, never * 0, [], seen_before)
 
     def look_at(self, records: Records) -> None:
-        """Go on with the records of the next span, and of some time before it."""
+        """Process the records of the next span, which start some time before it."""
         timeline = build_timeline(records, self.failures)
         gpu, time = records.gpu, records.time
         fresh = time > self.last[gpu]
@@ -143,7 +144,7 @@ class _Surveyor:
         self._move_on(records, timeline.bounds, position)
 
     def _positions(self, timeline: Timeline) -> Int64Array:
-        """Return the number of records before each in its series, however long ago that began."""
+        """Return the position of each record in its series, including earlier spans."""
         records = timeline.records
         position = timeline.position.astype(np.int64)
         begins = np.arange(len(records)) - position
@@ -156,7 +157,7 @@ class _Surveyor:
         return position + np.where(begins == series[of_row], earlier[of_row], 0)
 
     def _ends(self, timeline: Timeline, position: Int64Array) -> BoolArray:
-        """Tell at which rows an instance ends (`find_instances`, by place in the whole series)."""
+        """Return at which rows an instance ends, by position in the series."""
         filled, alive = timeline.records.filled, timeline.alive
         length, step = self.recipe.plan.window_records, self.recipe.step_records
         due = alive & (position >= length - 1) & ((position - length + 1) % step == 0)

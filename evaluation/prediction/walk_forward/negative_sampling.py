@@ -1,4 +1,4 @@
-"""The test set of a window: all positives and some negatives, the same however rows come."""
+"""Test set of a window: all positives and sampled negatives, independent of row order."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["negative_sampling_mask"]
 def negative_sampling_mask(
     labels: Int8Array, hashes: UInt64Array, negatives_per_positive: float
 ) -> BoolArray:
-    """Mark the test set of one window: all positives and so many negatives for each.
+    """Mark the test set of a window: all positives, and a number of negatives for each.
 
     Parameters
     ----------
     labels : ndarray of shape (n,)
-        1, 0, or -1 for unknown, which is never taken.
+        1, 0, or -1 for unknown, which is never sampled.
     hashes : ndarray of shape (n,)
-        Of seed, serial and end (`sampling_hash`): the negatives with the smallest are taken.
+        Hashes of seed, serial and end (`sampling_hash`); the smallest ones are sampled.
     negatives_per_positive : float
 
     Examples
     --------
     >>> labels = np.array([1, 0, 0, 0], np.int8)
-    >>> sampled_mask(labels, np.array([9, 3, 1, 2], np.uint64), 2.0).tolist()
+    >>> negative_sampling_mask(labels, np.array([9, 3, 1, 2], np.uint64), 2.0).tolist()
     [True, False, True, True]
     """
     sampled: BoolArray = labels == 1

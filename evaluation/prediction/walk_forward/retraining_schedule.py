@@ -1,4 +1,4 @@
-"""The schedule of a backtest: retraining times, finished test windows, the choice of a span."""
+"""Schedule of a backtest: retraining times, finished test windows, choice of training span."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
     "times_with_instances",
 ]
 
-Span = TypeVar("Span", bound=int)  # of whatever unit
-_ENDS_PER_PART = 1 << 21  # ends that are looked through
+Span = TypeVar("Span", bound=int)  # in any unit
+_ENDS_PER_PART = 1 << 21  # instance ends per part
 
 
 def retraining_times(
@@ -36,7 +36,7 @@ def retraining_times(
     start: int | None = None,
     end: int | None = None,
 ) -> list[int]:
-    """Return the retraining times of a backtest (formats.md, section 3), in nanoseconds.
+    """Return the retraining times of a backtest (docs/formats.md, section 3), in nanoseconds.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ def retraining_times(
         Longest training span.
     horizon, every : Nanoseconds
     start, end : int, optional
-        Limits asked for: no earlier, and before.
+        Requested limits: first retraining, and exclusive end.
 
     Returns
     -------
     list of int
         The first midnight UTC at least `longest` + `horizon` after the first record, or `start`;
-        then every `every`, as long as records follow.
+        then every `every`, while records follow.
     """
     earliest = first_record + longest + horizon
     moment = -(-earliest // DAY) * DAY if start is None else start
@@ -66,9 +66,9 @@ def times_with_instances(
     longest: Nanoseconds,
     every: Nanoseconds,
 ) -> list[int]:
-    """Return the retrainings that have any instance to train on or to test.
+    """Return the retraining times with instances to train on or to test.
 
-    One clock that is wrong by decades would make thousands of others.
+    A single clock that is wrong by decades would cause thousands of other times.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ def times_with_instances(
 
     Examples
     --------
-    >>> with_instances([10, 13, 16, 19, 22], np.array([8, 20]), longest=4, every=3)
+    >>> times_with_instances([10, 13, 16, 19, 22], np.array([8, 20]), longest=4, every=3)
     [10, 19, 22]
     """
     moments = np.asarray(times, dtype=np.int64)
-    # Part by part: few are distinct, and to sort all of them takes as much memory again.
+    # There are few distinct ends, and sorting all of them at once would double the memory.
     parts = np.array_split(ends, 1 + len(ends) // _ENDS_PER_PART)
     ends = np.unique(np.concatenate([np.unique(part) for part in parts]))
     first, stop = np.searchsorted(ends, (moments - longest, moments + every))
@@ -93,18 +93,18 @@ def times_with_instances(
 
 
 def is_finished(window: int, moment: int, *, every: Nanoseconds, horizon: Nanoseconds) -> bool:
-    """Tell whether the test window that starts at `window` has all its labels at `moment`."""
+    """Return whether all labels of the test window starting at `window` are known at `moment`."""
     return window + every + horizon <= moment
 
 
 def last_finished_window(moment: int, *, every: Nanoseconds, horizon: Nanoseconds) -> int:
     """Return the start of the last test window that is finished at `moment`.
 
-    Windows follow each other as retrainings do, whole steps before `moment`.
+    Windows follow each other like retrainings, in whole steps before `moment`.
 
     Examples
     --------
-    >>> last_finished(100, every=3, horizon=1)
+    >>> last_finished_window(100, every=3, horizon=1)
     94
     """
     return moment - -(-(every + horizon) // every) * every
@@ -118,13 +118,13 @@ def best_length(spans: Sequence[Span], precision: Mapping[Span, float | None] | 
     spans : sequence of Nanoseconds
         Candidates.
     precision : mapping of Nanoseconds to float or None
-        Precision@K of each that was scored; None where nothing was flagged. None if no window
-        is finished.
+        Precision@K of each scored candidate; None if nothing was flagged. None instead of the
+        mapping if no window is finished.
 
     Returns
     -------
     Nanoseconds
-        The longest if no window is finished; of equal ones the shorter.
+        The longest span if no window is finished. Ties go to the shorter span.
 
     Examples
     --------
@@ -146,12 +146,12 @@ def best_length(spans: Sequence[Span], precision: Mapping[Span, float | None] | 
 
 @dataclass(frozen=True, slots=True)
 class PooledFlags:
-    """The instances that a training span would have flagged in the windows that are pooled.
+    """Instances that a training span would have flagged in the pooled windows.
 
     Attributes
     ----------
     hit : ndarray of shape (n,), bool
-        The instance was followed by a failure.
+        Whether a failure followed.
     machine : ndarray of shape (n,), int
         Number of its machine.
     """
@@ -161,11 +161,11 @@ class PooledFlags:
 
     @property
     def precision(self) -> float:
-        """Share of hits; -1 where nothing is flagged, so that anything is better."""
+        """Share of hits; -1, which is worse than any share, if nothing is flagged."""
         return float(self.hit.mean()) if len(self.hit) else -1.0
 
     def draws(self, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the precision of every draw of machines; NaN where none of the flagged is in."""
+        """Return the precision for each bootstrap draw of machines; NaN without drawn flags."""
         weight = weights[:, self.machine]
         with np.errstate(invalid="ignore"):
             precision: npt.NDArray[np.float64]
@@ -181,22 +181,22 @@ def steady_length(
     n_machines: int,
     seed: int,
 ) -> Span:
-    """Return the best training span, or that in use unless the gain exceeds its interval.
+    """Return the best training span if its gain exceeds its interval, otherwise the one in use.
 
     Parameters
     ----------
     spans : sequence of Nanoseconds
         Candidates.
     in_use : Nanoseconds
-    flagged : mapping of Nanoseconds to Flagged
-        Of each candidate that was scored in all windows.
+    flagged : mapping of Nanoseconds to PooledFlags
+        Flags of each candidate that was scored in all windows.
     n_machines, seed : int
-        For drawing machines; all spans are compared on the same draws.
+        For bootstrap draws of machines; all spans use the same draws.
 
     Examples
     --------
-    >>> few = {n: Flagged(np.array([n > 9, True]), np.array([0, 1])) for n in (9, 12)}
-    >>> steady_length([9, 12], 9, few, n_machines=2, seed=0)  # two flags are no evidence
+    >>> few = {n: PooledFlags(np.array([n > 9, True]), np.array([0, 1])) for n in (9, 12)}
+    >>> steady_length([9, 12], 9, few, n_machines=2, seed=0)  # two flags are not enough evidence
     9
     """
     compared = [span for span in spans if span in flagged]

@@ -1,4 +1,4 @@
-"""The strategies of retraining that a backtest compares."""
+"""Retraining strategies that a backtest compares."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ __all__ = ["Strategy"]
 
 
 class Strategy(StrEnum):
-    """A rule for when a predictor is trained anew, and on which training span.
+    """A rule that defines when a predictor is retrained, and on which training span.
 
-    `fixed` is trained once; the others before every test window: `sliding` on the longest span,
-    `variable` on the span that was best on the last finished window, `steady` on one that changes
-    only on evidence from several, `expanding` on all of the past, older instances weighing less.
+    `fixed` is trained once. The other strategies retrain before every test window: `sliding` on the
+    longest span, `variable` on the span that was best on the last finished window, `steady` on a
+    span
+    that changes only with evidence from several windows, and `expanding` on all of the past with a
+    lower weight for older instances.
     """
 
     FIXED = "fixed"

@@ -1,4 +1,4 @@
-"""The walk of a backtest through time: retrain, score what follows, choose by what is finished."""
+"""Walk-forward backtest: retrain, score the window that follows, and choose by finished windows."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ __all__ = ["SlicedRecords", "WalkForward", "find_scorable_instances"]
 
 
 class SlicedRecords(Protocol):
-    """Records that are read slice by slice of GPUs, as they stood at one moment or another."""
+    """Records read in slices of GPUs, as of any moment."""
 
     def past(
         self, moment: int, reach: Nanoseconds, spans: Sequence[Nanoseconds]
     ) -> tuple[Fleet, TrainingCandidates]:
-        """Return the fleet as it stood at `moment`, `reach` back, and what can train on spans."""
+        """Return the fleet as of `moment`, `reach` back, and the training candidates."""
         ...
 
     def future(
         self, moment: int, instances: Instances
     ) -> tuple[Fleet, Instances, Int64Array | None]:
-        """Return a fleet that the instances of a test window can be measured in.
+        """Return a fleet for computing the features of a test window.
 
         Returns
         -------
         Fleet
         Instances
-            The same, numbered as that fleet numbers GPUs and rows.
+            The same instances with the GPU and row numbers of that fleet.
         ndarray of shape (n,), int64, or None
-            The number of the machine that each was in, -1 unknown; None if no record names one.
+            Number of each instance's machine, -1 unknown; None if no record has one.
         """
         ...
 
@@ -67,9 +67,9 @@ class SlicedRecords(Protocol):
 def find_scorable_instances(
     records: Records, failures: Failures, settings: WalkForwardSettings
 ) -> Instances:
-    """Return every instance that production would have scored, labelled from everything.
+    """Return every instance that production would have scored, labelled with full knowledge.
 
-    A failure that nobody knew of did not keep a GPU from being scored.
+    A failure that was unknown at the time did not exclude a GPU from scoring.
     """
     recipe = settings.recipe
     instances = find_instances(
@@ -85,34 +85,37 @@ def find_scorable_instances(
 
 @dataclass(slots=True)
 class WalkForward:
-    """The state of a walk: what was trained and scored so far.
+    """State of a walk-forward backtest: trained models and scored windows.
 
     Attributes
     ----------
-    settings : WalkSettings
+    settings : WalkForwardSettings
     trainer : RecipeTrainer
-        Of the recipe of the settings.
+        Trainer of the recipe of the settings.
     records, failures
-        Everything there is; only `as_of` hands any of it to a training.
+        All data; only `as_of` passes any of it to a training.
     instances : Instances
-        Found without the failures that nobody knew of (`find_scorable_instances`), labelled from everything
-        there is, for testing only.
+        Found without failures that were unknown at the time (`find_scorable_instances`). Labelled
+        with
+        full knowledge, for testing only.
     windows : list of WindowScores
         Oldest first.
     notes : list of str
-        For the user.
+        Notes for the user.
     fixed : TrainedRecipe or None
-        The first that was trained on the longest span.
+        The first one trained on the longest span.
     span_in_use : Nanoseconds or None
-        Training span that `steady` uses; the longest until one was chosen.
+        Training span of `steady`; None (the longest) until one was chosen.
     extent : tuple of (int, int) or None
-        First and last record of all, if `records` are those of one retraining (`move_to`).
+        First and last record of the data set, if `records` belong to one retraining (`move_to`).
     sliced : SlicedRecords or None
-        Where `records` are only the last of each GPU before a retraining: reads what it needs.
+        Reads what is needed, if `records` hold only the last one of each GPU before a retraining.
     compared : callable or None
-        Returns the rows of a test window that training spans are compared on: those that no
-        strategy takes get only the models that decide, and are scored there only; strategies that
-        were not asked for are not scored. None: everything is trained and scored.
+        Returns the rows of a test window on which training spans are compared. Spans that no
+        strategy
+        uses are then trained without models that do not affect the choice and scored on these rows
+        only, and strategies that were not requested are not scored. None: train and score
+        everything.
     """
 
     settings: WalkForwardSettings
@@ -131,26 +134,26 @@ class WalkForward:
     def move_to(
         self, records: Records, instances: Instances, sliced: SlicedRecords | None = None
     ) -> None:
-        """Go on with the records of another retraining, and the instances of its test window.
+        """Continue with the records of another retraining and the instances of its test window.
 
-        GPUs and machines have the same numbers in all of them.
+        GPU and machine numbers are the same for all retrainings.
         """
         self.records, self.instances, self.sliced = records, instances, sliced
 
     @property
     def truth(self) -> Timeline:
-        """The records that are looked at, and all failures: labels are made from them."""
+        """The current records with all failures, from which labels are computed."""
         return build_timeline(self.records, self.failures)
 
     @property
     def last_tested(self) -> int:
-        """The last end of an instance whose horizon the records hold whole."""
+        """Last end of an instance whose horizon lies within the records."""
         last = self.records.last if self.extent is None else self.extent[1]
         return last - self.settings.recipe.horizon
 
     @property
     def unseen_from(self) -> int | None:
-        """The first end of an instance that is not tested since the records end; None: none is."""
+        """First end of an instance left untested because its horizon exceeds the records."""
         ends = self.instances.end
         later = ends[ends > self.last_tested]
         return int(later.min()) if len(later) else None
@@ -161,7 +164,7 @@ class WalkForward:
         Returns
         -------
         WindowScores or None
-            None if the retraining was skipped, or nothing with a known label follows.
+            None if the retraining was skipped, or no instance with a known label follows.
         """
         timeline = as_of(self.records, self.failures, moment, self.settings.reach)
         known = self.finished_at(moment, timeline)
@@ -169,7 +172,7 @@ class WalkForward:
         recipes: dict[str, TrainedRecipe] = {}
         if set(strategies) != {Strategy.EXPANDING}:
             trained = self._train_spans(known, moment, strategies)
-            # All strategies are judged on the same windows.
+            # All strategies are evaluated on the same windows.
             if not trained:
                 return None
             recipes |= self._spans_used(known, trained)
@@ -183,7 +186,7 @@ class WalkForward:
         return self._score(known, moment, trained, recipes)
 
     def train_on_all(self, moment: int) -> TrainedRecipe | None:
-        """Train on all of the past before `moment`, the older weighing less; None: too few fail."""
+        """Train on the whole past before `moment` with age weighting; None with few failures."""
         settings = self.settings
         span = settings.whole_past(moment, self.extent[0] if self.extent else self.records.first)
         fleet, candidates = self._past(moment, settings.reach_of(span), [span])
@@ -192,12 +195,12 @@ class WalkForward:
         return trainer.train(fleet, moment, span, names, candidates)
 
     def train_on(self, moment: int, span: Nanoseconds) -> TrainedRecipe | None:
-        """Train on one span before `moment`, without baselines; None: too few fail."""
+        """Train on one span before `moment`, without baselines; None with too few failures."""
         fleet, candidates = self._past(moment, self.settings.reach, [span])
         return self.trainer.train(fleet, moment, span, self.settings.names, candidates)
 
     def known_counts(self, moment: int, span: Nanoseconds) -> KnownCounts:
-        """Return how many labels of a span a training as of `moment` knows."""
+        """Return the number of known labels in a span for a training as of `moment`."""
         spans = [span]
         fleet, candidates = self._past(moment, self.settings.reach_of(span), spans)
         candidates = candidates or self.settings.recipe.candidates(fleet, moment, spans)
@@ -210,7 +213,7 @@ class WalkForward:
         spans: Sequence[Nanoseconds],
         timeline: Timeline | None = None,
     ) -> tuple[Fleet, TrainingCandidates | None]:
-        """Return the fleet as it stood at `moment`, and what can train if it is found already."""
+        """Return the fleet as of `moment`, and the training candidates if already known."""
         if self.sliced is None:
             return timeline or as_of(self.records, self.failures, moment, reach), None
         with self.trainer.stage("read records"):
@@ -219,7 +222,7 @@ class WalkForward:
     def _train_spans(
         self, known: FinishedWindows, moment: int, strategies: Sequence[str]
     ) -> dict[Nanoseconds, TrainedRecipe]:
-        """Train on the spans that are compared; nothing if the longest has too few failures."""
+        """Train on the compared spans; return nothing if the longest has too few failures."""
         settings, longest = self.settings, self.settings.longest
         compares = not {Strategy.VARIABLE, Strategy.STEADY}.isdisjoint(strategies)
         chosen = {longest, *known.choices(self.span_in_use).values()}
@@ -236,7 +239,7 @@ class WalkForward:
     def _spans_used(
         self, known: FinishedWindows, trained: Mapping[Nanoseconds, TrainedRecipe]
     ) -> dict[str, TrainedRecipe]:
-        """Return the recipe of every strategy that takes one of some spans."""
+        """Return the recipe of every strategy that uses one of the trained spans."""
         longest = self.settings.longest
         self.fixed = self.fixed or trained[longest]
         chosen = {str(Strategy.SLIDING): longest} | known.choices(self.span_in_use)
@@ -245,18 +248,18 @@ class WalkForward:
         return used | {str(Strategy.FIXED): self.fixed}
 
     def has_known_labels(self, moment: int) -> bool:
-        """Tell whether probabilities could be fitted to anything at `moment`."""
+        """Return whether there are labels to calibrate probabilities with at `moment`."""
         known = moment - self.settings.recipe.horizon
         return any((window.instances.end < known).any() for window in self.windows)
 
     def forget(self, moment: int) -> None:
-        """Drop the windows that no choice and no calibration from `moment` on looks at."""
+        """Drop the windows that no span choice and no calibration from `moment` on uses."""
         every, horizon = self.settings.every, self.settings.recipe.horizon
         done = [
             w for w in self.windows if is_finished(w.start, moment, every=every, horizon=horizon)
         ]
         failing = [window for window in done if (window.instances.label == 1).any()]
-        # Two more than are pooled: a window may lose its failures to others that are known later.
+        # Keep two more than are pooled: later knowledge may remove the positives of a window.
         needed = {
             id(w)
             for w in (*done[-N_CALIBRATION_WINDOWS:], *failing[-self.settings.select_over - 2 :])
@@ -265,7 +268,7 @@ class WalkForward:
         self.windows[:] = [window for window in self.windows if id(window) not in old]
 
     def finished_at(self, moment: int, timeline: Timeline) -> FinishedWindows:
-        """Return the windows by whether they are finished at `moment`, as they were known then."""
+        """Return the windows finished at `moment` and the others, as known then."""
         return FinishedWindows.as_of(moment, self.windows, self.settings, self.records, timeline)
 
     def _score(
@@ -275,7 +278,7 @@ class WalkForward:
         trained: Mapping[Nanoseconds, TrainedRecipe],
         recipes: Mapping[str, TrainedRecipe],
     ) -> WindowScores | None:
-        """Score the test window with everything that was trained, and calibrate as of `moment`."""
+        """Score the test window with all trained recipes and calibrate as of `moment`."""
         window = self._window(moment)
         if window is None:
             return None
@@ -303,9 +306,9 @@ class WalkForward:
         trained: Iterable[TrainedRecipe],
         used: Iterable[TrainedRecipe],
     ) -> dict[int, tuple[Int64Array | None, dict[str, Float64Array]]]:
-        """Return by recipe the rows that it scored, None for all, and their scores.
+        """Return the rows scored by each recipe (None for all), and the scores.
 
-        Those that are used score all rows, the others those that are compared.
+        Recipes used by a strategy score all rows, the others only the compared rows.
         """
         scorers = {id(recipe): RecipeRows(recipe, None) for recipe in used}
         for recipe in trained:
@@ -332,7 +335,7 @@ class WalkForward:
         return WindowScores(moment, instances, hashes, tested, machine=machine)
 
     def measured(self, window: WindowScores) -> tuple[Fleet, Instances]:
-        """Return what a test window is measured in; slices say in which machine each GPU was."""
+        """Return a fleet for computing the features of a test window; store its machines."""
         if self.sliced is None:
             return self.measured_in(window.start, window.instances)
         with self.trainer.stage("read records"):
@@ -341,7 +344,7 @@ class WalkForward:
         return fleet, instances
 
     def measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
-        """Return a timeline that the instances of a test window can be measured in."""
+        """Return a timeline for computing the features of the instances of a test window."""
         start, end = moment - self.settings.recipe.plan.reach, moment + self.settings.every
         rows = self.records.rows_between(start, end)
         timeline = build_timeline(self.records.between(start, end), self.failures.as_seen())

@@ -1,4 +1,4 @@
-"""The settings of a walk through time: recipe, ensembles, training spans, test sets."""
+"""Settings of a walk-forward backtest: recipe, ensembles, training spans and test sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from forewarn.models.prediction.training_set import Recipe
 
 __all__ = ["WalkForwardSettings"]
 
-_MAX_HALF_LIVES = 3  # after so many an instance weighs an eighth
+_MAX_HALF_LIVES = 3  # after three half-lives an instance has an eighth of its weight
 
 
 @dataclass(frozen=True, slots=True)
 class WalkForwardSettings:
-    """Models and training spans that a walk compares, and the test sets it compares them on.
+    """Models, training spans and test sets of a walk-forward backtest.
 
     Attributes
     ----------
@@ -27,20 +27,21 @@ class WalkForwardSettings:
     models : tuple of str
     training_spans : tuple of Nanoseconds
     every : Nanoseconds
-        From one retraining to the next.
+        Time between two retrainings.
     k, negatives_per_positive : float
-        Of the 1:8 test sets.
+        Parameters of the 1:8 test sets.
     select_by : str
         Method whose precision chooses the training span.
     baselines : tuple of str
-        Trained beside, for comparison.
+        Models trained for comparison only.
     select_over : int
-        Finished windows that the strategy `steady` pools to choose the training span; 1 is the
-        paper's rule, which `variable` always follows.
+        Finished windows that `steady` pools to choose the training span; 1 is the paper's rule,
+        which
+        `variable` always follows.
     strategy : Strategy
-        By which a predictor is trained outside of a backtest.
+        Strategy of trainings outside of a backtest.
     half_life : Nanoseconds or None
-        Of the weight of an instance, for the strategy `expanding`; None: all weigh the same.
+        Half-life of the weight of an instance, for `expanding`; None: no age weighting.
     """
 
     recipe: Recipe
@@ -58,12 +59,12 @@ class WalkForwardSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Scores that committees and selection need."""
+        """Scores that committees and span selection need."""
         return (*self.models, *self._voters, CASCADE_FIRST)
 
     @property
     def _voters(self) -> tuple[str, ...]:
-        """The linear model, where it votes and is not among the models anyway."""
+        """The linear model, if it has a vote and is not among the models."""
         votes = self.committee.linear and LINEAR not in self.models
         return (LINEAR,) if votes else ()
 
@@ -83,28 +84,28 @@ class WalkForwardSettings:
 
     @property
     def most_compared(self) -> int:
-        """Finished windows on which a training compares training spans."""
+        """Number of finished windows on which a training compares training spans."""
         return self.select_over if self.strategy is Strategy.STEADY else 0
 
     @property
     def reach(self) -> Nanoseconds:
-        """Time before a moment whose records a training as of that moment reads."""
+        """Length of the records before a moment that a training as of that moment reads."""
         return self.reach_of(self.longest)
 
     def reach_of(self, training_span: Nanoseconds) -> Nanoseconds:
-        """Time before a moment whose records a training on a span reads."""
+        """Return the length of the records before a moment that a training on a span reads."""
         return Nanoseconds(self.recipe.horizon + training_span + self.recipe.plan.reach)
 
     def whole_past(self, moment: int, first: int) -> Nanoseconds:
-        """Return the training span of `expanding`: from the first record to a horizon ago.
+        """Return the training span of `expanding`: from the first record to one horizon ago.
 
-        What weighs next to nothing is left out, so that years of records need not be read.
+        Instances with negligible weight are left out, so that old records need not be read.
         """
         span = max(moment - self.recipe.horizon - first, self.longest)
         return Nanoseconds(span if self._most is None else min(span, self._most))
 
     def reads_from(self, moment: int) -> int | None:
-        """Return the first record that a training as of a moment needs; None: all there are."""
+        """Return the time from which a training as of a moment reads records; None: all records."""
         if self.strategy is not Strategy.EXPANDING:
             return moment - self.reach
         return None if self._most is None else moment - self.reach_of(self._most)

@@ -1,4 +1,4 @@
-"""One test window of a walk: its scores by all recipes, and what was known of it when."""
+"""Scores of one test window by all recipes, and the labels known at a moment."""
 
 from __future__ import annotations
 
@@ -32,31 +32,32 @@ from forewarn.models.prediction.training_set import Recipe
 
 __all__ = ["RecipeRows", "WindowScores", "instance_batches", "score_window"]
 
-# Instances: each takes some 3 KiB while it is measured. More of them read the fleet again.
+# An instance needs some 3 KiB while its features are computed. Further batches read the fleet
+# again.
 _MAX_BATCH_INSTANCES = 450_000
 
 
 @dataclass(slots=True)
 class WindowScores:
-    """A test window: what would have been scored in it and, by training span, the scores.
+    """A test window: its instances, and their scores by training span and strategy.
 
     Attributes
     ----------
     start : int
     instances : Instances
-        All that nobody knew to be failed, whatever was learned of them afterwards.
+        All instances of GPUs that were not known to have failed.
     hashes : ndarray of shape (n,)
-        For sampling.
+        Sampling hashes.
     tested : ndarray of shape (n,), bool
-        In the end known to be instances, with a known label and a horizon that was seen whole.
+        Valid instances with a known label and a horizon within the records.
     by_span : dict
-        Scores by training span, of the instances of `compared`.
+        Scores by training span, for the instances of `compared`.
     by_strategy : dict
         Training span and scores by strategy.
     machine : ndarray of shape (n,), int64, or None
-        Number of the machine of each; None where machines are unknown.
+        Number of each instance's machine; None if unknown.
     compared : ndarray, int64, or None
-        The rows, in ascending order, that training spans are compared on; None: all.
+        Rows on which training spans are compared, in ascending order; None: all.
     """
 
     start: int
@@ -71,31 +72,31 @@ class WindowScores:
     compared: Int64Array | None = None
 
     def scores_at(self, span: Nanoseconds, rows: Int64Array) -> dict[str, Float64Array]:
-        """Return the scores of a training span at `rows`, which are among `compared`."""
+        """Return the scores of a training span at `rows`, which are a subset of `compared`."""
         at = rows if self.compared is None else np.searchsorted(self.compared, rows)
         return {name: values[at] for name, values in self.by_span[span].items()}
 
     def known_labels(self, timeline: Timeline, recipe: Recipe) -> Int8Array:
-        """Return the labels of the instances as far as the timeline knows, else -1."""
+        """Return the labels known to the timeline, else -1."""
         instances = self.instances
         labels = label(timeline, instances.gpu, instances.end, recipe.horizon)
         clean = window_without_failures(
             timeline.failures, instances.gpu, instances.end, recipe.window_span
         )
-        # A finished window may still lack records: those that collect them may be late.
+        # Records may arrive late, so even a finished window may lack some.
         clean &= horizon_observed(timeline, instances.end, recipe.horizon)
         return np.where(clean, labels, UNKNOWN).astype(np.int8)
 
 
 class RecipeRows(NamedTuple):
-    """A recipe, and the rows of a test window that it scores, in ascending order; None: all."""
+    """A recipe and the rows of a test window that it scores, in ascending order; None: all."""
 
     recipe: TrainedRecipe
     rows: Int64Array | None
 
 
 def instance_batches(instances: Instances) -> Iterator[Instances]:
-    """Yield as many instances as are measured at once; an empty part where there is none."""
+    """Yield batches of instances; a single empty batch if there are none."""
     for start in range(0, max(len(instances), 1), _MAX_BATCH_INSTANCES):
         yield instances.take(np.arange(start, min(start + _MAX_BATCH_INSTANCES, len(instances))))
 
@@ -107,23 +108,23 @@ def score_window(
     scorers: Sequence[RecipeRows],
     stage: Stage,
 ) -> list[dict[str, Float64Array]]:
-    """Score the instances of a test window with some recipes.
+    """Score the instances of a test window with several recipes.
 
     Parameters
     ----------
-    plan : Plan
-        Of all recipes.
+    plan : FeaturePlan
+        Feature plan of all recipes.
     fleet : Fleet
     instances : Instances
-        Of that fleet.
-    scorers : sequence of RowsOfRecipe
+        Instances of that fleet.
+    scorers : sequence of RecipeRows
     stage : callable
-        Names what is being done, for whoever measures time.
+        Context manager that names the current stage, for time measurements.
 
     Returns
     -------
     list of dict of ndarray
-        The scores of each of the recipes, by name.
+        Scores by name, for each recipe.
     """
     parts: list[list[tuple[ModelInputs, Float64Array]]] = [[] for _ in scorers]
     start = 0
@@ -140,7 +141,7 @@ def score_window(
 def _inputs(
     recipe: TrainedRecipe, reading: FleetReading, start: int, chosen: Int64Array | None
 ) -> tuple[ModelInputs, Float64Array]:
-    """Encode the chosen ones of the instances that were read, the first of which is `start`."""
+    """Encode the `chosen` instances of a batch that starts at number `start`."""
     values = recipe.encoder.measures.values_of(reading)
     if chosen is not None:
         low, high = np.searchsorted(chosen, [start, start + len(values)])

@@ -1,4 +1,4 @@
-"""Bucket numbers to the small floats that networks and linear models like."""
+"""Scaling of bucket numbers to small floats for networks and linear models."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from forewarn.features.prediction.model_inputs import InputColumns, ModelInputs
 
 __all__ = ["BucketScaling", "InputScaling"]
 
-_N_BUCKETS = 256  # values of a uint8
+_N_BUCKETS = 256  # number of uint8 values
 
 
 @dataclass(frozen=True)
 class BucketScaling:
-    """Maps each column's buckets evenly onto [-1, 1], less the column's mean in training.
+    """Maps the buckets of each column evenly to [-1, 1], minus the column's training mean.
 
-    A missing value becomes 0, the training mean. So that a model still sees telemetry thin out,
-    the share of missing columns is joined as one more column. A column that did not vary in
-    training becomes 0 everywhere: a model would give it nothing but the noise of its initial
-    weights. A column of two levels is one-hot, there 0 is a value.
+    A missing value becomes 0, the training mean. An additional column holds the share of missing
+    columns, so that models see when telemetry is incomplete. A column that was constant in training
+    becomes 0, because a model would multiply it by the noise of its initial weights. A column with
+    two
+    levels is one-hot; 0 is a value there.
 
     Attributes
     ----------
     levels : tuple of int
         Number of bucket numbers of each column.
     centres : tuple of float
-        Mean in training of each column, then of the share of missing columns.
+        Training mean of each column, then of the share of missing columns.
     varied : tuple of bool
         Whether each of them varied in training.
     """
@@ -43,7 +44,7 @@ class BucketScaling:
 
     @classmethod
     def fit(cls, values: npt.NDArray[np.uint8], levels: Sequence[int]) -> Self:
-        """Take means from `values` of shape (..., n_columns)."""
+        """Compute the means of `values`, of shape (..., n_columns)."""
         positions = _positions(levels)
         counts = _counts(values, len(levels))
         present = np.where(np.isnan(positions), 0, counts)
@@ -60,7 +61,7 @@ class BucketScaling:
 
     @cached_property
     def _table(self) -> npt.NDArray[np.float32]:
-        """Scaled value of each column's 256 bucket numbers, flattened."""
+        """Scaled values of the 256 bucket numbers of each column, flattened."""
         centred = _positions(self.levels) - np.asarray(self.centres[:-1])[:, None]
         centred[~np.asarray(self.varied[:-1], dtype=np.bool_)] = 0.0
         table: npt.NDArray[np.float32] = np.nan_to_num(centred).astype(np.float32).ravel()
@@ -76,7 +77,7 @@ class BucketScaling:
         return scaled
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "levels": list(self.levels),
             "centres": list(self.centres),
@@ -85,18 +86,18 @@ class BucketScaling:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
+        """Read a dict from `to_dict`."""
         return cls(tuple(saved["levels"]), tuple(saved["centres"]), tuple(saved["varied"]))
 
     def check(self, n_columns: int) -> None:
-        """Refuse the scaling of another number of columns."""
+        """Raise ValueError if the number of columns differs."""
         sizes = len(self.levels), len(self.centres), len(self.varied)
         if sizes != (n_columns, n_columns + 1, n_columns + 1):
             raise ValueError(f"scaling is of {sizes} columns, expected {n_columns}")
 
 
 def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Place of each column's buckets in [-1, 1], NaN for missing; (n_columns, 256)."""
+    """Return the position of each bucket in [-1, 1], NaN for missing; shape (n_columns, 256)."""
     top = np.asarray(levels, dtype=np.float64)[:, None] - 1.0
     lowest = np.where(top > 1, 1.0, 0.0)
     buckets = np.arange(_N_BUCKETS, dtype=np.float64)[None, :]
@@ -105,7 +106,7 @@ def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
 
 
 def _counts(values: npt.NDArray[np.uint8], n_columns: int) -> npt.NDArray[np.int64]:
-    """Count how often each column holds each bucket number; (n_columns, 256)."""
+    """Count the bucket numbers of each column; shape (n_columns, 256)."""
     rows = values.reshape(math.prod(values.shape[:-1]), n_columns)
     counts = [np.bincount(rows[:, column], minlength=_N_BUCKETS) for column in range(n_columns)]
     return np.array(counts, dtype=np.int64).reshape(n_columns, _N_BUCKETS)
@@ -114,7 +115,7 @@ def _counts(values: npt.NDArray[np.uint8], n_columns: int) -> npt.NDArray[np.int
 def _missing_share(
     values: npt.NDArray[np.uint8], levels: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Share of the columns that can be missing and are; 0 if there is no such column."""
+    """Return the share of missing values among columns that can be missing; 0 without any."""
     can_miss = levels > 2
     missing = ((values == 0) & can_miss).sum(axis=-1)
     return np.asarray(missing / max(int(can_miss.sum()), 1), dtype=np.float64)
@@ -129,7 +130,7 @@ class InputScaling:
 
     @classmethod
     def fit(cls, inputs: ModelInputs) -> Self:
-        """Take means from the training instances."""
+        """Compute the means of the training instances."""
         return cls(
             BucketScaling.fit(inputs.sequence, inputs.sequence_levels),
             BucketScaling.fit(inputs.context, inputs.context_levels),
@@ -140,12 +141,12 @@ class InputScaling:
         return self.sequence.apply(inputs.sequence), self.context.apply(inputs.context)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {"sequence": self.sequence.to_dict(), "context": self.context.to_dict()}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], columns: InputColumns) -> Self:
-        """Read what `to_dict` returned, of instances with these columns."""
+        """Read a dict from `to_dict`, for instances with these columns."""
         scaling = cls(
             BucketScaling.from_dict(saved["sequence"]), BucketScaling.from_dict(saved["context"])
         )

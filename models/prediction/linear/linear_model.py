@@ -1,4 +1,4 @@
-"""A linear model with a strong prior: what few failures can teach."""
+"""A linear model with a strong prior, for few failures."""
 
 from __future__ import annotations
 
@@ -15,41 +15,44 @@ from forewarn.models.prediction.linear.logistic_model import LogisticModel
 __all__ = ["LinearModel"]
 
 
-# Positives of one failure tell nearly the same, so that ten of them count for one observation; the
-# healthy together weigh what they weigh in the loss.
+# The positives of one failure are highly correlated: ten of them count as one observation. The
+# healthy instances together have the same weight as in the loss.
 _POSITIVES_PER_OBSERVATION = 10.0
-# Of the normal prior of a coefficient, and of that of all columns together, in log odds for a
-# standard deviation among the healthy.
+# Prior variance of a coefficient, and of the common factor of all columns, in log odds per standard
+# deviation among the healthy instances.
 _COLUMN_VARIANCE, _COMMON_VARIANCE = 0.003, 1.0
-# Of a column: what one instance in a thousand shows must not be worth thirty times as much.
+# Minimum standard deviation of a column. It limits the effect of values that occur in about one of
+# a
+# thousand instances.
 _MIN_DEVIATION = 0.05
 
 
 class LinearModel(LogisticModel):
-    """Logistic regression whose coefficients stay near zero unless failures say otherwise.
+    """Logistic regression whose coefficients are strongly shrunk towards zero.
 
-    The ridge penalty is that of a normal prior beside as many observations as there are failures,
-    and not instances: trees and an ordinary regression take the positives of one failure for
-    independent ones, and learn forty failures by heart (docs/results.md).
+    The ridge penalty corresponds to a normal prior with as many observations as there are failures,
+    not instances. Trees and ordinary regression treat the positives of one failure as independent
+    and
+    overfit to them (docs/quality.md).
 
-    It is so strong that a coefficient says little more than by how many standard deviations its
-    column differs between the failing and the healthy. How much all of them are worth together is
-    fitted afterwards: that is one number, for which a few failures are enough.
+    With so strong a prior, a coefficient is proportional to the standardized mean difference of its
+    column between failing and healthy instances. The common factor of all columns is fitted in a
+    second step. It is a single number, for which few failures are enough.
 
     Parameters
     ----------
     seed, purge
-        Not used: the optimum is unique.
+        Ignored: the optimum is unique.
     positive_weight : float
         Multiplies the weights of positives in the loss.
 
     Attributes
     ----------
-    columns_ : Columns
-        Of the instances it was fitted to.
+    columns_ : InputColumns
+        Columns of the training instances.
     table_ : LinearTable
     fit_ : LogisticFit
-        Of the columns of the table.
+        Coefficients of the columns of the table.
     """
 
     table_: LinearTable
@@ -58,16 +61,16 @@ class LinearModel(LogisticModel):
     def _fitted(
         self, columns: Float64Array, labels: Int8Array, weights: Float32Array
     ) -> LogisticFit:
-        """Fit a direction with a strong prior, then the size of the step along it."""
+        """Fit a direction with a strong prior, then the step length along it."""
         observations = 2.0 * (labels == 1).sum() / _POSITIVES_PER_OBSERVATION
-        # The weights have a mean of 1, so that C is the variance times what one of them is worth.
+        # The weights have a mean of 1, so C is the variance times the weight of one observation.
         worth = observations / len(labels)
         among_healthy = np.where(labels == 0, weights, 0.0)
         spread = np.maximum(_deviation(columns, among_healthy), _MIN_DEVIATION)
         direction = fit_logistic(columns / spread, labels, weights, _COLUMN_VARIANCE * worth)
         step = direction.coefficients / spread
         along = np.einsum("ij,j->i", columns, step)
-        # 1: no column tells anything.
+        # 1 if no column is informative.
         size = max(float(_deviation(along, among_healthy)), _MIN_DEVIATION * along.std()) or 1.0
         together = fit_logistic(along[:, None] / size, labels, weights, _COMMON_VARIANCE * worth)
         return LogisticFit(step * (together.coefficients[0] / size), together.intercept)
@@ -83,8 +86,9 @@ class LinearModel(LogisticModel):
         Returns
         -------
         ndarray of shape (n, n_features)
-            Against the mean of the training instances. What shares of missing values add is of no
-            feature, and left out.
+            Relative to the mean of the training instances. The contribution of the shares of
+            missing
+            values belongs to no feature and is left out.
         """
         parts = self.table_.apply(inputs) * self.fit_.coefficients
         sources = self.table_.sources(self.columns_)
@@ -94,7 +98,7 @@ class LinearModel(LogisticModel):
 
 
 def _deviation(values: Float64Array, weights: Float64Array) -> Float64Array:
-    """Return the standard deviation over the first axis."""
+    """Return the weighted standard deviation over the first axis."""
     squares: Float64Array = np.average(
         (values - np.average(values, axis=0, weights=weights)) ** 2, axis=0, weights=weights
     )

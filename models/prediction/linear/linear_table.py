@@ -1,4 +1,4 @@
-"""The columns of the linear model: bucket numbers as small floats, changes, and signs of unrest."""
+"""The columns of the linear model: scaled buckets, changes and deviations from the mode."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from forewarn.models.prediction.linear.bucket_scaling import InputScaling
 __all__ = ["LinearTable"]
 
 
-_NO_MODE = 0  # a column that has no level of rest; as a bucket number it is "missing"
+_NO_MODE = 0  # mode of a column without one; bucket number 0 means "missing"
 
 
 @dataclass(frozen=True)
 class LinearTable:
-    """Turns instances into the columns that a linear model adds up.
+    """Converts instances into the columns of a linear model.
 
-    A counter rests most of the time, and what matters first is that it moved at all: on the even
-    scale of its buckets that is a small step, so a linear model is told by a column of its own.
-    The columns are, less their means in training: the last record and the context as
-    `InputScaling` scales them, each with its share of missing values; by how much each channel is
-    higher in the last record than in the first one; whether it is, and whether it is lower;
-    whether each column that rests lies above its rest, and whether below.
+    A counter is constant most of the time, and any change is the strongest signal. On the even
+    scale
+    of the buckets a change is a small step, so separate columns represent it. The columns, minus
+    their
+    training means, are:
+
+    - the last record and the context, scaled by `InputScaling`, each with its share of missing
+    values
+    - the difference between the last and the first record of each channel
+    - whether that difference is positive, and whether it is negative
+    - whether each column that has a mode lies above it, and whether below
 
     Attributes
     ----------
     scaling : InputScaling
     rest : tuple of int
-        Of each channel, then each context column: the bucket number that more than half of the
-        training instances have, 0 if there is none.
+        Mode of each channel, then of each context column: the bucket number of more than half of
+        the
+        training instances, 0 if there is none.
     centres : tuple of float
-        Mean in training of each column of the table.
+        Training mean of each column of the table.
     """
 
     scaling: InputScaling
@@ -45,7 +51,7 @@ class LinearTable:
 
     @classmethod
     def fit(cls, inputs: ModelInputs) -> Self:
-        """Look at n training instances."""
+        """Fit the scaling, the modes and the means to training instances."""
         values = np.concatenate([inputs.sequence[:, -1], inputs.context], axis=1)
         levels = (*inputs.sequence_levels, *inputs.context_levels)
         rest = tuple(_mode_bucket(column, n) for column, n in zip(values.T, levels, strict=True))
@@ -64,9 +70,9 @@ class LinearTable:
         return len(self.centres)
 
     def sources(self, columns: InputColumns) -> Int64Array:
-        """Return which channel or context column each column of the table is of.
+        """Return the number of the channel or context column behind each column of the table.
 
-        The shares of missing values, which are of no single one, are -1.
+        The shares of missing values have no single source: -1.
         """
         channels = np.arange(len(columns.sequence))
         context = len(channels) + np.arange(len(columns.context))
@@ -77,7 +83,7 @@ class LinearTable:
 
     @cached_property
     def _resting(self) -> Int64Array:
-        """Columns that have a level of rest."""
+        """Columns that have a mode."""
         return np.flatnonzero(np.asarray(self.rest) != _NO_MODE)
 
     def _columns(self, inputs: ModelInputs) -> Float64Array:
@@ -93,7 +99,7 @@ class LinearTable:
         return np.concatenate([scaled, context, rise, *moved, *away], axis=1, dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {
             "scaling": self.scaling.to_dict(),
             "rest": list(self.rest),
@@ -102,12 +108,12 @@ class LinearTable:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], columns: InputColumns) -> Self:
-        """Read what `to_dict` returned, of instances with these columns.
+        """Read a dict from `to_dict`, for instances with these columns.
 
         Raises
         ------
         ValueError
-            If it is of another number of columns.
+            If the number of columns differs.
         """
         scaling = InputScaling.from_dict(saved["scaling"], columns)
         table = cls(scaling, tuple(saved["rest"]), tuple(saved["centres"]))
@@ -124,7 +130,7 @@ class LinearTable:
 def _mode_bucket(column: UInt8Array, levels: int) -> int:
     """Return the bucket number of more than half of the values; 0 if there is none.
 
-    A column of two levels is one-hot, and one of three says whether it left its rest already.
+    Columns with two levels are one-hot, and those with three already encode a change from the mode.
     """
     counts = np.bincount(column, minlength=2)
     counts[0] = 0

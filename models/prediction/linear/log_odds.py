@@ -1,4 +1,4 @@
-"""Log odds and back."""
+"""Conversion between probabilities and log odds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MIN_PROBABILITY = 1e-6
 
 
 def logit(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return log(p / (1 - p)) with p clipped to [1e-6, 1 - 1e-6], so that it stays finite.
+    """Return log(p / (1 - p)) with p clipped to [1e-6, 1 - 1e-6] to keep it finite.
 
     >>> logit([0.5, 0.0]).round(3).tolist()
     [0.0, -13.816]

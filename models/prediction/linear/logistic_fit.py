@@ -1,4 +1,4 @@
-"""Logistic regression: of a table of floats, and with normal priors of evidence read in parts."""
+"""Fits of logistic regressions: with a ridge penalty, and with normal priors on batches of data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOLERANCE = 1e-10
 
 
 class LogisticFit(NamedTuple):
-    """What was fitted.
+    """The fitted parameters of a logistic regression.
 
     Attributes
     ----------
@@ -30,9 +30,10 @@ class LogisticFit(NamedTuple):
     intercept: float
 
     def score(self, table: Float64Array) -> Float64Array:
-        """Return scores of shape (n,) in [0, 1] of a table of shape (n, n_columns)."""
-        # Not by BLAS: it rounds by how many rows and threads there are, and a list would not agree
-        # with a backtest to the last digit.
+        """Return scores of shape (n,) in [0, 1] for a table of shape (n, n_columns)."""
+        # BLAS rounds differently for other numbers of rows and threads. With einsum the scores of a
+        # list
+        # agree with those of a backtest to the last bit.
         return sigmoid(np.einsum("ij,j->i", table, self.coefficients) + self.intercept)
 
 
@@ -42,7 +43,7 @@ def fit_logistic(
     weights: Float32Array,
     strength: float = 1.0,
 ) -> LogisticFit:
-    """Fit with a ridge penalty.
+    """Fit a logistic regression with a ridge penalty.
 
     Parameters
     ----------
@@ -50,30 +51,31 @@ def fit_logistic(
     labels : ndarray of shape (n,)
         0 or 1.
     weights : ndarray of shape (n,)
-        Of the instances in the loss.
+        Weights of the instances in the loss.
     strength : float
-        Of the loss beside half of the sum of the squared coefficients; `C` of scikit-learn.
+        Weight of the loss relative to half the sum of squared coefficients; `C` in scikit-learn.
     """
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
     regression = LogisticRegression(C=strength, solver="newton-cholesky")
-    # A few hundred columns gain nothing by a second thread; threads that wait for each other on a
-    # busy host take ten times the CPU, and the order of a sum would depend on their number.
+    # With a few hundred columns a second thread gains nothing. On a busy host, waiting threads use
+    # ten
+    # times the CPU, and the order of summation would depend on their number.
     with threadpool_limits(1, user_api="blas"):
         regression.fit(table, labels, sample_weight=weights)
     return LogisticFit(regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
 
 
 class RegressionData(NamedTuple):
-    """A part of what is regressed on.
+    """A part of the data of a regression.
 
     Attributes
     ----------
     design : ndarray of shape (n, n_coefficients)
     outcomes, weights : ndarray of shape (n,)
     offset : ndarray of shape (n,), or 0.0
-        Log odds that are added whatever the coefficients are.
+        Log odds added independently of the coefficients.
     """
 
     design: Float64Array
@@ -84,7 +86,7 @@ class RegressionData(NamedTuple):
 
 @dataclass(slots=True)
 class _Derivatives:
-    """The loss at some coefficients, and its first two derivatives."""
+    """The loss for given coefficients, and its first two derivatives."""
 
     loss: float
     gradient: Float64Array
@@ -119,11 +121,11 @@ class _Derivatives:
 def posterior_mode(
     parts: Iterable[RegressionData], centre: Float64Array, spread: Float64Array
 ) -> Float64Array:
-    """Return the coefficients by Newton's method, halving steps that overshoot.
+    """Return the posterior mode of the coefficients, by Newton's method with step halving.
 
     Parameters
     ----------
-    parts : iterable of Evidence
+    parts : iterable of RegressionData
         Iterated several times.
     centre, spread : ndarray of shape (n_coefficients,)
         Mean and standard deviation of the prior of each coefficient.

@@ -1,4 +1,4 @@
-"""Logistic regression on a table of small floats, with a ridge penalty."""
+"""Logistic regression on scaled buckets, with a ridge penalty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LogisticModel"]
 
 
 class _Table(Protocol):
-    """Turns instances into the columns that are added up."""
+    """Converts instances into the columns of the regression."""
 
     @classmethod
     def fit(cls, inputs: ModelInputs) -> Self: ...
@@ -69,18 +69,18 @@ class LogisticModel:
     Parameters
     ----------
     seed, purge
-        Not used: the optimum is unique.
+        Ignored: the optimum is unique.
     positive_weight : float
         Multiplies the weights of positives in the loss.
 
     Attributes
     ----------
-    columns_ : Columns
-        Of the instances it was fitted to.
+    columns_ : InputColumns
+        Columns of the training instances.
     table_
-        Makes the columns of the regression.
+        Converts instances into the columns of the regression.
     fit_ : LogisticFit
-        Of the columns of the table.
+        Coefficients of the columns of the table.
     """
 
     columns_: InputColumns
@@ -99,7 +99,7 @@ class LogisticModel:
         weights: Float32Array,
         ends: Int64Array,
     ) -> Self:
-        """Fit on n instances; `ends` is not used."""
+        """Fit on n instances; `ends` is ignored."""
         del ends
         self.columns_, self.table_ = inputs.columns, self._table_type.fit(inputs)
         weighted = loss_weights(labels, weights, self.positive_weight)
@@ -109,7 +109,7 @@ class LogisticModel:
     def _fitted(
         self, columns: Float64Array, labels: Int8Array, weights: Float32Array
     ) -> LogisticFit:
-        """Return the regression on the columns of the table."""
+        """Fit the regression on the columns of the table."""
         return fit_logistic(columns, labels, weights, 1.0)
 
     def score(self, inputs: ModelInputs) -> Float64Array:
@@ -134,12 +134,12 @@ class LogisticModel:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote.
+        """Read the files that `save` wrote.
 
         Raises
         ------
         ValueError
-            If its parts are of different columns.
+            If its parts disagree about the columns.
         """
         saved = read_parameters(folder)
         model = cls(seed=0, positive_weight=saved["positive_weight"])

@@ -1,4 +1,4 @@
-"""The weight of each instance in the loss."""
+"""Weights of instances in the loss."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def loss_weights(
 ) -> npt.NDArray[np.float32]:
     """Multiply the weights of positives by `positive_weight` and scale to a mean of 1.
 
-    With a mean of 1 learning rates and penalties mean the same whatever unit `weights` has.
+    With a mean of 1, learning rates and penalties do not depend on the unit of `weights`.
 
     Raises
     ------
     ValueError
-        If either class has no weight: nothing can be learned from one class.
+        If one of the classes has no weight.
 
     >>> loss_weights(np.array([1, 0], np.int8), np.ones(2, np.float32), 3.0).tolist()
     [1.5, 0.5]

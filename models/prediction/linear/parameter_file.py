@@ -1,4 +1,4 @@
-"""The JSON file in which every model keeps its small parts."""
+"""The JSON file for the small parameters of a model."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _FILE = "parameters.json"
 
 
 def write_parameters(folder: Path, parameters: Mapping[str, Any]) -> None:
-    """Write `parameters` into an existing `folder`; floats keep every bit."""
+    """Write `parameters` into an existing `folder`; floats keep full precision."""
     text = json.dumps(parameters, indent=1, allow_nan=False)
     (folder / _FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_parameters(folder: Path) -> dict[str, Any]:
-    """Read what `write_parameters` wrote.
+    """Read the file that `write_parameters` wrote.
 
     Raises
     ------
     ValueError
-        If it is no JSON, or holds a number that is not finite.
+        If it is not valid JSON, or holds a number that is not finite.
     """
     parameters: dict[str, Any] = finite_json((folder / _FILE).read_text(encoding="utf-8"))
     return parameters

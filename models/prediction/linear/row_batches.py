@@ -1,4 +1,4 @@
-"""Scoring of many instances, part by part."""
+"""Scoring of many instances in batches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _BATCH_ROWS = 16_384  # a table of floats is four to eight times the size of the
 
 
 def row_batches(n: int) -> list[slice]:
-    """Return the rows [0, n) in parts that are small beside the instances themselves."""
+    """Return the rows [0, n) in batches that need little memory compared with the instances."""
     return [slice(start, start + _BATCH_ROWS) for start in range(0, n, _BATCH_ROWS)]
 
 
 def score_in_batches(score: Callable[[slice], Float64Array], n: int) -> Float64Array:
-    """Return the scores of n instances, several parts at a time.
+    """Return the scores of n instances, scoring several batches in parallel.
 
     Parameters
     ----------
     score : callable
-        Returns the scores of some rows; it depends on no others.
+        Returns the scores of some rows, independent of all other rows.
     n : int
     """
     parts = map_threads(score, row_batches(n))

@@ -1,1 +1,1 @@
-"""The neural networks; TensorFlow is imported on first use."""
+"""Neural networks; TensorFlow is imported on first use."""

@@ -1,4 +1,4 @@
-"""The networks: a 1D-CNN, a multilayer perceptron and an LSTM."""
+"""Network architectures: a 1D-CNN, a multilayer perceptron and an LSTM."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _inputs(layers: Any, length: int, n_channels: int, n_context: int) -> tuple[
 class CnnModel(NetworkModel):
     """Four convolution layers over the window, then two dense layers (arXiv 2201.11853).
 
-    The paper gives the number of layers, not their widths. The context joins the pooled
-    convolutions before the dense layers. A window shorter than the kernels is padded.
+    The paper gives the number of layers but not their widths. The context is concatenated with the
+    pooled convolutions before the dense layers. A window shorter than the kernels is padded.
     """
 
     def build(self, keras: Any, length: int, n_channels: int, n_context: int) -> Any:
@@ -32,7 +32,7 @@ class CnnModel(NetworkModel):
             )(hidden)
             if halve:
                 hidden = layers.MaxPooling1D(2, padding="same")(hidden)
-        # What an average dilutes, such as one burst in the window, a maximum keeps.
+        # Max pooling keeps short bursts in the window, which average pooling dilutes.
         pooled = [layers.GlobalAveragePooling1D()(hidden), layers.GlobalMaxPooling1D()(hidden)]
         # A level over a week tells a GPU from all others: with half of the inputs gone at a time
         # the few that failed are not learned by heart.

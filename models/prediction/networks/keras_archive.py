@@ -1,4 +1,4 @@
-"""Keras networks as `.keras` archives in which equal networks are equal bytes."""
+"""Reading and writing of `.keras` archives; equal networks give identical bytes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["NetworkParts", "read_archive", "read_network", "write_archive"]
 
 
 class NetworkParts(NamedTuple):
-    """What a network is made of.
+    """Configuration and weights of a network.
 
     Attributes
     ----------
     config : str
-        JSON, as Keras writes it.
+        JSON, as written by Keras.
     weights : mapping of sequence of ndarray
-        By name of the layer, in Keras's order.
+        By layer name, in Keras's order.
     """
 
     config: str
@@ -35,15 +35,15 @@ class NetworkParts(NamedTuple):
 
 
 def read_network(network: Any) -> NetworkParts:
-    """Take a Keras network apart, as it is now."""
+    """Return configuration and weights of a Keras network."""
     with _numpy_2_warning_off():
         weights = {layer.name: layer.get_weights() for layer in network.layers}
     return NetworkParts(network.to_json(), weights)
 
 
 def read_archive(archive: bytes) -> NetworkParts:
-    """Read the parts of a saved network; no code is looked for, and none would be run."""
-    import h5py  # only here and below: most commands read no network
+    """Read configuration and weights from an archive without running any code from it."""
+    import h5py  # slow to import; most commands read no network
 
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
@@ -51,7 +51,7 @@ def read_archive(archive: bytes) -> NetworkParts:
     weights = {}
     with file:
         for layer in file["layers"].values():
-            # Those of an LSTM are its cell's.
+            # An LSTM stores its weights in its cell.
             group = layer["cell/vars"] if "cell" in layer else layer["vars"]
             values = [_read_array(group, str(number)) for number in range(len(group))]
             weights[layer["vars"].attrs["name"]] = values
@@ -59,7 +59,7 @@ def read_archive(archive: bytes) -> NetworkParts:
 
 
 def _read_array(group: Any, name: str) -> Float32Array:
-    """Return an array that lies in this file itself: HDF5 can point to any file of the machine."""
+    """Return an array stored in this file. HDF5 links can point to any file on the machine."""
     import h5py
 
     link = group.get(name, getlink=True)
@@ -87,21 +87,21 @@ def write_archive(network: Any) -> bytes:
 
 @contextmanager
 def _numpy_2_warning_off() -> Iterator[None]:
-    """Silence one warning of NumPy 2 about Keras' way of reading TensorFlow variables."""
+    """Suppress a NumPy 2 warning about how Keras reads TensorFlow variables."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
         yield
 
 
 def _without_clock(metadata: bytes) -> bytes:
-    """Leave out the moment of saving."""
+    """Remove the time of saving."""
     fields = json.loads(metadata)
     fields.pop("date_saved", None)
     return json.dumps(fields).encode()
 
 
 def _without_addresses(config: bytes) -> bytes:
-    """Replace the addresses in memory by which Keras names what layers share by 0, 1, 2, ..."""
+    """Replace the memory addresses that Keras uses as ids of shared objects by 0, 1, 2, ..."""
     numbers: dict[int, int] = {}
 
     def numbered(part: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The base of the neural networks: scaled buckets in, scores out, files on disk."""
+"""Base class of the neural networks: training, scoring and files."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ _NETWORK_FILE = "network.keras"
 
 
 class NetworkModel:
-    """A failure model around a Keras network; its children say how the network is built.
+    """A failure model based on a Keras network; subclasses define the architecture.
 
-    Keras trains it and sets the form of its file; scoring does without.
+    Keras trains the network and defines the file format. Scoring does not need Keras.
 
     Parameters
     ----------
     seed : int
-        Of initial weights, dropout and the order of batches.
+        Seed of initial weights, dropout and batch order.
     purge : int
-        Nanoseconds, one horizon: what early stopping leaves between training and validation.
+        Gap in nanoseconds (one horizon) between the training and validation parts of early
+        stopping.
     positive_weight : float
         Multiplies the weights of positives in the loss.
 
     Attributes
     ----------
-    columns_ : Columns
-        Of the instances it was fitted to.
+    columns_ : InputColumns
+        Columns of the training instances.
     n_epochs_ : int
-        Epochs of the fit on the whole span, as early stopping chose them.
+        Epochs of the fit on the whole span, chosen by early stopping.
     scaling_ : InputScaling
-    network_ : PlainNetwork
+    network_ : NumpyNetwork
     archive_ : bytes
         The network as a `.keras` file.
     """
@@ -73,8 +74,8 @@ class NetworkModel:
         weights: npt.NDArray[np.float32],
         ends: npt.NDArray[np.int64],
     ) -> Self:
-        """Fit on n instances, stopping early on the later part of the span; see `train`."""
-        # Imported here: whoever only scores needs no TensorFlow.
+        """Fit on n instances, with early stopping on the later part of the span; see `train`."""
+        # Imported here because scoring needs no TensorFlow.
         from forewarn.models.prediction.networks.network_training import Examples, train
         from forewarn.models.tensorflow_runtime import fresh_keras
 
@@ -110,12 +111,12 @@ class NetworkModel:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote.
+        """Read the files that `save` wrote.
 
         Raises
         ------
         ValueError
-            If a weight is not finite, or the network is of other columns.
+            If a weight is not finite, or the network has other columns.
         """
         saved = read_parameters(folder)
         model = cls(
@@ -133,8 +134,11 @@ class NetworkModel:
 
 
 def _check_columns(network: NumpyNetwork, columns: InputColumns) -> None:
-    """Refuse a network of other columns."""
+    """Raise ValueError if the network has other columns."""
     widths = tuple(shape[-1] for shape in network.shapes)
-    expected = len(columns.sequence) + 1, len(columns.context) + 1  # and the share of missing ones
+    expected = (
+        len(columns.sequence) + 1,
+        len(columns.context) + 1,
+    )  # one more for the share of missing values
     if widths != expected:
         raise ValueError(f"the network takes {widths} columns, expected {expected}")

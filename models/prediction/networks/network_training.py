@@ -19,14 +19,14 @@ __all__ = ["Examples", "split_by_time", "train"]
 
 _LEARNING_RATE = 3e-3
 _GRADIENT_NORM = 1.0
-# A little doubt about every label keeps a network from ever greater certainty about few failures.
+# Label smoothing: few failures must not lead to ever more extreme scores.
 _LABEL_SMOOTHING = 0.05
-# Weights are averaged over the last few epochs: single epochs on correlated positives are noisy.
+# Moving average of the weights over epochs: with correlated positives, single epochs are noisy.
 _AVERAGE_DECAY = 0.7
 _VALIDATION_SHARE = 0.2
 _MAX_EPOCHS = 30
 _MIN_EPOCHS = 10
-_FIXED_EPOCHS = 15  # where the span cannot be split
+_FIXED_EPOCHS = 15  # used if the span cannot be split
 _PATIENCE = 6
 
 Batch = tuple[npt.NDArray[np.float32], ...]
@@ -34,11 +34,11 @@ Batch = tuple[npt.NDArray[np.float32], ...]
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Training instances; floats are made of them a batch at a time.
+    """Training instances, converted to floats batch by batch.
 
     Attributes
     ----------
-    inputs : Inputs of n instances
+    inputs : ModelInputs of n instances
     scaling : InputScaling
     labels, weights : ndarrays of shape (n,), float32
     """
@@ -58,7 +58,7 @@ class Examples:
 
 
 class _Trainer:
-    """A network, its optimizer, the state in which both began, and the average of the weights."""
+    """A network, its optimizer, their initial state, and the moving average of the weights."""
 
     def __init__(self, network: Any) -> None:
         self._network = network
@@ -70,7 +70,7 @@ class _Trainer:
         self._step = self._make_step()
 
     def _make_step(self) -> Any:
-        """Return the compiled function that takes one step of the optimizer."""
+        """Return the compiled function for one optimizer step."""
         tf, network, optimizer = tensorflow(), self._network, self._optimizer
 
         def step(sequence: Any, context: Any, labels: Any, weights: Any) -> None:
@@ -81,7 +81,7 @@ class _Trainer:
                 loss = tf.reduce_mean(weights * losses) + sum(network.losses)
             variables = network.trainable_variables
             gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, variables), _GRADIENT_NORM)
-            # `optimizer.apply` does this too, but leaves a graph of some megabytes behind.
+            # `optimizer.apply` is equivalent but leaves a graph of some megabytes in memory.
             for gradient, variable in zip(gradients, variables, strict=True):
                 optimizer.update_step(gradient, variable, optimizer.learning_rate)
             optimizer.iterations.assign_add(1)
@@ -91,7 +91,7 @@ class _Trainer:
         return tf.function(step, input_signature=signature, jit_compile=False)
 
     def restart(self) -> None:
-        """Put weights, moments and the generators of dropout back to the beginning."""
+        """Restore the initial weights, optimizer moments and dropout generators."""
         _assign(self._state, self._beginning)
         self._average = []
 
@@ -108,7 +108,7 @@ class _Trainer:
         ]
 
     def averaged(self) -> NumpyNetwork:
-        """Return the network with its averaged weights."""
+        """Return a copy of the network with averaged weights."""
         weights = _values(self._network.trainable_variables)
         self.finish()
         network = NumpyNetwork.from_parts(read_network(self._network))
@@ -116,7 +116,7 @@ class _Trainer:
         return network
 
     def finish(self) -> None:
-        """Give the network its averaged weights."""
+        """Assign the averaged weights to the network."""
         _assign(self._network.trainable_variables, self._average)
 
 
@@ -130,7 +130,7 @@ def _assign(variables: Sequence[Any], values: Sequence[npt.NDArray[np.float32]])
 
 
 def _batch_size(n: int) -> int:
-    """Small sets need the many steps of small batches, large ones need the speed of large ones."""
+    """Return the batch size: small sets need many steps, large sets need speed."""
     return int(np.clip(2 ** round(np.log2(max(n, 1) / 32)), 32, 256))
 
 
@@ -144,21 +144,24 @@ def train(
 ) -> int:
     """Fit `network` in place and return the number of epochs.
 
-    The number of epochs is the one with the best average precision on the last fifth of the time
-    span, which begins at least `purge` after what is trained on; then the network is fitted anew
-    on everything. Not the one with the least loss: a network grows too sure of itself long before
-    its ranking stops getting better, and calibration takes care of the certainty. Where either
-    part lacks a class, a fixed number is taken.
+    The number of epochs maximizes the average precision on the last fifth of the time span, at
+    least
+    `purge` after the part used for training. The network is then fitted again on all data.
+    Minimizing the loss would stop too early: networks become overconfident long before their
+    ranking
+    stops improving, and calibration corrects the confidence. If either part lacks a class, the
+    number
+    of epochs is fixed.
 
     Parameters
     ----------
     network : keras.Model
-        As it was built; from (sequence, context) to log odds.
+        Untrained; from (sequence, context) to log odds.
     examples : Examples
     ends : ndarray of shape (n,)
         End of each window, nanoseconds.
     seed : int
-        Of the order of batches.
+        Seed of the batch order.
     purge : int
         Nanoseconds, one horizon.
     """
@@ -186,7 +189,7 @@ def _best_epoch(
     late: npt.NDArray[np.int64],
     seed: int,
 ) -> int:
-    """Train on `early` until `late` gets no better; return the best number of epochs."""
+    """Train on `early` until the precision on `late` stops improving; return the best epoch."""
     from sklearn.metrics import average_precision_score
 
     validation = examples.inputs.take(late)
@@ -205,27 +208,27 @@ def _best_epoch(
 def split_by_time(
     ends: npt.NDArray[np.int64], share: float, purge: int
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Split instances into an early part and the last `share` of the time span.
+    """Split instances into an early part and a late part, the last `share` of the time span.
 
-    A label looks one horizon ahead of its instance. An early instance that ends less than
-    `purge` before the first later one would know about failures of the later part, so it is in
-    neither part. Either part can be empty.
+    A label depends on one horizon after its instance. Early instances that end less than `purge`
+    before the late part would contain information about its failures, so they are in neither part.
+    Either part can be empty.
 
     Parameters
     ----------
     ends : ndarray of shape (n,)
         End of each window, nanoseconds.
     share : float
-        Share of the time span, not of the instances; between 0 and 1, both excluded.
+        Share of the time span, not of the instances; between 0 and 1, exclusive.
     purge : int
-        Nanoseconds between the parts, at least 0; one horizon.
+        Gap between the parts in nanoseconds, at least 0; one horizon.
 
     Returns
     -------
     early, late : bool ndarrays of shape (n,)
-        An instance is early if it ends at least `purge` before the later part begins.
+        An instance is early if it ends at least `purge` before the late part starts.
 
-    >>> early, late = later_part(np.array([0, 50, 70, 90, 100]), share=0.2, purge=20)
+    >>> early, late = split_by_time(np.array([0, 50, 70, 90, 100]), share=0.2, purge=20)
     >>> early.tolist(), late.tolist()
     ([True, True, False, False, False], [False, False, False, True, True])
     """
@@ -237,5 +240,6 @@ def split_by_time(
         return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.bool_)
     first, last = int(ends.min()), int(ends.max())
     begin = last - int((last - first) * share)
-    # Without a purge an instance that ends where the later part begins belongs to that part only.
+    # Without a purge, an instance that ends where the late part starts belongs to the late part
+    # only.
     return ends <= begin - max(purge, 1), ends >= begin

@@ -1,4 +1,4 @@
-"""The layers of our networks as plain arithmetic, many instances side by side."""
+"""NumPy implementations of the Keras layers, vectorised over instances."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["BATCH_MULTIPLE", "layer_output"]
 Config = Mapping[str, Any]
 
 BATCH_MULTIPLE = 64
-"""Instances that a loop takes side by side: arrays hold a multiple of them in their last axis."""
+"""Instances per inner loop: the last axis of every array is a multiple of it."""
 
 _ZERO = np.float32(0.0)
-# Layers that do nothing but in training.
+# Layers that are active during training only.
 _IDENTITIES = ("Dropout", "SpatialDropout1D")
 
 
@@ -26,10 +26,10 @@ _IDENTITIES = ("Dropout", "SpatialDropout1D")
 def _add_products(
     rows: Float32Array, kernel: Float32Array, bias: Float32Array, padding: int, out: Float32Array
 ) -> None:
-    """Fill `out` (steps, outputs, n) with bias and sums of `rows` (steps, inputs, n) by `kernel`.
+    """Fill `out` (steps, outputs, n) with `bias` plus the convolution of `rows` (steps, inputs, n).
 
-    `kernel` has the shape (width, inputs, outputs); it begins `padding` steps before that of an
-    output. Each instance is added up in the same order whatever n is.
+    `kernel` has the shape (width, inputs, outputs) and starts `padding` steps before the output
+    step. The order of summation for an instance does not depend on n.
     """
     n_inputs, n_steps = rows.shape[1], rows.shape[0]
     for start in range(0, out.shape[2], BATCH_MULTIPLE):
@@ -57,7 +57,7 @@ def _add_products(
 def _sums(
     rows: Float32Array, kernel: Float32Array, bias: Float32Array, padding: int = 0
 ) -> Float32Array:
-    """Return what `_add_products` fills in; it would read past weights of another shape."""
+    """Check shapes, then return the result of `_add_products`, which does no bounds checks."""
     if kernel.shape[1:] != (rows.shape[1], len(bias)):
         raise ValueError(
             f"weights are {kernel.shape}, expected {rows.shape[1]} inputs and {len(bias)} outputs"
@@ -96,7 +96,7 @@ def _max_pooling(
 ) -> Float32Array:
     del weights
     _require(config, {"padding": "same", "pool_size": [2], "strides": [2]})
-    highest = values[::2].copy()  # where the number of steps is odd, the last one stays alone
+    highest = values[::2].copy()  # with an odd number of steps, the last one is copied
     np.maximum(highest[: len(values) // 2], values[1::2], out=highest[: len(values) // 2])
     return highest
 
@@ -122,7 +122,7 @@ def _sigmoid(values: Float32Array) -> Float32Array:
 
 
 def _require(config: Config, expected: Config) -> None:
-    """Refuse a layer that is set up in a way that this arithmetic does not know."""
+    """Raise ValueError if the layer has a configuration that is not implemented here."""
     for name, value in expected.items():
         if config[name] != value:
             raise ValueError(f"layer {config['name']}: {name} is {config[name]}, expected {value}")
@@ -131,23 +131,23 @@ def _require(config: Config, expected: Config) -> None:
 def layer_output(
     kind: str, config: Config, weights: Sequence[Float32Array], inputs: Sequence[Float32Array]
 ) -> Float32Array:
-    """Return the output of a layer for n instances, which are the last axis of every array.
+    """Return the output of a layer; the last axis of every array is the n instances.
 
     Parameters
     ----------
     kind : str
-        Its class in Keras.
+        Keras class name.
     config : mapping
-        As Keras saves it.
+        As saved by Keras.
     weights : sequence of ndarray, float32
         In Keras's order.
     inputs : sequence of ndarray, float32
-        Outputs of the layers before it; n is a multiple of `BATCH_MULTIPLE`.
+        Outputs of the preceding layers; n is a multiple of `BATCH_MULTIPLE`.
 
     Raises
     ------
     ValueError
-        If there is no such layer in our networks.
+        If the layer is not implemented.
     """
     values = inputs[0]
     if kind in _IDENTITIES:

@@ -1,4 +1,4 @@
-"""Networks that score as plain arithmetic: TensorFlow takes seconds to start, and 0.6 GiB."""
+"""Scoring of networks with NumPy. TensorFlow would take seconds to start and 0.6 GiB of memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from forewarn.models.prediction.networks.numpy_layers import BATCH_MULTIPLE, lay
 __all__ = ["NumpyNetwork"]
 
 
-_BATCH_ROWS = 4 * BATCH_MULTIPLE  # what a layer makes of them stays in the nearest caches
+_BATCH_ROWS = 4 * BATCH_MULTIPLE  # the output of a layer fits into the CPU caches
 
 
 class _Layer(NamedTuple):
-    """A layer, the names of the layers before it, and its weights in Keras's order."""
+    """A layer, the names of its input layers, and its weights in Keras's order."""
 
     name: str
     kind: str
@@ -34,17 +34,17 @@ class _Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumpyNetwork:
-    """A Keras network from (sequence, context) to log odds, as plain arithmetic.
+    """A network from (sequence, context) to log odds, computed with NumPy.
 
-    What it gives differs from what Keras gives by rounding, and does not depend on how many
-    instances are scored, nor on how many threads do it.
+    Results differ from those of Keras by rounding. They do not depend on the number of instances or
+    threads.
 
     Attributes
     ----------
     layers : tuple of _Layer
-        Each after those that it needs, without the inputs.
+        In topological order, without the inputs.
     shapes : tuple of tuple of int
-        Of an instance's sequence and context.
+        Shapes of an instance's sequence and context.
     """
 
     layers: tuple[_Layer, ...]
@@ -52,12 +52,12 @@ class NumpyNetwork:
 
     @classmethod
     def from_parts(cls, parts: NetworkParts) -> Self:
-        """Take a network apart.
+        """Build a network from its configuration and weights.
 
         Raises
         ------
         ValueError
-            If a weight is not finite, or a layer is none of those that our networks have.
+            If a weight is not finite, or a layer is not supported.
         """
         config = json.loads(parts.config)["config"]
         layers, shapes = [], {}
@@ -70,7 +70,7 @@ class NumpyNetwork:
             _check_finite(name, weights)
             layers.append(_Layer(name, kind, saved["config"], _input_names(saved), weights))
         network = cls(tuple(layers), (shapes["sequence"], shapes["context"]))
-        # What cannot be computed is refused now, and not when a list is waited for.
+        # A trial run detects unsupported layers at load time rather than at scoring time.
         network._forward(*(np.zeros((1, *shape), np.float32) for shape in network.shapes))
         return network
 
@@ -87,7 +87,7 @@ class NumpyNetwork:
         return log_odds
 
     def _forward(self, sequence: Float32Array, context: Float32Array) -> Float32Array:
-        """Return log odds of a few instances, shape (n,)."""
+        """Return the log odds of a batch, shape (n,)."""
         outputs = {"sequence": _stack_last_axis(sequence), "context": _stack_last_axis(context)}
         for layer in self.layers:
             before = [outputs[name] for name in layer.before]
@@ -96,7 +96,7 @@ class NumpyNetwork:
 
 
 def _input_names(saved: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the layers that a saved one takes."""
+    """Return the names of the input layers."""
     argument = saved["inbound_nodes"][0]["args"][0]
     tensors = argument if isinstance(argument, list) else [argument]
     return tuple(tensor["config"]["keras_history"][0] for tensor in tensors)
@@ -109,7 +109,7 @@ def _check_finite(name: str, weights: Sequence[Float32Array]) -> None:
 
 
 def _stack_last_axis(part: Float32Array) -> Float32Array:
-    """Return instances as the last axis, filled up with zeros to a multiple of `BATCH_MULTIPLE`."""
+    """Move instances to the last axis and pad it with zeros to a multiple of `BATCH_MULTIPLE`."""
     n = len(part)
     values = np.zeros((*part.shape[1:], -(-n // BATCH_MULTIPLE) * BATCH_MULTIPLE), dtype=np.float32)
     values[..., :n] = np.moveaxis(part, 0, -1)

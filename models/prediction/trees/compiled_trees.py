@@ -1,4 +1,4 @@
-"""Boosted trees that score without LightGBM, whose start takes longer than a list's scores."""
+"""Scoring of boosted trees without LightGBM, whose import takes longer than scoring a list."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["CompiledTrees"]
 
 
 class CompiledTrees(NamedTuple):
-    """The splits and the leaves of all trees, one tree after another.
+    """Splits and leaves of all trees in flat arrays.
 
     Attributes
     ----------
     first_split, first_leaf : ndarray of shape (n_trees + 1,)
-        Of each tree; the last is the number of all.
+        Offsets of each tree; the last entry is the total.
     column : ndarray of shape (n_splits,)
-        Column that a split asks for.
+        Column of the split.
     threshold : ndarray of shape (n_splits,)
     decision : ndarray of shape (n_splits,)
         One of `DECISIONS`.
     left, right : ndarray of shape (n_splits,)
-        Split of the same tree that follows where the column is at most the threshold, and where it
-        is above; leaf k is written as -1 - k.
+        Next split in the same tree if the column is at most, or above, the threshold. Leaf k is
+        encoded as -1 - k.
     value : ndarray of shape (n_leaves,)
     """
 
@@ -44,7 +44,7 @@ class CompiledTrees(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read what LightGBM writes of trees with numeric splits (`check_tree_text`)."""
+        """Parse LightGBM's text format for trees with numeric splits (`check_tree_text`)."""
         trees = text[: text.index("\nend of trees")].split("\nTree=")[1:]
         column, value = _numbers("split_feature", trees), _numbers("leaf_value", trees)
         decision, left, right = (
@@ -63,7 +63,7 @@ class CompiledTrees(NamedTuple):
         )
 
     def score(self, table: Float32Array) -> Float64Array:
-        """Return scores of shape (n,) in [0, 1], those of LightGBM to the last bit.
+        """Return scores of shape (n,) in [0, 1], bit-identical to LightGBM's.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class CompiledTrees(NamedTuple):
 
 
 def _numbers(name: str, trees: Sequence[str]) -> list[Float64Array]:
-    """Return the numbers of a field of each tree; none where a tree does not branch."""
+    """Return the values of a field by tree; empty for trees without splits."""
     lines = [re.search(rf"^{name}=(.*)$", tree, re.MULTILINE) for tree in trees]
     words = [line.group(1).split() if line else [] for line in lines]
     return [np.array([float(word) for word in some], dtype=np.float64) for some in words]
@@ -84,7 +84,7 @@ def _numbers(name: str, trees: Sequence[str]) -> list[Float64Array]:
 
 @compiled
 def _add_trees(trees: CompiledTrees, table: Float32Array, scores: Float64Array) -> None:
-    """Put the sigmoid of the sum of the leaves of each row into `scores`, tree after tree."""
+    """Fill `scores` with the sigmoid of the sum of each row's leaves, in tree order."""
     for row in range(len(table)):
         log_odds = 0.0
         for tree in range(len(trees.first_leaf) - 1):

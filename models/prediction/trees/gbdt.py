@@ -19,12 +19,14 @@ __all__ = ["GbdtModel"]
 class GbdtModel(TreeModel):
     """LightGBM on the flattened window and the context (arXiv 2201.11853: 200 trees).
 
-    The column of a channel k records before the last of the window is named `channel[-k]`, the
-    last record's `channel[-0]`; the context's names come after the window's.
+    A column is named `channel[-k]`, with k records between it and the last record of the window.
+    The
+    names of the context columns follow.
     """
 
-    # Few columns per tree keep trees on correlated positives apart. 64 bins are enough: values are
-    # bucket numbers already.
+    # A small feature fraction decorrelates trees on correlated positives. 64 bins are enough
+    # because
+    # the values are bucket numbers.
     parameters: ClassVar[Mapping[str, float]] = {
         "learning_rate": 0.05,
         "num_leaves": 31,
@@ -48,7 +50,7 @@ class GbdtModel(TreeModel):
         Returns
         -------
         ndarray of shape (n, n_features)
-            Shapley values of the trees: a row and a constant add up to the log odds of the score.
+            Shapley values: the sum of a row, plus a constant, is the log odds of the score.
         """
         leaves = LeafPaths.from_text(self.text_)
         parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
@@ -57,7 +59,7 @@ class GbdtModel(TreeModel):
         return parts
 
     def names(self, inputs: ModelInputs) -> tuple[str, ...]:
-        """Name the columns of `table`."""
+        """Return the names of the columns of `table`."""
         length = inputs.sequence.shape[1]
         window = (
             f"{channel}[-{length - 1 - record}]"

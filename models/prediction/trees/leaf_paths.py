@@ -1,4 +1,4 @@
-"""The leaves of boosted trees, each with the columns that lead to it."""
+"""The leaves of boosted trees with the splits that lead to them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _Step = tuple[int, float, bool, float]
 
 
 class LeafPaths(NamedTuple):
-    """The leaves of all trees that branch, one after another.
+    """The leaves of all trees with at least one split, in one flat array.
 
-    A leaf has one slot for each distinct column that its path asks for.
+    A leaf has one slot for each distinct column on its path.
 
     Attributes
     ----------
     value : ndarray of shape (n_leaves,)
     first_step, first_slot : ndarray of shape (n_leaves + 1,)
-        Of each leaf; the last is the number of all.
+        Offsets of each leaf; the last entry is the total.
     column : ndarray of shape (n_steps,)
-        Column that a step asks for.
+        Column of the split.
     threshold : ndarray of shape (n_steps,)
     below : ndarray of shape (n_steps,), bool
-        The path goes on where the column is at most the threshold, and not above it.
+        Whether the path continues where the column is at most the threshold.
     slot : ndarray of shape (n_steps,)
         Number of the column's slot within the leaf.
     slot_column : ndarray of shape (n_slots,)
     share : ndarray of shape (n_slots,)
-        Of the training instances that reach the column's splits, those that go on to the leaf.
+        Share of the training instances at the column's splits that continue towards the leaf.
     """
 
     value: Float64Array
@@ -54,12 +54,12 @@ class LeafPaths(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read what LightGBM writes of trees with numeric splits (`check_tree_text`).
+        """Parse LightGBM's text format for trees with numeric splits (`check_tree_text`).
 
         Raises
         ------
         ValueError
-            If a path asks for more than 62 columns: their pattern is a number of 64 bits.
+            If a path has more than 62 columns: patterns are 64-bit integers.
         """
         leaves = [leaf for tree in text.split("\nTree=")[1:] for leaf in _leaves(tree)]
         n_steps, n_slots, columns = [0], [0], []
@@ -89,7 +89,7 @@ class LeafPaths(NamedTuple):
 
 
 def _leaves(tree: str) -> Iterator[tuple[float, list[_Step]]]:
-    """Yield value and path of each leaf; none of a tree that does not branch."""
+    """Yield value and path of each leaf; nothing for a tree without splits."""
     lines = {name: re.search(rf"^{name}=(.*)$", tree, re.MULTILINE) for name in _FIELDS}
     fields = {name: match.group(1).split() if match else [] for name, match in lines.items()}
     column, left, right = ([int(w) for w in fields[n]] for n in ("split_feature", *_FIELDS[2:4]))

@@ -1,8 +1,8 @@
-"""Shapley values of boosted trees: what each column adds to the log odds of an instance.
+"""Shapley values of boosted trees: the contribution of each column to the log odds.
 
-The paths of a leaf either hold for an instance or do not, column by column, and few of the possible
-patterns occur: what a leaf gives each of its columns is worked out once for each pattern
-(path-dependent values of arXiv 1802.03888; patterns as in arXiv 2109.09847).
+For each leaf, an instance has a pattern of columns whose splits lead to the leaf. Few of the
+possible patterns occur, so contributions are computed once per pattern (path-dependent values of
+arXiv 1802.03888; patterns as in arXiv 2109.09847).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from forewarn.models.prediction.trees.leaf_paths import LeafPaths
 __all__ = ["shapley_values"]
 
 _BATCH_ROWS = 1024
-_PATTERN_SLOTS = 2048  # for the patterns of so many rows, so that there is always a free one
+_PATTERN_SLOTS = 2048  # hash slots for the patterns of a batch; more than its rows
 
 
 def shapley_values(leaves: LeafPaths, table: Float32Array) -> Float64Array:
-    """Return what each column adds to the sum of the trees, against the mean of their training.
+    """Return what each column adds to the sum of the trees, relative to the training mean.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def shapley_values(leaves: LeafPaths, table: Float32Array) -> Float64Array:
 
     def add(begin: int) -> None:
         rows = slice(begin, begin + _BATCH_ROWS)
-        # Column after column in memory: a leaf asks for few of them, of all rows.
+        # Column-major order: each leaf reads few columns of all rows.
         columns = np.ascontiguousarray(table[rows].T)
         added = np.zeros(columns.shape)
         _add_leaves(leaves, worth, columns, added)
@@ -52,7 +52,7 @@ def shapley_values(leaves: LeafPaths, table: Float32Array) -> Float64Array:
 
 
 def _shapley_weights(k: int, n: int) -> float:
-    """Return the share of the orders of n columns in which k certain ones come before another."""
+    """Return the Shapley weight of a coalition of k among n columns."""
     return 1.0 / (n * math.comb(n - 1, k)) if k < n else 0.0
 
 
@@ -60,7 +60,7 @@ def _shapley_weights(k: int, n: int) -> float:
 def _add_leaves(
     leaves: LeafPaths, worth: Float64Array, columns: Float32Array, added: Float64Array
 ) -> None:
-    """Add what every leaf gives the columns of each row; both have shape (n_columns, n_rows)."""
+    """Add the contributions of every leaf to each row; arrays have shape (n_columns, n_rows)."""
     most, n_rows = worth.shape[1], columns.shape[1]
     pattern, where = np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.int64)
     known = np.empty(_PATTERN_SLOTS, dtype=np.int64)
@@ -91,7 +91,7 @@ def _add_leaves(
 def _find_patterns(
     leaves: LeafPaths, leaf: int, n: int, columns: Float32Array, pattern: Int64Array
 ) -> None:
-    """Put a bit for each of n columns into `pattern`: whether all its steps go on to the leaf."""
+    """Fill `pattern` with one bit per column: whether all of its splits lead towards the leaf."""
     pattern[:] = (1 << n) - 1
     for step in range(leaves.first_step[leaf], leaves.first_step[leaf + 1]):
         line, threshold = columns[leaves.column[step]], leaves.threshold[step]
@@ -110,11 +110,12 @@ def _distribute_leaf(
     room: Float64Array,
     parts: Float64Array,
 ) -> None:
-    """Work out what a leaf gives each of its n columns.
+    """Compute the contributions of a leaf to its n columns.
 
-    A set of known columns reaches the leaf with the product of the shares of the others, and with 0
-    if one of it leads elsewhere. So the sum over sets of the columns that lead there (arXiv
-    1802.03888, equation 5) is one over the coefficients of the product of their (x + share).
+    A coalition of known columns reaches the leaf with the product of the shares of the unknown
+    columns, or 0 if a known one leads elsewhere. The sum over coalitions (arXiv 1802.03888,
+    equation
+    5) therefore uses the coefficients of the product of (x + share) over the matching columns.
     """
     product, rest = room
     product[:], product[0], n_there, others = 0.0, 1.0, 0, value
@@ -129,7 +130,7 @@ def _distribute_leaf(
     for i in range(len(share)):
         if pattern >> i & 1:
             rest[n_there] = 0.0
-            for k in range(n_there, 0, -1):  # the product without this one: a division
+            for k in range(n_there, 0, -1):  # divide the product by this factor
                 rest[k - 1] = product[k] - share[i] * rest[k]
             sets = 0.0
             for k in range(n_there):

@@ -1,4 +1,4 @@
-"""The base of the LightGBM models: a table of columns in, scores out."""
+"""Base class of the LightGBM models: training, scoring and files."""
 
 from __future__ import annotations
 
@@ -25,36 +25,37 @@ _PARAMETERS = {
     "objective": "binary",
     "deterministic": True,
     "force_row_wise": True,
-    # A second thread saves half a second on a usual training set, but costs ten where the other
-    # core is busy: LightGBM's threads wait for each other by spinning.
+    # A second thread saves half a second on a usual training set. On a busy host it costs ten,
+    # because
+    # LightGBM's threads wait by spinning.
     "num_threads": 1,
     "verbosity": -1,
 }
 
 
 class TreeModel:
-    """A failure model of 200 boosted trees; its children say on which columns.
+    """A failure model of 200 boosted trees; subclasses define the columns.
 
-    LightGBM grows them and sets the form of their file; scoring does without.
+    LightGBM trains the trees and defines the file format. Scoring does not need LightGBM.
 
     Parameters
     ----------
     seed : int
-        Of everything that LightGBM draws.
+        Seed of all random choices of LightGBM.
     purge : int
-        Not used: the number of trees is the paper's, so nothing stops early.
+        Ignored: the number of trees is the paper's, without early stopping.
     positive_weight : float
         Multiplies the weights of positives in the loss.
 
     Attributes
     ----------
-    columns_ : Columns
-        Of the instances it was fitted to.
+    columns_ : InputColumns
+        Columns of the training instances.
     feature_names : tuple of str
         Names of the columns of the table.
     text_ : str
-        The trees as LightGBM writes them.
-    trees_ : PlainTrees
+        The trees in LightGBM's text format.
+    trees_ : CompiledTrees
     """
 
     parameters: ClassVar[Mapping[str, float]] = {}
@@ -83,7 +84,7 @@ class TreeModel:
         weights: npt.NDArray[np.float32],
         ends: npt.NDArray[np.int64],
     ) -> Self:
-        """Fit on n instances; `ends` is not used."""
+        """Fit on n instances; `ends` is ignored."""
         del ends
         import lightgbm
 
@@ -105,7 +106,7 @@ class TreeModel:
         return score_in_batches(score, len(inputs))
 
     def tables(self, inputs: ModelInputs) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
-        """Yield the table part by part, and which rows those are."""
+        """Yield the rows and the table of each batch."""
         for rows in row_batches(len(inputs)):
             yield rows, self.table(inputs.take(rows))
 
@@ -123,7 +124,7 @@ class TreeModel:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote.
+        """Read the files that `save` wrote.
 
         Raises
         ------

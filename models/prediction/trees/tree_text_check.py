@@ -1,4 +1,4 @@
-"""The check of LightGBM's text before it is scored by: that trusts every index in there."""
+"""Validation of LightGBM's text format: scoring trusts every index in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["DECISIONS", "check_tree_text"]
 
 
 DECISIONS = (0, 2, 8, 10)
-"""Kinds of a split: 8 says that what is missing goes a way of its own, 2 that this is the left."""
+"""Supported split types. Bit 8: missing values have their own branch; bit 2: that branch is the
+left.
+"""
 
 _REQUIRED_VALUES = {
     "version": "v4",
@@ -42,18 +44,18 @@ _LINE, _WHOLE_LINE = (
 
 
 def check_tree_text(text: str, n_columns: int) -> None:
-    """Refuse a text of which an index points nowhere, a branch goes in a circle, or a leaf is NaN.
+    """Refuse trees with invalid indices, cyclic branches or NaN leaves.
 
     Parameters
     ----------
     text : str
-        Of a binary classifier on `n_columns` numeric columns, as LightGBM saves it.
+        A binary classifier on `n_columns` numeric columns, as saved by LightGBM.
     n_columns : int
 
     Raises
     ------
     ValueError
-        Says which field or block is wrong.
+        Names the wrong field or block.
     """
     head, begin = _head(text)
     _check_head(head, n_columns)
@@ -69,7 +71,7 @@ def check_tree_text(text: str, n_columns: int) -> None:
 
 
 def _head(text: str) -> tuple[dict[str, str], int]:
-    """Return the fields before the first tree, and where that begins."""
+    """Return the fields before the first tree, and the offset of that tree."""
     end = text.find("\n\nTree=0\n")
     if not text.isascii() or end < 0:
         raise ValueError("is no text of trees")
@@ -77,7 +79,7 @@ def _head(text: str) -> tuple[dict[str, str], int]:
 
 
 def _fields(block: str, title: str) -> dict[str, str]:
-    """Return the fields of a block of lines, each of which may be there once."""
+    """Return the fields of a block of lines; each may occur once."""
     first, *lines = block.rstrip("\n").split("\n")
     pairs = [line.partition("=")[::2] for line in lines]
     fields = dict(pairs)
@@ -114,11 +116,11 @@ def _check_tree(fields: Mapping[str, str], n_columns: int) -> None:
     for name in _SPLIT_FIELDS:
         _check_size(name, tree[name], n_leaves - 1)
     for name in _LEAF_FIELDS:
-        # A tree that does not branch has a leaf without a weight.
+        # A tree without splits has a leaf without a weight.
         alone = name == "leaf_weight" and n_leaves == 1
         _check_size(name, tree[name], 0 if alone else n_leaves)
     if tree["num_cat"][0] or tree["is_linear"][0] or (tree["decision_type"] % 2).any():
-        # The lowest bit of a decision type says that a split is on categories.
+        # The lowest bit of a decision type marks a categorical split.
         raise ValueError("has categorical splits or linear leaves")
     _check_range("split_feature", tree["split_feature"], 0, n_columns - 1)
     others = tree["decision_type"][~np.isin(tree["decision_type"], DECISIONS)]
@@ -132,7 +134,7 @@ def _check_tree(fields: Mapping[str, str], n_columns: int) -> None:
 def _check_branches(left: Float64Array, right: Float64Array) -> None:
     """Check that every split but the first, and every leaf, is the child of one earlier split."""
     n_splits, children = len(left), np.concatenate([left, right])
-    # Leaf k is written as -1 - k.
+    # Leaf k is encoded as -1 - k.
     expected = [*range(-n_splits - 1, 0), *range(1, n_splits)]
     later = np.concatenate([np.arange(n_splits)] * 2) < children
     if n_splits and (sorted(children.tolist()) != expected or not later[children >= 0].all()):
@@ -151,9 +153,9 @@ def _check_range(name: str, values: Float64Array, low: int, high: int) -> None:
 
 
 def _numbers(name: str, text: str, *, whole: bool) -> Float64Array:
-    """Read numbers; all are finite but thresholds, of which one may part what is missing off."""
+    """Parse numbers; only thresholds may be infinite, in splits that separate missing values."""
     words = text.split(" ") if text else []
-    # A look at the whole line is quicker than one at every word, of which a model has 50,000.
+    # Matching the whole line is faster than matching each of the 50,000 words of a model.
     if not words or (_WHOLE_LINE if whole else _LINE).fullmatch(text):
         values = np.array([float(word) for word in words], dtype=np.float64)
         if np.isfinite(values).all():

@@ -1,4 +1,4 @@
-"""The plain baseline: trees on statistics of the window."""
+"""A baseline: boosted trees on summary statistics of the window."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ _CATEGORY = "category:"
 
 
 class WindowStatsGbdt(TreeModel):
-    """LightGBM on what most people would compute first, close to its default settings.
+    """LightGBM on common summary statistics, with nearly default settings.
 
-    Of each channel the mean, standard deviation, least, greatest and last bucket number of the
-    window, and the last minus the first; of the context only the one-hot categories. Missing
-    values are left out of the statistics; one that is left without values is NaN.
+    For each channel the table holds the mean, standard deviation, minimum, maximum and last bucket
+    number
+    of the window, and the difference between the last and the first. Of the context it holds only
+    the
+    one-hot categories. Statistics ignore missing values and are NaN if all are missing.
     """
 
     parameters: ClassVar[Mapping[str, float]] = {"learning_rate": 0.1, "num_leaves": 31}
 
     def table(self, inputs: ModelInputs) -> npt.NDArray[np.float32]:
-        """Return the statistics, channel by channel within each, then the categories."""
+        """Return all channels of each statistic in turn, then the categories."""
         values = inputs.sequence.astype(np.float32)
         missing = inputs.sequence == 0
         values[missing] = np.nan
@@ -46,7 +48,7 @@ class WindowStatsGbdt(TreeModel):
         )
 
     def names(self, inputs: ModelInputs) -> tuple[str, ...]:
-        """Name the columns of `table`."""
+        """Return the names of the columns of `table`."""
         statistics = (
             f"{channel} {statistic}"
             for statistic in _STATISTICS
@@ -56,7 +58,7 @@ class WindowStatsGbdt(TreeModel):
 
 
 def _categories(inputs: ModelInputs) -> dict[int, str]:
-    """Context columns that are one-hot categories, by number."""
+    """Return number and name of the one-hot context columns."""
     return {
         column: name
         for column, name in enumerate(inputs.context_names)
@@ -67,7 +69,7 @@ def _categories(inputs: ModelInputs) -> dict[int, str]:
 def _mean_and_std(
     values: npt.NDArray[np.float32], missing: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Mean and standard deviation over the records, NaN where all are missing."""
+    """Return mean and standard deviation over the records, NaN where all are missing."""
     present = np.where(missing, 0.0, values)
     counts = (~missing).sum(axis=1).astype(np.float32)
     counts[counts == 0] = np.nan
