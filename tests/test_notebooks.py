@@ -25,13 +25,14 @@ def _only_loopback(event, arguments):
 
 sys.addaudithook(_only_loopback)
 """
-# How good the models become is no question here.
+# Model quality is tested elsewhere.
 SHORT_TRAINING = """
-from forewarn.models.prediction.networks import network_training as training
-from forewarn.models.prediction.trees import tree_model as base
+from forewarn.models.prediction.networks import network_training
+from forewarn.models.prediction.trees import tree_model
 
-base._TREES = 60
-training._MOST_EPOCHS, training._LEAST_EPOCHS, training._FIXED_EPOCHS = 3, 2, 2
+tree_model._N_TREES = 60
+network_training._MAX_EPOCHS = 3
+network_training._MIN_EPOCHS = network_training._FIXED_EPOCHS = 2
 """
 
 

@@ -27,7 +27,7 @@ def training_briefly() -> Iterator[None]:
     """Train networks briefly and few trees: how good they become is tested in `tests/models`."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(trees, "_N_TREES", 60)
-        for name, epochs in (("_MOST_EPOCHS", 3), ("_LEAST_EPOCHS", 2), ("_FIXED_EPOCHS", 2)):
+        for name, epochs in (("_MAX_EPOCHS", 3), ("_MIN_EPOCHS", 2), ("_FIXED_EPOCHS", 2)):
             patched.setattr(network_training, name, epochs)
         yield
 

@@ -127,7 +127,7 @@ def area(model: FailureModel) -> float:
 @pytest.fixture
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train networks for two epochs, where nothing is asked of what they learn."""
-    for name in ("_MOST_EPOCHS", "_LEAST_EPOCHS", "_FIXED_EPOCHS"):
+    for name in ("_MAX_EPOCHS", "_MIN_EPOCHS", "_FIXED_EPOCHS"):
         monkeypatch.setattr(network_training, name, 2)
 
 

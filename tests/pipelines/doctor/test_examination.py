@@ -190,7 +190,7 @@ def test_a_fleet_looked_at_in_parts_is_the_same_fleet(
     assert whole["clocks_off_seconds"] == {"m2": 177.0}  # to a hundredth of the cadence
     assert whole["usable"]["positives"] == 6
     for rows in (250, 700):  # a part for each GPU, the slow one first; two parts
-        monkeypatch.setattr(examination, "ROWS_AT_ONCE", rows)
+        monkeypatch.setattr(examination, "MAX_PART_ROWS", rows)
         assert examined(capsys, arguments) == whole
 
 

@@ -116,7 +116,7 @@ def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Pa
     def report(folder: Path, rows: int) -> bytes:
         arguments = ["doctor", str(folder), "--config", str(tmp_path / "c.toml")]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(examination, "ROWS_AT_ONCE", rows)
+            patch.setattr(examination, "MAX_PART_ROWS", rows)
             patch.setattr(file_survey, "_MAX_PART_ROWS", rows)
             assert main([*arguments, "--json", "--out", str(tmp_path / "out")]) == 0
         capsys.readouterr()
