@@ -217,8 +217,8 @@ def course(decisions: Iterable[Decision], actions: Iterable[Action]) -> list[Cou
 
 @settings(
     max_examples=EXAMPLES,
-    # The same stories each time, unless more are asked for: of some hundred drawn at random one is
-    # still decided 13 minutes later by the replay than by the loop (docs/how-to/replay_a_policy.md).
+    # The same stories each time, unless FOREWARN_REPLAYS asks for more: of some hundred random ones
+    # the replay decides one 13 minutes later than the loop (docs/how-to/replay_a_policy.md).
     derandomize="FOREWARN_REPLAYS" not in os.environ,
     deadline=None,
     suppress_health_check=list(HealthCheck),
