@@ -1,6 +1,6 @@
-"""Tables to arrays: from GPU records to what a model sees.
+"""Features: parsers of telemetry, tables of records and the inputs of models.
 
-Everything here is a pure function of its arguments: no clock, no file, no network. Times are
-nanoseconds since 1970 UTC (int64), intervals are half-open unless a name says otherwise, and a
-function that must not look into the future gets records and failures that end before it.
+Every function is pure: it reads no clock, no file and no network. Times are nanoseconds since 1970
+UTC (int64). Intervals are half-open unless a name says otherwise. A function that must not use the
+future receives records and failures that end before it.
 """

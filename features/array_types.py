@@ -1,4 +1,4 @@
-"""Types of numpy arrays by the type of their elements: one name each, for the whole project."""
+"""Types of numpy arrays, named by their element type."""
 
 from __future__ import annotations
 

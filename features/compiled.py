@@ -1,4 +1,4 @@
-"""Loops in machine code, kept on disk where a folder can be written to."""
+"""Numba decorators for loops over arrays, with machine code cached on disk."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ __all__ = ["compiled", "vectorised"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Sums in any order, so that a loop can take many places at once; NaN and infinity stay themselves.
+# Sums may be reordered, which allows SIMD. NaN and infinity keep their meaning.
 _FASTMATH_FLAGS = {"reassoc", "contract", "arcp", "afn", "nsz"}
 
 
 class _CodeCache(FunctionCache):
-    """Machine code on disk, loaded without what only compiling needs.
+    """A numba cache that loads machine code without the modules that only compilation needs.
 
-    Numba would first load all that it makes of Python and numpy, and scipy with it, to see whether
-    there is a BLAS: a third of a second. What compiles asks for that itself.
+    Numba would first import its extensions for Python and numpy, and scipy to detect BLAS, which
+    takes
+    a third of a second. Compilation imports them itself.
     """
 
     def load_overload(self, sig: Any, context: Any) -> Any:
-        """Return what is kept for a signature, None if there is nothing; numba holds its lock."""
+        """Return the cached code of a signature, or None; the caller holds numba's lock."""
         rtsys.initialize(context)
-        context.refresh = _skip_refresh  # of this object alone, for as long as it takes
+        context.refresh = _skip_refresh  # on this object only, for the duration of the call
         try:
             return super().load_overload(sig, context)  # type: ignore[no-untyped-call]  # numba's
         finally:
@@ -38,42 +39,42 @@ class _CodeCache(FunctionCache):
 
 
 def _skip_refresh() -> None:
-    """Take the place of what loads all that numba knows."""
+    """Replace the method that loads all of numba's extensions."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a loop over arrays; while it runs other threads run too.
+    """Compile a loop over arrays with numba; the loop releases the GIL.
 
-    Large arrays are better made outside by `np.empty` or `np.full` and filled in by the loop:
-    those ask the system for huge pages, and touching small ones for the first time costs more
-    than the arithmetic.
+    Allocate large arrays outside the loop with `np.empty` or `np.full` and fill them inside: these
+    functions request huge pages, and touching small pages for the first time costs more than the
+    arithmetic. Call little of numpy inside a loop: searches, sorts, sums and medians load numba's
+    array extensions and scipy together with the cached code.
 
-    A loop calls little of numpy: searches, sorts, sums and medians bring all that numba makes of
-    arrays, and scipy, with the kept machine code.
-
-    The machine code is kept beside the source or in the user's cache folder, until the source
-    changes; not if what it calls in another file does, so touch that source, too. Where neither can
-    be written, as in a container with a read-only installation, it is made in each process anew.
+    The code is cached next to the source or in the user's cache folder until that source file
+    changes. A change of a called function in another file does not invalidate it: touch this file
+    as
+    well. If neither folder is writable, as in a read-only container, each process compiles again.
     """
     return _compile(function)
 
 
 def vectorised(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a loop of plain arithmetic for the widest registers that the machine has.
+    """Compile an arithmetic loop for the widest SIMD registers of the machine.
 
-    Dividing by zero gives infinity here, as in numpy: a check for it would keep the loop from
-    being widened. What calls such a loop, and what it calls, is inlined into it.
+    Division by zero yields infinity, as in numpy, because a check would prevent vectorisation.
+    Callers and callees of the loop are inlined.
     """
     return _compile(function, fastmath=_FASTMATH_FLAGS, error_model="numpy")
 
 
 def _remove_stale_index(cache: Any, source: Path) -> None:
-    """Remove the list of kept machine code that is older than its source.
+    """Remove the cache index if it is older than the source.
 
-    Numba would not use it, but reads it first, and that fails where it names a class that is gone:
-    an upgrade in place would end in a traceback.
+    Numba would not use the index but reads it first. Reading fails if it names a class that no
+    longer
+    exists, so that an in-place upgrade would end in a traceback.
     """
-    with suppress(AttributeError, OSError):  # the names are numba's own, and may change
+    with suppress(AttributeError, OSError):  # private attributes of numba, which may change
         index = Path(cache._cache_file._index_path)
         if index.stat().st_mtime < source.stat().st_mtime:
             index.unlink()
@@ -81,7 +82,7 @@ def _remove_stale_index(cache: Any, source: Path) -> None:
 
 def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     made = numba.njit(nogil=True, **options)(function)
-    with suppress(RuntimeError):  # no folder can be written to
+    with suppress(RuntimeError):  # no cache folder is writable
         made._cache = cache = _CodeCache(function)  # type: ignore[no-untyped-call]  # numba's
         _remove_stale_index(cache, Path(function.__code__.co_filename))
     return cast(Callable[P, R], made)

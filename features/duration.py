@@ -1,10 +1,10 @@
-"""Spans of time as people say them."""
+"""Time spans as text."""
 
 from __future__ import annotations
 
 __all__ = ["format_duration"]
 
-# Name, seconds, and the length from which on nobody counts in it.
+# Name, seconds, and the length in seconds from which the unit is not used.
 _UNITS = (
     ("days", 86_400.0, float("inf")),
     ("h", 3600.0, float("inf")),
@@ -15,7 +15,9 @@ _UNITS = (
 
 
 def format_duration(seconds: float) -> str:
-    """Write a span in the largest unit that needs at most one decimal, a long one rounded.
+    """Format a time span in the largest unit that needs at most one decimal.
+
+    If no unit fits, the span is rounded to three significant digits.
 
     Parameters
     ----------
@@ -24,7 +26,7 @@ def format_duration(seconds: float) -> str:
 
     Examples
     --------
-    >>> [duration_in_words(seconds) for seconds in (86_400, 5400, 600, 90, 605, 0.25, 86_399.7)]
+    >>> [format_duration(seconds) for seconds in (86_400, 5400, 600, 90, 605, 0.25, 86_399.7)]
     ['1 day', '1.5 h', '10 min', '1.5 min', '605 s', '250 ms', '24 h']
     """
     for name, unit, too_long in _UNITS:

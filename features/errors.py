@@ -1,7 +1,7 @@
-"""The error that a user can mend."""
+"""The base class of errors that the user can correct."""
 
 __all__ = ["InputError"]
 
 
 class InputError(ValueError):
-    """Bad input or usage; the message is one line that says what was found and expected."""
+    """Invalid input or usage; the message is one line that names what was got and expected."""

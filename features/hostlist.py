@@ -1,4 +1,4 @@
-"""Host lists: many names of machines in the short form that Slurm reads and writes."""
+"""Slurm host lists: machine names in compressed form, such as `node-[08-10]`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 
 __all__ = ["HostlistError", "compress", "expand"]
 
-_MAX_NAMES = 100_000  # names in one list; the largest clusters have a tenth of it
+_MAX_NAMES = 100_000  # in one list; the largest clusters have about a tenth of it
 _MAX_LENGTH = 1_000_000  # characters
 _PARTS = re.compile(r"\[[^][]*\]|[^][,]+|,")
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
@@ -16,16 +16,16 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,12})", re.ASCII | re.DOTALL)
 
 
 class HostlistError(ValueError):
-    """A list that cannot be read; the message is one line."""
+    """An invalid host list; the message is one line."""
 
 
 def expand(text: str) -> list[str]:
-    """Return the names of a host list, in its order.
+    """Expand a host list to its names, in the given order.
 
     Raises
     ------
     HostlistError
-        If brackets do not fit, a range runs backwards, or there are more than 100,000 names.
+        If brackets are unbalanced, a range is descending, or there are more than 100,000 names.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def expand(text: str) -> list[str]:
 
 
 def _product(item: list[str], most: int) -> list[str]:
-    """Return the names of one item, such as `r[1-2]n[1-2]`."""
+    """Expand one item, such as `r[1-2]n[1-2]`."""
     names = [""]
     for part in item:
         ends = _numbers(part[1:-1], most) if part.startswith("[") else [part]
@@ -58,7 +58,7 @@ def _product(item: list[str], most: int) -> list[str]:
 
 
 def _numbers(text: str, most: int) -> list[str]:
-    """Return the numbers of a bracket, with their leading zeros."""
+    """Expand the numbers of one bracket; leading zeros are kept."""
     numbers: list[str] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -75,9 +75,9 @@ def _numbers(text: str, most: int) -> list[str]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return the host list of names, each once, sorted by text and number.
+    """Compress names to a host list without duplicates, sorted by prefix and number.
 
-    Names that differ in their last number only, written with as many digits, share a bracket.
+    Names share a bracket if they differ only in the last number and have equally many digits.
 
     Examples
     --------
@@ -94,14 +94,14 @@ def compress(names: Iterable[str]) -> str:
 
 
 def _split(name: str) -> tuple[str, int, int]:
-    """Return what stands before the last number, its digits and it; 0 digits where none is."""
+    """Return the prefix, the number of digits and the last number; 0 digits if there is none."""
     match = _NUMBERED.fullmatch(name)
     return (name, 0, 0) if match is None else (match[1], len(match[2]), int(match[2]))
 
 
 def _ranges(numbers: list[int], width: int) -> Iterator[str]:
-    """Yield `08-10` and `12` of ascending numbers; an empty text where a name has none."""
-    # Within a run, number and position grow alike.
+    """Yield ranges such as `08-10` or `12` of ascending numbers; an empty string without digits."""
+    # Consecutive numbers have the same difference to their position.
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         run_numbers = [number for _, number in run]
         ends = dict.fromkeys((run_numbers[0], run_numbers[-1]))

@@ -1,4 +1,4 @@
-"""Work in threads: numpy, pyarrow and compiled loops let go of the interpreter meanwhile."""
+"""Thread pools; numpy, pyarrow and compiled loops release the GIL."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-@cache  # the system reads a file for it
+@cache  # reading it opens a file
 def n_threads() -> int:
-    """Return how many threads work at a time: one for each core."""
+    """Return the default number of threads, one per core."""
     return os.cpu_count() or 1
 
 
 def map_threads(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
 ) -> list[_Result]:
-    """Return what `work` makes of each item, in their order; `threads` work, or one a core.
+    """Apply `work` to all items in threads and return the results in order.
 
-    The first exception that an item raises is raised here, after what was begun is done.
+    `threads` is the number of threads, by default one per core. The first exception is raised after
+    all started items have finished.
 
     Examples
     --------
-    >>> in_threads(abs, [-1, 2])
+    >>> map_threads(abs, [-1, 2])
     [1, 2]
     """
     threads = threads or n_threads()
-    if threads == 1:  # to start one and to wait for it takes longer than many a column of a file
+    if threads == 1:  # starting a thread takes longer than reading many a column
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))
@@ -45,9 +46,9 @@ def map_threads(
 def submit_ahead(
     submit: Callable[[_Item], Future[_Result]], items: Iterable[_Item], n_ahead: int
 ) -> Generator[tuple[_Item, Future[_Result]]]:
-    """Yield items and their futures in order, with `n_ahead` later items submitted.
+    """Yield items with their futures in order, while up to `n_ahead` later items are submitted.
 
-    So few results wait in memory. Close the generator to cancel what was submitted ahead.
+    The limit bounds the results in memory. Closing the generator cancels pending items.
     """
     pending: deque[tuple[_Item, Future[_Result]]] = deque()
     try:
@@ -65,11 +66,11 @@ def submit_ahead(
 def imap_threads(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
 ) -> Iterator[_Result]:
-    """Yield what `work` makes of each item, in their order; threads work a little ahead.
+    """Apply `work` to items in threads and yield the results in order; threads run a little ahead.
 
     Examples
     --------
-    >>> list(in_turn(abs, [-1, 2]))
+    >>> list(imap_threads(abs, [-1, 2]))
     [1, 2]
     """
     threads = threads or n_threads()
@@ -82,11 +83,11 @@ def imap_threads(
 
 
 def prefetch(items: Iterator[_Item]) -> Iterator[_Item]:
-    """Yield the items of an iterator; a thread makes each while the one before is in use.
+    """Yield the items of an iterator; a thread computes the next item while one is in use.
 
     Examples
     --------
-    >>> list(prefetched(iter([1, 2, 3])))
+    >>> list(prefetch(iter([1, 2, 3])))
     [1, 2, 3]
     """
     end = object()
@@ -97,7 +98,7 @@ def prefetch(items: Iterator[_Item]) -> Iterator[_Item]:
 
 
 def parallel_for(work: Callable[[int, int], None], n: int) -> None:
-    """Call `work(first, last)` on parts of range(n), one for each thread."""
+    """Call `work(first, last)` on parts of range(n), one per thread."""
     n_parts = min(n_threads(), max(n, 1))
     edges = [n * i // n_parts for i in range(n_parts + 1)]
     map_threads(lambda part: work(edges[part], edges[part + 1]), range(n_parts))

@@ -1,4 +1,4 @@
-"""Units of time as types: mypy tells a count of records from a span of nanoseconds."""
+"""Units of time, as types for mypy and as constants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 def date_of(moment: int) -> dt.date:
-    """Return the date, UTC, of nanoseconds since 1970.
+    """Return the UTC date of a time in nanoseconds since 1970.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def date_of(moment: int) -> dt.date:
 
 
 def midnight_of(date: dt.date) -> Nanoseconds:
-    """Return when a date begins, UTC, nanoseconds since 1970.
+    """Return the start of a UTC date in nanoseconds since 1970.
 
     Examples
     --------

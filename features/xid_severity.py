@@ -1,4 +1,4 @@
-"""Severity of Xids, for whole columns of them."""
+"""Severity of arrays of Xids."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SEVERITY = _table()
 
 
 def severity(codes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return how grave each Xid is: 0 none, 1 application, 2 degraded hardware, 3 fatal.
+    """Return the severity of each Xid: 0 none, 1 application, 2 degraded hardware, 3 fatal.
 
     Parameters
     ----------
     codes : ndarray
-        Xid numbers; a code that the table does not have counts as 1.
+        Xid numbers; a code that is not in the table counts as 1.
 
     Examples
     --------

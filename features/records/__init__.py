@@ -1,5 +1,5 @@
-"""GPU records: checked files to one table in order, and what is known of failures.
+"""GPU records: validated files become one sorted table with its failures.
 
-Times are nanoseconds since 1970 UTC (int64). Rows lie by GPU and time, no two of one GPU at one
-time. A file that breaks the format is a `RecordsError` that names the file and the column.
+Times are nanoseconds since 1970 UTC (int64). Rows are sorted by GPU and time without duplicates. A
+file that violates the format raises a `RecordsError` that names the file and the column.
 """

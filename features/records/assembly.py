@@ -1,4 +1,4 @@
-"""From files to records in one call: keys and texts of all files, numbers when asked for."""
+"""Assembly of records from files: keys and texts at once, columns of numbers on demand."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
     "texts_by_column",
 ]
 
-_DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # as texts of Parquet files are read
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # the type of text columns in Parquet files
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ class RecordsQuery:
     Attributes
     ----------
     name : str
-        Where the files come from, for messages.
+        Source of the files, for messages.
     kinds : FeatureKinds
     interval : Nanoseconds
         Between two records of a GPU.
     groups : tuple of str
-        Text columns beside the features; a file need not have them.
+        Optional text columns in addition to the features.
     start, end : int, optional
         Only rows of [start, end), nanoseconds since 1970 UTC.
     slices : tuple of (int, int)
-        Only GPUs of the finest slices [first, last).
+        Only GPUs of the slices [first, last) of `MAX_SLICES`.
     texts : tuple of str, optional
         The text columns to read instead of all of them.
     """
@@ -100,7 +100,7 @@ class RecordsQuery:
         return self.start, self.end
 
     def texts_in(self, sources: Sequence[RecordSource]) -> tuple[str, ...]:
-        """Return the text columns to read of these files."""
+        """Return the text columns to read from these files."""
         present = set().union(*(source.schema.names for source in sources))
         needed, optional = self.kinds.categorical, (MACHINE, SLOT, *self.groups)
         if self.texts is not None:
@@ -108,12 +108,12 @@ class RecordsQuery:
         return tuple(dict.fromkeys((*needed, *(name for name in optional if name in present))))
 
     def holds(self, keys: Keys) -> Keys:
-        """Return keys without the rows of GPUs that are not asked for."""
+        """Return the keys without the rows of GPUs outside the requested slices."""
         return keys if self.slices == (0, MAX_SLICES) else keys.of_slices(*self.slices)
 
 
 class RecordKeys(NamedTuple):
-    """The rows of files in order, without anything but their keys.
+    """Sorted rows of files, keys only.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class RecordKeys(NamedTuple):
         query: RecordsQuery,
         spacings: SpacingCheck | None = None,
     ) -> Self:
-        """Check the keys of files, and bring their rows in order (`assemble`)."""
+        """Validate the keys of files and sort their rows (`assemble`)."""
         parts = list(imap_threads(partial(_FileKeys.read, query), sources))
         serials, gpu = _merge_texts([part.serial for part in parts])
         try:
@@ -149,7 +149,7 @@ class RecordKeys(NamedTuple):
         return cls(serials, [part.file for part in parts], clean, _check_report(parts, clean))
 
     def records(self, query: RecordsQuery, *, once: bool = False) -> Records:
-        """Read texts and dates, and leave the numbers to be read when they are asked for."""
+        """Read texts and dates; columns of numbers are read on demand."""
         clean, kinds, nulls = self.clean, query.kinds.numbers, dict[str, int]()
         names, numbers = query.texts_in([file.source for file in self.files]), query.kinds.numbers
         columns = LazyColumns(self.files, numbers, clean, nulls, once=once)
@@ -198,20 +198,20 @@ def assemble(
     query: RecordsQuery,
     spacings: SpacingCheck | None = None,
 ) -> Records:
-    """Check files and make records of them.
+    """Validate files and build records from them.
 
     Parameters
     ----------
     sources : sequence of RecordSource
-        In the order of their names: of two rows of one GPU and time the later one wins.
+        Sorted by name: of two rows of one GPU and time the later one wins.
     query : RecordsQuery
-    spacings : Spacings, optional
-        Of all slices of a fleet, if this is one: it alone says nothing of the interval.
+    spacings : SpacingCheck, optional
+        Shared by all slices of a fleet, since one slice does not determine the interval.
 
     Raises
     ------
     RecordsError
-        If a file breaks the contract, or no record is left (`NoRecordsError`).
+        If a file violates the format, or no record is left (`NoRecordsError`).
     """
     keys = RecordKeys.read(sources, query, spacings)
     map_threads(partial(check_numbers, query), sources)
@@ -219,7 +219,7 @@ def assemble(
 
 
 class _FileKeys(NamedTuple):
-    """Keys of the rows of a file that count.
+    """Keys of the valid rows of a file.
 
     Attributes
     ----------
@@ -258,7 +258,7 @@ def _values(file: FileRows, kinds: FeatureKinds, optional: Sequence[str] = ()) -
 
 
 def _merge_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], Int32Array]:
-    """Return the texts that occur in any column, sorted, and their numbers, one after another."""
+    """Return the sorted texts that occur in any column, and the codes of all columns."""
     occurring = [_occurring(column.codes, len(column.texts)) for column in columns]
     pairs = zip(columns, occurring, strict=True)
     occur = {tuple(compress(column.texts, some.tolist())) for column, some in pairs}
@@ -266,13 +266,15 @@ def _merge_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], Int32A
     position = {text: number for number, text in enumerate(texts)}
     kind = columns[0].codes.dtype if len(columns) else np.dtype(np.int32)
     kind = np.promote_types(kind, code_type(len(texts)))
-    number = cache(lambda known: map_texts(known, position).astype(kind))  # most have the same
+    number = cache(
+        lambda known: map_texts(known, position).astype(kind)
+    )  # most files share their texts
     codes = [number(column.texts)[column.codes] for column in columns]
     return texts, np.concatenate([np.zeros(0, dtype=kind), *codes])
 
 
 def _occurring(codes: SignedIntArray, n_texts: int) -> BoolArray:
-    """Mark the texts that a row has."""
+    """Mark the texts that occur in a row."""
     occurs = np.zeros(n_texts, dtype=np.bool_)
     _mark_present(codes, occurs)
     return occurs
@@ -280,7 +282,7 @@ def _occurring(codes: SignedIntArray, n_texts: int) -> BoolArray:
 
 @compiled
 def _mark_present(codes: SignedIntArray, occurs: BoolArray) -> None:
-    """Mark the codes that occur until all do: mostly a few rows have all of them."""
+    """Mark the codes that occur; stop when all do, mostly after a few rows."""
     left = len(occurs)
     for row in range(len(codes)):
         if left == 0:
@@ -306,7 +308,7 @@ def _check_report(parts: Sequence[_FileKeys], clean: CleanRows) -> CheckReport:
 def texts_by_column(
     sources: Sequence[RecordSource], query: RecordsQuery
 ) -> dict[str, tuple[str, ...]]:
-    """Return the texts of files by column, sorted; some may occur in no row that is asked for.
+    """Return the sorted texts of files by column; some may not occur in the requested rows.
 
     Raises
     ------
@@ -325,7 +327,9 @@ def _texts_of_file(
     with source.columns() as columns:
         for name in names:
             column = columns[name] if name in columns.column_names else None
-            if column is not None and column.type == _DICTIONARY:  # no row need be looked at
+            if (
+                column is not None and column.type == _DICTIONARY
+            ):  # the dictionary suffices, without the rows
                 dictionaries = (set(part.dictionary.to_pylist()) for part in column.chunks)
                 occurring[name] = set().union(*dictionaries) - {None}
                 continue
@@ -336,19 +340,19 @@ def _texts_of_file(
 
 
 def read_past_states(files: Sequence[RecordSource], moment: int | None) -> PastStates:
-    """Return what the rows of files before a moment say of the GPUs that were failed in any.
+    """Return the states before a moment of all GPUs that were failed in any row.
 
     Parameters
     ----------
     files : sequence of RecordSource
-        In the order of their names.
+        Sorted by name.
     moment : int, optional
         Nanoseconds since 1970 UTC.
 
     Raises
     ------
     RecordsError
-        If a file breaks the contract.
+        If a file violates the format.
     """
     files = [file for file in files if FAILURE in file.schema.names]
 

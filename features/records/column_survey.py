@@ -1,4 +1,4 @@
-"""A survey of columns of telemetry: missing, impossible and frozen values, resets."""
+"""Statistics of telemetry columns: missing, impossible and frozen values, counter resets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 Extremes = tuple[FloatingArray, FloatingArray, Int64Array]
 
-# Limits of the columns that formats.md, section 1, defines: outside no GPU works or is built.
+# Limits of the columns of formats.md, section 1; no GPU reports values outside.
 _LIMITS = {
     "temperature_gpu": (-20.0, 130.0),
     "power_draw": (0.0, 3_000.0),
@@ -33,24 +33,24 @@ _LIMITS = {
     "clock_sm": (0.0, 6_000.0),
     "pcie_link_width": (0.0, 32.0),
 }
-_MIN_READINGS = 12  # of a GPU and day, before a constant value says anything
+_MIN_READINGS = 12  # of a GPU and day; fewer do not show that a sensor is frozen
 _NO_ENDS = np.zeros(0, dtype=np.int32), np.zeros(0), np.zeros(0)
-_MAX_FROZEN_SHARE = 0.05  # a column that rests on more GPU-days than this does so by nature
+_MAX_FROZEN_SHARE = 0.05  # a column that is constant on more GPU-days is constant by nature
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSurvey:
-    """Counts of one column of some rows.
+    """Statistics of one column of some rows.
 
     Attributes
     ----------
     name : str
     rows, nulls, impossible, resets : int
-        `impossible` values lie outside what any GPU reports, `resets` are falls of a counter.
+        `impossible` values lie outside the range of any GPU; `resets` are decreases of a counter.
     gpu : ndarray of shape (n,), int32
-        Of a counter, the GPUs of which a value is known.
+        For a counter, the GPUs with a known value.
     first, last : ndarrays of shape (n,)
-        The first and the last known value of each.
+        The first and the last known value of each of them.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ColumnSurvey:
 
     @classmethod
     def from_values(cls, name: str, values: FloatingArray, *, code: bool = False) -> ColumnSurvey:
-        """Count values, of codes of events where it is said."""
+        """Count nulls and impossible values; `code` marks a column of event codes."""
         low, high = (0.0, np.inf) if code else _LIMITS.get(name, (-np.inf, np.inf))
         impossible = (values < low) | (values > high)
         if code:
@@ -74,7 +74,7 @@ class ColumnSurvey:
 
     @classmethod
     def from_counter(cls, name: str, values: FloatingArray, gpu: Int32Array) -> ColumnSurvey:
-        """Count values of a counter, by GPU and time, and its falls."""
+        """Count nulls, impossible values and resets of a counter, sorted by GPU and time."""
         known = ~np.isnan(values)
         n_nulls, n_impossible = int((~known).sum()), int((values < 0.0).sum())
         rows, values, gpu = len(values), values[known], gpu[known]
@@ -87,7 +87,7 @@ class ColumnSurvey:
 
     @classmethod
     def joined(cls, parts: Sequence[ColumnSurvey]) -> ColumnSurvey:
-        """Return the survey of rows of different GPUs; there is one part at least."""
+        """Merge surveys of different GPUs; `parts` is not empty."""
         return cls(
             name=parts[0].name,
             rows=sum(part.rows for part in parts),
@@ -102,13 +102,13 @@ class ColumnSurvey:
 
 @dataclass(slots=True)
 class ColumnTotals:
-    """Counts of one column of a fleet, added up part by part.
+    """An accumulator of the statistics of one column of a fleet.
 
     Attributes
     ----------
     name : str
     rows, nulls, impossible, resets : int
-        As of `ColumnSurvey`; falls from one part to the next count too.
+        As in `ColumnSurvey`; resets between two parts count as well.
     """
 
     name: str
@@ -116,18 +116,18 @@ class ColumnTotals:
     nulls: int = 0
     impossible: int = 0
     resets: int = 0
-    _last: FloatingArray = field(default_factory=lambda: np.zeros(0))  # of each GPU; NaN: none
+    _last: FloatingArray = field(default_factory=lambda: np.zeros(0))  # by GPU; NaN if unknown
 
     def take(self, survey: ColumnSurvey, number: Int64Array, n_gpus: int) -> None:
-        """Add the survey of later values, of these GPUs or of others.
+        """Add a survey of later values of known GPUs or of further GPUs.
 
         Parameters
         ----------
         survey : ColumnSurvey
         number : ndarray of int
-            The numbers in the fleet of the GPUs that the survey counts from 0.
+            Fleet number of each GPU of the survey.
         n_gpus : int
-            How many there are by now.
+            Number of GPUs of the fleet so far.
         """
         self.rows += survey.rows
         self.nulls += survey.nulls
@@ -147,14 +147,14 @@ class ColumnTotals:
 
 @dataclass(frozen=True, slots=True)
 class FloatSurvey:
-    """On which days a sensor stood still while others of the same GPU moved.
+    """Frozen sensors by GPU-day: constant while other sensors of the GPU change.
 
     Attributes
     ----------
     days : dict of int
-        Per column the number of GPU-days with enough readings to say anything.
+        Number of GPU-days with enough readings, by column.
     still : dict of ndarray, int32
-        Per column the GPU of each still one.
+        GPU of each frozen day, by column.
     """
 
     days: dict[str, int]
@@ -162,10 +162,11 @@ class FloatSurvey:
 
     @classmethod
     def from_extremes(cls, extremes: Mapping[str, Extremes], gpu: Int32Array) -> FloatSurvey:
-        """Look at the extremes of columns on some GPU-days; `gpu` says whose each is.
+        """Find frozen sensors by the daily extremes of columns; `gpu` is the GPU of each day.
 
-        A value of 0 that stays is idleness, and a GPU of which nothing moves may be idle too:
-        frozen is a reading above 0 that stays where another reading of the GPU moves.
+        A constant 0 means idleness, and a GPU without any change may be idle as well. A sensor is
+        frozen
+        if it repeats a nonzero value while another sensor of the GPU changes.
         """
         days, still = {}, {}
         moved = sum((high > low).astype(int) for low, high, _ in extremes.values())
@@ -178,13 +179,13 @@ class FloatSurvey:
 
 @dataclass(slots=True)
 class FloatTotals:
-    """How many days of each GPU of a fleet sensors stood still, added up part by part."""
+    """An accumulator of frozen days by column and GPU."""
 
     _days: dict[str, int] = field(default_factory=dict)
     _still: dict[str, Int64Array] = field(default_factory=dict)
 
     def take(self, survey: FloatSurvey, number: Int64Array, n_gpus: int) -> None:
-        """Add the survey of other days, or of other GPUs; parameters as of `ColumnTotals`."""
+        """Add the survey of other days or other GPUs; parameters as in `ColumnTotals.add`."""
         for name, gpu in survey.still.items():
             self._days[name] = self._days.get(name, 0) + survey.days[name]
             if len(gpu):
@@ -193,9 +194,9 @@ class FloatTotals:
                 np.add.at(self._still[name], number[gpu], 1)
 
     def frozen(self, serials: Sequence[str]) -> dict[str, dict[str, int]]:
-        """Return per column the serials with frozen days, and how many.
+        """Return the number of frozen days by column and serial.
 
-        Columns that rest often do so by nature and are left out.
+        Columns that are often constant are so by nature and are excluded.
         """
         still = {name: self._still[name] for name in self._days if name in self._still}
         return {
@@ -210,18 +211,18 @@ def _by_serial(days: Int64Array, serials: Sequence[str]) -> list[int]:
 
 
 def _of_fleet(values: npt.NDArray[Any], n_gpus: int, fill: float) -> npt.NDArray[Any]:
-    """Return values of a fleet that has come to have so many GPUs."""
+    """Extend the values of a fleet to `n_gpus` GPUs."""
     more = n_gpus - len(values)
     return np.append(values, np.full(more, fill, values.dtype)) if more else values
 
 
 def day_starts(gpu: Int32Array) -> Int64Array:
-    """Return the first row of each GPU, of rows by GPU."""
+    """Return the first row of each GPU; rows are sorted by GPU."""
     return np.flatnonzero(np.append(True, np.diff(gpu) != 0)[: len(gpu)])
 
 
 def day_extremes(values: FloatingArray, starts: Int64Array) -> Extremes:
-    """Return least and greatest value and the number of values from each start to the next.
+    """Return minimum, maximum and count of the known values of each segment.
 
     Examples
     --------

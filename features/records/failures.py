@@ -1,4 +1,4 @@
-"""Failures: when a GPU was failed, until when, and when either became known."""
+"""Failures of GPUs: start, end, and the times at which both became known."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ NEVER = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Failures of all sources, each with the span [failed_at, repaired_at) it lasted.
+    """Failures of all sources, each with its span [failed_at, repaired_at).
 
     Attributes
     ----------
     gpu : ndarray of shape (n,), int32
         Positions in the serials of the records.
     failed_at, repaired_at, known_at : ndarray of shape (n,), int64
-        Nanoseconds since 1970 UTC; `repaired_at` is `NEVER` while it is not repaired.
+        Nanoseconds since 1970 UTC; `repaired_at` is `NEVER` until a repair.
     end_known_at : ndarray of shape (n,), int64
-        When the end became known; `NEVER` while it is not repaired.
+        When the end became known; `NEVER` until a repair.
     unknown_until : ndarray of shape (n,), int64
-        End of the span that begins with the failure and in which the health of the GPU is unknown,
-        because its repair is only presumed; `failed_at` of all other failures.
+        End of the span, from the failure on, in which the health of the GPU is unknown because its
+        repair is only presumed. `failed_at` for all other failures.
     """
 
     gpu: npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ class Failures:
         repaired_at: npt.NDArray[np.int64],
         known_at: npt.NDArray[np.int64],
     ) -> Failures:
-        """Return failures whose ends are certain and were known when they happened."""
+        """Return failures whose ends are certain and were known immediately."""
         return cls(gpu, failed_at, repaired_at, known_at, repaired_at, failed_at)
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Failures:
 
     @property
     def presumed(self) -> npt.NDArray[np.bool_]:
-        """Which failures ended by presumption: the GPU works, and no repair is known."""
+        """Whether each repair is presumed: the GPU works, but no repair was reported."""
         return self.unknown_until > self.failed_at
 
     @property
@@ -68,7 +68,7 @@ class Failures:
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def known_before(self, moment: int) -> Failures:
-        """Return what was known at `moment`: an end that became known later does not count."""
+        """Return the failures known at `moment`; an end that became known later is dropped."""
         known = self.take(self.known_at < moment)
         ended = (known.repaired_at < moment) & (known.end_known_at < moment)
         return replace(
@@ -79,26 +79,29 @@ class Failures:
         )
 
     def as_seen(self) -> Failures:
-        """Return the failures as an observer saw them at the time: from when each was known.
+        """Return the failures as observed at the time: each starts when it became known.
 
-        For measuring instances of a span within which failures became known: a GPU that had
-        failed without anybody knowing was a peer like the others, and one whose end was not known
-        yet was none. Labels are made of the failures themselves.
+        Features use these spans when failures became known during the measured period. A GPU with
+        an
+        unknown failure was an ordinary peer, and a GPU whose repair was not yet known was no peer.
+        Labels
+        use the true failures.
         """
         failed = np.maximum(self.failed_at, self.known_at)
         repaired = np.maximum(np.maximum(self.repaired_at, self.end_known_at), self.known_at)
         return Failures.from_spans(self.gpu, failed, repaired, self.known_at)
 
     def joined(self, other: Failures) -> Failures:
-        """Return the failures of both sources."""
+        """Concatenate the failures of two sources."""
         pairs = zip(self._columns, other._columns, strict=True)
         return Failures(*(np.concatenate(pair) for pair in pairs))
 
     def episodes(self) -> Failures:
-        """Return the failures by GPU and time, those that overlap made one.
+        """Merge overlapping failures of a GPU; sort by GPU and time.
 
-        Two sources rarely agree on the minute: a ticket and the records of one failure are one
-        failure, which lasts from the first of them to the last and was known with the first.
+        Two sources rarely agree on the minute: a ticket and the records of one failure describe one
+        failure. It lasts from the earliest start to the latest end and is known from the earlier
+        report.
         """
         order = np.lexsort((self.failed_at, self.gpu))
         columns = (column.tolist() for column in self.take(order)._columns)
@@ -114,10 +117,11 @@ class Failures:
         return Failures(table[:, 0].astype(np.int32), *table.T[1:])
 
     def since(self) -> npt.NDArray[np.int64]:
-        """Return since when each failure lasts, the failures by GPU and time.
+        """Return the start of the outage that each failure belongs to, by GPU and time.
 
-        A failure that came before the presumed end of the one before it counts cancels that end:
-        it lasts since that one, or the first of several such.
+        A failure before the presumed end of its predecessor is confirmed cancels that end: the
+        outage
+        lasts since the predecessor, or since the first of several.
         """
         since = self.failed_at.copy()
         cancels = (np.diff(self.gpu) == 0) & self.presumed[:-1]
@@ -128,14 +132,15 @@ class Failures:
 
     @classmethod
     def from_records(cls, records: Records, older: States | None = None) -> Failures:
-        """Return the failures that the records show (`of_rows`).
+        """Return the failures that the records show (`from_rows`).
 
         Parameters
         ----------
         records : Records
         older : States, optional
-            Of all rows before them, at least those of GPUs that were failed: a failure at the
-            edge of a span would lose its beginning.
+            States of earlier rows, at least of GPUs that were failed. Without them a failure at the
+            edge
+            of the span would lose its start.
         """
         states = States.from_changes(records.gpu, records.time, records.failed)
         return cls.from_rows(*(states if older is None else States.joined([older, states])))
@@ -147,12 +152,12 @@ class Failures:
         time: npt.NDArray[np.int64],
         failed: npt.NDArray[np.bool_],
     ) -> Failures:
-        """Return the failures from the first failed record to the next good one.
+        """Return the failures, from the first failed row to the next healthy row of a GPU.
 
         Parameters
         ----------
         gpu, time, failed : ndarray of shape (n,)
-            In any order; of two rows of one GPU and time the later one counts.
+            In any order; of two rows of one GPU and time the later one wins.
         """
         order = np.lexsort((time, gpu))
         same = (np.diff(gpu[order]) == 0) & (np.diff(time[order]) == 0)
@@ -168,6 +173,6 @@ class Failures:
 
     @classmethod
     def empty(cls) -> Failures:
-        """Return no failure at all."""
+        """Return an empty set of failures."""
         empty = np.zeros(0, dtype=np.int64)
         return cls.from_spans(empty.astype(np.int32), empty, empty, empty)

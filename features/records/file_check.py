@@ -1,4 +1,4 @@
-"""The check at the border: the needed columns of one file as arrays that the inside trusts."""
+"""Validation of one file: the needed columns as arrays that other modules can trust."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = [
 
 
 class Columns(Protocol):
-    """The columns of a file: a table, or what reads each when it is asked for."""
+    """The columns of a file: a table, or a reader that loads columns on demand."""
 
     column_names: list[str]
 
@@ -69,7 +69,7 @@ class Columns(Protocol):
 
 
 class States(NamedTuple):
-    """Rows that say of a GPU whether it was failed: its number, the time, and what they say."""
+    """Failure states of GPUs: GPU number, time, and whether it was failed."""
 
     gpu: Int32Array
     time: Int64Array
@@ -77,14 +77,16 @@ class States(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[States]) -> States:
-        """Return the rows of all parts, one part after another."""
+        """Concatenate the rows of all parts."""
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     @classmethod
     def from_changes(cls, gpu: Int32Array, time: Int64Array, failed: BoolArray) -> States:
-        """Return the rows, by GPU and time, at which a state changes, and the first of each GPU.
+        """Return the first row of each GPU and the rows at which its state changes.
 
-        Between two changes nothing begins or ends, and most GPUs never fail.
+        Rows are sorted by GPU and time. No failure starts or ends between two changes, and most
+        GPUs
+        never fail.
         """
         changes = np.append(True, (gpu[1:] != gpu[:-1]) | (failed[1:] != failed[:-1]))
         rows = np.flatnonzero(changes[: len(gpu)])
@@ -97,15 +99,15 @@ class Keys:
 
     Attributes
     ----------
-    serial : Column
+    serial : RawTextColumn
     time : ndarray of shape (n,), int64
     keep : ndarray of shape (n,), bool
-        The row has a serial and a timestamp, within the limits asked for.
+        The row has a serial and a timestamp, within the requested limits.
     failed : ndarray of shape (n,), bool
     n_rows : int
-        Rows within the limits, those without keys counted.
+        Rows within the limits, including rows without keys.
     naive_time : bool
-        The timestamps had no zone.
+        The timestamps had no time zone.
     odd : ndarray, int64
         Rows whose `failure` is neither 0 nor 1 nor null.
     """
@@ -120,11 +122,11 @@ class Keys:
 
     @property
     def n_odd_states(self) -> int:
-        """How many rows to keep have a `failure` that is neither 0 nor 1 nor null."""
+        """Number of kept rows whose `failure` is neither 0 nor 1 nor null."""
         return int(np.count_nonzero(self.keep[self.odd]))
 
     def of_slices(self, first: int, last: int) -> Keys:
-        """Return the keys without the rows of GPUs of other slices than [first, last)."""
+        """Return the keys without the rows of GPUs outside the slices [first, last)."""
         slices = assign_slices(self.serial.texts)
         inside = (slices >= first) & (slices < last)
         if inside.all():
@@ -137,7 +139,7 @@ class Keys:
         return {self.serial.texts[i] for i in np.unique(self.serial.codes[self.failed & self.keep])}
 
     def rows_of(self, number: Int32Array) -> States:
-        """Return the states of some serials, by the number of each text (`numbers_of`)."""
+        """Return the states of the GPUs whose text has a number (`map_texts`)."""
         codes = self.serial.codes
         rows = np.flatnonzero((number >= 0)[codes])
         rows = rows[self.keep[rows]]
@@ -146,7 +148,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values of one file beside its keys.
+    """Values of one file other than its keys.
 
     Attributes
     ----------
@@ -155,8 +157,8 @@ class Values:
     counts : dict of ndarray of shape (n,), float64
         The counters; NaN is null.
     nulls : dict of int
-        How many are null, by name.
-    texts : dict of Column
+        Number of nulls by column.
+    texts : dict of RawTextColumn
     """
 
     numbers: dict[str, Float32Array]
@@ -175,7 +177,7 @@ def _convert(
     expected: str,
     file: str,
 ) -> _Converted:
-    """Convert one column, or say which file and column cannot be."""
+    """Convert one column; an error names the file and the column."""
     if name not in table.column_names:
         raise missing_column(file, name, table.column_names)
     column = table[name]
@@ -195,17 +197,17 @@ def _convert(
 
 
 def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError:
-    """Return the line that says which column a file lacks."""
+    """Return the error for a missing column."""
     return RecordsError(f"{file}: column `{name}` is missing, found {', '.join(present)}.")
 
 
 def read_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
-    """Put a column of numbers into `room`, NaN for null; return how many are null.
+    """Read a column of numbers into `room`, NaN for null; return the number of nulls.
 
     Raises
     ------
     RecordsError
-        If it is missing or cannot be converted.
+        If the column is missing or cannot be converted.
     """
     return _convert(table, name, partial(convert_numbers, room), "a number", file)
 
@@ -217,7 +219,7 @@ def check_keys(
     start: int | None = None,
     end: int | None = None,
 ) -> Keys:
-    """Check and convert the serial, the timestamp and, where there is one, `failure`.
+    """Validate and convert the serial, the timestamp and, if present, `failure`.
 
     Parameters
     ----------
@@ -253,7 +255,7 @@ def check_keys(
 def _mark_kept(
     codes: Int32Array, time: Int64Array, limits: tuple[int, int], keep: BoolArray
 ) -> int:
-    """Mark rows with a code within limits of time; return how many are within, or have no code."""
+    """Mark rows with a code within the limits; return how many are inside or have no code."""
     first, last = limits
     n_rows = 0
     for row in range(len(codes)):
@@ -269,17 +271,17 @@ def check_values(
     kinds: FeatureKinds,
     optional: Sequence[str] = (),
 ) -> Values:
-    """Check and convert the columns beside the keys.
+    """Validate and convert the columns other than the keys.
 
     Parameters
     ----------
     table : Columns
-        As read; columns that nobody named are left out.
+        As read; other columns are ignored.
     file : str
         For messages.
     kinds : FeatureKinds
     optional : sequence of str
-        Text columns to read if the file has them: `machine_id`, `slot` and groups of peers.
+        Text columns to read if present: `machine_id`, `slot` and peer groups.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Slices of a fleet: which of up to 64 parts a GPU belongs to, on every date the same."""
+"""Fleet slices: a fixed assignment of GPUs to up to 64 parts by their serial."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 __all__ = ["MAX_SLICES", "assign_slices", "slice_ranges"]
 
 MAX_SLICES = 64
-"""The number of finest slices; any coarser slice is a union of consecutive ones of these."""
+"""The largest number of slices; coarser slices are unions of consecutive ones."""
 
 
 def assign_slices(serials: Sequence[str], n: int = MAX_SLICES) -> npt.NDArray[np.uint8]:
-    """Return the slice of each GPU, by a hash of its serial alone (blake2b).
+    """Return the slice of each GPU by a hash of its serial (blake2b).
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def assign_slices(serials: Sequence[str], n: int = MAX_SLICES) -> npt.NDArray[np
 
     Examples
     --------
-    >>> slice_of(["GPU-1", "GPU-2", "GPU-3"]).tolist()
+    >>> assign_slices(["GPU-1", "GPU-2", "GPU-3"]).tolist()
     [14, 11, 38]
-    >>> slice_of(["GPU-1", "GPU-2", "GPU-3"], 4).tolist()
+    >>> assign_slices(["GPU-1", "GPU-2", "GPU-3"], 4).tolist()
     [0, 0, 2]
     """
     if not 1 <= n <= MAX_SLICES:
@@ -47,14 +47,14 @@ def assign_slices(serials: Sequence[str], n: int = MAX_SLICES) -> npt.NDArray[np
     return (finest * n // MAX_SLICES).astype(np.uint8)
 
 
-@lru_cache(1 << 17)  # the same serials are in every file
+@lru_cache(1 << 17)  # all files have the same serials
 def _slice_number(serial: str) -> int:
-    # A hash of its own: the one that draws samples must not be alike within a slice.
+    # Personalised, so that it is independent of the sampling hash within a slice.
     return hashlib.blake2b(serial.encode(), digest_size=1, person=b"slice").digest()[0] >> 2
 
 
 def slice_ranges(n: int) -> list[tuple[int, int]]:
-    """Return n equal ranges [first, last) of the finest slices.
+    """Return n equal ranges [first, last) of the `MAX_SLICES` slices.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Records and failures put together as they stood at one moment: series, lives, alive rows."""
+"""Timelines: records combined with the failures known at one moment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Fleet", "FleetSlice", "InstanceEnds", "Timeline", "build_timeline"]
 
 
 class Lives(NamedTuple):
-    """The lives that begin with a repair, by GPU and time.
+    """Periods that start with a repair, sorted by GPU and time.
 
     Attributes
     ----------
     row : ndarray of shape (n,), int64
-        First record of each.
+        First record of each period.
     repaired : ndarray of shape (n,), int64
-        When it began.
+        Time of the repair.
     """
 
     row: npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class Lives(NamedTuple):
 
 
 class InstanceEnds(NamedTuple):
-    """Where instances end, by GPU and time.
+    """Last records of instances, sorted by GPU and time.
 
     Attributes
     ----------
@@ -49,21 +49,21 @@ class InstanceEnds(NamedTuple):
 
 
 class FleetSlice(NamedTuple):
-    """Some GPUs of a fleet: their timeline, and the number that each has in the fleet, rising."""
+    """The timeline of some GPUs of a fleet, with their ascending numbers in the fleet."""
 
     timeline: Timeline
     gpu: npt.NDArray[np.int64]
 
 
 class Fleet(Protocol):
-    """A fleet as it stood at a moment, whose records need not be in memory all at once.
+    """A fleet as of a moment, whose records need not fit into memory at once.
 
-    All slices have the same texts under the same numbers, and the same hours.
+    All slices share the codes of their texts and the range of hours.
     """
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """The serials of all GPUs, sorted."""
+        """The sorted serials of all GPUs."""
         ...
 
     @property
@@ -73,21 +73,21 @@ class Fleet(Protocol):
 
     @property
     def n_slices(self) -> int:
-        """How many slices there are."""
+        """The number of slices."""
         ...
 
     def slices(self) -> Iterator[FleetSlice]:
-        """Read one slice after another; none is kept."""
+        """Read slice after slice without caching."""
         ...
 
     def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
-        """Return a fleet that has some GPUs and columns of numbers, and may have others."""
+        """Return a fleet with at least the given GPUs and columns of numbers."""
         ...
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Records of a span with all that was known of failures: a `Fleet` of one slice.
+    """Records of a span with the known failures: a `Fleet` of one slice.
 
     Attributes
     ----------
@@ -95,14 +95,14 @@ class Timeline:
     failures : Failures
         One row per failure, by GPU and time.
     bounds : ndarray of shape (n_gpus + 1,)
-        First row of every GPU.
+        First row of each GPU.
     alive : ndarray of shape (n,), bool
-        Which rows are not those of a failed GPU.
+        The GPU is not failed at this row.
     breaks : ndarray, int64
-        Sorted rows at which a failure or a repair breaks a series.
+        Sorted rows at which a failure or a repair ends a series.
     lives : Lives
-    hours : Hours or None
-        Of the whole fleet, if this is one slice of it.
+    hours : HourRange or None
+        Of the whole fleet if this is a slice.
     """
 
     records: Records
@@ -115,44 +115,45 @@ class Timeline:
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """The serials of all GPUs, sorted."""
+        """The sorted serials of all GPUs."""
         return self.records.serials
 
     @property
     def n_slices(self) -> int:
-        """One."""
+        """Always 1."""
         return 1
 
     def slices(self) -> Iterator[FleetSlice]:
-        """Yield itself."""
+        """Yield the timeline itself."""
         yield FleetSlice(self, np.arange(len(self.serials)))
 
     def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
-        """Return itself, which has all of them."""
+        """Return the timeline itself, which has all GPUs and columns."""
         del gpu, columns
         return self
 
     @property
     def counted(self) -> npt.NDArray[np.bool_]:
-        """Which rows count: alive and not filled in."""
+        """Whether each row is valid: not failed and not filled."""
         return self.alive & ~self.records.filled
 
     def ends(
         self, window_records: int, step_records: int, since: int | None = None
     ) -> InstanceEnds:
-        """Return where instances end; one due at a filled row may end at the next.
+        """Return the rows at which instances end.
 
-        One is due at the first record of a series with so many records before or at it, and at
-        every step-th from it on.
+        The first instance of a series ends as soon as the series has `window_records` records, and
+        the
+        next ones every `step_records` records. An end at a filled row moves to the next row.
 
         Parameters
         ----------
         window_records : int
-            Records in an instance, of one unbroken series.
+            Records of an instance, within one unbroken series.
         step_records : int
             Records between two ends.
         since : int, optional
-            Only those at or after it.
+            Only ends at or after this time.
         """
         records, due = self.records, np.empty(len(self.records), dtype=np.bool_)
         first = int(np.iinfo(np.int64).min) if since is None else since
@@ -163,7 +164,7 @@ class Timeline:
 
     @property
     def position(self) -> npt.NDArray[np.int32]:
-        """Number of records before each in its unbroken series, counted anew each time."""
+        """Number of previous records in the unbroken series of each record."""
         position = np.empty(len(self.records), dtype=np.int32)
         broken = np.full(len(self.records), False)
         broken[self.breaks] = True
@@ -172,7 +173,7 @@ class Timeline:
         return position
 
     def life_start(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return since when the GPU of each row lives: its last repair, or its first record here.
+        """Return the last repair of each row's GPU, or its first record if there is none.
 
         Parameters
         ----------
@@ -190,29 +191,29 @@ class Timeline:
 
     @cached_property
     def grid(self) -> HourlyGrid:
-        """The hourly sums of the rows that count."""
+        """The hourly grid of the valid rows."""
         return HourlyGrid.from_records(self.records, self.counted, self.hours)
 
     def rows_before_failures(self) -> npt.NDArray[np.int64]:
-        """Return the last row of each failure's GPU before it failed, -1 where there is none."""
+        """Return the last row before each failure; -1 if there is none."""
         failures = self.failures
         rows = self.records.rows_from(failures.gpu, failures.failed_at)
         return np.where(rows > self.bounds[failures.gpu], rows - 1, -1)
 
 
 def build_timeline(records: Records, failures: Failures) -> Timeline:
-    """Lay records and failures out as they stood when nothing later existed.
+    """Combine records and failures into a timeline as of the end of the records.
 
     Parameters
     ----------
     records : Records
-        Of the span that is looked at; they end before the moment of looking.
+        Of the requested span; they end before the moment of evaluation.
     failures : Failures
-        Known at that moment, older than the records too.
+        All failures known at that moment, including those before the records.
 
     Notes
     -----
-    After a repair counters start anew: the first increase of a life is missing.
+    Counters restart after a repair, so the first increase after a repair is unknown.
     """
     failures, bounds = failures.episodes(), records.gpu_bounds()
     down = records.rows_from(failures.gpu, failures.failed_at)
@@ -224,7 +225,7 @@ def build_timeline(records: Records, failures: Failures) -> Timeline:
         alive[first:last] = False
     lives = Lives(up[up < end], failures.repaired_at[up < end])
     reborn = breaks[alive[breaks]]
-    # A filled record has gained nothing; what was gained unseen stands at the one after it.
+    # The increase of a filled record is 0; the unknown increase belongs to the next record.
     records = replace(records, reborn=reborn + records.filled[reborn])
     return Timeline(records, failures, bounds, alive, breaks, lives)
 
@@ -238,7 +239,7 @@ def _count_up(
     interval: int,
     position: npt.NDArray[np.int32],
 ) -> None:
-    """Count the records before each one in its unbroken series."""
+    """Count the previous records in the unbroken series of each record."""
     for row in range(len(gpu)):
         goes_on = row > 0 and not broken[row] and gpu[row] == gpu[row - 1]
         goes_on = goes_on and alive[row] and alive[row - 1]
@@ -257,7 +258,7 @@ def _mark_ends(
     ends: npt.NDArray[np.bool_],
 ) -> None:
     length, step = length_and_step
-    owed = False  # by a filled record
+    owed = False  # an end postponed by a filled record
     for row in range(len(time)):
         past = position[row] - (length - 1)
         late = owed and past > 0

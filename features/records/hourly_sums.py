@@ -1,4 +1,4 @@
-"""Hourly sums per GPU, from which every longer span is added up."""
+"""Hourly sums per GPU, from which sums over longer spans are computed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Transform = Callable[[Float32Array], Float32Array]
 
 
 def bucket_length(interval: int) -> Nanoseconds:
-    """Return the length of an "hour": the least number of whole intervals that fills one.
+    """Return the length of an hourly bucket: the fewest whole intervals that cover an hour.
 
     Examples
     --------
@@ -41,14 +41,14 @@ def bucket_length(interval: int) -> Nanoseconds:
 
 
 class HourRange(NamedTuple):
-    """The hours of a grid: the number of the first one since 1970, and how many there are."""
+    """The hours of a grid: the first one, counted from 1970, and their number."""
 
     first: int
     number: int
 
     @classmethod
     def covering(cls, time: Int64Array, counted: BoolArray, interval: int) -> HourRange:
-        """Return the hours that hold the rows that count, and one more.
+        """Return the range of hours of the counted rows, plus one hour.
 
         Parameters
         ----------
@@ -65,12 +65,12 @@ class HourRange(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Iterable[HourRange]) -> HourRange:
-        """Return the hours of all slices; those of one without a row that counts are none.
+        """Return the range that covers all slices; slices without a counted row are ignored.
 
         Examples
         --------
-        >>> Hours.joined([Hours(5, 3), Hours(0, 1), Hours(4, 2)])
-        Hours(first=4, number=4)
+        >>> HourRange.joined([HourRange(5, 3), HourRange(0, 1), HourRange(4, 2)])
+        HourRange(first=4, number=4)
         """
         held = [hours for hours in parts if hours.number > 1] or [cls(0, 1)]
         first = min(hours.first for hours in held)
@@ -79,15 +79,15 @@ class HourRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HourlySums:
-    """What a channel adds up to in the hours of GPUs, each of shape (n_gpus, n_hours).
+    """Sums of a channel by GPU and hour, each of shape (n_gpus, n_hours).
 
     Attributes
     ----------
     total : ndarray, float64
     squares : ndarray, float64, or None
-        None for a channel that counts.
+        None for a channel of counts.
     count : ndarray, int32
-        Readings; `HourlyGrid.row_count` itself where each row has one.
+        Number of readings; the array `HourlyGrid.row_count` itself if no reading is missing.
     """
 
     total: Float64Array
@@ -96,7 +96,7 @@ class HourlySums:
 
     @classmethod
     def from_means(cls, means: Float64Array) -> HourlySums:
-        """Return the sums of a channel that has one reading in each hour, or none (NaN)."""
+        """Return the sums of a channel with at most one reading per hour; NaN is missing."""
         known = np.isfinite(means)
         total = np.where(known, means, 0.0)
         return cls(total, total * total, known.astype(np.int32))
@@ -104,20 +104,20 @@ class HourlySums:
 
 @dataclass(frozen=True)
 class HourlyGrid:
-    """The hours in which the rows of records lie that count.
+    """The assignment of counted records to GPUs and hours.
 
     Attributes
     ----------
     bucket : Nanoseconds
-        Of an hour (see `bucket_length`).
+        Length of an hour (see `bucket_length`).
     first : int
         Number of the first hour since 1970.
     shape : tuple of int
         Number of GPUs and of hours.
     cell : ndarray of shape (n,)
-        GPU x hours + hour of each record, -1 where it does not count.
+        GPU x hours + hour of each record; -1 if it is not counted.
     row_count : ndarray of shape (n_gpus, n_hours), int32
-        Number of rows of each cell that count.
+        Number of counted rows of each cell.
     """
 
     records: Records
@@ -132,9 +132,9 @@ class HourlyGrid:
     def from_records(
         cls, records: Records, counted: BoolArray, hours: HourRange | None = None
     ) -> HourlyGrid:
-        """Return the grid of the rows that count.
+        """Return the grid of the counted rows.
 
-        `hours` are those of all slices of a fleet, if the records are those of one.
+        `hours` is the common range of all slices if the records are one slice of a fleet.
         """
         bucket = bucket_length(records.interval)
         first, n_hours = hours or HourRange.covering(records.time, counted, records.interval)
@@ -146,13 +146,14 @@ class HourlyGrid:
         return cls(records, bucket, first, shape, cell, row_count)
 
     def sums(self, values: Float32Array, work: Transform | None = None) -> HourlySums:
-        """Add up a level and its squares, or what `work` counts of each value.
+        """Sum values and their squares by cell, or sum the transformed values.
 
         Parameters
         ----------
         values : ndarray of shape (n,)
             Of all records; NaN where there is no reading.
         work : callable, optional
+            Returns what to count for each value; squares are then omitted.
         """
         total = np.zeros(self.shape)
         squares = np.zeros(self.shape if work is None else (0, 0))
@@ -167,11 +168,11 @@ class HourlyGrid:
 
     @cached_property
     def visit(self) -> Int64Array:
-        """The GPUs by slice and serial, the order in which those of a group are added up."""
+        """GPUs ordered by slice and serial: the order in which members of a group are summed."""
         return np.argsort(assign_slices(self.records.serials), kind="stable")
 
     def groups(self, name: str) -> PeerGroups:
-        """Return the groups of GPUs with the same text, hour by hour."""
+        """Return the groups of GPUs that share a text, by hour."""
         if name not in self._groups:
             column = self.records.texts[name]
             cells = np.full(self.shape, -2, dtype=column.codes.dtype)
@@ -181,7 +182,7 @@ class HourlyGrid:
         return self._groups[name]
 
     def without_rows(self, texts: Iterable[str]) -> HourlyGrid:
-        """Return the same hours without what each row takes; the groups of some columns stay."""
+        """Return the grid without the cells of rows; the groups of the given columns are kept."""
         for name in texts:
             self.groups(name)
         none = self.records.without_numbers().take(np.zeros(0, dtype=np.int64))
@@ -194,7 +195,7 @@ class HourlyGrid:
         life_start: Int64Array,
         lengths: Sequence[Nanoseconds],
     ) -> LookbackWindows:
-        """Return the complete hours in some lengths of time before `end`."""
+        """Return the complete hours of lookback windows of some lengths before `end`."""
         stop = np.clip(end // self.bucket - self.first, 0, self.shape[1])
         hours = np.array([max(1, round(length / self.bucket)) for length in lengths])
         begin = stop - hours[:, None]
@@ -222,7 +223,7 @@ def _find_cells(
         if not counted[row]:
             cell[row] = -1
             continue
-        if not begin <= time[row] < begin + bucket:  # a division takes longer than the rest
+        if not begin <= time[row] < begin + bucket:  # a division is slower than the comparison
             hour = time[row] // bucket - first
             begin = (first + hour) * bucket
         cell[row] = gpu[row] * np.int64(row_count.shape[1]) + hour
@@ -231,7 +232,7 @@ def _find_cells(
 
 @compiled
 def _note_first(codes: SignedIntArray, cell: SignedIntArray, cells: SignedIntArray) -> None:
-    """Put the code of the first row of each cell into `cells`; -2 stands for no row."""
+    """Write the code of the first row of each cell into `cells`; -2 means no row."""
     for row in range(len(cell)):
         if cell[row] >= 0 and cells[cell[row]] == -2:
             cells[cell[row]] = codes[row]
@@ -245,7 +246,10 @@ def _add_up(
     squares: Float64Array,
     missing: Int32Array,
 ) -> int:
-    """Add values and squares up by cell; return how many are missing. Rows of a cell follow."""
+    """Sum values and squares by cell; return the number of missing values.
+
+    Rows of a cell are consecutive.
+    """
     n_missing, own = 0, -1
     added = square = 0.0
     for row in range(len(values)):
@@ -272,7 +276,7 @@ def _add_up(
 def _count_up(
     values: Float32Array, cell: SignedIntArray, total: Float64Array, missing: Int32Array
 ) -> int:
-    """Add up what is counted, nearly always 0; return how many values are missing."""
+    """Sum counts, which are mostly 0, by cell; return the number of missing values."""
     n_missing = 0
     for row in range(len(values)):
         if values[row] != 0 and cell[row] >= 0:

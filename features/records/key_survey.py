@@ -1,4 +1,4 @@
-"""A survey of serials and times of records: cadence, gaps, doubles, clocks, moves."""
+"""Statistics of serials and times: cadence, gaps, duplicates, clocks, moves."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from forewarn.features.array_types import Int32Array, Int64Array
 __all__ = ["KeySurvey", "KeyTotals"]
 
 
-_PHASE_RESOLUTION = 0.01  # share of the cadence to which the phase of a clock is told
-_MIN_PHASE_OFFSET = 0.1  # share of the cadence by which a clock is off
-_SAMPLE_SIZE = 100  # rows, of which the typical one is taken
-_MIN_COMMON_SHARE = 0.5  # share of the records that must agree on a phase before others are off
+_PHASE_RESOLUTION = 0.01  # phases are binned by this share of the cadence
+_MIN_PHASE_OFFSET = 0.1  # share of the cadence from which a clock is off
+_SAMPLE_SIZE = 100  # rows from which the typical row is chosen
+_MIN_COMMON_SHARE = 0.5  # share of records that must agree on a phase before others are off
 
 
 @dataclass(frozen=True, slots=True)
 class KeySurvey:
-    """Counts and spacings of the keys of all records.
+    """Statistics of the keys of all records.
 
     Attributes
     ----------
     records, doubled : int
-        Rows with another serial or time; rows that repeat both.
+        Distinct rows by serial and time; duplicate rows.
     cadence : int
-        Median nanoseconds from one record of a GPU to its next; 0 if there is no second one.
+        Median nanoseconds between consecutive records of a GPU; 0 if no GPU has two.
     gaps, missing : int
-        Places where records are missing, and how many are.
+        Number of gaps, and of records missing in them.
     two_machines : tuple of int
-        GPUs that were on two machines at one time.
+        GPUs that were on two machines at the same time.
     moved : int
-        GPUs that were on more than one machine, one after another.
+        Number of GPUs that moved from one machine to another.
     clocks : dict of int to int
-        Machines whose records come at another phase of the cadence than most, and by how many
-        nanoseconds.
+        Offset in nanoseconds of machines whose records are out of phase with most others.
     """
 
     records: int
@@ -50,13 +49,13 @@ class KeySurvey:
 
     @property
     def coverage(self) -> float:
-        """Share of the expected records that is there."""
+        """Share of the expected records that exist."""
         return self.records / (self.records + self.missing) if self.records else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _ValueCounts:
-    """How often each of some numbers, or pairs of numbers, occurs.
+    """Counts of distinct numbers, or of distinct pairs of numbers.
 
     Attributes
     ----------
@@ -70,7 +69,7 @@ class _ValueCounts:
 
     @classmethod
     def from_columns(cls, *columns: Int64Array) -> Self:
-        """Count rows; those like a typical one, mostly nearly all, are not sorted."""
+        """Count rows; rows equal to a typical one, usually nearly all, are not sorted."""
         usual, row = np.ones(len(columns[0]), dtype=bool), _typical_row(columns[0])
         for column in columns:
             usual &= column == column[row]
@@ -83,7 +82,7 @@ class _ValueCounts:
         return cls(tuple(merged), times)._merged()
 
     def joined(self, other: _ValueCounts) -> _ValueCounts:
-        """Return the counts of both."""
+        """Merge two counts."""
         pairs = zip(self.columns, other.columns, strict=True)
         columns = tuple(np.concatenate(pair) for pair in pairs)
         return _ValueCounts(columns, np.concatenate([self.times, other.times]))._merged()
@@ -99,7 +98,7 @@ class _ValueCounts:
 
 
 def _typical_row(column: Int64Array) -> slice:
-    """Return a row with the median of a sample; of the rows no one, where there is none."""
+    """Return the slice of a row with the median of a sample; empty without rows."""
     step = max(1, len(column) // _SAMPLE_SIZE)
     sample = np.argsort(column[::step], kind="stable")
     row = step * int(sample[len(sample) // 2]) if len(sample) else 0
@@ -107,7 +106,7 @@ def _typical_row(column: Int64Array) -> slice:
 
 
 def _median(values: Int64Array, times: Int64Array) -> int:
-    """Return the median of sorted values that occur so many times each; 0 if there is none."""
+    """Return the weighted median of sorted values; 0 if there are none."""
     ends = np.cumsum(times)
     if not len(ends):
         return 0
@@ -120,7 +119,7 @@ def _no_rows(n_columns: int) -> _ValueCounts:
 
 
 def _phases_of(machine: Int32Array, phase: Int64Array) -> _ValueCounts:
-    """Count machines and phases; where all clocks agree nothing is sorted."""
+    """Count pairs of machine and phase; agreeing clocks are counted without a sort."""
     row = _typical_row(phase)
     usual = phase == phase[row]
     counts = np.bincount(machine[usual] + 1)
@@ -133,15 +132,15 @@ def _phases_of(machine: Int32Array, phase: Int64Array) -> _ValueCounts:
 
 @dataclass(slots=True)
 class KeyTotals:
-    """Counts of the keys of a fleet, added up part by part: what is held does not grow with rows.
+    """An accumulator of the keys of a fleet, whose memory does not grow with rows.
 
-    It grows with the number of distinct spacings, and of phases of each machine, which are few as
-    long as records come at whole seconds.
+    Memory grows with the number of distinct spacings and of phases per machine. Both are few while
+    records have whole seconds.
 
     Attributes
     ----------
     cadence : int or None
-        To which phases are told; None for that of the first part.
+        Cadence to which phases refer; None for that of the first part.
     """
 
     cadence: int | None = None
@@ -160,7 +159,7 @@ class KeyTotals:
         gpu, time, machine : ndarrays of shape (n,)
             By GPU and time; time in nanoseconds; -1 is an unknown machine.
         """
-        if not len(gpu):  # they say nothing of a cadence
+        if not len(gpu):  # no rows determine no cadence
             return
         same, spacing = gpu[1:] == gpu[:-1], np.diff(time)
         doubled = same & (spacing == 0)
@@ -182,7 +181,7 @@ class KeyTotals:
         return _median(self._steps.columns[0], self._steps.times)
 
     def survey(self) -> KeySurvey:
-        """Return what was found; `cadence` must be `median_step` by now."""
+        """Return the statistics; requires that `cadence` equals `median_step`."""
         (steps,), times = self._steps.columns, self._steps.times
         cadence = self.median_step
         lost = np.floor(steps / cadence + 0.5).astype(np.int64) - 1 if cadence else steps
@@ -200,14 +199,14 @@ class KeyTotals:
 
 
 def _clocks(phases: _ValueCounts, cadence: int) -> dict[int, int]:
-    """Return the machines that are off the phase that most records share."""
+    """Return the machines that are out of phase with most records, with their offset."""
     (machine, phase), times = phases.columns, phases.times
     if not cadence or not len(times):
         return {}
     fine = max(1, round(cadence * _PHASE_RESOLUTION))
     bins = np.bincount(phase // fine, weights=times)
     common = int(np.argmax(bins)) * fine + fine // 2
-    # From -cadence / 2 to cadence / 2, so that a little before the full hour is a little.
+    # Offsets in [-cadence / 2, cadence / 2), so that shortly before the hour is a small offset.
     off = (phase - common + cadence // 2) % cadence - cadence // 2
     far = np.abs(off) > _MIN_PHASE_OFFSET * cadence
     if times[~far].sum() / times.sum() < _MIN_COMMON_SHARE:

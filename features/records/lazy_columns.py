@@ -1,4 +1,4 @@
-"""Columns of numbers in many files, each read when it is asked for, and let go of again."""
+"""Columns of numbers of many files, read on demand and released after use."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from forewarn.features.threads import map_threads, n_threads
 __all__ = ["MAX_COLUMNS_IN_MEMORY", "FileRows", "LazyColumns", "NullCounts", "RecordSource"]
 
 MAX_COLUMNS_IN_MEMORY = 2
-"""Columns of numbers that may be in memory at a time, where not all of them are kept."""
+"""Number of columns in memory at a time unless all columns are cached."""
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-_MAX_CACHED_BYTES = 256 * 2**20  # columns that take no more in all are read once and kept
+_MAX_CACHED_BYTES = 256 * 2**20  # columns of this total size are read once and cached
 
 
 class RecordSource(Protocol):
-    """A file of records that can be opened more than once, and stays the same."""
+    """A file of records that can be opened repeatedly and does not change."""
 
     @property
     def name(self) -> str:
@@ -45,37 +45,37 @@ class RecordSource(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """The number of its rows."""
+        """The number of rows."""
         ...
 
     @property
     def schema(self) -> pa.Schema:
-        """The names and the types of its columns."""
+        """Names and types of the columns."""
         ...
 
     def columns(self) -> AbstractContextManager[Columns]:
-        """Open its columns."""
+        """Open the columns."""
         ...
 
 
 class FileRows(NamedTuple):
-    """A file, and which of its rows count; None stands for all."""
+    """A file with its valid rows; None means all rows."""
 
     source: RecordSource
     rows: Int64Array | None
 
     @property
     def n_rows(self) -> int:
-        """How many rows count."""
+        """The number of valid rows."""
         return self.source.n_rows if self.rows is None else len(self.rows)
 
     def of(self, values: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
-        """Return the values, of all rows, of those that count."""
+        """Select the values of the valid rows from those of all rows."""
         return values if self.rows is None else values[self.rows]
 
 
 class NullCounts(Mapping[str, int]):
-    """How many values of each column are null; one that was not read yet is read for it."""
+    """Number of nulls by column; an unread column is read on access."""
 
     def __init__(self, columns: LazyColumns, names: Sequence[str], known: dict[str, int]) -> None:
         self._columns, self._names, self._known = columns, names, known
@@ -100,11 +100,11 @@ class LazyColumns:
     files : sequence of FileRows
     kinds : FeatureKinds
     clean : CleanRows
-        Of the rows that count, file after file.
+        Of the valid rows, file after file.
     nulls : dict of int
-        Filled in: how many values of a column are null, once it was read.
+        Receives the number of nulls of each column that is read.
     once : bool
-        Each column is asked for once, so that not even few are kept.
+        Each column is read only once, so nothing is cached.
     """
 
     def __init__(
@@ -125,16 +125,16 @@ class LazyColumns:
 
     @property
     def at_once(self) -> int:
-        """How many columns may be asked for at a time: more would be more memory."""
+        """Number of columns that may be read at a time without exceeding the memory budget."""
         return MAX_COLUMNS_IN_MEMORY if self._kept is None else n_threads()
 
     def read(self, name: str) -> Float32Array:
-        """Return a column at all records (`NumberColumns.read`).
+        """Return a column for all records (`NumberColumns.read`).
 
         Raises
         ------
         RecordsError
-            If a file is not whole, or another one has taken its name.
+            If a file is damaged or was replaced.
         """
         if self._kept is None:
             return self._read(name)
@@ -160,7 +160,7 @@ class LazyColumns:
         return values
 
     def _as_read(self, name: str, kind: np.dtype[np.floating]) -> FloatingArray:
-        """Return the values of all rows that count, file after file."""
+        """Return the values of all valid rows, file after file."""
         values = np.empty(self._starts[-1], dtype=kind)
 
         def put(number: int) -> None:
@@ -185,9 +185,9 @@ def _lay_levels(
     is_code: bool,
     values: Float32Array,
 ) -> int:
-    """Put the value of each record into `values`; return how many are null.
+    """Write the value of each record into `values`; return the number of nulls.
 
-    An event code that is null is 0, none, and a record that was missing has met no event.
+    A null event code becomes 0, no event. A filled record has no event either.
     """
     nulls = 0
     for i in range(len(row)):
@@ -206,10 +206,11 @@ def _lay_gains(
     filled: BoolArray,
     gained: Float32Array,
 ) -> int:
-    """Put what a counter gained since the record before into `gained`; return how many are null.
+    """Write the increase of a counter since the previous record; return the number of nulls.
 
-    A fall is a restart from zero. The first record of a GPU has gained nothing that is known, and
-    one that was missing has gained nothing.
+    A decrease is a reset to zero. The increase at the first record of a GPU is unknown (NaN); that
+    of
+    a filled record is 0.
     """
     nulls = 0
     before = np.nan

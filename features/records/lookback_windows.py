@@ -1,4 +1,4 @@
-"""Spans of hours before instances, and what hourly sums add up to in them."""
+"""Lookback windows before instances, and sums of hourly values over them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["LookbackWindows"]
 
 @dataclass(frozen=True)
 class LookbackWindows:
-    """For n instances k spans of hours to add up: complete, and of the GPU's life.
+    """k lookback windows of complete hours for each of n instances, since the last repair.
 
     Attributes
     ----------
     line : ndarray of shape (n,)
-        Line of hourly sums that each instance looks at.
+        Row of the hourly sums of each instance.
     visit : ndarray of shape (n,)
-        The instances by line.
+        The instances sorted by that row.
     edges : ndarray of shape (3, k, n)
-        Hours at which each span starts, is half over, and ends.
+        First hour, middle and end of each window.
     known : ndarray of shape (k, n)
-        False where the history is shorter than the span.
+        False where the history is shorter than the window.
     """
 
     line: Int64Array
@@ -34,18 +34,18 @@ class LookbackWindows:
     known: BoolArray
 
     def halves(self, hourly: Float64Array | Int32Array) -> Float64Array:
-        """Add up the earlier and the later half of every span, shape (2, k, n)."""
+        """Sum the earlier and the later half of each window, shape (2, k, n)."""
         gained = np.empty((2, *self.known.shape))
         _add_halves(hourly, self.line, self.visit, self.edges, gained)
         return gained
 
     def sums(self, hourly: Float64Array | Int32Array) -> Float64Array:
-        """Add up every span, shape (k, n)."""
+        """Sum each window, shape (k, n)."""
         earlier, later = self.halves(hourly)
         return np.asarray(earlier + later)
 
     def last(self, hourly: Float64Array) -> Int64Array:
-        """Return the last hour with more than 0 in the longest span, shape (n,); -1 if none."""
+        """Return the last hour above 0 in the longest window, shape (n,); -1 if there is none."""
         hours = np.empty(len(self.line), dtype=np.int64)
         _find_last(hourly, self.line, self.edges[0, -1], self.edges[2, -1], hours)
         return hours
@@ -64,7 +64,7 @@ def _find_last(
 
 @compiled
 def _rounding_error(a: float, b: float) -> float:
-    """Return what the rounding of a + b leaves out."""
+    """Return the rounding error of a + b (TwoSum)."""
     added = a + b
     second = added - a
     return (a - (added - second)) + (b - second)
@@ -72,9 +72,9 @@ def _rounding_error(a: float, b: float) -> float:
 
 @compiled
 def _hour_range_of_row(line: Int64Array, visit: Int64Array, edges: Int64Array) -> tuple[int, int]:
-    """Return the first hour that the spans of a line begin at, and the last that they end at.
+    """Return the first and the last hour of all windows of one row of hourly sums.
 
-    `visit` begins with the instances of that line.
+    `visit` starts with the instances of that row.
     """
     first, last = edges[0, 0, visit[0]], edges[2, 0, visit[0]]
     for i in visit:
@@ -93,9 +93,10 @@ def _add_halves(
     edges: Int64Array,
     gained: Float64Array,
 ) -> None:
-    """Run up each line once; each has its own sums, so that no rounding carries over to another.
+    """Compute prefix sums once per row and window sums as their differences.
 
-    What rounding leaves out is run up beside: a span has the same sum wherever the line begins.
+    Rounding errors are accumulated separately (compensated summation), so that the sum of a window
+    does not depend on where the row starts.
     """
     so_far, left_out = np.zeros(hourly.shape[1] + 1), np.zeros(hourly.shape[1] + 1)
     for number in range(len(visit)):

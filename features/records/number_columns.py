@@ -1,4 +1,4 @@
-"""Columns of numbers and of dates, as floats in memory that is there already; NaN is null."""
+"""Conversion of columns of numbers and dates to floats in given arrays; NaN is null."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
     "to_float32",
 ]
 
-# Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
-# near them, and one such reading would swallow the digits of all that is added up with it.
+# Exporters write blank values as 2**47 or nearly 2**63. No value of a GPU comes near them, and one
+# such value would dominate every sum.
 _BLANK = {np.dtype(np.float32): 2.0**40, np.dtype(np.float64): 2.0**47}
-# Types whose values are taken as they lie in memory; the others are cast before.
+# Types that are read from memory without a cast.
 _NATIVE_TYPES = {
     pa.float32(): np.float32,
     pa.float64(): np.float64,
@@ -41,14 +41,14 @@ Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 
 def to_float32(column: pa.ChunkedArray) -> Number:
-    """Return a column of numbers, float32."""
+    """Return a column of numbers as float32."""
     values = np.empty(len(column), dtype=np.float32)
     convert_numbers(values, column)
     return values
 
 
 def convert_numbers(room: Number, column: pa.ChunkedArray) -> int:
-    """Put a column of numbers into `room`; return how many are null."""
+    """Write a column of numbers into `room`; return the number of nulls."""
     column = without_dictionary(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not a number")
@@ -73,9 +73,9 @@ def _put(
     blank: float,
     room: Number,
 ) -> int:
-    """Put values into `room`, NaN for those that are null or blank; return how many are.
+    """Write values into `room`, NaN for null or blank; return the number of NaN.
 
-    `valid` holds a bit for each value from `offset` on, or nothing if all are there.
+    `valid` holds the validity bit of each value from `offset` on; it is empty if all are valid.
     """
     nulls = row = 0
     for i in range(len(room)):
@@ -84,7 +84,7 @@ def _put(
         room[i] = room[i] if abs(room[i]) < blank else np.nan
     while row < len(room) and len(valid):
         bit = row + offset
-        if bit & 7 == 0 and valid[bit >> 3] == 255:  # eight at a time: most are there
+        if bit & 7 == 0 and valid[bit >> 3] == 255:  # eight at a time, since most are valid
             row += 8
             continue
         if not valid[bit >> 3] >> (bit & 7) & 1:
@@ -97,18 +97,18 @@ def _put(
 def parse_failure_states(
     column: pa.ChunkedArray,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Return whether each row says that its GPU is failed, and which say neither 0 nor 1 nor null.
+    """Return whether each row is failed, and the rows that are neither 0 nor 1 nor null.
 
     Examples
     --------
-    >>> failed, odd = states_of_column(pa.chunked_array([[0, 1, None, -1, 0.5, 2]]))
+    >>> failed, odd = parse_failure_states(pa.chunked_array([[0, 1, None, -1, 0.5, 2]]))
     >>> failed.tolist(), odd.tolist()
     ([False, True, False, False, True, True], [3, 4, 5])
-    >>> failed, odd = states_of_column(pa.chunked_array([pa.array([0, 1, -1], pa.int8())]))
+    >>> failed, odd = parse_failure_states(pa.chunked_array([pa.array([0, 1, -1], pa.int8())]))
     >>> failed.tolist(), odd.tolist()
     ([False, True, False], [2])
     """
-    if column.type in _SMALL_WHOLE and not column.null_count:  # nothing can be null or blank
+    if column.type in _SMALL_WHOLE and not column.null_count:  # no value is null or blank
         whole = column.to_numpy()
         return whole > 0, np.flatnonzero(whole & ~whole.dtype.type(1))
     states = to_float32(column)
@@ -117,7 +117,7 @@ def parse_failure_states(
 
 @compiled
 def mask_invalid_codes(codes: Number) -> int:
-    """Put NaN in place of what is no code of an event, no whole number from 0 on; count them."""
+    """Replace invalid event codes, other than whole numbers from 0 on, by NaN; count them."""
     odd = 0
     for row in range(len(codes)):
         if codes[row] < 0 or (codes[row] != np.floor(codes[row]) and not np.isnan(codes[row])):
@@ -127,7 +127,7 @@ def mask_invalid_codes(codes: Number) -> int:
 
 
 def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
-    """Return dates of any form as days since 1970."""
+    """Convert dates of any type to days since 1970."""
     values = without_dictionary(values)
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         raise pa.ArrowInvalid("a number is no date")
@@ -137,21 +137,21 @@ def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
     return np.asarray(seconds.to_numpy() / 86_400.0, dtype=np.float32)
 
 
-@lru_cache(64)  # files of most dates have the same texts
+@lru_cache(64)  # files of most dates share their texts
 def _days_of_texts(texts: tuple[str, ...]) -> npt.NDArray[np.float32]:
     days = _days(pa.chunked_array([pa.array(texts, pa.string())]))
     return np.append(days, np.float32(np.nan))
 
 
 def days_since_epoch(column: RawTextColumn) -> npt.NDArray[np.float32]:
-    """Return texts of dates as days since 1970; NaN is null."""
+    """Convert texts of dates to days since 1970; NaN is null."""
     return _days_of_texts(column.texts)[column.codes]
 
 
 def convert_dates(room: Number, column: pa.ChunkedArray) -> int:
-    """Put a column of dates into `room`; return how many are null."""
+    """Write a column of dates into `room`; return the number of nulls."""
     if is_text(column.type):
-        # A text of a date stands for thousands of rows: read each text once.
+        # Few distinct texts occur in many rows: parse each once.
         room[:] = days_since_epoch(encode_texts(column))
     else:
         room[:] = _days(column)

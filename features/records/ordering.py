@@ -1,4 +1,4 @@
-"""The order of rows by GPU and time, and hashes that do not depend on it."""
+"""Sorting of rows by GPU and time, and sampling hashes that do not depend on order."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ __all__ = [
 def stable_order(
     gpu: npt.NDArray[np.int32], time: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.signedinteger]:
-    """Return the rows by (gpu, time); rows equal in both keep their order.
+    """Return the rows sorted by (gpu, time); the sort is stable.
 
-    Files come by date, so that rows of one GPU are nearly always in order of time already: then
-    it is enough to count how many each GPU has, far faster than sorting by both keys.
+    Files are read by date, so rows of one GPU are nearly always sorted by time. Counting the rows
+    of
+    each GPU is then sufficient, and much faster than sorting by both keys.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def _count_by_time(
     n_rows: npt.NDArray[np.int64],
     last: npt.NDArray[np.int64],
 ) -> bool:
-    """Count the rows of each GPU; tell whether they come by time."""
+    """Count the rows of each GPU; return False if they are not sorted by time."""
     for row in range(len(gpu)):
         if time[row] < last[gpu[row]]:
             return False
@@ -69,7 +70,7 @@ def _put_rows(
     free: npt.NDArray[np.int64],
     order: npt.NDArray[np.signedinteger],
 ) -> None:
-    """Put the rows of each GPU one after another, from the first place that is its own."""
+    """Write the rows of each GPU consecutively, from its first position on."""
     for row in range(len(gpu)):
         order[free[gpu[row]]] = row
         free[gpu[row]] += 1
@@ -100,7 +101,7 @@ def sampling_hash(
     gpu: npt.NDArray[np.int32],
     time: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash of (seed, serial, time) per instance, the same in any order of files.
+    """Return a hash of (seed, serial, time) for each instance, whatever the order of files.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Spans out of service: that a GPU did not fail in one says nothing of its health."""
+"""Spans out of service, in which the absence of a failure does not show health."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["OutOfService", "OutOfServiceSpan", "in_spans", "merge_spans"]
 
 
 class OutOfServiceSpan(NamedTuple):
-    """A span [start, end) in which a machine, or one GPU, was out of service.
+    """A span [start, end) in which a machine or one GPU was out of service.
 
     Attributes
     ----------
     machine : str
     gpu_serial : str or None
-        With a serial only this GPU, else all GPUs of the machine.
+        None for all GPUs of the machine.
     start, end : int
-        Nanoseconds since 1970 UTC; `end` is `NEVER` while it lasts.
+        Nanoseconds since 1970 UTC; `end` is `NEVER` while the span lasts.
     """
 
     machine: str
@@ -33,12 +33,13 @@ class OutOfServiceSpan(NamedTuple):
 
 
 def merge_spans(absences: Iterable[OutOfServiceSpan]) -> list[OutOfServiceSpan]:
-    """Return the absences by machine, GPU and time, those that overlap or touch made one.
+    """Merge spans that overlap or touch; sort by machine, GPU and time.
 
     Examples
     --------
-    >>> spans = [Absence("m", None, 5, 9), Absence("m", None, 1, 5), Absence("m", "A", 1, 2)]
-    >>> [(a.gpu_serial, a.start, a.end) for a in joined_absences(spans)]
+    >>> span = OutOfServiceSpan
+    >>> spans = [span("m", None, 5, 9), span("m", None, 1, 5), span("m", "A", 1, 2)]
+    >>> [(s.gpu_serial, s.start, s.end) for s in merge_spans(spans)]
     [(None, 1, 9), ('A', 1, 2)]
     """
     joined: list[OutOfServiceSpan] = []
@@ -53,7 +54,7 @@ def merge_spans(absences: Iterable[OutOfServiceSpan]) -> list[OutOfServiceSpan]:
 
 @dataclass(frozen=True, slots=True)
 class OutOfService:
-    """Spans [start, end) in which GPUs were out of service, in any order; they may overlap.
+    """Spans [start, end) in which GPUs were out of service; unordered, may overlap.
 
     Attributes
     ----------
@@ -72,14 +73,14 @@ class OutOfService:
 
     @classmethod
     def empty(cls) -> OutOfService:
-        """Return no span at all."""
+        """Return an empty set of spans."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty.astype(np.int32), empty, empty)
 
     def within(
         self, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], horizon: Nanoseconds
     ) -> npt.NDArray[np.bool_]:
-        """Tell whose GPU was out of service at some time in (end, end + horizon].
+        """Tell whether each GPU was out of service at any time in (end, end + horizon].
 
         Parameters
         ----------
@@ -103,7 +104,7 @@ def in_spans(
     start: npt.NDArray[np.int64],
     stop: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """Tell which moments lie in a span [start, stop) of their GPU.
+    """Tell whether each moment lies in a span [start, stop) of its GPU.
 
     Parameters
     ----------

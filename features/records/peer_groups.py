@@ -1,4 +1,4 @@
-"""Groups of peers, hour by hour, and the sums of each."""
+"""Peer groups by hour, and sums over their members."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _NO_ROW = -2
 
 @dataclass(frozen=True, slots=True)
 class PeerGroups:
-    """Groups of peers on a grid: of each GPU one, but for those that have moved.
+    """Peer groups on an hourly grid; most GPUs stay in one group.
 
     Attributes
     ----------
     number : int
     home : ndarray of shape (n_gpus,)
-        Group that the GPU was in all the time, -1 if there is none.
+        The only group of a GPU; -1 if it has none or changed groups.
     line : ndarray of shape (n_gpus,)
-        Which line of `group` is that of a GPU that has moved; -1 for all others.
+        Row of `group` for a GPU that changed groups; -1 for all others.
     group : ndarray of shape (n_moved, n_hours)
-        Group of each cell of those: -1 where it has none, -2 where there is no row.
+        Group in each hour: -1 without a group, -2 without a row.
     visit : ndarray of shape (n_gpus,)
-        The GPUs by slice and serial: sums are rounded alike, however many slices come at a time.
+        GPUs ordered by slice and serial, so that rounding does not depend on the number of slices.
     """
 
     number: int
@@ -46,13 +46,13 @@ class PeerGroups:
 
     @classmethod
     def from_cells(cls, number: int, cells: SignedIntArray, visit: Int64Array) -> Self:
-        """Find the groups of GPUs from those of cells.
+        """Find the groups of GPUs from the groups of cells.
 
         Parameters
         ----------
         number : int
         cells : ndarray of shape (n_gpus, n_hours)
-            The group of each cell; -1 where it has none, -2 where there is no row.
+            Group of each cell: -1 without a group, -2 without a row.
         visit : ndarray of shape (n_gpus,)
         """
         highest = np.maximum(cells.max(axis=1, initial=_NO_ROW), -1).astype(np.int32)
@@ -63,27 +63,27 @@ class PeerGroups:
         return cls(number, home, line, cells[moved].astype(np.int32), visit)
 
     def at(self, cell: Int64Array) -> Int32Array:
-        """Return the group of some cells that have rows, numbered GPU after GPU."""
+        """Return the group of cells that have rows; cells are numbered GPU after GPU."""
         gpu, hour = np.divmod(cell, self.group.shape[1])
         group, moved = self.home[gpu], np.flatnonzero(self.line[gpu] >= 0)
         group[moved] = self.group[self.line[gpu[moved]], hour[moved]]
         return group
 
     def within(self, gpu: int, hours: slice, group: int) -> BoolArray | None:
-        """Tell which hours of a GPU it was in a group that is not its home; None if in all."""
+        """Return the hours of a GPU in a group other than its home; None means all hours."""
         if self.line[gpu] < 0:
             return np.zeros(hours.stop - hours.start, dtype=bool)
         cells = self.group[self.line[gpu], hours]
         return None if ((cells == group) | (cells == _NO_ROW)).all() else cells == group
 
     def add(self, hourly: Float64Array | Int32Array, added: Float64Array | Int32Array) -> None:
-        """Add the cells of each group up by hour.
+        """Add hourly sums of GPUs to those of their groups.
 
         Parameters
         ----------
         hourly : ndarray of shape (n_gpus, n_hours)
         added : ndarray of shape (number, n_hours)
-            Added to.
+            Updated in place.
         """
         _add_by_group(hourly, self.home, (self.line, self.group), self.visit, added)
 
@@ -96,14 +96,14 @@ def _add_by_group(
     visit: Int64Array,
     added: Float64Array | Int32Array,
 ) -> None:
-    """Add cells to those of the group that they belong to, hour by hour.
+    """Add cells to the sums of their group, hour by hour.
 
-    A GPU that has been in one group all the time is added as a whole: its other cells hold 0.
+    A GPU that never changed groups is added as a whole, since its other cells are 0.
     """
     line, group = moved
     for gpu in visit:
         if home[gpu] >= 0:
-            own, sums = hourly[gpu], added[home[gpu]]  # views: so that many hours go at a time
+            own, sums = hourly[gpu], added[home[gpu]]  # views, so that the loop is vectorised
             for hour in range(len(own)):
                 sums[hour] += own[hour]
         elif line[gpu] >= 0:

@@ -1,4 +1,4 @@
-"""GPU records: keys and texts in memory by GPU and time, columns of numbers read on demand."""
+"""The table of records: keys and texts in memory, columns of numbers read on demand."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ MACHINE, SLOT = "machine_id", "slot"
 
 
 class RecordsError(InputError):
-    """Records that break the contract; the message names the file and the column."""
+    """Records that violate the format; the message names the file and the column."""
 
 
 class NoRecordsError(RecordsError):
-    """Not one row has a serial and a timestamp."""
+    """No row has both a serial and a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
-    """The columns that are features, by kind (formats.md, section 2)."""
+    """Names of the feature columns by kind (formats.md, section 2)."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()
@@ -70,11 +70,11 @@ class FeatureKinds:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every feature column, in the order of its kind."""
+        """All feature columns, ordered by kind."""
         return (*self.categorical, *self.float, *self.counter, *self.binary, *self.code, *self.date)
 
     def among(self, columns: Collection[str]) -> FeatureKinds:
-        """Return the features that are among `columns`."""
+        """Return the features that are in `columns`."""
         present = {
             kind: tuple(name for name in getattr(self, kind) if name in columns)
             for kind in self.__slots__
@@ -84,7 +84,7 @@ class FeatureKinds:
 
 @dataclass(frozen=True, slots=True)
 class RawTextColumn:
-    """A text column as read: one small number per row, and the texts they stand for; -1 is null."""
+    """A dictionary-encoded text column of a file: `codes` index `texts`; -1 is null."""
 
     codes: Int32Array
     texts: tuple[str, ...]
@@ -92,7 +92,7 @@ class RawTextColumn:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A text column of records: a small number for each record, and the texts they stand for.
+    """A dictionary-encoded text column of records.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class TextColumn:
 
     @classmethod
     def unknown(cls, texts: tuple[str, ...], n: int) -> TextColumn:
-        """Return a column of n records that is null everywhere."""
+        """Return a column of n nulls."""
         return cls(texts, np.full(n, -1, dtype=np.int8))
 
     def take(self, rows: Int64Array | slice) -> TextColumn:
@@ -115,7 +115,7 @@ class TextColumn:
         return replace(self, codes=self.codes[rows])
 
     def renumbered(self, texts: tuple[str, ...]) -> TextColumn:
-        """Return the same with the positions of its texts among others; unknown ones are null.
+        """Return the column encoded by other texts; texts that are not among them become null.
 
         Examples
         --------
@@ -131,12 +131,12 @@ class TextColumn:
 
 
 def code_type(n_texts: int) -> type[np.signedinteger]:
-    """Return the narrowest type that numbers so many texts, and -1."""
+    """Return the narrowest integer type for the codes of `n_texts` texts and -1."""
     return np.int8 if n_texts < 2**7 else np.int16 if n_texts < 2**15 else np.int32
 
 
 class NumberColumns(Protocol):
-    """Columns of numbers, each of which is read when it is asked for."""
+    """Columns of numbers that are read on demand."""
 
     @property
     def names(self) -> Collection[str]:
@@ -145,32 +145,32 @@ class NumberColumns(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many of them may be asked for at a time."""
+        """Number of columns that may be read at a time."""
         ...
 
     def read(self, name: str) -> Float32Array:
-        """Return a column of all records that were read; one that may not be written to is kept.
+        """Return a column for all records; a read-only array is cached and shared.
 
-        Counters come as what they gained since the GPU's record before.
+        Counters are returned as increases since the previous record of the GPU.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoNumbers:
-    """The columns of records that are keys alone."""
+    """The empty columns of records that have only keys."""
 
     names: tuple[str, ...] = ()
     at_once: int = 1
 
     def read(self, name: str) -> Float32Array:
-        """Refuse whatever is asked for."""
+        """Raise KeyError for any name."""
         raise KeyError(name)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Counts of the rows that the check left out or filled in, for the report."""
+    """Counts of rows that validation dropped or filled, for the report."""
 
     rows: int = 0
     without_key: int = 0
@@ -183,7 +183,7 @@ class CheckReport:
     nulls: Mapping[str, int] = field(default_factory=dict)
 
     def notes(self) -> list[str]:
-        """Return one sentence for each thing that a user should know."""
+        """Return one line for each count that a user should know."""
         counted = {
             "rows without serial or timestamp left out": self.without_key,
             "doubled rows (the last one was kept)": self.doubled,
@@ -202,36 +202,37 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """n records of many GPUs by (serial, time), lone missing ones filled in.
+    """n records sorted by serial and time, with single missing records filled.
 
-    Keys and texts lie in memory. A column of numbers is read when it is asked for.
+    Keys and texts are in memory. Columns of numbers are read on demand.
 
     Attributes
     ----------
     interval : int
         Nanoseconds between two records of a GPU.
     serials : tuple of str
-        Sorted; GPUs are numbered by their positions in it.
+        Sorted; GPUs are numbered by position.
     gpu : ndarray of shape (n,), int32
     time : ndarray of shape (n,), int64
     failed : ndarray of shape (n,), bool
-        The record itself says that the GPU is failed.
+        The record marks the GPU as failed.
     filled : ndarray of shape (n,), bool
-        The record was missing and stands for the one before.
+        The record was missing and repeats the previous one.
     column_row : ndarray of shape (n,)
-        Where each record lies in `columns`, which may hold others, too; rising.
+        Ascending row of each record in `columns`, which may have further rows.
     columns : NumberColumns
-        Floats, binaries, event codes (0 = none), and of counters what they gained since the GPU's
-        record before (NaN where unknown).
+        Floats, binaries, event codes (0 = none), and increases of counters since the previous
+        record
+        of the GPU (NaN where unknown).
     dates : dict of ndarray of shape (n,), float32
         Days since 1970; NaN is null.
     texts : dict of TextColumn
-        Categorical columns, `machine_id`, `slot` and whatever peers are grouped by.
+        Categorical columns, `machine_id`, `slot` and the columns of peer groups.
     counters : tuple of str
     reborn : ndarray, int64
-        Records at which a life begins: what counters gained there is not known.
+        First records after a failure or repair, where increases of counters are unknown.
     out_of_service : OutOfService
-        When GPUs were kept from work: that they did not fail then is no sign of health.
+        Spans in which the absence of a failure does not show health.
     """
 
     interval: int
@@ -254,18 +255,18 @@ class Records:
 
     @property
     def first(self) -> int:
-        """The first moment of which there is a record."""
+        """The time of the first record."""
         return int(self.time.min())
 
     @property
     def last(self) -> int:
-        """The last moment of which there is a record."""
+        """The time of the last record."""
         return int(self.time.max())
 
     def values(self, name: str) -> Float32Array:
         """Read a column of numbers, shape (n,), in its unit; NaN is null.
 
-        What a counter gained where a life begins is not known: NaN.
+        Increases of counters are NaN at the records `reborn`.
         """
         values = self.columns.read(name)
         if len(self.column_row) != len(values):
@@ -278,36 +279,37 @@ class Records:
     def numbers(self, name: str, rows: Int64Array) -> Float32Array:
         """Return a column of numbers or dates at `rows`, of any shape.
 
-        The whole column is read: ask once for many rows.
+        The whole column is read on each call.
         """
         return np.asarray((self.dates[name] if name in self.dates else self.values(name))[rows])
 
     def codes(self, name: str, rows: Int64Array) -> Int32Array:
-        """Return the numbers of a text column at `rows`, of any shape."""
+        """Return the codes of a text column at `rows`, of any shape."""
         return self.texts[name].codes[rows].astype(np.int32)
 
     def rows_between(self, start: int, end: int) -> Int64Array:
-        """Return the numbers of the rows of [start, end).
+        """Return the rows of [start, end).
 
-        A filled row whose next record lies outside is left out: that a record was only missing
-        is known when the next one has come.
+        A filled row is excluded if the next record is outside: the gap is known to be a single
+        record
+        only once the next record has arrived.
         """
         within = (self.time >= start) & (self.time < end)
         within[:-1] &= ~self.filled[:-1] | within[1:]
         return np.flatnonzero(within)
 
     def between(self, start: int, end: int) -> Records:
-        """Return the records of [start, end), those that `rows_between` numbers."""
+        """Return the records of [start, end) as selected by `rows_between`."""
         if len(self) and start <= self.first and self.last < end:
             return self
         return self.take(self.rows_between(start, end))
 
     def without_numbers(self) -> Records:
-        """Return the same without columns of numbers, and whatever holds on to them."""
+        """Return the records without columns of numbers, which releases their sources."""
         return replace(self, columns=NoNumbers(), seen=CheckReport())
 
     def take(self, rows: Int64Array) -> Records:
-        """Return some records alone; their numbers rise."""
+        """Return the records of `rows`, which are ascending."""
         return replace(
             self,
             gpu=self.gpu[rows],
@@ -321,11 +323,11 @@ class Records:
         )
 
     def gpu_bounds(self) -> Int64Array:
-        """Return the first row of every GPU and, last, the number of rows: shape (n_gpus + 1,)."""
+        """Return the first row of each GPU, then the number of rows: shape (n_gpus + 1,)."""
         return np.searchsorted(self.gpu, np.arange(len(self.serials) + 1, dtype=np.int32))
 
     def rows_from(self, gpu: npt.NDArray[np.integer], moment: Int64Array) -> Int64Array:
-        """Return the first record of each GPU at or after a moment, or the first of the next GPU.
+        """Return the first row of each GPU at or after a moment, else the end of its rows.
 
         Parameters
         ----------

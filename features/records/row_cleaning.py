@@ -1,4 +1,4 @@
-"""Rows brought in order by GPU and time: no doubles, lone missing records filled in."""
+"""Row cleaning: sorting by GPU and time, removal of duplicates, filling of single gaps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CleanRows", "SpacingCheck", "SpacingCounts"]
 
 
 class SpacingCounts(NamedTuple):
-    """Counts of spacings, of those that are too short or too long, and of doubled rows."""
+    """Number of spacings, of too short and too long ones, and of duplicate rows."""
 
     number: int
     short: int
@@ -33,12 +33,12 @@ class SpacingCounts(NamedTuple):
 
     @property
     def is_odd(self) -> bool:
-        """Whether most are too short, or most too long."""
+        """Whether most spacings are too short, or most are too long."""
         return 2 * max(self.short, self.long) > self.number
 
 
 class SpacingCheck:
-    """Whether the spacing of records fits the interval, asked of all parts of a fleet together.
+    """A check that the spacing of all parts of a fleet together fits the interval.
 
     A part is a slice of GPUs or a span of time.
     """
@@ -49,31 +49,31 @@ class SpacingCheck:
         self._lock = Lock()
 
     def add(self, spacing: SpacingCounts, odd: RecordsError | None) -> None:
-        """Count the spacings of a part; `odd` says what is wrong if most of them are odd."""
+        """Count the spacings of a part; `odd` is its error if most spacings do not fit."""
         with self._lock:
             self._counts += spacing[:3]
-            # If most are odd in all parts together, then in one of them.
+            # If most spacings do not fit overall, this holds for at least one part.
             self._odd = self._odd or odd
 
     def check(self, name: str) -> None:
-        """Refuse the records of all parts that were added.
+        """Reject the records of all added parts if their spacing does not fit.
 
         Parameters
         ----------
         name : str
-            Where they come from, for the message.
+            Source of the records, for the message.
 
         Raises
         ------
         RecordsError
-            If the median spacing is off by more than half an interval.
+            If the median spacing deviates from the interval by more than half.
         """
         if self._odd is not None and SpacingCounts._make([*self._counts.tolist(), 0]).is_odd:
             raise RecordsError(f"{name}: {self._odd}")
 
 
 class CleanRows(NamedTuple):
-    """n records by GPU and time, and what was left out or filled in.
+    """n records sorted by GPU and time, with counts of dropped rows and gaps.
 
     Attributes
     ----------
@@ -81,9 +81,9 @@ class CleanRows(NamedTuple):
     time : ndarray of shape (n,), int64
     failed, filled : ndarray of shape (n,), bool
     row : ndarray of shape (n,), int32, or int64 where that is too small
-        Row as read; of a filled record, that of the one before.
+        Row as read; for a filled record, the row of the previous record.
     doubled, too_close, gaps : int
-        Rows left out, and gaps of more than one record.
+        Dropped rows, and gaps of more than one record.
     """
 
     gpu: Int32Array
@@ -104,7 +104,7 @@ class CleanRows(NamedTuple):
         interval: int,
         spacings: SpacingCheck | None = None,
     ) -> CleanRows:
-        """Bring rows in order.
+        """Sort and clean rows.
 
         Parameters
         ----------
@@ -112,13 +112,13 @@ class CleanRows(NamedTuple):
             As read. Of two rows of one GPU and time the later one wins.
         interval : int
             Nanoseconds between two records of a GPU.
-        spacings : Spacings, optional
-            Of all parts of a fleet; without it the rows are all there are.
+        spacings : SpacingCheck, optional
+            Shared by all parts of a fleet; without it the spacing is checked at once.
 
         Raises
         ------
         RecordsError
-            If the median spacing is off by more than half an interval.
+            If the median spacing deviates from the interval by more than half.
         """
         order = stable_order(gpu, time)
         rows = gpu, time, failed, order
@@ -143,7 +143,7 @@ class CleanRows(NamedTuple):
         return clean
 
     def without_rows(self) -> CleanRows:
-        """Return the counts alone."""
+        """Return the counts without the rows."""
         return self._replace(
             gpu=self.gpu[:0].copy(),
             time=self.time[:0].copy(),
@@ -171,14 +171,14 @@ def _count_output_rows(
     interval: int,
     room: UInt8Array,
 ) -> tuple[SpacingCounts, int, int, int]:
-    """Put into `room` how many records each row in order makes, and look at the spacings.
+    """Write the number of output records of each sorted row into `room`; count spacings.
 
-    A doubled row makes none, nor one too close; one after a lone missing record makes two. The
-    number of records, of gaps and of rows too close follow.
+    A duplicate row and a row that is too close yield no record; a row after a single missing record
+    yields two. Also returns the number of records, of gaps and of rows that are too close.
     """
     number = short = long = doubled = n = gaps = too_close = 0
-    before = -1  # the GPU of the last record
-    seen = last = np.int64(0)  # times of the row before, doubled or too close, and of the record
+    before = -1  # GPU of the last record
+    seen = last = np.int64(0)  # times of the previous row and of the last record
     for i in range(len(order)):
         row = order[i]
         moment, room[i] = time[row], 1
@@ -193,7 +193,7 @@ def _count_output_rows(
             number += 1
             short += step * 2 < interval
             long += step * 2 > 3 * interval
-            # A failed record is kept however close it is: it may be all that tells of a failure.
+            # A failed record is always kept: it may be the only evidence of a failure.
             if apart * 2 < interval and not failed[row]:
                 room[i] = 0
                 too_close += 1
@@ -218,7 +218,7 @@ def _write_records(
     room: UInt8Array,
     clean: CleanRows,
 ) -> None:
-    """Put every record where it belongs."""
+    """Write all records in order."""
     n = 0
     for i in range(len(order)):
         row = order[i]

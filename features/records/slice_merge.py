@@ -1,4 +1,4 @@
-"""A few rows of each GPU of a fleet as one timeline, put together from its slices."""
+"""One timeline of selected rows of all GPUs, merged from the slices of a fleet."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ __all__ = ["merge_slices", "select_rows"]
 
 
 def select_rows(part: FleetSlice, rows: Int64Array) -> tuple[FleetSlice, Int64Array]:
-    """Return a few rows of a slice, with the hours of all, and which rows those are.
+    """Select rows of a slice but keep all of its hours; return the slice and its row numbers.
 
-    The first and the last row of each GPU stay, those at which a life begins and those before a
-    failure: so whatever is asked of `rows` has the same answer, unless it needs columns of numbers.
+    The first and the last row of each GPU, the first row after each repair and the last row before
+    each failure are kept as well. Everything derived from `rows` is then unchanged, except columns
+    of
+    numbers.
 
     Parameters
     ----------
@@ -49,13 +51,13 @@ def select_rows(part: FleetSlice, rows: Int64Array) -> tuple[FleetSlice, Int64Ar
 
 
 def merge_slices(fleet: Fleet, parts: Sequence[FleetSlice]) -> tuple[Timeline, list[Int64Array]]:
-    """Return a timeline of all GPUs, and which rows of it are those of each part.
+    """Merge slices into a timeline of all GPUs; return it with the rows of each slice.
 
     Parameters
     ----------
     fleet : Fleet
     parts : sequence of FleetSlice
-        A few rows of each slice of the fleet.
+        Selected rows of each slice of the fleet.
     """
     timelines = [part for part, _ in parts]
     gpu = np.concatenate([number[part.records.gpu] for part, number in parts]).astype(np.int32)
@@ -86,7 +88,7 @@ def merge_slices(fleet: Fleet, parts: Sequence[FleetSlice]) -> tuple[Timeline, l
 def _joined_records(
     fleet: Fleet, parts: Sequence[Records], gpu: Int32Array, order: Int64Array
 ) -> Records:
-    """Return the records of all slices, which have their texts under the same numbers."""
+    """Merge the records of all slices, which share the codes of their texts."""
 
     def column(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         return np.concatenate(values)[order]
@@ -110,7 +112,7 @@ def _joined_records(
 
 
 def _grid(parts: Sequence[FleetSlice], records: Records) -> HourlyGrid:
-    """Return the hours of all GPUs, without what each row takes."""
+    """Return the hourly grid of all GPUs without the cells of rows."""
     grid = parts[0].timeline.grid
     row_count = np.zeros((len(records.serials), grid.shape[1]), dtype=np.int32)
     for part, gpu in parts:

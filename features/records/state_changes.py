@@ -1,4 +1,4 @@
-"""What older rows say of failures: of each GPU, only the rows at which its state changes."""
+"""Failure states of past rows, reduced to the rows at which a GPU changes state."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from forewarn.features.records.text_columns import map_texts
 
 __all__ = ["PastStates", "StateChangeScan"]
 
-_UNSEEN = 2  # neither failed nor not
+_UNSEEN = 2  # neither failed nor healthy
 _NO_STATES = States(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
 
 
 class PastStates(NamedTuple):
-    """What older rows say of the GPUs that were failed in any of them.
+    """Past states of the GPUs that were failed in any past row.
 
     Attributes
     ----------
     serials : tuple of str
     states : States
-        By number of serial.
+        GPUs are numbered by their position in `serials`.
     """
 
     serials: tuple[str, ...]
@@ -35,17 +35,17 @@ class PastStates(NamedTuple):
 
     @classmethod
     def from_all_rows(cls, files: Iterable[Keys]) -> PastStates:
-        """Return all rows of the GPUs that were failed in any, in whatever order they come."""
+        """Return all rows of GPUs that were ever failed; rows may come in any order."""
         older = list(files)
         ever: set[str] = set().union(*(keys.failed_serials() for keys in older))
         serials = tuple(sorted(ever))
         position = {serial: gpu for gpu, serial in enumerate(serials)}
-        number = cache(lambda texts: map_texts(texts, position))  # most files have the same texts
+        number = cache(lambda texts: map_texts(texts, position))  # most files share their texts
         states = [keys.rows_of(number(keys.serial.texts)) for keys in older]
         return cls(serials, States.joined([_NO_STATES, *states]))
 
     def of_gpus(self, serials: Sequence[str]) -> States | None:
-        """Return those of some GPUs, numbered as these; None if there is none."""
+        """Return the states of the given GPUs, numbered by position; None if there are none."""
         position = {serial: gpu for gpu, serial in enumerate(serials)}
         number = map_texts(self.serials, position)[self.states.gpu]
         rows = number >= 0
@@ -55,9 +55,10 @@ class PastStates(NamedTuple):
 
 
 class StateChangeScan:
-    """The changes of state of all GPUs, from files whose rows come by time, file after file.
+    """A scan for state changes in files whose rows are sorted by time, file after file.
 
-    Rows between two changes begin and end no failure: a year of them takes no memory.
+    Rows between two changes neither start nor end a failure and are dropped, so that a year of them
+    takes no memory.
     """
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ class StateChangeScan:
         self._parts = [_NO_STATES]
 
     def add(self, keys: Keys) -> bool:
-        """Take the rows of one file; tell whether they come by time, after those before them."""
+        """Add the rows of one file; return False if rows of a GPU are not sorted by time."""
         texts, n_known = keys.serial.texts, len(self._number)
         unknown = [text for text in texts if text not in self._number]
         self._number.update(zip(unknown, range(n_known, n_known + len(unknown)), strict=True))
@@ -87,7 +88,7 @@ class StateChangeScan:
         return True
 
     def past(self) -> PastStates:
-        """Return the changes of the GPUs that were failed in any row."""
+        """Return the state changes of all GPUs that were failed in any row."""
         changes = States.joined(self._parts)
         ever = np.zeros(len(self._state), dtype=bool)
         ever[changes.gpu[changes.failed]] = True
@@ -106,7 +107,7 @@ def _note_changes(
     rows: Int64Array,
     gpus: Int32Array,
 ) -> int:
-    """Note the rows at which the state of a GPU changes; -1 if one comes too late."""
+    """Collect the rows at which a GPU changes state; return -1 if rows are not sorted by time."""
     codes, number, keep = serial
     n = 0
     for row in range(len(time)):

@@ -1,4 +1,4 @@
-"""Text columns of a file: numbers for the texts, and digits where numbers serve as names."""
+"""Dictionary encoding of text columns; whole numbers that serve as names become digits."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = [
 ]
 
 
-# Binary digits that a float of so many bits holds.
+# Binary digits of the significand, by bits of the float.
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
 
-# Types of whole numbers that are taken as they are.
+# Integer types that are processed without a cast.
 _SUPPORTED_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
-# Numbers below it that serve as text, such as slots, are counted rather than looked up.
+# Smaller numbers that serve as text, such as slots, are counted instead of looked up.
 _MAX_SMALL_VALUE = 1024
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type holds text, plain or as a dictionary."""
+    """Tell whether a column type is text, plain or dictionary-encoded."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(
@@ -52,24 +52,24 @@ def without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def plain_text(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
-    """Return a column as text; numbers that are whole are written in plain digits.
+    """Return a column as text; whole numbers are written without exponent.
 
     Parameters
     ----------
     column : pyarrow.ChunkedArray
     name : bool
-        It names a thing, so that digits that are lost would make another thing of it.
+        The column holds names, so that a lost digit would change the name.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        If it cannot be text, or names things by numbers that are not whole or not exact.
+        If the column cannot be text, or has names that are not exact whole numbers.
     """
     return without_dictionary(_digits(column, name=name)).cast(pa.string())
 
 
 def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
-    """Return floats as integers where all of them are whole: a serial is not 7.55e+12."""
+    """Convert floats to integers if all are whole: a serial is not written as 7.55e+12."""
     if pa.types.is_dictionary(column.type) and pa.types.is_floating(column.type.value_type):
         column = without_dictionary(column)
     if not pa.types.is_floating(column.type):
@@ -86,22 +86,22 @@ def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
 
 
 def encode_texts(column: pa.ChunkedArray) -> RawTextColumn:
-    """Return a text column."""
+    """Encode a text column."""
     return encode_texts_into(np.empty(len(column), dtype=np.int32), column)
 
 
 def encode_names(column: pa.ChunkedArray) -> RawTextColumn:
-    """Return a text column that names things."""
+    """Encode a text column of names."""
     return encode_names_into(np.empty(len(column), dtype=np.int32), column)
 
 
 def encode_names_into(codes: Int32Array, column: pa.ChunkedArray) -> RawTextColumn:
-    """Return a text column that names things; its codes lie in `codes`."""
+    """Encode a text column of names; write the codes into `codes`."""
     return encode_texts_into(codes, _digits(column, name=True))
 
 
 def encode_texts_into(codes: Int32Array, column: pa.ChunkedArray) -> RawTextColumn:
-    """Return a text column whose codes lie in `codes`."""
+    """Encode a text column; write the codes into `codes`."""
     if pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not text")
     column = _digits(column)
@@ -126,7 +126,9 @@ def encode_texts_into(codes: Int32Array, column: pa.ChunkedArray) -> RawTextColu
         before, texts = chunk.dictionary, chunk.dictionary.to_pylist()
         distinct = dict.fromkeys(texts)
         if not position and len(distinct) == len(texts) and None not in distinct:
-            position = dict(zip(texts, count(), strict=False))  # as of most files: no lookups
+            position = dict(
+                zip(texts, count(), strict=False)
+            )  # no lookup is needed, as in most files
             numbers.append(np.append(np.arange(len(texts), dtype=np.int32), np.int32(-1)))
         else:
             new = [text for text in distinct if text not in position and text is not None]
@@ -138,21 +140,21 @@ def encode_texts_into(codes: Int32Array, column: pa.ChunkedArray) -> RawTextColu
 
 
 def _without_unused(codes: Int32Array, texts: tuple[str, ...]) -> RawTextColumn:
-    """Return a column of the texts that occur; its codes are renumbered where they lie.
+    """Drop unused texts and renumber the codes in place.
 
-    A dictionary can hold others: those of a table that rows were filtered from stay in it.
+    A dictionary can hold unused texts, for example those of rows that were filtered out.
     """
     occurs = np.full(len(texts) + 1, False)
     if _mark_all(codes, occurs[:-1]):
         return RawTextColumn(codes, texts)
     number = (np.cumsum(occurs) - 1).astype(np.int32)
-    number[-1] = -1  # that of null
+    number[-1] = -1  # null
     _put_codes(codes, number, codes)
     return RawTextColumn(codes, tuple(compress(texts, occurs.tolist())))
 
 
 def _unify_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give all parts the same texts, where that is possible: those of one are looked up at once."""
+    """Unify the dictionaries of all chunks where possible, so that texts are looked up once."""
     wide = pa.types.is_int32(column.type.index_type)
     if column.num_chunks < 2 or not wide or any(c.dictionary.null_count for c in column.chunks):
         return column
@@ -160,26 +162,26 @@ def _unify_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _without_nulls(indices: pa.Array) -> SignedIntArray:
-    """Return indices, -1 for null."""
+    """Return the indices with -1 for null."""
     whole = _cast_to_supported(indices)
     numbers: SignedIntArray = (pc.fill_null(whole, -1) if whole.null_count else whole).to_numpy()
     return numbers
 
 
 def map_texts(texts: Sequence[str], number: Mapping[str, int]) -> Int32Array:
-    """Return the number of each text, -1 for those that have none, and last the -1 of null."""
+    """Return the number of each text, -1 if it has none; the last entry is -1 for null."""
     return np.array([*[number.get(text, -1) for text in texts], -1], dtype=np.int32)
 
 
 def _cast_to_supported(whole: pa.Array) -> pa.Array:
-    """Return whole numbers in one of few types, for each of which a loop is compiled."""
+    """Cast integers to one of the few types for which loops are compiled."""
     return whole if whole.type in _SUPPORTED_TYPES else whole.cast(pa.int64(), safe=False)
 
 
 def _put_parts(
     indices: Sequence[SignedIntArray], numbers: Sequence[Int32Array], codes: Int32Array
 ) -> None:
-    """Put the numbers of all parts into `codes`, one part after another."""
+    """Write the numbers of all parts into `codes`, part after part."""
     row = 0
     for some, number in zip(indices, numbers, strict=True):
         _put_codes(some, number, codes[row : row + len(some)])
@@ -188,14 +190,14 @@ def _put_parts(
 
 @compiled
 def _put_codes(indices: SignedIntArray, number: Int32Array, codes: Int32Array) -> None:
-    """Put the number of each index into `codes`; that of -1 is the last."""
+    """Write the number of each index into `codes`; index -1 is the last number."""
     for row in range(len(codes)):
         codes[row] = number[indices[row]]
 
 
 @compiled
 def _mark_all(codes: Int32Array, occurs: BoolArray) -> bool:
-    """Mark the codes that occur until all do, mostly after a few rows; tell whether all do."""
+    """Mark the codes that occur until all do; return whether all do."""
     left = len(occurs)
     for row in range(len(codes)):
         if left == 0:
@@ -208,7 +210,7 @@ def _mark_all(codes: Int32Array, occurs: BoolArray) -> bool:
 
 @compiled
 def _mark_small(values: SignedIntArray, occurs: BoolArray) -> bool:
-    """Mark the values that occur; stop and say so if one has no place there."""
+    """Mark the values that occur; return False at the first value out of range."""
     for row in range(len(values)):
         if not 0 <= values[row] < len(occurs):
             return False

@@ -1,4 +1,4 @@
-"""Columns of timestamps in any form, as nanoseconds since 1970 UTC."""
+"""Conversion of timestamp columns to nanoseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["as_nanoseconds", "nanoseconds_and_naivety"]
 
 
 def as_nanoseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of timestamps as nanoseconds since 1970 UTC; null stays null.
+    """Convert timestamps to nanoseconds since 1970 UTC; null stays null.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        If it is none and cannot be read as such.
+        If the column cannot be read as timestamps.
     """
     column = without_dictionary(column)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
@@ -36,12 +36,12 @@ def _zone(kind: pa.DataType) -> str | None:
 
 
 def nanoseconds_and_naivety(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
-    """Return timestamps as nanoseconds, and whether they came without a zone."""
+    """Convert timestamps to nanoseconds; also return whether they had no time zone."""
     return as_nanoseconds(column), _is_naive(column)
 
 
 def _is_naive(column: pa.ChunkedArray) -> bool:
-    """Tell whether timestamps come without a zone, so that UTC must be meant."""
+    """Tell whether timestamps have no time zone; they are read as UTC."""
     column = without_dictionary(column)
     if not is_text(column.type):
         return _zone(column.type) is None
