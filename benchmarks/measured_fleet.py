@@ -137,7 +137,7 @@ def _measured(
     instances: Instances,
 ) -> tuple[InstanceValues, Float64Array]:
     """Return windows as three records (first, mean and last), and the scores of the rules."""
-    timeline, parts, rules = build_timeline(records, failures.as_seen()), [], []
+    timeline, parts, rules = build_timeline(records, failures.as_observed()), [], []
     for begin in range(0, len(instances), _BATCH_SIZE):
         rows = np.arange(begin, min(begin + _BATCH_SIZE, len(instances)))
         values = measures.values(timeline, instances.take(rows))

@@ -190,7 +190,7 @@ def end_of_failure_unknown(
     gpu, end : ndarray of shape (n,)
         By GPU and time.
     """
-    presumed = failures.take(failures.presumed)
+    presumed = failures.select(failures.presumed)
     return in_spans(gpu, end, presumed.gpu, presumed.failed_at, presumed.unknown_until)
 
 

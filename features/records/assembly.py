@@ -107,9 +107,9 @@ class RecordsQuery:
             needed, optional = (), self.texts
         return tuple(dict.fromkeys((*needed, *(name for name in optional if name in present))))
 
-    def holds(self, keys: Keys) -> Keys:
+    def filter_keys(self, keys: Keys) -> Keys:
         """Return the keys without the rows of GPUs outside the requested slices."""
-        return keys if self.slices == (0, MAX_SLICES) else keys.of_slices(*self.slices)
+        return keys if self.slices == (0, MAX_SLICES) else keys.in_slices(*self.slices)
 
 
 class RecordKeys(NamedTuple):
@@ -180,7 +180,7 @@ class RecordKeys(NamedTuple):
             column = _values(file, kinds, (name,)).texts.get(name)
             if column is None:
                 return TextColumn.unknown((), file.n_rows)
-            codes = file.of(column.codes).astype(code_type(len(column.texts)))
+            codes = file.select(column.codes).astype(code_type(len(column.texts)))
             return TextColumn(column.texts, codes)
 
         texts, codes = _merge_texts(list(imap_threads(read, self.files)))
@@ -188,7 +188,7 @@ class RecordKeys(NamedTuple):
 
     def _date(self, name: str) -> Float32Array:
         def read(file: FileRows) -> Float32Array:
-            return file.of(_values(file, FeatureKinds(date=(name,))).numbers[name])
+            return file.select(_values(file, FeatureKinds(date=(name,))).numbers[name])
 
         return np.concatenate(list(imap_threads(read, self.files)))[self.clean.row]
 
@@ -240,7 +240,7 @@ class _FileKeys(NamedTuple):
     def read(cls, query: RecordsQuery, source: RecordSource) -> _FileKeys:
         with source.columns() as columns:
             keys = check_keys(columns, file=source.name, start=query.start, end=query.end)
-        keys = query.holds(keys)
+        keys = query.filter_keys(keys)
         file = FileRows(source, None if keys.keep.all() else np.flatnonzero(keys.keep))
         seen = CheckReport(
             rows=keys.n_rows,
@@ -248,8 +248,8 @@ class _FileKeys(NamedTuple):
             odd_states=keys.n_odd_states,
             naive_time=keys.naive_time,
         )
-        serial = TextColumn(keys.serial.texts, file.of(keys.serial.codes))
-        return cls(file, serial, file.of(keys.time), file.of(keys.failed), seen)
+        serial = TextColumn(keys.serial.texts, file.select(keys.serial.codes))
+        return cls(file, serial, file.select(keys.time), file.select(keys.failed), seen)
 
 
 def _values(file: FileRows, kinds: FeatureKinds, optional: Sequence[str] = ()) -> Values:

@@ -118,7 +118,7 @@ class ColumnTotals:
     resets: int = 0
     _last: FloatingArray = field(default_factory=lambda: np.zeros(0))  # by GPU; NaN if unknown
 
-    def take(self, survey: ColumnSurvey, number: Int64Array, n_gpus: int) -> None:
+    def add(self, survey: ColumnSurvey, number: Int64Array, n_gpus: int) -> None:
         """Add a survey of later values of known GPUs or of further GPUs.
 
         Parameters
@@ -184,7 +184,7 @@ class FloatTotals:
     _days: dict[str, int] = field(default_factory=dict)
     _still: dict[str, Int64Array] = field(default_factory=dict)
 
-    def take(self, survey: FloatSurvey, number: Int64Array, n_gpus: int) -> None:
+    def add(self, survey: FloatSurvey, number: Int64Array, n_gpus: int) -> None:
         """Add the survey of other days or other GPUs; parameters as in `ColumnTotals.add`."""
         for name, gpu in survey.still.items():
             self._days[name] = self._days.get(name, 0) + survey.days[name]

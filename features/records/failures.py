@@ -54,7 +54,7 @@ class Failures:
     def __len__(self) -> int:
         return len(self.gpu)
 
-    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Failures:
+    def select(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Failures:
         """Return the failures of `rows`."""
         return Failures(*(column[rows] for column in self._columns))
 
@@ -69,7 +69,7 @@ class Failures:
 
     def known_before(self, moment: int) -> Failures:
         """Return the failures known at `moment`; an end that became known later is dropped."""
-        known = self.take(self.known_at < moment)
+        known = self.select(self.known_at < moment)
         ended = (known.repaired_at < moment) & (known.end_known_at < moment)
         return replace(
             known,
@@ -78,7 +78,7 @@ class Failures:
             unknown_until=np.where(ended, known.unknown_until, known.failed_at),
         )
 
-    def as_seen(self) -> Failures:
+    def as_observed(self) -> Failures:
         """Return the failures as observed at the time: each starts when it became known.
 
         Features use these spans when failures became known during the measured period. A GPU with
@@ -104,7 +104,7 @@ class Failures:
         report.
         """
         order = np.lexsort((self.failed_at, self.gpu))
-        columns = (column.tolist() for column in self.take(order)._columns)
+        columns = (column.tolist() for column in self.select(order)._columns)
         episodes: list[list[int]] = []
         for gpu, failed, repaired, known, end_known, unknown in zip(*columns, strict=True):
             if episodes and episodes[-1][0] == gpu and failed <= episodes[-1][2]:

@@ -125,7 +125,7 @@ class Keys:
         """Number of kept rows whose `failure` is neither 0 nor 1 nor null."""
         return int(np.count_nonzero(self.keep[self.odd]))
 
-    def of_slices(self, first: int, last: int) -> Keys:
+    def in_slices(self, first: int, last: int) -> Keys:
         """Return the keys without the rows of GPUs outside the slices [first, last)."""
         slices = assign_slices(self.serial.texts)
         inside = (slices >= first) & (slices < last)
@@ -138,7 +138,7 @@ class Keys:
         """Return the serials of the GPUs with a failed record."""
         return {self.serial.texts[i] for i in np.unique(self.serial.codes[self.failed & self.keep])}
 
-    def rows_of(self, number: Int32Array) -> States:
+    def states_of(self, number: Int32Array) -> States:
         """Return the states of the GPUs whose text has a number (`map_texts`)."""
         codes = self.serial.codes
         rows = np.flatnonzero((number >= 0)[codes])

@@ -185,7 +185,7 @@ class HourlyGrid:
         """Return the grid without the cells of rows; the groups of the given columns are kept."""
         for name in texts:
             self.groups(name)
-        none = self.records.without_numbers().take(np.zeros(0, dtype=np.int64))
+        none = self.records.without_numbers().select(np.zeros(0, dtype=np.int64))
         return replace(self, records=none, cell=self.cell[:0].copy())
 
     def spans(

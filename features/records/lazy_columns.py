@@ -69,7 +69,7 @@ class FileRows(NamedTuple):
         """The number of valid rows."""
         return self.source.n_rows if self.rows is None else len(self.rows)
 
-    def of(self, values: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    def select(self, values: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
         """Select the values of the valid rows from those of all rows."""
         return values if self.rows is None else values[self.rows]
 
@@ -150,13 +150,13 @@ class LazyColumns:
         values = np.empty(len(row), dtype=np.float32)
         if name in self._kinds.counter:
             counts = self._as_read(name, np.dtype(np.float64))
-            self._nulls[name] = _lay_gains(counts, gpu, row, filled, values)
+            self._nulls[name] = _write_increases(counts, gpu, row, filled, values)
             return values
         as_read = self._as_read(name, np.dtype(np.float32))
         is_code = name in self._kinds.code
         if is_code:
             mask_invalid_codes(as_read)
-        self._nulls[name] = _lay_levels(as_read, row, filled, is_code, values)
+        self._nulls[name] = _write_levels(as_read, row, filled, is_code, values)
         return values
 
     def _as_read(self, name: str, kind: np.dtype[np.floating]) -> FloatingArray:
@@ -171,14 +171,14 @@ class LazyColumns:
             with file.source.columns() as columns:
                 read_numbers(columns, name, file.source.name, whole)
             if file.rows is not None:
-                part[:] = file.of(whole)
+                part[:] = file.select(whole)
 
         map_threads(put, range(len(self._files)), max(1, n_threads() // MAX_COLUMNS_IN_MEMORY))
         return values
 
 
 @compiled
-def _lay_levels(
+def _write_levels(
     as_read: Float32Array,
     row: SignedIntArray,
     filled: BoolArray,
@@ -199,12 +199,12 @@ def _lay_levels(
 
 
 @compiled
-def _lay_gains(
+def _write_increases(
     counts: FloatingArray,
     gpu: Int32Array,
     row: SignedIntArray,
     filled: BoolArray,
-    gained: Float32Array,
+    increase: Float32Array,
 ) -> int:
     """Write the increase of a counter since the previous record; return the number of nulls.
 
@@ -217,12 +217,12 @@ def _lay_gains(
     for i in range(len(row)):
         count = counts[row[i]]
         if filled[i]:
-            gained[i] = 0
+            increase[i] = 0
             continue
         if i == 0 or gpu[i] != gpu[i - 1]:
             before = np.nan
         more = count - before
-        gained[i] = count if more < 0 else more
+        increase[i] = count if more < 0 else more
         nulls += np.isnan(count)
         before = count
     return nulls

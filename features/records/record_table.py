@@ -110,7 +110,7 @@ class TextColumn:
         """Return a column of n nulls."""
         return cls(texts, np.full(n, -1, dtype=np.int8))
 
-    def take(self, rows: Int64Array | slice) -> TextColumn:
+    def select(self, rows: Int64Array | slice) -> TextColumn:
         """Return the column of some records."""
         return replace(self, codes=self.codes[rows])
 
@@ -185,13 +185,13 @@ class CheckReport:
     def notes(self) -> list[str]:
         """Return one line for each count that a user should know."""
         counted = {
-            "rows without serial or timestamp left out": self.without_key,
-            "doubled rows (the last one was kept)": self.doubled,
-            "rows closer than half an interval left out": self.too_close,
-            "values of `failure` that are neither 0 nor 1 (above 0 was read as failed)": (
+            "rows without serial or timestamp dropped": self.without_key,
+            "duplicate rows dropped (the last one was kept)": self.doubled,
+            "rows closer than half an interval dropped": self.too_close,
+            "values of `failure` that are neither 0 nor 1 (above 0 is read as failed)": (
                 self.odd_states
             ),
-            "lone missing records filled from the one before": self.filled,
+            "single missing records filled from the previous record": self.filled,
             "longer gaps, each of which ends a series": self.gaps,
         }
         notes = [f"{count:,} {what}" for what, count in counted.items() if count]
@@ -302,13 +302,13 @@ class Records:
         """Return the records of [start, end) as selected by `rows_between`."""
         if len(self) and start <= self.first and self.last < end:
             return self
-        return self.take(self.rows_between(start, end))
+        return self.select(self.rows_between(start, end))
 
     def without_numbers(self) -> Records:
         """Return the records without columns of numbers, which releases their sources."""
         return replace(self, columns=NoNumbers(), seen=CheckReport())
 
-    def take(self, rows: Int64Array) -> Records:
+    def select(self, rows: Int64Array) -> Records:
         """Return the records of `rows`, which are ascending."""
         return replace(
             self,
@@ -318,7 +318,7 @@ class Records:
             filled=self.filled[rows],
             column_row=self.column_row[rows],
             dates={name: days[rows] for name, days in self.dates.items()},
-            texts={name: column.take(rows) for name, column in self.texts.items()},
+            texts={name: column.select(rows) for name, column in self.texts.items()},
             reborn=np.flatnonzero(np.isin(rows, self.reborn)),
         )
 

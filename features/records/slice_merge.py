@@ -36,7 +36,7 @@ def select_rows(part: FleetSlice, rows: Int64Array) -> tuple[FleetSlice, Int64Ar
     before = timeline.rows_before_failures()
     ends = [bounds[seen], bounds[seen + 1] - 1, timeline.lives.row, before[before >= 0]]
     left = np.unique(np.concatenate([rows, *ends]))
-    records = timeline.records.without_numbers().take(left)
+    records = timeline.records.without_numbers().select(left)
     breaks = np.searchsorted(left, timeline.breaks)
     few = replace(
         timeline,

@@ -41,10 +41,10 @@ class PastStates(NamedTuple):
         serials = tuple(sorted(ever))
         position = {serial: gpu for gpu, serial in enumerate(serials)}
         number = cache(lambda texts: map_texts(texts, position))  # most files share their texts
-        states = [keys.rows_of(number(keys.serial.texts)) for keys in older]
+        states = [keys.states_of(number(keys.serial.texts)) for keys in older]
         return cls(serials, States.joined([_NO_STATES, *states]))
 
-    def of_gpus(self, serials: Sequence[str]) -> States | None:
+    def for_gpus(self, serials: Sequence[str]) -> States | None:
         """Return the states of the given GPUs, numbered by position; None if there are none."""
         position = {serial: gpu for gpu, serial in enumerate(serials)}
         number = map_texts(self.serials, position)[self.states.gpu]

@@ -58,7 +58,7 @@ class RetrainingSlices:
         end = min(moment + settings.every, self.fleet.last + 1)
         fleet = self.store.read_span(
             (start, end),
-            lambda serials: self.fleet.failures_of(serials).as_seen(),
+            lambda serials: self.fleet.failures_of(serials).as_observed(),
             tested.look,
             margin=self._margin_before(start),
         )

@@ -156,7 +156,7 @@ class Publisher:
                 self._set_aside(path, f"{type(error).__name__}: {error}")
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        moved = Quarantine(self.landing.folder).take(path, (reason.splitlines() or [""])[0])
+        moved = Quarantine(self.landing.folder).move_in(path, (reason.splitlines() or [""])[0])
         _log.error("%s", moved)
 
     def run(self, every: float) -> None:

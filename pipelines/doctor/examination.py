@@ -85,8 +85,8 @@ class _Examination:
             self.by_day[date_of(day * DAY)] += count
         for survey in (ColumnSurvey(**plain) for plain in part["columns"]):
             totals = self.columns.setdefault(survey.name, ColumnTotals(survey.name))
-            totals.take(survey, number, len(self.gpus))
-        self.floats.take(FloatSurvey(**part["floats"]), number, len(self.gpus))
+            totals.add(survey, number, len(self.gpus))
+        self.floats.add(FloatSurvey(**part["floats"]), number, len(self.gpus))
 
     def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
         """Return the fleet in parts."""

@@ -66,7 +66,7 @@ class LandingFolder:
                 raise
             if move:
                 reason = (str(error).splitlines() or [""])[0][:200]
-                self.quarantined.append(Quarantine(self.folder).take(path, reason))
+                self.quarantined.append(Quarantine(self.folder).move_in(path, reason))
             return None
 
     def write(self, path: Path, table: pa.Table) -> None:

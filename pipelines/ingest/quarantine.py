@@ -28,7 +28,7 @@ class Quarantine:
         """Where the files are."""
         return self.root / "_quarantine"
 
-    def take(self, path: Path, reason: str) -> str:
+    def move_in(self, path: Path, reason: str) -> str:
         """Move a file here, its reason beside it; return both in one line.
 
         Parameters

@@ -73,7 +73,7 @@ class ComparisonRows:
         """Return which instances fail within the horizon according to any source."""
         failures = self.fleet.failures
         order = np.lexsort((failures.failed_at, failures.gpu))
-        timeline = replace(self.fleet.truth, failures=failures.take(order))
+        timeline = replace(self.fleet.truth, failures=failures.select(order))
         instances, horizon = window.instances, self.settings.recipe.horizon
         hours = hours_to_failure(timeline, instances.gpu, instances.end, horizon)
         return np.isfinite(hours)

@@ -107,7 +107,7 @@ class FleetSurvey:
         records, texts = self.newest, {}
         if self.machines is not None:
             texts[MACHINE] = TextColumn.unknown(self.machines, len(seen))
-        return replace(records.take(seen), time=time[seen], texts=texts)
+        return replace(records.select(seen), time=time[seen], texts=texts)
 
     def numbers_of(self, serials: Sequence[str]) -> Int64Array:
         """Return the numbers of some GPUs."""
@@ -118,7 +118,7 @@ class FleetSurvey:
         number = np.full(len(self.serials), -1, dtype=np.int32)
         number[self.numbers_of(serials)] = np.arange(len(serials))
         gpu = number[self.failures.gpu]
-        return replace(self.failures, gpu=gpu).take(gpu >= 0)
+        return replace(self.failures, gpu=gpu).select(gpu >= 0)
 
     def numbered(self, records: Records) -> Records:
         """Return records of a span with the GPU and machine numbers of the whole fleet."""

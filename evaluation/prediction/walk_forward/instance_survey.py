@@ -130,7 +130,7 @@ class _Surveyor:
         never = np.full(len(fleet.serials), _NEVER_SEEN)
         # A failure that was unknown at the time did not exclude a GPU from scoring.
         seen_before = {moment: never.copy() for moment in moments}
-        return cls(recipe, fleet.failures.as_seen(), never, never * 0, [], seen_before)
+        return cls(recipe, fleet.failures.as_observed(), never, never * 0, [], seen_before)
 
     def look_at(self, records: Records) -> None:
         """Process the records of the next span, which start some time before it."""

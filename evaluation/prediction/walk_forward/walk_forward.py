@@ -73,7 +73,7 @@ def find_scorable_instances(
     """
     recipe = settings.recipe
     instances = find_instances(
-        build_timeline(records, failures.as_seen()),
+        build_timeline(records, failures.as_observed()),
         window_records=recipe.plan.window_records,
         step_records=recipe.step_records,
         horizon=recipe.horizon,
@@ -347,5 +347,5 @@ class WalkForward:
         """Return a timeline for computing the features of the instances of a test window."""
         start, end = moment - self.settings.recipe.plan.reach, moment + self.settings.every
         rows = self.records.rows_between(start, end)
-        timeline = build_timeline(self.records.between(start, end), self.failures.as_seen())
+        timeline = build_timeline(self.records.between(start, end), self.failures.as_observed())
         return timeline, instances.at_rows(np.searchsorted(rows, instances.row))

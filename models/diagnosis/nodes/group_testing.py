@@ -36,7 +36,9 @@ class GroupTestConclusions:
     unsteady: frozenset[str]
 
 
-def draw_conclusions(passed: Iterable[NodeGroup], failed: Iterable[NodeGroup]) -> GroupTestConclusions:
+def draw_conclusions(
+    passed: Iterable[NodeGroup], failed: Iterable[NodeGroup]
+) -> GroupTestConclusions:
     """Say what tests prove.
 
     To call more nodes bad never contradicts a failed test, so that a node is certainly good only if

@@ -92,4 +92,4 @@ def _renumbered(failures: Failures, names: Sequence[str], serials: Sequence[str]
     position = {serial: number for number, serial in enumerate(serials)}
     number = np.array([position.get(name, -1) for name in names] or [-1], dtype=np.int32)
     gpu = number[failures.gpu]
-    return replace(failures, gpu=gpu).take(gpu >= 0)
+    return replace(failures, gpu=gpu).select(gpu >= 0)

@@ -230,7 +230,7 @@ class RecordStore:
         with ThreadPoolExecutor(1) as beside:
             past = beside.submit(read_past_states, older, query.start).result
             records = assemble(_parts(sources, query), query)
-        failures = Failures.from_records(records, past().of_gpus(records.serials))
+        failures = Failures.from_records(records, past().for_gpus(records.serials))
         return self._known(records, failures, end=end)
 
     def failures_known(
@@ -251,7 +251,7 @@ class RecordStore:
         past = read_consistent(lambda: read_past_states(_before(self._listed(), start), start))
 
         def failures(serials: Sequence[str], states: States) -> Failures:
-            older = past.of_gpus(serials)
+            older = past.for_gpus(serials)
             rows = states if older is None else States.joined([older, states])
             return self._reported_too(Failures.from_rows(*rows), serials, end)
 

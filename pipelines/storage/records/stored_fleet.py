@@ -175,7 +175,7 @@ class StoredFleet(Generic[_Selection]):
             try:
                 own = RecordKeys.read(_files(sources, query_of_slice), query_of_slice, spacings)
                 records = own.records(query_of_slice)
-                failures = Failures.from_records(records, past().of_gpus(records.serials))
+                failures = Failures.from_records(records, past().for_gpus(records.serials))
                 records, failures = known(_starting_at(records, since), failures)
                 timeline = build_timeline(records, failures)
                 return _Slice.from_timeline(_on_disk(own, scratch), failures, timeline), look(
@@ -283,7 +283,7 @@ def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64
     for part, in_fleet in zip(parts, numbers, strict=True):
         gpu = in_fleet.astype(np.int32)[part.episodes.gpu]
         failures = failures.joined(replace(part.episodes, gpu=gpu))
-    return failures.take(np.lexsort((failures.failed_at, failures.gpu)))
+    return failures.select(np.lexsort((failures.failed_at, failures.gpu)))
 
 
 def _joined(parts: Sequence[_Selection], numbers: Sequence[npt.NDArray[np.int64]]) -> _Selection:

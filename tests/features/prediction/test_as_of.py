@@ -251,7 +251,7 @@ def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
 ) -> None:
     fleet = _fleet(random.Random(seed), rows)
     records, found = _loaded(fleet, assembled, failures)
-    timeline = build_timeline(records.between(at(START), at(END)), found.as_seen())
+    timeline = build_timeline(records.between(at(START), at(END)), found.as_observed())
     instances = find_instances(
         timeline,
         window_records=RecordCount(LENGTH),
@@ -262,7 +262,7 @@ def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
     measures = FeatureExtractor.fit(PLAN, timeline, instances)
     changed = _altered(fleet, end + 1 / MINUTE, random.Random(other), rows)
     records, found = _loaded(changed, assembled, failures)
-    future = build_timeline(records.between(at(START), at(END)), found.as_seen())
+    future = build_timeline(records.between(at(START), at(END)), found.as_observed())
     one, two = (_measured(measures, line, at(end)) for line in (timeline, future))
     # A last record that must be filled is part of a window only if the next one comes.
     shared = one.keys() & two.keys()

@@ -34,7 +34,7 @@ def counter(*rows: tuple[int, float]) -> ColumnSurvey:
 def test_missing_and_impossible_values_are_counted() -> None:
     column = ColumnTotals("temperature_gpu")
     for values in ([40.0, NAN, 900.0, -300.0], [130.0, -20.0]):
-        column.take(ColumnSurvey.from_values(column.name, np.array(values)), np.arange(0), 0)
+        column.add(ColumnSurvey.from_values(column.name, np.array(values)), np.arange(0), 0)
     assert (column.rows, column.nulls, column.impossible) == (6, 1, 2)
 
 
@@ -51,18 +51,18 @@ def test_a_column_that_nobody_defined_has_no_impossible_values() -> None:
 def test_resets_are_falls_within_a_gpu_and_from_one_part_to_the_next() -> None:
     column, number = ColumnTotals("ecc_corrected"), np.arange(2)
     # A: 5, missing, 7, 2 falls once; B begins lower than A ended, which is no fall.
-    column.take(counter((0, 5.0), (0, NAN), (0, 7.0), (0, 2.0), (1, 1.0)), number, 2)
+    column.add(counter((0, 5.0), (0, NAN), (0, 7.0), (0, 2.0), (1, 1.0)), number, 2)
     assert column.resets == 1
-    column.take(counter((0, 0.0), (1, 1.0)), number, 2)  # A fell from 2, B rests
+    column.add(counter((0, 0.0), (1, 1.0)), number, 2)  # A fell from 2, B rests
     assert column.resets == 2
 
 
 def test_gpus_are_those_of_the_fleet_whatever_number_a_file_gives_them() -> None:
     column = ColumnTotals("ecc_corrected")
-    column.take(counter((0, 5.0), (1, 1.0)), np.array([0, 1]), 2)
-    column.take(counter((0, 1.0), (1, 9.0)), np.array([1, 2]), 3)  # B rests, C is new
+    column.add(counter((0, 5.0), (1, 1.0)), np.array([0, 1]), 2)
+    column.add(counter((0, 1.0), (1, 9.0)), np.array([1, 2]), 3)  # B rests, C is new
     assert column.resets == 0
-    column.take(counter((0, 8.0), (1, 4.0)), np.array([2, 0]), 3)  # C fell from 9, A from 5
+    column.add(counter((0, 8.0), (1, 4.0)), np.array([2, 0]), 3)  # C fell from 9, A from 5
     assert column.resets == 2
 
 
@@ -76,7 +76,7 @@ def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
     whole, parts = ColumnTotals("c"), ColumnTotals("c")
     for column, pieces in ((whole, [rows]), (parts, [rows[:cut], rows[cut:]])):
         for piece in pieces:
-            column.take(counter(*piece), np.arange(2), 2)
+            column.add(counter(*piece), np.arange(2), 2)
     expected = 0
     for gpu in (0, 1):
         mine = [value for number, value in rows if number == gpu and value == value]
@@ -131,7 +131,7 @@ def test_frozen_is_what_stays_where_others_move(
     expected: dict[str, dict[str, int]],
 ) -> None:
     totals = FloatTotals()
-    totals.take(survey_of(values), np.arange(20), 20)
+    totals.add(survey_of(values), np.arange(20), 20)
     assert totals.frozen(SERIALS) == expected
 
 
@@ -139,7 +139,7 @@ def test_frozen_days_add_up_by_gpu_of_the_fleet() -> None:
     totals = FloatTotals()
     orders = (np.arange(20), np.arange(20), np.arange(20)[::-1], np.arange(20, 40))
     for frozen, number in zip((True, False, True, True), orders, strict=True):
-        totals.take(survey_of(day(frozen)), number, 1 + int(number.max()))
+        totals.add(survey_of(day(frozen)), number, 1 + int(number.max()))
     serials = [f"S{99 - number}" for number in range(40)]  # they are named in their order
     frozen_days = totals.frozen(serials)["temperature_gpu"]
     assert list(frozen_days.items()) == [("S79", 1), ("S80", 1), ("S99", 1)]
@@ -147,5 +147,5 @@ def test_frozen_days_add_up_by_gpu_of_the_fleet() -> None:
 
 def test_two_days_of_one_gpu_count_twice() -> None:
     totals = FloatTotals()
-    totals.take(FloatSurvey({"volts": 40}, {"volts": gpus(1, 1)}), np.array([5, 0]), 6)
+    totals.add(FloatSurvey({"volts": 40}, {"volts": gpus(1, 1)}), np.array([5, 0]), 6)
     assert totals.frozen(SERIALS) == {"volts": {"G00": 2}}

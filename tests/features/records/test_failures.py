@@ -153,7 +153,7 @@ def test_an_end_counts_once_it_is_known(
     assert listed(late, fleet) == [("A", 10, 20, 10)]
     assert (early.presumed.tolist(), late.presumed.tolist()) == ([False], [True])
     assert late.unknown_until.tolist() == [at(90)]
-    assert listed(found.as_seen(), fleet) == [("A", 10, 40, 10)]
+    assert listed(found.as_observed(), fleet) == [("A", 10, 40, 10)]
 
 
 def test_a_failure_that_cancels_a_presumed_end_lasts_since_the_first(
@@ -171,7 +171,7 @@ def test_as_seen_nothing_fails_before_it_is_known(
     fleet: Records, failures: Fail, listed: Listing
 ) -> None:
     found = failures(fleet, ("A", 10, 40, 20), ("B", 10), ("C", 10, 15, 30))
-    assert listed(found.as_seen(), fleet) == [
+    assert listed(found.as_observed(), fleet) == [
         ("A", 20, 40, 20),
         ("B", 10, None, 10),
         ("C", 30, 30, 30),
@@ -185,7 +185,7 @@ def test_joined_has_the_failures_of_both(fleet: Records, failures: Fail, listed:
 
 def test_take_keeps_the_rows_asked_for(fleet: Records, failures: Fail, listed: Listing) -> None:
     found = failures(fleet, ("A", 10, 20), ("B", 5), ("C", 7))
-    assert listed(found.take(np.array([2, 0])), fleet) == [("C", 7, None, 7), ("A", 10, 20, 10)]
+    assert listed(found.select(np.array([2, 0])), fleet) == [("C", 7, None, 7), ("A", 10, 20, 10)]
 
 
 def test_failures_of_two_sources_that_overlap_are_one(

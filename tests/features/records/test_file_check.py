@@ -454,7 +454,7 @@ def test_rows_of_some_serials_have_the_numbers_asked_for(
         + rows(None, [0], failure=1)
     )
     keys = check_keys(found, file="f")
-    gpu, time, failed = keys.rows_of(map_texts(keys.serial.texts, {"C": 0, "B": 1, "Z": 2}))
+    gpu, time, failed = keys.states_of(map_texts(keys.serial.texts, {"C": 0, "B": 1, "Z": 2}))
     assert gpu.tolist() == [1, 1, 0]
     assert minutes(time) == [0, 10, 20]
     assert failed.tolist() == [False, True, True]

@@ -31,8 +31,8 @@ def test_changes_tell_of_the_same_failures_as_all_rows(
     files = [_keys(timed[i : i + n_files], rows, table) for i in range(0, len(timed), n_files)]
     changes = StateChangeScan()
     assert all(changes.add(keys) for keys in files)
-    few = changes.past().of_gpus(SERIALS)
-    everything = PastStates.from_all_rows(files).of_gpus(SERIALS)
+    few = changes.past().for_gpus(SERIALS)
+    everything = PastStates.from_all_rows(files).for_gpus(SERIALS)
     if few is None:
         assert everything is None
     else:

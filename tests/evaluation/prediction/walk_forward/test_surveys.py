@@ -143,7 +143,7 @@ def whole(fleet: Fleet, recipe: Recipe) -> tuple[Records, Failures, Instances]:
     records = fleet.read(Span(START, START + 99 * HOUR))
     failures = Failures.from_records(records).joined(fleet.reported(records.serials))
     found = find_instances(
-        build_timeline(records, failures.as_seen()),
+        build_timeline(records, failures.as_observed()),
         window_records=recipe.plan.window_records,
         step_records=recipe.step_records,
         horizon=recipe.horizon,
