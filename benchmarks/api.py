@@ -49,22 +49,22 @@ import os, sys, time
 from functools import partial
 from pathlib import Path
 from forewarn.pipelines.incidents.api.access_control import parse_access
-from forewarn.pipelines.incidents.loop.alert_cache import AlertBook
+from forewarn.pipelines.incidents.loop.alert_cache import AlertCache
 from forewarn.pipelines.incidents.api.app import serve_api
-from forewarn.pipelines.incidents.api.api_context import Desk
+from forewarn.pipelines.incidents.api.api_context import ApiContext
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop.ledger_score import score_of
+from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.serving.listener import Listener
 Path(sys.argv[2], "my.toml").touch()
 ledger = Ledger.open(sys.argv[1])
-site = ResponseSite.of(Path(sys.argv[2], "my.toml"))
-score = partial(score_of, site, ledger, book=AlertBook(ledger))
+site = ResponseSite.from_config(Path(sys.argv[2], "my.toml"))
+score = partial(score_ledger, site, ledger, cache=AlertCache(ledger))
 switch = KillSwitch(Path(sys.argv[2], "stop"), ledger)
 access = parse_access(os.environ["FOREWARN_RESPOND_TOKENS"])
-desk = Desk(ledger, access, switch, lambda: score(now=time.time_ns()))
-serve_api(desk, Listener("respond", "127.0.0.1", int(sys.argv[3])))
+context = ApiContext(ledger, access, switch, lambda: score(now=time.time_ns()))
+serve_api(context, Listener("respond", "127.0.0.1", int(sys.argv[3])))
 """
 
 
@@ -95,7 +95,7 @@ def _fill(ledger: Ledger, findings: int) -> None:
         batch = [
             _finding(number * 10 * GPUS + n * GPUS + gpu, day) for n in range(10) for gpu in gpus
         ]
-        ledger.take(batch, now=Nanoseconds(NOW - day * DAY))
+        ledger.record_findings(batch, now=Nanoseconds(NOW - day * DAY))
         if number != rounds[-1]:
             _end_all(ledger, Nanoseconds(NOW - day * DAY + HOUR))
     _decide_and_act(ledger)

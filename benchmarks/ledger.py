@@ -79,7 +79,7 @@ def repeats(url: str, number: int) -> None:
         finding = _finding(0, 0)
         started, cpu = time.perf_counter(), time.process_time()
         for at in range(number // 1000):
-            ledger.take([finding] * 1000, now=Nanoseconds(at))
+            ledger.record_findings([finding] * 1000, now=Nanoseconds(at))
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
         (row,) = ledger.open_incidents()[0].findings
     print(f"{row.count:,} repeats, one finding   {seconds:6.1f} s ({cpu:.1f} s of CPU)")
@@ -89,11 +89,11 @@ def repeats_of_many(url: str, number: int) -> None:
     """Take a finding of each GPU again and again."""
     with Ledger.open(url) as ledger:
         findings = [_finding(2 * gpu, 0) for gpu in range(GPUS)]
-        ledger.take(findings, now=Nanoseconds(0))
+        ledger.record_findings(findings, now=Nanoseconds(0))
         started, cpu = time.perf_counter(), time.process_time()
         for begin in range(0, number, 1000):
             first = begin % GPUS
-            ledger.take(findings[first : first + 1000], now=Nanoseconds(begin))
+            ledger.record_findings(findings[first : first + 1000], now=Nanoseconds(begin))
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     print(f"{number:,} repeats, {GPUS:,} of them {seconds:6.1f} s ({cpu:.1f} s of CPU)")
 
@@ -107,7 +107,7 @@ def live(ledger: Ledger, days: int) -> None:
     for day in range(days):
         now = Nanoseconds(day * DAY)
         first = day * A_DAY
-        ledger.take([_finding(first + n, now) for n in range(A_DAY)], now=now)
+        ledger.record_findings([_finding(first + n, now) for n in range(A_DAY)], now=now)
         with ledger.database.writing() as connection:
             for incident in before:
                 closed, why = IncidentState.CLOSED, "its horizon has passed"
@@ -170,7 +170,7 @@ def write_on(url: str, seconds: float) -> None:
         while time.monotonic() < end:
             # Of few GPUs, so that there are no more open incidents in the end than in the begin.
             batch = [_finding(10**6 + n % 20, n) for n in range(number, number + 100)]
-            ledger.take(batch, now=Nanoseconds(number))
+            ledger.record_findings(batch, now=Nanoseconds(number))
             number += 50
             time.sleep(0.02)
 

@@ -133,7 +133,7 @@ class Storm:
         if not (self.folder / "ledger.db").exists():
             return
         with contextlib.suppress(InputError), Ledger.open(self.url) as ledger:
-            ledger.take([Finding(**(values | more))], now=at)
+            ledger.record_findings([Finding(**(values | more))], now=at)
 
     def a_fault(self, node: str) -> None:
         cause = self.chance.choice(CERTAIN + REVERSIBLE)

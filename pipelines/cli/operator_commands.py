@@ -136,7 +136,7 @@ def _incidents(args: argparse.Namespace) -> int:
     site = ResponseSite.from_config(args.config)
     with site.ledger_to_look_at() as ledger:
         incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
-        off, set_aside = site.switch(ledger).off(), ledger.set_aside()
+        off, set_aside = site.switch(ledger).off(), ledger.quarantined_rows()
         marks = _marks(site, ledger, args.machine)
     for incident in incidents:
         if args.json:

@@ -184,7 +184,7 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
 
     def call() -> None:
         if served is not None:
-            served.tend()
+            served.restart_if_ended()
         _print([item for item in _answered(responder) if item.new], args.json)
 
     every, longest = Nanoseconds(site.table.every), site.core.loop_every
@@ -198,7 +198,7 @@ def _desk(site: ResponseSite, ledger: Ledger) -> ApiContext:
     from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 
     access, book = site.access(os.environ), AlertCache(ledger)
-    score = partial(score_ledger, site, ledger, book=book)
+    score = partial(score_ledger, site, ledger, cache=book)
     return ApiContext(ledger, access, site.switch(ledger), lambda: score(now=_now()))
 
 

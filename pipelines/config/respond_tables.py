@@ -113,7 +113,7 @@ class RespondTable(StrictTable):
     def core(self) -> ResponseSettings:
         """Return the spans and bounds as the core takes them."""
         return ResponseSettings(
-            settle=Nanoseconds(self.settle),
+            group_wait=Nanoseconds(self.settle),
             quiet=Nanoseconds(self.quiet),
             many=self.many,
             max_age=Nanoseconds(self.max_age),
@@ -123,7 +123,7 @@ class RespondTable(StrictTable):
             first_day=Nanoseconds(self.first_day),
             list_every=Nanoseconds(self.list_every),
             drift_every=Nanoseconds(self.drift_every),
-            keep=self.release == "keep",
+            keep_drained=self.release == "keep",
             loop_every=Nanoseconds(max(_LOOP_EVERY, 3 * self.every)),
         )
 

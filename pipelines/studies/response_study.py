@@ -166,7 +166,9 @@ def _run_forewarn(cluster: Cluster, name: str) -> Outcome:
                 _write_failures(site.failures, plan, moment)
                 responder.once()
             drains = sum(
-                action.step.isolates for action in ledger.recent_actions(plan.start) if action.begun
+                action.step.isolates
+                for action in ledger.recent_actions(plan.start)
+                if action.started
             )
             score = score_ledger(site, ledger, now=plan.end)
     return Outcome(name, cluster.total, drains, score)

@@ -73,65 +73,65 @@ class LimitContext:
         return self.pool.limits
 
     @property
-    def span(self) -> str:
+    def refill_words(self) -> str:
         """How long what was taken out counts, in words."""
         return format_duration(self.limits.refill / SECOND)
 
     @property
-    def taken(self) -> str:
+    def rate_words(self) -> str:
         """What the rates count, in words."""
-        return f"taken out within {self.span}"
+        return f"taken out within {self.refill_words}"
 
     @property
-    def size(self) -> int:
+    def pool_size(self) -> int:
         """Number of machines of the pool that have GPUs."""
         machines = self.machines.values()
         return sum(machine.gpus > 0 and machine.pool == self.pool.name for machine in machines)
 
     @property
-    def rate(self) -> int:
+    def max_fleet_rate(self) -> int:
         """How many machines of the whole fleet may be taken out within `refill`."""
         return self.limits.max_rate(sum(machine.gpus > 0 for machine in self.machines.values()))
 
-    def counts(self, action: Action) -> bool:
+    def counts_against_rate(self, action: Action) -> bool:
         """Tell whether we took a machine out so lately that the rates still count it."""
-        lately = self.refilled(action) > self.now
-        return action.step.isolates and action.begun and lately
+        lately = self.refilled_at(action) > self.now
+        return action.step.isolates and action.started and lately
 
-    def refilled(self, action: Action) -> Nanoseconds:
+    def refilled_at(self, action: Action) -> Nanoseconds:
         """Return when an action no longer counts."""
         return Nanoseconds(action.at + self.limits.refill)
 
 
-def counted_outages(census: LimitContext) -> list[CountedOutage]:
+def counted_outages(context: LimitContext) -> list[CountedOutage]:
     """Return each other machine that is out, by whomever, or that we took out a while ago."""
-    return _collect_outages(census, census.machines.values(), census.others)
+    return _collect_outages(context, context.machines.values(), context.others)
 
 
-def reversible_outages(census: LimitContext) -> list[CountedOutage]:
+def reversible_outages(context: LimitContext) -> list[CountedOutage]:
     """Return of all outages those that are ours, and not for certain damage."""
     # A mark without an action, as after the loss of a ledger, is ours all the same.
-    actions = {(other.machine, other.id): other for other in census.others}
+    actions = {(other.machine, other.id): other for other in context.others}
     certain = {key for key, other in actions.items() if is_certain_cause(other.cause)}
-    machines = [m for m in census.machines.values() if m.action is not None]
+    machines = [m for m in context.machines.values() if m.action is not None]
     return _collect_outages(
-        census,
+        context,
         [machine for machine in machines if (machine.name, machine.action) not in certain],
         [other for key, other in actions.items() if key not in certain],
     )
 
 
-def unexplained_mark_expiries(census: LimitContext) -> list[Nanoseconds | None]:
+def unexplained_mark_expiries(context: LimitContext) -> list[Nanoseconds | None]:
     """Return until when each machine counts that we took out before the ledger was lost."""
-    known = {(other.machine, other.id) for other in census.others}
-    marked = [m for m in census.machines.values() if m.out and m.action is not None]
+    known = {(other.machine, other.id) for other in context.others}
+    marked = [m for m in context.machines.values() if m.out and m.action is not None]
     since = [m.reason_at for m in marked if (m.name, m.action) not in known]
-    ends = [None if at is None else Nanoseconds(at + census.limits.refill) for at in since]
-    return [end for end in ends if end is None or end > census.now]
+    ends = [None if at is None else Nanoseconds(at + context.limits.refill) for at in since]
+    return [end for end in ends if end is None or end > context.now]
 
 
 def _collect_outages(
-    census: LimitContext, machines: Iterable[Machine], actions: Iterable[Action]
+    context: LimitContext, machines: Iterable[Machine], actions: Iterable[Action]
 ) -> list[CountedOutage]:
     outages = {
         machine.name: CountedOutage(
@@ -141,32 +141,32 @@ def _collect_outages(
         if machine.out and machine.gpus > 0
     }
     for other in sorted(actions, key=lambda action: action.open, reverse=True):
-        if other.step.isolates and (other.open or census.counts(other)):
-            outages[other.machine] = _with_action(outages.get(other.machine), other, census)
-    outages.pop(census.action.machine, None)
+        if other.step.isolates and (other.open or context.counts_against_rate(other)):
+            outages[other.machine] = _with_action(outages.get(other.machine), other, context)
+    outages.pop(context.action.machine, None)
     return list(outages.values())
 
 
 def _with_action(
-    outage: CountedOutage | None, action: Action, census: LimitContext
+    outage: CountedOutage | None, action: Action, context: LimitContext
 ) -> CountedOutage:
     jobs = frozenset() if action.job is None else frozenset({action.job})
     if outage is None:
-        machine = census.machines.get(action.machine)
+        machine = context.machines.get(action.machine)
         pool, rack = (machine.pool, machine.rack) if machine else (action.pool, action.rack)
-        until = None if action.open else census.refilled(action)
+        until = None if action.open else context.refilled_at(action)
         return CountedOutage(action.machine, pool, rack, jobs, until)
     until = outage.until
     if until is not None and not action.open:
-        until = max(until, census.refilled(action))
+        until = max(until, context.refilled_at(action))
     return replace(outage, jobs=outage.jobs | jobs, until=until)
 
 
-def jobs_on_machine(census: LimitContext) -> set[str]:
+def jobs_on_machine(context: LimitContext) -> set[str]:
     """Return the jobs on the machine that is checked."""
-    machine = census.machines.get(census.action.machine)
+    machine = context.machines.get(context.action.machine)
     jobs = set(machine.jobs) if machine else set()
-    return jobs | ({census.action.job} if census.action.job is not None else set())
+    return jobs | ({context.action.job} if context.action.job is not None else set())
 
 
 def capacity_free_at(

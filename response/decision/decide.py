@@ -163,7 +163,7 @@ def _without_findings(incident: Incident, helds: list[Blocker], situation: Situa
     untils = [held.until for held in helds if held.until is not None]
     severities = [situation.policy.rule(finding).severity for finding in incident.findings]
     choice = situation.policy.step_for(
-        incident, situation.beside(incident), situation.recent, situation.now
+        incident, situation.other_incidents(incident), situation.recent, situation.now
     )
     return Decision(
         incident=incident.id,
@@ -279,9 +279,9 @@ def _observe_only_blocker(
     """Return why nobody may act on this now."""
     if decision.control:
         return Blocker("it is left in service and watched, as one of the control share", None)
-    for brake in situation.brakes:
-        if brake.blocks(wish.findings):
-            return Blocker(brake.reason, brake.until)
+    for interlock in situation.interlocks:
+        if interlock.blocks(wish.findings):
+            return Blocker(interlock.reason, interlock.until)
     if pool.mode is PoolMode.OBSERVE:
         return Blocker(f"pool {pool.name} is in mode observe", None)
     return None

@@ -34,7 +34,7 @@ def find_group_wait(incident: Incident, wish: Remediation, situation: Situation)
         One that isolates. It is enough that one of its findings has waited.
     situation : Situation
     """
-    for other in situation.beside(incident):
+    for other in situation.other_incidents(incident):
         if other.shared and any(part.supports(f) for part in other.findings for f in wish.findings):
             end = event_ends_at(other, situation.settings, situation.now)
             if situation.now < end:
@@ -77,11 +77,11 @@ def group_wait_ends_at(
         for kind, name in keys
         if kind == "job" and situation.job_sizes.get(name, 0) > 1
     ]
-    longest = max(spans, default=settings.settle)
+    longest = max(spans, default=settings.group_wait)
     others = [
         sighting.at
         for key in keys
-        for sighting in select_within(situation.sightings.get(key, ()), finding.at, longest)
+        for sighting in select_within(situation.observations.get(key, ()), finding.at, longest)
         if sighting.machine != finding.machine and sighting.finding.supports(finding)
     ]
     if is_certain(finding) and not others and not whole:

@@ -104,7 +104,7 @@ class ResponderHealth:
         Signs of life; None if there was none so far.
     """
 
-    stop: KillSwitchActivation | None = None
+    kill_switch: KillSwitchActivation | None = None
     overrides: Sequence[Override] = ()
     list_length: int | None = None
     usual_length: float | None = None
@@ -165,9 +165,11 @@ def _words(span: int) -> str:
 
 
 def _stopped(vitals: ResponderHealth) -> Iterable[Interlock]:
-    if vitals.stop is not None:
-        why = f": {vitals.stop.why}" if vitals.stop.why else ""
-        yield Interlock(f"the kill switch is on, by {vitals.stop.by}{why}", None, kill_switch=True)
+    if vitals.kill_switch is not None:
+        why = f": {vitals.kill_switch.why}" if vitals.kill_switch.why else ""
+        yield Interlock(
+            f"the kill switch is on, by {vitals.kill_switch.by}{why}", None, kill_switch=True
+        )
 
 
 def _frozen(vitals: ResponderHealth, now: Nanoseconds) -> Iterable[Interlock]:
@@ -210,7 +212,7 @@ def _new_models(
 
 def _long_list(vitals: ResponderHealth, settings: ResponseSettings) -> Iterable[Interlock]:
     length, usual = vitals.list_length, vitals.usual_length
-    if length is not None and usual and length >= settings.longest_list * usual:
+    if length is not None and usual and length >= settings.max_list_ratio * usual:
         words = f"the newest list has {length} rows, and usually it has {usual:g}"
         yield Interlock(words, None, model="")
 

@@ -44,8 +44,8 @@ def find_eviction_blocker(
         for other in recent
         if other.id != action.id and (not _waits(other) or (other.valid_until, other.id) < order)
     ]
-    census = LimitContext(action, pool, {}, earlier, now)
-    return next(iter(exceeded_kill_limit(earlier, jobs, census)), None)
+    context = LimitContext(action, pool, {}, earlier, now)
+    return next(iter(exceeded_kill_limit(earlier, jobs, context)), None)
 
 
 def _waits(action: Action) -> bool:
@@ -53,37 +53,37 @@ def _waits(action: Action) -> bool:
 
 
 def exceeded_kill_limit(
-    others: Sequence[Action], jobs: int, census: LimitContext
+    others: Sequence[Action], jobs: int, context: LimitContext
 ) -> Iterable[Blocker]:
     """Yield the limit of killed jobs if so many more are too many."""
-    same = [other for other in others if other.pool == census.pool.name]
-    ends = [end for other in same for end in _kill_expiries(other, census)]
-    limit = census.limits.killed_jobs
+    same = [other for other in others if other.pool == context.pool.name]
+    ends = [end for other in same for end in _kill_expiries(other, context)]
+    limit = context.limits.killed_jobs
     if jobs and len(ends) + jobs > limit:
         noun, verb = "job" if jobs == 1 else "jobs", "was" if len(ends) == 1 else "were"
         words = f"{jobs} {noun} would be ended, and {len(ends)} {verb} "
-        words += f"within {census.span}, at most {limit}"
+        words += f"within {context.refill_words}, at most {limit}"
         yield Blocker(words, capacity_free_at(ends, limit, jobs))
 
 
-def _kill_expiries(action: Action, census: LimitContext) -> list[Nanoseconds | None]:
+def _kill_expiries(action: Action, context: LimitContext) -> list[Nanoseconds | None]:
     """Return for each job that an action ended when it no longer counts.
 
     When exactly it did is not known: at the latest when the machine came to rest. None: it has
     not, and may do so just now.
     """
-    if not action.step.isolates or not action.begun:
+    if not action.step.isolates or not action.started:
         return []
     if action.mode is DrainMode.NOW:
         jobs = max(action.jobs, int(action.job is not None))
-    elif action.mode is DrainMode.DEADLINE and not _in_time(action, census.now):
+    elif action.mode is DrainMode.DEADLINE and not _in_time(action, context.now):
         jobs = max(action.jobs, 1)
     else:
         return []
     if not _is_finished(action):
         return [None] * jobs
-    end = Nanoseconds(max(action.at, action.changed_at) + census.limits.refill)
-    return [end] * jobs if end > census.now else []
+    end = Nanoseconds(max(action.at, action.changed_at) + context.limits.refill)
+    return [end] * jobs if end > context.now else []
 
 
 def _is_finished(action: Action) -> bool:

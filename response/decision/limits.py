@@ -65,12 +65,12 @@ def find_blocker(
         return Blocker(f"pool {action.pool} has no rules", None)
     others = [other for other in recent if other.id != action.id]
     machines = {machine.name: machine for machine in fleet}
-    census = LimitContext(action, pool, machines, others, now)
+    context = LimitContext(action, pool, machines, others, now)
     if action.step is Step.AVOID:
-        return _too_many_avoided(census)
+        return _too_many_avoided(context)
     if not action.step.isolates:
         return None
-    return _out_already(census) or _longest_blocker(_exceeded(census, certain))
+    return _out_already(context) or _longest_blocker(_exceeded(context, certain))
 
 
 def high_outage_alert(fleet: Iterable[Machine], pools: Iterable[str], *, share: float) -> str:
@@ -102,56 +102,56 @@ def _longest_blocker(helds: Iterable[Blocker]) -> Blocker | None:
     return max(helds, key=lambda held: (held.until is None, held.until or 0), default=None)
 
 
-def _out_already(census: LimitContext) -> Blocker | None:
-    name = census.action.machine
-    for other in census.others:
+def _out_already(context: LimitContext) -> Blocker | None:
+    name = context.action.machine
+    for other in context.others:
         if other.machine == name and other.open and other.step.isolates:
             return Blocker(f"action {other.id} takes {name} out already", None)
-    if name in census.machines and census.machines[name].out:
+    if name in context.machines and context.machines[name].out:
         return Blocker(f"{name} is out of service already", None)
     return None
 
 
-def _exceeded(census: LimitContext, certain: bool) -> Iterable[Blocker]:
+def _exceeded(context: LimitContext, certain: bool) -> Iterable[Blocker]:
     """Yield each limit that does not let one more machine out."""
-    limits, action, out = census.limits, census.action, counted_outages(census)
+    limits, action, out = context.limits, context.action, counted_outages(context)
     if not certain:
-        yield from _reversible_exceeded(census)
-    yield from _number_exceeded(census, out)
-    for job in sorted(jobs_on_machine(census)):
+        yield from _reversible_exceeded(context)
+    yield from _number_exceeded(context, out)
+    for job in sorted(jobs_on_machine(context)):
         under = [outage.until for outage in out if job in outage.jobs]
-        yield from _over(under, limits.job, f"of job {job} out now or {census.taken}")
-    begun = [other for other in census.others if census.counts(other)]
-    same = [census.refilled(other) for other in begun if other.cause == action.cause]
-    yield from _over(same, limits.cause, f"{census.taken} for cause {action.cause}")
-    fleet = [*unexplained_mark_expiries(census), *(census.refilled(other) for other in begun)]
-    yield from _over(fleet, census.rate, f"{census.taken} in the whole fleet")
+        yield from _over(under, limits.job, f"of job {job} out now or {context.rate_words}")
+    begun = [other for other in context.others if context.counts_against_rate(other)]
+    same = [context.refilled_at(other) for other in begun if other.cause == action.cause]
+    yield from _over(same, limits.cause, f"{context.rate_words} for cause {action.cause}")
+    fleet = [*unexplained_mark_expiries(context), *(context.refilled_at(other) for other in begun)]
+    yield from _over(fleet, context.max_fleet_rate, f"{context.rate_words} in the whole fleet")
     if action.mode is DrainMode.NOW:
-        yield from exceeded_kill_limit(census.others, _jobs_at_stake(census), census)
+        yield from exceeded_kill_limit(context.others, _jobs_at_stake(context), context)
 
 
-def _jobs_at_stake(census: LimitContext) -> int:
-    machine = census.machines.get(census.action.machine)
+def _jobs_at_stake(context: LimitContext) -> int:
+    machine = context.machines.get(context.action.machine)
     seen = len(machine.jobs) if machine else 0
-    return max(census.action.jobs, seen, int(census.action.job is not None))
+    return max(context.action.jobs, seen, int(context.action.job is not None))
 
 
-def _number_exceeded(census: LimitContext, out: Sequence[CountedOutage]) -> Iterable[Blocker]:
+def _number_exceeded(context: LimitContext, out: Sequence[CountedOutage]) -> Iterable[Blocker]:
     """Yield the number of machines of the pool that may be out, whoever took them out."""
-    bound, name = census.limits.machines, census.pool.name
+    bound, name = context.limits.machines, context.pool.name
     n_out = sum(outage.until is None and outage.pool == name for outage in out)
     if bound is not None and n_out >= bound:
-        words = f"{n_out} of {census.size} machines of pool {name} {_are(n_out)} out"
+        words = f"{n_out} of {context.pool_size} machines of pool {name} {_are(n_out)} out"
         yield Blocker(f"{words}, at most {bound}", None)
 
 
-def _reversible_exceeded(census: LimitContext) -> Iterable[Blocker]:
+def _reversible_exceeded(context: LimitContext) -> Iterable[Blocker]:
     """Yield the limits that count what we took out ourselves and may have been wrong about.
 
     What others took out counts for neither: some 3 % of the machines of a fleet are always out.
     """
-    limits, name, size = census.limits, census.pool.name, census.size
-    ours, rack = reversible_outages(census), census.action.rack
+    limits, name, size = context.limits, context.pool.name, context.pool_size
+    ours, rack = reversible_outages(context), context.action.rack
     bound = share_to_count(limits.share, size)
     n_ours = sum(outage.until is None and outage.pool == name for outage in ours)
     if n_ours >= bound:
@@ -159,7 +159,9 @@ def _reversible_exceeded(census: LimitContext) -> Iterable[Blocker]:
         yield Blocker(words, None)
     if rack is not None:
         in_rack = [outage.until for outage in ours if outage.rack == rack]
-        yield from _over(in_rack, limits.rack, f"of rack {rack} out by forewarn or {census.taken}")
+        yield from _over(
+            in_rack, limits.rack, f"of rack {rack} out by forewarn or {context.rate_words}"
+        )
 
 
 def _over(untils: Sequence[Nanoseconds | None], limit: int, which: str) -> Iterable[Blocker]:
@@ -169,16 +171,16 @@ def _over(untils: Sequence[Nanoseconds | None], limit: int, which: str) -> Itera
         yield Blocker(words, capacity_free_at(untils, limit, 1))
 
 
-def _too_many_avoided(census: LimitContext) -> Blocker | None:
-    name, size = census.pool.name, census.size
-    avoided = {machine.name for machine in census.machines.values() if _avoided(machine, name)}
+def _too_many_avoided(context: LimitContext) -> Blocker | None:
+    name, size = context.pool.name, context.pool_size
+    avoided = {machine.name for machine in context.machines.values() if _avoided(machine, name)}
     avoided |= {
         other.machine
-        for other in census.others
+        for other in context.others
         if other.step is Step.AVOID and other.open and other.pool == name
     }
-    number = len(avoided - {census.action.machine})
-    bound = share_to_count(census.limits.avoided, size)
+    number = len(avoided - {context.action.machine})
+    bound = share_to_count(context.limits.avoided, size)
     if number < bound:
         return None
     words = f"{number} of {size} machines of pool {name} {_are(number)} avoided, at most {bound}"

@@ -87,7 +87,7 @@ def _held(
     mode = DrainMode(decision.mode or DrainMode.FINISH)
     if situation.clock_alone and mode is not DrainMode.FINISH:
         return f"mode {mode} ends jobs, and {NO_SECOND_CLOCK}: expected mode finish"
-    stop = next((brake for brake in situation.brakes if brake.kill_switch), None)
+    stop = next((interlock for interlock in situation.interlocks if interlock.kill_switch), None)
     if stop is not None:
         return stop.reason
     held = find_blocker(

@@ -143,7 +143,7 @@ def _choice(
 ) -> PolicyChoice:
     """Ask the policy about some findings; the others of the incident stand beside it."""
     rest = tuple(finding for finding in usable if finding not in chosen)
-    beside = situation.beside(incident)
+    beside = situation.other_incidents(incident)
     if rest:
         # Another number, or the policy takes it for the incident itself.
         beside = [replace(incident, id=-incident.id - 1, findings=rest), *beside]

@@ -83,21 +83,21 @@ class Situation:
     recent: Sequence[Action] = ()
     overrides: Sequence[Override] = ()
     approvals: Mapping[int, Approval] = field(default_factory=dict)
-    brakes: Sequence[Interlock] = ()
+    interlocks: Sequence[Interlock] = ()
     settings: ResponseSettings = field(default_factory=ResponseSettings)
-    given_back: Mapping[str, Nanoseconds] = field(default_factory=dict)
+    returned_at: Mapping[str, Nanoseconds] = field(default_factory=dict)
     clock_alone: bool = False
-    indexed: Mapping[GroupKey, Sequence[Observation]] | None = None
+    observation_index: Mapping[GroupKey, Sequence[Observation]] | None = None
 
-    def beside(self, incident: Incident) -> list[Incident]:
+    def other_incidents(self, incident: Incident) -> list[Incident]:
         """Return the other open incidents of its machine."""
         return [other for other in self.open.get(incident.machine, ()) if other.id != incident.id]
 
     @cached_property
-    def sightings(self) -> Mapping[GroupKey, Sequence[Observation]]:
+    def observations(self) -> Mapping[GroupKey, Sequence[Observation]]:
         """What open incidents say of each job, rack and switch, the oldest first."""
-        if self.indexed is not None:
-            return self.indexed
+        if self.observation_index is not None:
+            return self.observation_index
         incidents = {i.id: i for group in self.open.values() for i in group}
         until = Nanoseconds(self.now + self.settings.ahead)
         return group_by_key(list_observations(incidents.values(), self.fleet, until=until))

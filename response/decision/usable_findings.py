@@ -20,7 +20,7 @@ _NEVER_DRAIN = frozenset({FindingKind.BLIND, FindingKind.EXTERNAL_DRAIN})
 def usable_until(finding: Finding, situation: Situation) -> Nanoseconds:
     """Return from when on a finding is not acted on, by itself, the policy or the settings."""
     max_age = min(situation.policy.rule(finding).max_age, situation.settings.max_age)
-    return min(finding.valid_until, Nanoseconds(finding.last_said + max_age))
+    return min(finding.valid_until, Nanoseconds(finding.last_reported + max_age))
 
 
 def may_drain(finding: Finding, situation: Situation) -> bool:
@@ -51,8 +51,8 @@ def _part_of_event(finding: Finding, situation: Situation) -> Blocker | None:
 
 def _seen_before_return(finding: Finding, situation: Situation) -> Blocker | None:
     """Return who has had the machine since, and so has looked at it."""
-    back = situation.given_back.get(finding.machine)
-    if back is None or finding.last_said >= back:
+    back = situation.returned_at.get(finding.machine)
+    if back is None or finding.last_reported >= back:
         return None
     words = f"{finding.cause} was known before somebody else gave {finding.machine} back"
     return Blocker(words, None)
@@ -60,7 +60,7 @@ def _seen_before_return(finding: Finding, situation: Situation) -> Blocker | Non
 
 def _overridden(finding: Finding, situation: Situation) -> Blocker | None:
     """Return what holds back a cause that somebody undid lately on this machine."""
-    rest = situation.settings.override_rest
+    rest = situation.settings.override_span
     severity = situation.policy.rule(finding).severity
     for override in situation.overrides:
         graver = override.severity is not None and severity.rank > override.severity.rank
@@ -79,12 +79,12 @@ def find_answering_action(
 
     What was drained, looked at and given back is not drained again for what was known by then.
     """
-    newest = max((finding.last_said for finding in findings), default=None)
+    newest = max((finding.last_reported for finding in findings), default=None)
     for action in recent:
         if (
             action.machine == machine
             and not action.open
-            and action.begun
+            and action.started
             and (action.step.isolates or not isolates)
             and newest is not None
             and newest <= action.changed_at

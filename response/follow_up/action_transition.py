@@ -34,7 +34,7 @@ class TrackedAction:
     action: Action
     controller: str = ""
     boot: str = ""
-    set_again: bool = False
+    reapplied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +64,5 @@ class ActionTransition:
     call: DriverCall | None = None
     jobs: tuple[str, ...] = ()
     detail: str = ""
-    holds: bool = False
-    set_again: bool = False
+    confirmed: bool = False
+    reapplied: bool = False

@@ -104,7 +104,7 @@ def assess_outcome(
         return None
     start = min(finding.at for finding in incident.findings)
     horizon = max(finding.valid_until for finding in incident.findings)
-    isolating = [a for a in incident.actions if a.step.isolates and a.begun]
+    isolating = [a for a in incident.actions if a.step.isolates and a.started]
     until = max([horizon, *(now if a.open else a.changed_at for a in isolating)])
     proof = _first_ground_truth(incident, proofs, start, until, now)
     if proof is not None:
@@ -177,12 +177,12 @@ def _assess_service(
         return OutcomeAssessment(Outcome.UNKNOWN, "it was out of service for a part of the time")
     seen_until = start
     for span in spans:
-        if span.start - seen_until > settings.unseen:
+        if span.start - seen_until > settings.max_unseen:
             break
         seen_until = max(seen_until, span.end)
-    if end - seen_until > settings.unseen:
+    if end - seen_until > settings.max_unseen:
         return OutcomeAssessment(Outcome.UNKNOWN, "nobody saw it for a part of the time")
-    if _busy_time(spans, start, end) < settings.least_load * (end - start):
+    if _busy_time(spans, start, end) < settings.min_load * (end - start):
         return OutcomeAssessment(Outcome.UNKNOWN, "it was not under load throughout")
     return OutcomeAssessment(
         Outcome.NOT_CONFIRMED, "it was in service under load, and did not fail"

@@ -147,7 +147,7 @@ def _intended(
 ) -> ActionTransition:
     if _holds(action, machine):  # it was sent, and we were ended before we could write that
         return ActionTransition(
-            action, _drained_or_holding(action, machine), detail="read back", holds=True
+            action, _drained_or_holding(action, machine), detail="read back", confirmed=True
         )
     if _taken_by_others(action, machine):
         words = f"somebody else took the machine out first: {machine.reason}"
@@ -165,7 +165,7 @@ def _sent(action: Action, machine: Machine, stopped: bool, now: Nanoseconds) -> 
     """Ask again until it holds: without an answer nobody knows whether it was done."""
     if _holds(action, machine):
         return ActionTransition(
-            action, _drained_or_holding(action, machine), detail="read back", holds=True
+            action, _drained_or_holding(action, machine), detail="read back", confirmed=True
         )
     if _taken_by_others(action, machine):
         words = f"somebody else took the machine out first: {machine.reason}"
@@ -193,13 +193,13 @@ def _holding(
     if _holds(action, machine):
         drained = action.state is ActionState.DRAINED
         state = action.state if drained else _drained_or_holding(action, machine)
-        return ActionTransition(action, state, holds=True)
+        return ActionTransition(action, state, confirmed=True)
     if _taken_by_others(action, machine):
         words = f"somebody else set another reason: {machine.reason}"
         return ActionTransition(action, ActionState.OVERRIDDEN, detail=words)
     lost = _lost(watched, machine, reading)
     # A drain is set again once. A weight is lost with every new configuration, by nobody's wish.
-    if not lost or (watched.set_again and action.step.isolates):
+    if not lost or (watched.reapplied and action.step.isolates):
         return ActionTransition(action, ActionState.OVERRIDDEN, detail="somebody undid it")
     if reading.now >= action.valid_until:
         words = f"lost: {lost}, and it is no longer valid"
@@ -208,7 +208,7 @@ def _holding(
         return ActionTransition(action, action.state, detail=f"lost: {lost}; the kill switch is on")
     words = f"set again: {lost}"
     return ActionTransition(
-        action, ActionState.SENT, DriverCall.APPLY, detail=words, set_again=True
+        action, ActionState.SENT, DriverCall.APPLY, detail=words, reapplied=True
     )
 
 

@@ -98,7 +98,7 @@ def _release_prediction(
     action: Action, check: CheckVerdict | None, settings: ResponseSettings
 ) -> Release:
     words = "the prediction did not come true in its horizon"
-    if settings.keep:
+    if settings.keep_drained:
         return Release(ReleaseMethod.KEEP, f"{words}; it stays out until a person gives it back")
     if action.state is ActionState.HOLDING:
         # Its jobs ran on throughout: it never left service, and a check would disturb them.

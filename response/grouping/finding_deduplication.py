@@ -60,7 +60,7 @@ class FindingCount:
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
         self.count = finding.count
-        self.last = finding.last_said
+        self.last = finding.last_reported
         self.severity = finding.severity
 
     def add(self, repeat: Finding) -> None:
@@ -68,22 +68,22 @@ class FindingCount:
         if self.finding.gpu_serial is None:
             self.finding = replace(self.finding, gpu_serial=repeat.gpu_serial)
         self.count = min(self.count + repeat.count, _MAX_COUNT)
-        if repeat.last_said >= self.last and repeat.severity is not None:
+        if repeat.last_reported >= self.last and repeat.severity is not None:
             self.severity = repeat.severity
-        self.last = max(self.last, repeat.last_said)
+        self.last = max(self.last, repeat.last_reported)
 
-    def added_to(self, known: Finding) -> Finding:
+    def merge_into(self, known: Finding) -> Finding:
         """Return a known finding with these repeats of it."""
-        is_newest = self.last >= known.last_said and self.severity is not None
+        is_newest = self.last >= known.last_reported and self.severity is not None
         return replace(
             known,
             gpu_serial=known.gpu_serial or self.finding.gpu_serial,
             severity=self.severity if is_newest else known.severity,
-            last=max(self.last, known.last_said),
+            last=max(self.last, known.last_reported),
             count=min(self.count + known.count, _MAX_COUNT),
         )
 
-    def whole(self) -> Finding:
+    def to_finding(self) -> Finding:
         """Return a new finding with its repeats, as it is stored."""
         first = self.finding.at if self.finding.first is None else self.finding.first
         return replace(

@@ -79,13 +79,13 @@ def _by_count(finding: Finding, rule: Rule, history: MachineHistory) -> list[tup
     same = [other for other in history.findings if _same(other, finding)]
     steps = []
     if rule.often is not None:
-        start = finding.last_said - rule.often.within
+        start = finding.last_reported - rule.often.within
         if sum(_times_since(other, start) for other in same) >= rule.often.times:
             span = format_duration(rule.often.within / SECOND)
             steps.append((rule.often.step, f"{rule.often.times} times or more in {span}"))
     if rule.lasting is not None:
         first = min((_first(other) for other in same), default=finding.at)
-        if finding.last_said - first >= rule.lasting.span:
+        if finding.last_reported - first >= rule.lasting.span:
             span = format_duration(rule.lasting.span / SECOND)
             steps.append((rule.lasting.step, f"seen for {span} or more"))
     return steps
@@ -106,7 +106,7 @@ def _first(finding: Finding) -> Nanoseconds:
 
 def _times_since(finding: Finding, start: int) -> int:
     """Return how often a finding was repeated since a moment, if it was repeated evenly."""
-    first, last = _first(finding), finding.last_said
+    first, last = _first(finding), finding.last_reported
     if last < start:
         return 0
     if first >= start or finding.count == 1:
@@ -122,7 +122,7 @@ def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:
         and action.cause == finding.cause
         and action.machine == finding.machine
         and action.gpu_serial in (None, finding.gpu_serial)
-        and 0 <= finding.last_said - action.changed_at <= again
+        and 0 <= finding.last_reported - action.changed_at <= again
     )
 
 

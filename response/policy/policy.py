@@ -177,7 +177,7 @@ class Policy:
     def step_for(
         self,
         incident: Incident,
-        beside: Sequence[Incident],
+        other_incidents: Sequence[Incident],
         earlier: Sequence[Action],
         now: Nanoseconds,
     ) -> PolicyChoice:
@@ -203,7 +203,7 @@ class Policy:
         own = self._active(incident.findings, now)
         others = [
             finding
-            for other in beside
+            for other in other_incidents
             if other.id != incident.id
             for finding in other.findings
             if finding.machine in machines  # a shared incident has thousands of others
@@ -228,7 +228,7 @@ class Policy:
     def _active(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
         """Return the findings that may be acted on."""
         known = _known(findings, now)
-        return [f for f in known if f.valid(now) and now - f.last_said <= self.rule(f).max_age]
+        return [f for f in known if f.valid(now) and now - f.last_reported <= self.rule(f).max_age]
 
     def _judged(
         self, finding: Finding, active: Sequence[Finding], history: MachineHistory

@@ -130,7 +130,7 @@ class ReplayRun:
         looked = set[str](moment[_EventOrder.LOOK])
         self._looks -= {(now, machine) for machine in looked}
         ended = [action for what in moment[_EventOrder.BACK] for action in self._end(what, now)]
-        findings = self.incidents.take(moment[_EventOrder.FINDING], now)
+        findings = self.incidents.record_findings(moment[_EventOrder.FINDING], now)
         for failure in moment[_EventOrder.FAILURE]:
             self._push(self._fleet.take_out(failure, now), _EventOrder.BACK, failure)
         looked |= {finding.machine for finding in findings} | {what.machine for what in ended}
@@ -237,8 +237,8 @@ class ReplayRun:
             open=self.incidents.open,
             recent=self._fleet.recent(now),
             settings=self._rules.settings,
-            given_back=self._fleet.given_back,
-            indexed=self.incidents.sightings,
+            returned_at=self._fleet.returned_at,
+            observation_index=self.incidents.observations,
         )
 
     def _close(self, number: int, now: Nanoseconds) -> None:
@@ -286,14 +286,14 @@ class ReplayRun:
             (machine is not None and machine.out)
             or any(action.step is decision.step for action in on_it)
             or find_answering_action(name, bearing, situation.recent, isolates=isolates) is not None
-            or all(f.last_said < situation.given_back.get(name, 0) for f in bearing)
+            or all(f.last_reported < situation.returned_at.get(name, 0) for f in bearing)
         )
 
     def _act(
         self, incident: Incident, decision: Decision, bearing: tuple[Finding, ...]
     ) -> ReplayAction:
         machine = self._fleet.machines[incident.machine]
-        action = self._fleet.take(make_action(decision, incident, machine, decision.at))
+        action = self._fleet.apply(make_action(decision, incident, machine, decision.at))
         self.incidents.act(action)
         taken = ReplayAction(action, incident.gpu_serial, bearing, self._ends_at(action))
         self._push(taken.until, _EventOrder.BACK, taken)

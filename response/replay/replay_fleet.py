@@ -46,7 +46,7 @@ class ReplayFleet:
             self._failures[failure.machine].append(failure)
         self._actions: dict[int, Action] = {}
         self._numbers = count(1)
-        self.given_back: dict[str, Nanoseconds] = {}
+        self.returned_at: dict[str, Nanoseconds] = {}
 
     @property
     def machines(self) -> Mapping[str, Machine]:
@@ -94,9 +94,9 @@ class ReplayFleet:
         self._broken[machine] -= 1
         self._show(machine)
         if machine in self._machines and not self._machines[machine].out:
-            self.given_back[machine] = now
+            self.returned_at[machine] = now
 
-    def take(self, action: Action) -> Action:
+    def apply(self, action: Action) -> Action:
         """Let a scheduler do an action at once; return it with its number, as it is read back."""
         intended = replace(action, id=next(self._numbers))
         self._actions[intended.id] = intended

@@ -43,7 +43,7 @@ class ReplayIncidents:
 
     def __init__(self, fleet: Mapping[str, Machine]) -> None:
         self._fleet = fleet
-        self.sightings: defaultdict[GroupKey, list[Observation]] = defaultdict(list)
+        self.observations: defaultdict[GroupKey, list[Observation]] = defaultdict(list)
         self._findings: list[Finding] = []
         self._newest: dict[FindingKey, int] = {}
         self._incidents_of: defaultdict[int, list[int]] = defaultdict(list)
@@ -76,12 +76,14 @@ class ReplayIncidents:
         for finding in filter(is_event, findings):
             for key in group_keys(finding, self._fleet):
                 many, span = event_thresholds(key, settings)
-                machines = {s.machine for s in select_within(self.sightings[key], finding.at, span)}
+                machines = {
+                    s.machine for s in select_within(self.observations[key], finding.at, span)
+                }
                 if len(machines) >= many:
                     return True
         return False
 
-    def take(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
+    def record_findings(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
         """Count the findings that are known, let the others join an incident; return all of them.
 
         One that says something else under a name in use is left out.
@@ -89,9 +91,9 @@ class ReplayIncidents:
         keys = {finding.key for finding in findings} & self._newest.keys()
         counted = deduplicate_findings(findings, {key: self._known(key) for key in keys})
         for known, count in counted.repeated:
-            self._findings[known.row] = count.added_to(known.finding)
+            self._findings[known.row] = count.merge_into(known.finding)
         self._renew({n for known, _ in counted.repeated for n in self._incidents_of[known.row]})
-        new = [count.whole() for count in counted.new]
+        new = [count.to_finding() for count in counted.new]
         grouping = group_findings(new, self.of_machines({finding.machine for finding in new}))
         opened = [self._opened(f.machine, f.gpu_serial, now) for f in grouping.opened]
         joined = set[int]()
@@ -109,7 +111,7 @@ class ReplayIncidents:
         keys = group_keys(finding, self._fleet) if is_event(finding) else ()
         for key in keys:
             sighting = Observation(finding, incident, keys)
-            insort(self.sightings[key], sighting, key=lambda sighting: sighting.at)
+            insort(self.observations[key], sighting, key=lambda sighting: sighting.at)
 
     def _known(self, key: FindingKey) -> KnownFinding:
         row = self._newest[key]

@@ -85,7 +85,7 @@ def summarize_incident(
         for decision in decisions
         if decision.step.isolates and predicting.issuperset(decision.findings)
     ]
-    isolating = [action for action in incident.actions if action.step.isolates and action.begun]
+    isolating = [action for action in incident.actions if action.step.isolates and action.started]
     return ScoredAlert(
         machine=incident.machine,
         gpu_serial=incident.gpu_serial,

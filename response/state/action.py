@@ -94,6 +94,6 @@ class Action:
         return self.state not in ENDED_STATES
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Tell whether it may have touched the machine, now or before."""
         return self.state not in _NEVER_STARTED

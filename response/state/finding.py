@@ -127,7 +127,7 @@ class Finding:
         return FindingKey(self.source, self.machine, self.id, self.vouched)
 
     @property
-    def last_said(self) -> Nanoseconds:
+    def last_reported(self) -> Nanoseconds:
         """Return when it was said for the last time."""
         return self.at if self.last is None else self.last
 
@@ -151,7 +151,7 @@ class Finding:
         [True, False]
         """
         end = earlier.valid_until if ended_at is None else min(earlier.valid_until, ended_at)
-        return self.last_said <= earlier.at or self.last_said < end
+        return self.last_reported <= earlier.at or self.last_reported < end
 
     @property
     def probability(self) -> float:

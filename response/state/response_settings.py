@@ -71,7 +71,7 @@ class ResponseSettings:
         Nobody need have seen a machine for so long to say that it was in service.
     """
 
-    settle: Nanoseconds = _SETTLE
+    group_wait: Nanoseconds = _SETTLE
     job_timeouts: Mapping[str, Nanoseconds] = field(default_factory=dict)
     quiet: Nanoseconds = _QUIET
     many: int = 3
@@ -80,20 +80,20 @@ class ResponseSettings:
     skews: Mapping[str, Nanoseconds] = field(default_factory=dict)
     ahead: Nanoseconds = _AHEAD
     max_age: Nanoseconds = DAY
-    override_rest: Nanoseconds = _REST
+    override_span: Nanoseconds = _REST
     salt: str = ""
     overrides_a_day: int = 3
-    longest_list: float = 2.0
+    max_list_ratio: float = 2.0
     first_day: Nanoseconds = DAY
     list_every: Nanoseconds = _LIST_EVERY
     loop_every: Nanoseconds = _LOOP_EVERY
     drift_every: Nanoseconds = _DRIFT_EVERY
-    many_out: float = 0.08
-    keep: bool = False
+    high_outage_share: float = 0.08
+    keep_drained: bool = False
     known_late: Nanoseconds = DAY
-    least_load: float = 0.8
-    unseen: Nanoseconds = HOUR
+    min_load: float = 0.8
+    max_unseen: Nanoseconds = HOUR
 
     def group_wait_for(self, job: str | None) -> Nanoseconds:
         """Return how long the findings of one event of a job may lie apart."""
-        return self.settle if job is None else self.job_timeouts.get(job, self.settle)
+        return self.group_wait if job is None else self.job_timeouts.get(job, self.group_wait)

@@ -75,11 +75,11 @@ class TokenHolder:
     hosts: frozenset[str] | None = None
 
     @property
-    def vouched(self) -> Provenance:
+    def provenance(self) -> Provenance:
         """Return who answers for what comes with the token."""
         return Provenance.SHARED if self.hosts is None else Provenance.HOST
 
-    def speaks_for(self, machine: str) -> bool:
+    def may_report(self, machine: str) -> bool:
         """Tell whether it may report findings of a machine."""
         return self.hosts is None or machine in self.hosts
 

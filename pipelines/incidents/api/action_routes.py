@@ -113,11 +113,11 @@ async def report_findings(
     Whether anything is done about it is said by the policy and the limits. A token without hosts
     of its own is one that any host may have: what only it says leads at most to `avoid`.
     """
-    desk, holder = api_context(request), request_holder(request)
+    context, holder = api_context(request), request_holder(request)
     name = holder.name
 
-    def take() -> RecordedCounts:
-        now = desk.now()
+    def record() -> RecordedCounts:
+        now = context.now()
         reported = accept_findings(findings, holder, now)
 
         def refuse(error: FindingError) -> None:
@@ -125,15 +125,15 @@ async def report_findings(
             status = 409 if isinstance(error, FindingConflictError) else 422
             raise PostedFindingError(index, error.field, error.why, status)
 
-        taken = desk.ledger.take(reported, now=now, who=name, refuse=refuse)
+        taken = context.ledger.record_findings(reported, now=now, who=name, refuse=refuse)
         if taken.new:  # repeats are counted, a million of them must not be a million notes
             sources = ", ".join(sorted({finding.source for finding in findings})[:5])
             detail = f"{taken.new} new, {taken.repeated} repeated"
-            desk.ledger.note(now=now, who=name, act="report", target=sources, detail=detail)
+            context.ledger.note(now=now, who=name, act="report", target=sources, detail=detail)
         return taken
 
-    taken = await desk.write(take)
-    desk.metrics.take(taken)
+    taken = await context.write(record)
+    context.metrics.count_findings(taken)
     return ReportAnswer(new=taken.new, repeated=taken.repeated)
 
 
@@ -141,8 +141,8 @@ async def _perform(
     request: Request, number: int, why: str, act: Callable[[Operator], bool]
 ) -> ManualActionAnswer:
     """Let a person do something about an incident."""
-    desk = api_context(request)
-    changed = await desk.write(lambda: act(desk.person(request, why)))
+    context = api_context(request)
+    changed = await context.write(lambda: act(context.person(request, why)))
     return ManualActionAnswer(incident=number, changed=changed)
 
 
@@ -214,8 +214,10 @@ async def drain(
     request: Request, name: Annotated[MachineName, Path()], wish: DrainRequest = _DRAIN
 ) -> ManualActionAnswer:
     """Ask for a machine to be drained. The limits of its pool hold for people, too."""
-    desk = api_context(request)
-    number, new = await desk.write(lambda: desk.person(request, wish.why).drain(name, wish.mode))
+    context = api_context(request)
+    number, new = await context.write(
+        lambda: context.person(request, wish.why).drain(name, wish.mode)
+    )
     return ManualActionAnswer(incident=number, changed=new)
 
 
@@ -226,16 +228,16 @@ async def switch(request: Request, wish: SwitchRequest) -> SwitchAnswer:
     Whoever may `approve` may stop it, also while the ledger is away. Only an `admin` may let it act
     again. Releases and findings go on.
     """
-    desk, holder = api_context(request), request_holder(request)
+    context, holder = api_context(request), request_holder(request)
     if wish.acting and not holder.role.includes(Role.ADMIN):
         raise RefusedError(403, f"a token for `{holder.role}`, expected one for `admin`")
 
     def turn() -> SwitchAnswer:
-        now, who = desk.now(), holder.name
+        now, who = context.now(), holder.name
         if wish.acting:
-            desk.switch.lift(now=now, who=who, why=wish.why)
+            context.switch.lift(now=now, who=who, why=wish.why)
         else:
-            desk.switch.stop(now=now, who=who, why=wish.why)
-        return SwitchAnswer.from_switch(desk.switch.off())
+            context.switch.stop(now=now, who=who, why=wish.why)
+        return SwitchAnswer.from_switch(context.switch.off())
 
-    return await desk.write(turn)
+    return await context.write(turn)

@@ -101,8 +101,8 @@ class ApiContext:
 
 def api_context(request: Request) -> ApiContext:
     """Return the desk of the application that a request came to."""
-    desk: ApiContext = request.app.state.desk
-    return desk
+    context: ApiContext = request.app.state.context
+    return context
 
 
 def request_holder(request: Request) -> TokenHolder:

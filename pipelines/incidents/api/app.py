@@ -47,7 +47,7 @@ may; `act` and `admin` may report, too. Nothing here touches a machine: what is 
 into the ledger, and the loop does it within the limits."""
 
 
-def make_app(desk: ApiContext) -> FastAPI:
+def make_app(context: ApiContext) -> FastAPI:
     """Return the API as an ASGI application.
 
     Parameters
@@ -62,7 +62,7 @@ def make_app(desk: ApiContext) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.desk = desk
+    app.state.context = context
     app.include_router(read_router)
     app.include_router(acting)
     app.add_api_route("/health", _health, include_in_schema=False)
@@ -74,7 +74,7 @@ def make_app(desk: ApiContext) -> FastAPI:
     return app
 
 
-def serve_api(desk: ApiContext, listener: Listener, bound: socket.socket | None = None) -> None:
+def serve_api(context: ApiContext, listener: Listener, bound: socket.socket | None = None) -> None:
     """Serve the API until the process is told to stop.
 
     Parameters
@@ -93,36 +93,36 @@ def serve_api(desk: ApiContext, listener: Listener, bound: socket.socket | None 
     bound = bound or listener.bind()
     listener.warn(_log)
     server = listener.server(
-        make_app(desk),
-        limit=desk.bodies.limit,
+        make_app(context),
+        limit=context.bodies.limit,
         seconds=_SECONDS,
-        refused=desk.metrics.refuse,
+        refused=context.metrics.refuse,
     )
     _log.info("listening on %s", listener.address(bound))
     try:
         server.run(sockets=[bound])
     finally:
-        desk.close()
+        context.close()
 
 
 async def _health(request: Request) -> Response:
     """Tell whether the ledger answers."""
-    desk = api_context(request)
+    context = api_context(request)
     try:
-        await desk.read("health", lambda: str(desk.ledger.last_switch()).encode())
+        await context.read("health", lambda: str(context.ledger.last_switch()).encode())
     except LedgerError:
         return PlainTextResponse("the ledger does not answer\n", status_code=503)
     return PlainTextResponse("ok\n")
 
 
 async def _metrics(request: Request) -> Response:
-    desk = api_context(request)
+    context = api_context(request)
 
     def text() -> bytes:
-        desk.metrics.read(desk.ledger, desk.now())
-        return desk.metrics.text()
+        context.metrics.read(context.ledger, context.now())
+        return context.metrics.text()
 
-    return PlainTextResponse(await desk.read("metrics", text))
+    return PlainTextResponse(await context.read("metrics", text))
 
 
 def _describe(app: FastAPI) -> None:

@@ -54,10 +54,10 @@ class GuardedRoute(APIRoute):
         takes_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            desk = api_context(request)
-            request.state.holder = desk.admit(request, role)
+            context = api_context(request)
+            request.state.holder = context.admit(request, role)
             _check_query(request, known)
-            async with desk.bodies.read(request) as body:
+            async with context.bodies.read(request) as body:
                 parsed = _parsed(request, body) if takes_body and body else None
                 return await answer(_ReadRequest(request, body, parsed))
 

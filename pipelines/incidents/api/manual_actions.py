@@ -119,7 +119,7 @@ class Operator:
         if incident.state is IncidentState.OPEN:
             # Whatever the clock of this machine says: not before what is undone.
             at = max([self.now, incident.opened_at, *(a.changed_at for a in incident.actions)])
-            self.ledger.settle(
+            self.ledger.end_incident(
                 number, IncidentState.OVERRIDDEN, now=at, who=self.name, why=self.why
             )
         elif incident.state is IncidentState.CLOSED and not released:
@@ -184,7 +184,7 @@ class Operator:
             ):
                 return incident.id, False
         finding = self._drain_finding(machine, mode)
-        self.ledger.take([finding], now=self.now)
+        self.ledger.record_findings([finding], now=self.now)
         number = self._number_of(finding)
         self.ledger.decide(self._drain_decision(number, finding, mode))
         self._note("drain", f"machine {machine}", f"{mode} {self.why}".strip())

@@ -157,7 +157,7 @@ class PostedFinding(BaseModel):
             job=self.job,
             severity=self.severity,
             evidence=evidence,
-            vouched=holder.vouched,
+            vouched=holder.provenance,
         )
 
 
@@ -183,7 +183,7 @@ def accept_findings(
     for index, item in enumerate(posted):
         if problem := item.problem(now):
             raise PostedFindingError(index, *problem)
-        if not holder.speaks_for(item.machine):
+        if not holder.may_report(item.machine):
             why = f"the token of {holder.name} does not speak for {item.machine}"
             raise PostedFindingError(index, "machine", why, status=403)
     return [item.finding(holder) for item in posted]

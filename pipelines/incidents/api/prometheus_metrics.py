@@ -45,7 +45,7 @@ class ApiMetrics(ServiceMetrics):
         self._ledger, self._read_at = 0.0, -_CACHE_NS
         self.gauge("ledger_up", "1 if the ledger answers.", lambda: self._ledger)
 
-    def take(self, taken: RecordedCounts) -> None:
+    def count_findings(self, taken: RecordedCounts) -> None:
         """Count findings that were taken."""
         self._findings.labels("no").inc(taken.new)
         self._findings.labels("yes").inc(taken.repeated)
@@ -57,7 +57,7 @@ class ApiMetrics(ServiceMetrics):
         self._read_at = now
         try:
             rulings, states = _rulings(ledger), Counter(a.state for a in ledger.open_actions())
-            beats = {name: ledger.last_beat(name) for name in HEARTBEATS}
+            beats = {name: ledger.last_heartbeat(name) for name in HEARTBEATS}
         except LedgerError:
             self._ledger = 0.0
             for gauges in (self._incidents, self._actions, self._ages):

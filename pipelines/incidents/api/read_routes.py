@@ -62,10 +62,12 @@ async def list_incidents(
     limit: Limit = _PAGE,
 ) -> Response:
     """Incidents, newest first, a page at a time."""
-    desk = api_context(request)
+    context = api_context(request)
 
     def page() -> bytes:
-        incidents = desk.ledger.incidents(state=state, machine=machine, before=before, limit=limit)
+        incidents = context.ledger.incidents(
+            state=state, machine=machine, before=before, limit=limit
+        )
         return to_json(IncidentPage.from_incidents(incidents, limit))
 
     return await _json(request, page)
@@ -79,13 +81,13 @@ async def list_incidents(
 )
 async def show_incident(request: Request, number: Number) -> Response:
     """One incident: its findings with their evidence, all decisions, and what was done."""
-    desk = api_context(request)
+    context = api_context(request)
 
     def story() -> bytes:
-        incident = desk.ledger.incident(number)
+        incident = context.ledger.incident(number)
         if incident is None:
             raise RefusedError(404, f"incident {number}: there is none")
-        return to_json(IncidentDetail.from_incident(incident, desk.ledger))
+        return to_json(IncidentDetail.from_incident(incident, context.ledger))
 
     return await _json(request, story)
 
@@ -99,7 +101,7 @@ async def list_actions(
     limit: Limit = _PAGE,
 ) -> Response:
     """Actions that have not ended, and those that changed within 8 days; newest first."""
-    desk = api_context(request)
+    context = api_context(request)
 
     def shown(action: Action) -> bool:
         return (
@@ -109,28 +111,28 @@ async def list_actions(
         )
 
     def page() -> bytes:
-        actions = [action for action in _actions(desk) if shown(action)]
+        actions = [action for action in _actions(context) if shown(action)]
         return to_json(ActionPage.from_actions(actions[:limit], limit))
 
     return await _json(request, page)
 
 
-def _actions(desk: ApiContext) -> list[Action]:
+def _actions(context: ApiContext) -> list[Action]:
     """Return open and recent actions, newest first."""
-    recent = desk.ledger.recent_actions(Nanoseconds(desk.now() - _RECENT))
-    actions = {action.id: action for action in [*desk.ledger.open_actions(), *recent]}
+    recent = context.ledger.recent_actions(Nanoseconds(context.now() - _RECENT))
+    actions = {action.id: action for action in [*context.ledger.open_actions(), *recent]}
     return [actions[number] for number in sorted(actions, reverse=True)]
 
 
 @read_router.get("/score", response_model=dict[str, Any], openapi_extra=require_role(Role.SEE))
 async def show_score(request: Request) -> Response:
     """How good the predictions were, and what acting on them has saved."""
-    desk = api_context(request)
-    return await _json(request, lambda: json.dumps(desk.score(), allow_nan=False).encode())
+    context = api_context(request)
+    return await _json(request, lambda: json.dumps(context.score(), allow_nan=False).encode())
 
 
 @read_router.get("/switch", response_model=SwitchAnswer, openapi_extra=require_role(Role.SEE))
 async def show_switch(request: Request) -> Response:
     """Whether forewarn may take machines out of service at all."""
-    desk = api_context(request)
-    return await _json(request, lambda: to_json(SwitchAnswer.from_switch(desk.switch.off())))
+    context = api_context(request)
+    return await _json(request, lambda: to_json(SwitchAnswer.from_switch(context.switch.off())))

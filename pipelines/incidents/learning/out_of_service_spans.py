@@ -39,7 +39,7 @@ def read_absences(ledger: Ledger) -> list[OutOfServiceSpan]:
 
 def _drained_by_forewarn(ledger: Ledger) -> Iterator[OutOfServiceSpan]:
     for action in ledger.recent_actions(_EPOCH):
-        if action.step.isolates and action.begun:
+        if action.step.isolates and action.started:
             end = Nanoseconds(NEVER) if action.open else action.changed_at
             yield OutOfServiceSpan(action.machine, None, action.at, end)
 

@@ -141,10 +141,10 @@ class ActionLedger:
         with self.database.reading() as connection:
             return action_rows.open_actions(connection)
 
-    def watched(self) -> list[TrackedAction]:
+    def tracked_actions(self) -> list[TrackedAction]:
         """Return the open actions with what is remembered of them, oldest first."""
         with self.database.reading() as connection:
-            return action_rows.watched(connection)
+            return action_rows.tracked_actions(connection)
 
     def recent_actions(self, since: Nanoseconds) -> list[Action]:
         """Return the actions that changed since a moment, oldest first."""

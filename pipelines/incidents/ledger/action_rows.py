@@ -168,7 +168,7 @@ def open_actions(connection: Connection) -> list[Action]:
     return _selected(connection, _is_open())
 
 
-def watched(connection: Connection) -> list[TrackedAction]:
+def tracked_actions(connection: Connection) -> list[TrackedAction]:
     """Return the open actions with what is remembered of them, oldest first."""
     rows: dict[int, list[Row[Any]]] = defaultdict(list)
     query = select(states).where(_of_open()).order_by(states.c.version)
@@ -185,7 +185,7 @@ def _track(action: Action, rows: Sequence[Row[Any]]) -> TrackedAction:
     lives = [(row.controller, row.boot) for row in rows if row.controller or row.boot]
     controller, boot = lives[-1] if lives else ("", "")
     sent = [row for row in rows if row.state == ActionState.SENT.value]
-    return TrackedAction(action, controller, boot, set_again=len(sent) > 1)
+    return TrackedAction(action, controller, boot, reapplied=len(sent) > 1)
 
 
 def recent(connection: Connection, since: Nanoseconds, *, with_open: bool = False) -> list[Action]:

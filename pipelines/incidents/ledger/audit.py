@@ -23,13 +23,13 @@ class Audit:
 
     database: LedgerDatabase
 
-    def set_aside(self, *tables: str) -> list[DamagedRow]:
+    def quarantined_rows(self, *tables: str) -> list[DamagedRow]:
         """Return the rows of some tables that could not be read so far; of all, if none is named.
 
         Nothing is done to a machine because of them, and everything else goes on.
         """
-        set_aside = self.database.set_aside
-        return set_aside.of(*tables) if tables else list(set_aside.rows.values())
+        quarantine = self.database.quarantine
+        return quarantine.in_tables(*tables) if tables else list(quarantine.rows.values())
 
     def switch(self, acting: bool, *, now: Nanoseconds, who: str, why: str) -> None:
         """Switch acting off (the kill switch), or on again."""
@@ -72,12 +72,12 @@ class Audit:
             rows = connection.execute(select(notes).order_by(notes.c.id.desc()).limit(limit)).all()
             return [entry for _, entry in iter_readable(connection, notes, rows, _parse_note)]
 
-    def beat(self, name: str, now: Nanoseconds) -> None:
+    def record_heartbeat(self, name: str, now: Nanoseconds) -> None:
         """Leave a sign of life."""
         with self.database.writing() as connection:
             add_heartbeat(connection, name, now)
 
-    def last_beat(self, name: str) -> Nanoseconds | None:
+    def last_heartbeat(self, name: str) -> Nanoseconds | None:
         """Return when there was the last sign of life; None if there never was."""
         with self.database.reading() as connection:
             query = select(beats).where(beats.c.name == name).order_by(beats.c.at.desc())

@@ -71,9 +71,9 @@ class LedgerDatabase:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.set_aside = Quarantine()
+        self.quarantine = Quarantine()
         self.file: LedgerFile | None = None
-        self.engine = engine.execution_options(**{QUARANTINE_OPTION: self.set_aside})
+        self.engine = engine.execution_options(**{QUARANTINE_OPTION: self.quarantine})
 
     @classmethod
     def open(

@@ -55,7 +55,7 @@ def _count_again(
     connection: Connection, counted: DeduplicatedFindings, *, now: Nanoseconds, who: str | None
 ) -> None:
     """Count what is known, and note by whom and when it was made graver or milder."""
-    repeated = [(known, count.added_to(known.finding)) for known, count in counted.repeated]
+    repeated = [(known, count.merge_into(known.finding)) for known, count in counted.repeated]
     finding_rows.update_repeats(connection, [(known.row, finding) for known, finding in repeated])
     for known, finding in repeated:
         if finding.severity is not known.finding.severity:
@@ -124,7 +124,7 @@ class Ledger(ActionLedger, Audit):
 
     # --- findings and incidents -----------------------------------------------------------------
 
-    def unknown(self, findings: Sequence[Finding]) -> list[Finding]:
+    def new_findings(self, findings: Sequence[Finding]) -> list[Finding]:
         """Return those that are new: to read a file again is no repetition.
 
         What cannot be stored, or says something else under a name in use, is left out with a note.
@@ -137,7 +137,7 @@ class Ledger(ActionLedger, Audit):
             _note_rejected(FindingConflictError(*conflict))
         return [count.finding for count in counted.new]
 
-    def take(
+    def record_findings(
         self,
         findings: Sequence[Finding],
         *,
@@ -173,7 +173,7 @@ class Ledger(ActionLedger, Audit):
             for conflict in counted.conflicts:
                 refuse(FindingConflictError(*conflict))
             _count_again(connection, counted, now=now, who=who)
-            new = [count.whole() for count in counted.new]
+            new = [count.to_finding() for count in counted.new]
             rows = finding_rows.add(connection, new, now=now)
             added = {row: f for row, f in zip(rows, new, strict=True) if row is not None}
             numbers = incident_rows.assign_incidents(connection, list(added.values()), now=now)
@@ -186,7 +186,7 @@ class Ledger(ActionLedger, Audit):
     def open_incidents(self) -> list[Incident]:
         """Return the incidents about which something is to be done, oldest first."""
         with self.database.reading() as connection:
-            return incident_rows.load(connection, self._open.look(connection))
+            return incident_rows.load(connection, self._open.read(connection))
 
     def incident(self, number: int) -> Incident | None:
         """Return an incident by its number."""
@@ -226,7 +226,7 @@ class Ledger(ActionLedger, Audit):
         """
         with self.database.reading() as connection:
             if state is IncidentState.OPEN and machine is None:
-                numbers = self._open.look(connection)
+                numbers = self._open.read(connection)
                 newest = [row for row in reversed(numbers) if before is None or row < before]
                 return incident_rows.load(connection, newest[:limit])
             numbers = incident_rows.list_incident_ids(
@@ -247,7 +247,7 @@ class Ledger(ActionLedger, Audit):
                 connection, incidents, shared=shared, machine=machine, now=now, why=why
             )
 
-    def settle(
+    def end_incident(
         self, incident: int, state: IncidentState, *, now: Nanoseconds, who: str, why: str
     ) -> None:
         """End an incident.

@@ -23,7 +23,7 @@ class OpenIncidentIds:
     def __init__(self) -> None:
         self._last: tuple[int, tuple[int, ...]] = (0, ())
 
-    def look(self, connection: Connection) -> list[int]:
+    def read(self, connection: Connection) -> list[int]:
         """Return the numbers, oldest first."""
         newest, candidates = self._last
         column = incidents.c.id

@@ -74,7 +74,7 @@ class Quarantine:
         self.rows[table, row] = damaged
         note(str(damaged))
 
-    def of(self, *tables: str) -> list[DamagedRow]:
+    def in_tables(self, *tables: str) -> list[DamagedRow]:
         """Return the rows of some tables."""
         return [damaged for damaged in self.rows.values() if damaged.table in tables]
 

@@ -59,12 +59,12 @@ def apply_transitions(
     remembered = {entry.action.id: entry for entry in watched}
     for course in courses:
         machine, entry = machines.get(course.action.machine), remembered.get(course.action.id)
-        life = _life(course.action, machine, fleet) if course.holds and machine else ("", "")
+        life = _life(course.action, machine, fleet) if course.confirmed and machine else ("", "")
         known = (entry.controller, entry.boot) if entry else ("", "")
         action: Action | None = course.action
         if course.state is ActionState.OVERRIDDEN:  # first, so that nothing of it is lost
             _override(ledger, course, now=now)
-        if course.state is not course.action.state or (course.holds and life != known):
+        if course.state is not course.action.state or (course.confirmed and life != known):
             action = ledger.advance(
                 course.action, course.state, now=now, detail=course.detail, life=life
             )
@@ -91,7 +91,7 @@ def _override(ledger: Ledger, course: ActionTransition, *, now: Nanoseconds) -> 
     if incident is not None and incident.state is IncidentState.OPEN:
         why = f"{action.machine}: {course.detail}"
         state = IncidentState.OVERRIDDEN
-        ledger.settle(incident.id, state, now=now, who="somebody", why=why)
+        ledger.end_incident(incident.id, state, now=now, who="somebody", why=why)
 
 
 def _carry_on(
@@ -122,7 +122,7 @@ def _holds_first(course: ActionTransition, entry: TrackedAction | None) -> bool:
     hear of it once, or not at all if we are ended in between.
     """
     begun = course.action.state in (ActionState.INTENDED, ActionState.SENT)
-    return begun and course.holds and not (entry is not None and entry.set_again)
+    return begun and course.confirmed and not (entry is not None and entry.reapplied)
 
 
 def _applied(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> None:

@@ -41,7 +41,7 @@ class AlertCache:
         self._outcomes = 0
         self._lock = Lock()
 
-    def look(self, since: Nanoseconds) -> list[CachedAlert]:
+    def alerts_since(self, since: Nanoseconds) -> list[CachedAlert]:
         """Return the incidents with findings that were opened since a moment, newest first."""
         with self._lock:
             last, changed = self._ledger.outcomes_after(self._outcomes)

@@ -95,7 +95,9 @@ def record_result(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanos
         else:
             verdict = PASSED if result.passed else FAILED
         if verdict == FAILED:  # before the change, which is not made again
-            ledger.take(ledger.unknown([_finding(job, action, result, now)]), now=now)
+            ledger.record_findings(
+                ledger.new_findings([_finding(job, action, result, now)]), now=now
+            )
         detail = f"{verdict}: {result.detail}"
         if ledger.advance(action, action.state, now=now, detail=detail) is not None:
             return

@@ -124,7 +124,7 @@ class IncidentCloser:
             note(f"{action.machine}: not checked yet ({error})")
         self._running = (self._running or 0) + 1
 
-    def settle(
+    def close(
         self,
         incident: Incident,
         proofs: Mapping[str, list[GroundTruth]],
@@ -153,6 +153,6 @@ class IncidentCloser:
                 known_at=judgement.known_at,
             )
         if can_close(incident, now):
-            self.ledger.settle(
+            self.ledger.end_incident(
                 incident.id, IncidentState.CLOSED, now=now, who="forewarn", why=judgement.why
             )

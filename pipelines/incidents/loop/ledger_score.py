@@ -33,7 +33,7 @@ def costs_from_table(table: CostsTable) -> JobStopCosts:
 
 
 def score_ledger(
-    site: ResponseSite, ledger: Ledger, *, now: Nanoseconds, book: AlertCache | None = None
+    site: ResponseSite, ledger: Ledger, *, now: Nanoseconds, cache: AlertCache | None = None
 ) -> dict[str, Any]:
     """Return what acting came to in the last year, as JSON can hold it.
 
@@ -46,7 +46,7 @@ def score_ledger(
     book : AlertBook, optional
         Of this ledger, by whoever asks again and again.
     """
-    entries = (book or AlertCache(ledger)).look(Nanoseconds(now - _SCORED_SPAN))
+    entries = (cache or AlertCache(ledger)).alerts_since(Nanoseconds(now - _SCORED_SPAN))
     since = min((entry.opened_at for entry in entries), default=now)
     alerts = [entry.alert for entry in entries]
     failures = _failures(site, ledger, alerts, since, now)

@@ -87,7 +87,7 @@ class ApiThread:
         As of `watch_loop`.
     """
 
-    open_desk: Callable[[], ApiContext]
+    open_context: Callable[[], ApiContext]
     listener: Listener
     warn: Callable[[str, str], None] = alert
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -101,12 +101,12 @@ class ApiThread:
         InputError
             If the address, the certificate or the tokens cannot be used.
         """
-        desk = self.open_desk()
+        context = self.open_context()
         bound = self.listener.bind()
 
         def serve() -> None:
             try:
-                serve_api(desk, self.listener, bound)
+                serve_api(context, self.listener, bound)
                 self._ended_by = "it was told to stop"
             except BaseException as error:  # uvicorn leaves by SystemExit where it cannot start
                 traceback.print_exc()
@@ -115,7 +115,7 @@ class ApiThread:
         self._thread = threading.Thread(target=serve, daemon=True, name="api")
         self._thread.start()
 
-    def tend(self) -> None:
+    def restart_if_ended(self) -> None:
         """Start it again if it has ended, and say so."""
         if self._thread is None or self._thread.is_alive():
             return

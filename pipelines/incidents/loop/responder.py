@@ -122,14 +122,14 @@ class Responder:
             records=self.site.records,
             lists=self.site.lists,
             verdicts=self.site.verdicts,
-            read=self.ledger.last_beat(EVENTS_CURSOR),
+            read=self.ledger.last_heartbeat(EVENTS_CURSOR),
             now=now,
         )
-        self.ledger.take(self.ledger.unknown(gathered.statements), now=now)
-        self.ledger.take(gathered.events, now=now, read_up_to=gathered.read_up_to)
+        self.ledger.record_findings(self.ledger.new_findings(gathered.statements), now=now)
+        self.ledger.record_findings(gathered.events, now=now, read_up_to=gathered.read_up_to)
         fleet = self._read_or_refuse(fleet, refusal, now)
-        self.ledger.take(
-            self.ledger.unknown(find_external_drains(fleet.machines, now=now)), now=now
+        self.ledger.record_findings(
+            self.ledger.new_findings(find_external_drains(fleet.machines, now=now)), now=now
         )
         self._follow(fleet, clocks)
         self._share(fleet, now)
@@ -141,8 +141,8 @@ class Responder:
         patterns = self.site.table.foreign_failures
         write_ledger_labels(self.site.records, self.ledger, patterns, now=now)
         if gathered.last_list is not None:
-            self.ledger.beat("list", gathered.last_list)
-        self.ledger.beat("loop", now)
+            self.ledger.record_heartbeat("list", gathered.last_list)
+        self.ledger.record_heartbeat("loop", now)
         return decided
 
     # --- reading ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Responder:
             every=Nanoseconds(self.site.table.every),
             scheduler=None if fleet is None else fleet.clock,
             database=self.ledger.database.clock(),
-            last_call=self.ledger.last_beat("loop"),
+            last_call=self.ledger.last_heartbeat("loop"),
         )
 
     def _only_observe(
@@ -226,11 +226,11 @@ class Responder:
         clocks: ClockReadings,
     ) -> Situation:
         settings, now = self.site.core, clocks.now
-        overrides = self.ledger.overrides(Nanoseconds(now - settings.override_rest))
+        overrides = self.ledger.overrides(Nanoseconds(now - settings.override_span))
         vitals = read_responder_health(
             self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
         )
-        out = high_outage_alert(fleet.machines, self.site.pools, share=settings.many_out)
+        out = high_outage_alert(fleet.machines, self.site.pools, share=settings.high_outage_share)
         paused = "" if self.driver is None else clocks.interruption()
         troubles = dict.fromkeys(HEARTBEATS, "") | missing_heartbeats(
             vitals, settings=settings, now=now
@@ -247,12 +247,12 @@ class Responder:
             recent=self._recent(now),
             overrides=overrides,
             approvals=self.ledger.approvals([incident.id for incident in incidents]),
-            brakes=(
+            interlocks=(
                 *active_interlocks(vitals, settings=settings, now=now),
                 *([Interlock(paused, None)] if paused else []),
             ),
             settings=settings,
-            given_back=returned_to_service(self.ledger, incidents, now=now),
+            returned_at=returned_to_service(self.ledger, incidents, now=now),
             clock_alone=self.driver is not None and clocks.is_alone,
         )
 
@@ -269,7 +269,7 @@ class Responder:
         if self.driver is None:
             return
         stopped = self.site.switch(self.ledger).off() is not None
-        watched, now = self.ledger.watched(), clocks.now
+        watched, now = self.ledger.tracked_actions(), clocks.now
         courses = reconcile(
             watched,
             {machine.name: machine for machine in fleet.machines},
@@ -303,11 +303,11 @@ class Responder:
         if self.driver is None:
             return
         before, names = (
-            self.ledger.last_beat("loop"),
+            self.ledger.last_heartbeat("loop"),
             group_by_machine(self.ledger.open_incidents()),
         )
         seen = [machine for machine in fleet.machines if machine.name in names]
-        longest = self.site.core.unseen
+        longest = self.site.core.max_unseen
         record_service(self.ledger, seen, before=before, longest=longest, now=now)
 
     def _close(self, now: Nanoseconds) -> None:
@@ -321,7 +321,7 @@ class Responder:
                 closing.release(action, incident, now)
         proofs = read_ground_truth(self.site.failures, incidents)
         for incident in incidents:
-            closing.settle(incident, proofs, seen_until=now, now=now)
+            closing.close(incident, proofs, seen_until=now, now=now)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -360,7 +360,9 @@ class Responder:
         def check(recent: Sequence[Action]) -> Blocker | None:
             if self.site.switch(None).off() is not None:  # since this call began
                 return Blocker("the kill switch is on", None)
-            if self.ledger.set_aside("actions", "action_states"):  # the limits cannot count them
+            if self.ledger.quarantined_rows(
+                "actions", "action_states"
+            ):  # the limits cannot count them
                 return Blocker("an action in the ledger cannot be read, see `incidents`", None)
             return find_blocker(
                 action,

@@ -34,7 +34,7 @@ def read_responder_health(
     versions = sorted({finding.model_version for finding in findings if finding.model_version})
     lengths, drift = gathered.list_lengths, read_drift(site.records)
     return ResponderHealth(
-        stop=None if off is None else KillSwitchActivation(off.who, off.at, off.why),
+        kill_switch=None if off is None else KillSwitchActivation(off.who, off.at, off.why),
         overrides=overrides,
         list_length=lengths[-1] if lengths else None,
         usual_length=_usual(lengths[:-1]),
@@ -45,7 +45,7 @@ def read_responder_health(
         freezes=[Freeze(start, end, "configured") for start, end in site.table.frozen],
         # Where there are no lists at all, and in the first call, nothing has gone missing.
         last_list=gathered.last_list if site.lists.is_dir() else now,
-        last_loop=ledger.last_beat("loop") or now,
+        last_loop=ledger.last_heartbeat("loop") or now,
     )
 
 

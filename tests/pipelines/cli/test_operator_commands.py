@@ -35,7 +35,7 @@ def config(tmp_path: Path) -> str:
         severity=Severity.ERROR,
     )
     with ResponseSite.from_config(path).ledger() as ledger:
-        ledger.take([finding], now=Nanoseconds(0))
+        ledger.record_findings([finding], now=Nanoseconds(0))
     return str(path)
 
 

@@ -135,7 +135,7 @@ class World:
     def begin(self) -> None:
         remove(self.url)
         Ledger.open(self.url).close()
-        self.settle()
+        self.wait_until_idle()
         if not self.real:
             driver = file_driver(self.machines)
             for name in NAMES:
@@ -144,7 +144,7 @@ class World:
             driver.machines[NAMES[0]] = replace(driver.machines[NAMES[0]], jobs=("17",))
             driver.save()
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until Slurm has heard of all nodes: one that was resumed is silent for a moment."""
         if self.real:
             driver = ResponseSite.from_config(self.config).driver()
@@ -157,7 +157,7 @@ class World:
 
     def call(self, minutes: float = 0) -> None:
         """Let time pass and call the loop; if it is killed, call it again, as cron would."""
-        self.settle()
+        self.wait_until_idle()
         self.now = Nanoseconds(int(self.now + minutes * MINUTE))
         if not self._child(self._respond):
             assert self._child(self._respond)
@@ -208,7 +208,7 @@ class World:
             evidence={"probability": 0.9},
         )
         with Ledger.open(self.url) as ledger:
-            ledger.take([finding], now=self.now)
+            ledger.record_findings([finding], now=self.now)
 
     def undo(self, machine: str) -> None:
         with Ledger.open(self.url) as ledger:
@@ -223,7 +223,7 @@ class World:
             driver.save()
 
     def summary(self) -> dict[str, Any]:
-        self.settle()
+        self.wait_until_idle()
         with Ledger.open(self.url) as ledger:
             lives = {
                 f"{i.machine} {a.step}": list(

@@ -507,17 +507,19 @@ def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
 
 
 def test_a_brake_makes_all_observe_until_it_ends() -> None:
-    brake = Interlock("three overrides in a day", Nanoseconds(NOW + HOUR))
-    decision = ruled(incident(XID), brakes=[brake])
+    interlock = Interlock("three overrides in a day", Nanoseconds(NOW + HOUR))
+    decision = ruled(incident(XID), interlocks=[interlock])
     assert (decision.ruling, decision.until) == (Ruling.OBSERVE, NOW + HOUR)
     assert decision.reason.endswith("observed only: three overrides in a day")
 
 
 def test_a_brake_on_a_model_leaves_what_does_not_rest_on_it() -> None:
     new = [Interlock("the first day of model m1", None, model="m1")]
-    assert ruled(incident(AT_RISK), brakes=new).ruling is Ruling.OBSERVE
-    assert ruled(incident(AT_RISK, XID), brakes=new).ruling is Ruling.ACT
-    assert ruled(incident(replace(AT_RISK, model_version="m0")), brakes=new).ruling is Ruling.ACT
+    assert ruled(incident(AT_RISK), interlocks=new).ruling is Ruling.OBSERVE
+    assert ruled(incident(AT_RISK, XID), interlocks=new).ruling is Ruling.ACT
+    assert (
+        ruled(incident(replace(AT_RISK, model_version="m0")), interlocks=new).ruling is Ruling.ACT
+    )
 
 
 def test_the_control_share_leaves_predictions_alone_and_nothing_else() -> None:

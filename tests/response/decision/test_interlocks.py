@@ -40,9 +40,9 @@ def test_nothing_brakes_where_all_is_as_usual() -> None:
 
 
 def test_the_kill_switch_says_who_and_why() -> None:
-    (brake,) = pulled(stop=KillSwitchActivation("alice", NOW, "power works in hall 2"))
+    (interlock,) = pulled(kill_switch=KillSwitchActivation("alice", NOW, "power works in hall 2"))
     why = "the kill switch is on, by alice: power works in hall 2"
-    assert brake == Interlock(why, None, kill_switch=True)
+    assert interlock == Interlock(why, None, kill_switch=True)
 
 
 def test_three_overrides_in_a_day_brake_until_only_two_are_left() -> None:
@@ -54,35 +54,39 @@ def test_three_overrides_in_a_day_brake_until_only_two_are_left() -> None:
 
 
 def test_the_first_day_of_a_policy_brakes_all() -> None:
-    (brake,) = pulled(policy_since=ago(23 * HOUR))
-    assert brake == Interlock("the policy is in its first 1 day", Nanoseconds(NOW + HOUR))
+    (interlock,) = pulled(policy_since=ago(23 * HOUR))
+    assert interlock == Interlock("the policy is in its first 1 day", Nanoseconds(NOW + HOUR))
 
 
 def test_the_first_day_of_a_model_brakes_what_it_says() -> None:
-    (brake,) = pulled(models_since={"m1": ago(23 * HOUR), "m0": ago(9 * DAY)})
-    assert brake == Interlock("model m1 is in its first 1 day", Nanoseconds(NOW + HOUR), model="m1")
+    (interlock,) = pulled(models_since={"m1": ago(23 * HOUR), "m0": ago(9 * DAY)})
+    assert interlock == Interlock(
+        "model m1 is in its first 1 day", Nanoseconds(NOW + HOUR), model="m1"
+    )
 
 
 def test_a_list_of_twice_its_usual_length_brakes_predictions() -> None:
-    (brake,) = pulled(list_length=20, usual_length=10)
-    assert brake == Interlock("the newest list has 20 rows, and usually it has 10", None, model="")
+    (interlock,) = pulled(list_length=20, usual_length=10)
+    assert interlock == Interlock(
+        "the newest list has 20 rows, and usually it has 10", None, model=""
+    )
 
 
 def test_drifted_inputs_brake_predictions() -> None:
-    (brake,) = pulled(drifted=("a", "b", "c", "d"))
+    (interlock,) = pulled(drifted=("a", "b", "c", "d"))
     words = "the inputs of the model have drifted: a, b, c and 1 more"
-    assert brake == Interlock(words, None, model="")
+    assert interlock == Interlock(words, None, model="")
 
 
 def test_a_report_of_drift_that_is_too_old_brakes_no_longer_and_says_so() -> None:
     alive = ResponderHealth(
         last_list=NOW, last_loop=NOW, drifted=("a",), drifted_at=ago(7 * DAY - 1)
     )
-    (brake,) = active_interlocks(alive, settings=SETTINGS, now=NOW)
-    assert brake.until == NOW + 1
+    (interlock,) = active_interlocks(alive, settings=SETTINGS, now=NOW)
+    assert interlock.until == NOW + 1
     assert missing_heartbeats(alive, settings=SETTINGS, now=NOW) == {}
-    assert active_interlocks(alive, settings=SETTINGS, now=brake.until) == ()
-    (words,) = missing_heartbeats(alive, settings=SETTINGS, now=brake.until).values()
+    assert active_interlocks(alive, settings=SETTINGS, now=interlock.until) == ()
+    (words,) = missing_heartbeats(alive, settings=SETTINGS, now=interlock.until).values()
     assert words.startswith("no report of drift came for more than 7 days: the last said a,")
 
 

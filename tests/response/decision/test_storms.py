@@ -232,7 +232,7 @@ class Book:
                 self.steps_left = None
                 raise KilledError
 
-    def take(self, finding: Finding, now: Nanoseconds) -> None:
+    def record_findings(self, finding: Finding, now: Nanoseconds) -> None:
         known = self.findings.get(finding.id)
         if known is not None:
             last = Nanoseconds(max(known.last or known.at, finding.at))
@@ -360,8 +360,8 @@ class Loop:
         )
         for course in courses:
             action = book.advance(course.action, course.state, self.now)
-            if course.holds or course.set_again:
-                again = course.set_again or book.remembered.get(action.id, ("", "", False))[2]
+            if course.confirmed or course.reapplied:
+                again = course.reapplied or book.remembered.get(action.id, ("", "", False))[2]
                 life = (str(world.controller), fleet[action.machine].boot)
                 book.remembered[action.id] = (*life, again)
             book.step()
@@ -396,7 +396,7 @@ class Loop:
 
     def _situation(self, fleet: dict[str, Machine]) -> Situation:
         stop = KillSwitchActivation("somebody") if self.book.stopped else None
-        vitals = ResponderHealth(stop=stop, overrides=self.book.overrides)
+        vitals = ResponderHealth(kill_switch=stop, overrides=self.book.overrides)
         return Situation(
             now=self.now,
             fleet=fleet,
@@ -406,7 +406,7 @@ class Loop:
             recent=list(self.book.actions.values()),
             overrides=self.book.overrides,
             approvals=self.book.approvals,
-            brakes=active_interlocks(vitals, settings=SETTINGS, now=self.now),
+            interlocks=active_interlocks(vitals, settings=SETTINGS, now=self.now),
             settings=SETTINGS,
         )
 
@@ -587,18 +587,18 @@ class Storm:
                 continue
 
     def find(self, name: str, how: int) -> None:
-        self.loop.book.take(self.finding(name, CAUSES[how % len(CAUSES)]), self.loop.now)
+        self.loop.book.record_findings(self.finding(name, CAUSES[how % len(CAUSES)]), self.loop.now)
 
     def repeat(self, name: str, how: int) -> None:
         findings = [f for f in self.loop.book.findings.values() if f.machine == name]
         for known in findings[how % 3 : how % 3 + 1]:
             again = replace(known, at=self.loop.world.time, last=None, count=1)
-            self.loop.book.take(again, self.loop.now)
+            self.loop.book.record_findings(again, self.loop.now)
 
     def stale(self, name: str, how: int) -> None:
         age, valid = ((2 * DAY, 9 * DAY), (3 * HOUR, 2 * HOUR), (DAY, 2 * DAY))[how % 3]
         stale = self.finding(name, CAUSES[how % len(CAUSES)], age=age, valid=valid)
-        self.loop.book.take(stale, self.loop.now)
+        self.loop.book.record_findings(stale, self.loop.now)
 
     def crash(self, name: str, how: int) -> None:
         """All machines of the rack, the switch or the job of one, within a minute."""
@@ -608,7 +608,7 @@ class Storm:
         findings = [self.finding(n, ("xid 45", "xid 79")[how % 2]) for n in hit if shared]
         self.crashes.append(({f.id for f in findings}, world.time))
         for number, finding in enumerate(findings):
-            self.loop.book.take(finding, self.loop.now)
+            self.loop.book.record_findings(finding, self.loop.now)
             if number == len(findings) // 2:
                 self.loop.once()
                 world.time = Nanoseconds(world.time + MINUTE // 2)

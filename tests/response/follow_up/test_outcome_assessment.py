@@ -184,7 +184,7 @@ def test_what_predicted_nothing_is_never_wrong() -> None:
 
 
 def released(action: Action, *findings: Finding, now: int = END, **options: Any) -> Release | None:
-    settings = ResponseSettings(keep=options.pop("keep", False))
+    settings = ResponseSettings(keep_drained=options.pop("keep_drained", False))
     check = options.pop("check", None)
     about = incident(*findings, actions=(action,))
     return decide_release(action, about, check=check, settings=settings, now=Nanoseconds(now))
@@ -224,7 +224,7 @@ def test_a_machine_that_never_left_service_needs_no_check() -> None:
 
 
 def test_a_site_may_keep_what_did_not_come_true() -> None:
-    got = released(DRAIN, keep=True, check=CheckVerdict(passed=True, at=END))
+    got = released(DRAIN, keep_drained=True, check=CheckVerdict(passed=True, at=END))
     assert got is not None
     assert got.way is ReleaseMethod.KEEP
 

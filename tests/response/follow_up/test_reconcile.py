@@ -81,7 +81,7 @@ def test_what_was_sent_before_we_were_killed_is_not_sent_twice() -> None:
 
 
 def test_draining_is_not_drained() -> None:
-    assert course(DRAIN, DRAINING) == ActionTransition(DRAIN, ActionState.HOLDING, holds=True)
+    assert course(DRAIN, DRAINING) == ActionTransition(DRAIN, ActionState.HOLDING, confirmed=True)
     assert outcome(DRAIN, replace(DRAINING, jobs=())) == (ActionState.HOLDING, None)
     assert outcome(DRAIN, DRAINED) == (ActionState.DRAINED, None)
 
@@ -161,9 +161,9 @@ def test_another_reason_is_an_override() -> None:
 )
 def test_what_a_restart_lost_is_set_again_once(machine: Machine, controller: str, why: str) -> None:
     got = course(DRAIN, machine, controller=controller)
-    assert (got.state, got.call, got.set_again) == (ActionState.SENT, DriverCall.APPLY, True)
+    assert (got.state, got.call, got.reapplied) == (ActionState.SENT, DriverCall.APPLY, True)
     assert got.detail == why
-    again = outcome(DRAIN, machine, controller=controller, set_again=True)
+    again = outcome(DRAIN, machine, controller=controller, reapplied=True)
     assert again == (ActionState.OVERRIDDEN, None)
 
 

@@ -44,13 +44,13 @@ class SetClock(SystemClock):
 
 @dataclass
 class Api:
-    desk: ApiContext
+    context: ApiContext
     app: FastAPI
     clock: SetClock
 
     @property
     def ledger(self) -> Ledger:
-        return self.desk.ledger
+        return self.context.ledger
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request and return its answer, also where the application raises."""
@@ -87,7 +87,7 @@ class Api:
     def break_ledger(self) -> None:
         """Put something else in the place of the database."""
         self.ledger.close()
-        path = self.desk.switch.file.with_name("ledger.db")
+        path = self.context.switch.file.with_name("ledger.db")
         for leftover in path.parent.glob("ledger.db*"):
             leftover.unlink()
         path.write_bytes(b"no database" * 100)
@@ -138,8 +138,8 @@ def make_api(folder: Path, url: str = "") -> Api:
     clock = SetClock()
     ledger = Ledger.open(url or f"sqlite:///{folder}/ledger.db")
     switch = KillSwitch(folder / "stop", ledger)
-    desk = ApiContext(ledger, ACCESS, switch, lambda: {"precision": None}, clock)
-    return Api(desk, make_app(desk), clock)
+    context = ApiContext(ledger, ACCESS, switch, lambda: {"precision": None}, clock)
+    return Api(context, make_app(context), clock)
 
 
 def bearer(role: str) -> dict[str, str]:

@@ -18,8 +18,8 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     yield api
     assert api.ledger.incidents() == []
     assert api.ledger.notes() == []
-    assert api.desk.switch.off() is None
-    api.desk.close()
+    assert api.context.switch.off() is None
+    api.context.close()
     api.ledger.close()
 
 
@@ -31,7 +31,7 @@ def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     api.act(api.incident())
     api.propose(api.incident("node-2"))
     yield api
-    api.desk.close()
+    api.context.close()
     api.ledger.close()
 
 
@@ -39,7 +39,7 @@ def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def api(tmp_path: Path) -> Iterator[Api]:
     api = make_api(tmp_path)
     yield api
-    api.desk.close()
+    api.context.close()
     api.ledger.close()
 
 

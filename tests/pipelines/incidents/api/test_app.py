@@ -263,7 +263,7 @@ def test_undo_holds_also_where_the_loop_changed_the_action_meanwhile(
 
 def test_a_closed_incident_has_nothing_to_undo(api: Api) -> None:
     number = api.incident()
-    api.ledger.settle(number, IncidentState.CLOSED, now=NOW, who="forewarn", why="over")
+    api.ledger.end_incident(number, IncidentState.CLOSED, now=NOW, who="forewarn", why="over")
     assert api.post(f"/v1/incidents/{number}/undo").status_code == 409
 
 
@@ -343,20 +343,20 @@ def test_an_incident_that_is_none_is_404(api: Api, act: str) -> None:
 def test_acting_is_switched_off_and_on_again(api: Api) -> None:
     stopped = api.post("/v1/switch", {"acting": False, "why": "storm"}, role="approve").json()
     assert (stopped["acting"], stopped["who"], stopped["why"]) == (False, "approve-ann", "storm")
-    assert api.desk.switch.file.read_text() == "approve-ann: storm\n"
+    assert api.context.switch.file.read_text() == "approve-ann: storm\n"
     assert api.get("/v1/switch").json()["acting"] is False
     refused = api.post("/v1/switch", {"acting": True}, role="act")
-    assert (refused.status_code, api.desk.switch.off() is None) == (403, False)
+    assert (refused.status_code, api.context.switch.off() is None) == (403, False)
     lifted = api.post("/v1/switch", {"acting": True, "why": "over"}, role="admin").json()
     assert lifted == {"acting": True, "at": None, "who": None, "why": None}
-    assert not api.desk.switch.file.exists()
+    assert not api.context.switch.file.exists()
     last = api.ledger.last_switch()
     assert last is not None
     assert (last.acting, last.who) == (True, "admin-ann")
 
 
 def test_a_file_alone_switches_acting_off(api: Api) -> None:
-    api.desk.switch.file.touch()
+    api.context.switch.file.touch()
     shown = api.get("/v1/switch").json()
     assert (shown["acting"], shown["who"]) == (False, "file")
 
@@ -367,9 +367,9 @@ def test_acting_is_switched_off_also_without_the_database(api: Api) -> None:
     assert api.get("/v1/switch").status_code == 503
     answer = api.post("/v1/switch", {"acting": False, "why": "storm"})
     assert (answer.status_code, answer.json()["acting"]) == (200, False)
-    assert api.desk.switch.file.exists()
+    assert api.context.switch.file.exists()
     assert api.post("/v1/switch", {"acting": True}).status_code == 503
-    assert api.desk.switch.file.exists()
+    assert api.context.switch.file.exists()
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_what_the_metrics_say(api: Api) -> None:
     api.incident("node-2")
     api.act(1)
     api.get("/v1/incidents", role="")
-    api.ledger.beat("loop", Nanoseconds(NOW - 90 * SECOND))
+    api.ledger.record_heartbeat("loop", Nanoseconds(NOW - 90 * SECOND))
     values = gauges(api)
     assert values['findings_total{known="no"}'] == 3
     assert values['findings_total{known="yes"}'] == 1

@@ -68,7 +68,7 @@ def test_without_a_token_nothing_is_told_or_taken(
         answer = empty.ask("POST", f"/v1/{path}", headers=header, content=b"{")
         assert (answer.status_code, list(answer.json())) == (status, ["error"])
     assert empty.ledger.incidents() == []
-    assert empty.desk.switch.off() is None
+    assert empty.context.switch.off() is None
 
 
 @pytest.mark.parametrize("role", MAY)
@@ -250,18 +250,18 @@ def test_a_gzip_bomb(api: Api) -> None:
     bomb = b"".join(packer.compress(b" " * MIB) for _ in range(80)) + packer.flush()
     answer = api.send("/v1/findings", bomb, Content_Encoding="gzip")
     assert (answer.status_code, "unpacked" in answer.json()["error"]) == (413, True)
-    assert api.desk.bodies.held == 0
+    assert api.context.bodies.held == 0
     packed = gzip.compress(json.dumps([finding()]).encode())
     assert api.send("/v1/findings", packed, Content_Encoding="gzip").json()["new"] == 1
 
 
 def test_all_bodies_together_hold_so_much_memory_and_no_more(api: Api) -> None:
-    api.desk.bodies.held = 8 * api.desk.bodies.limit
+    api.context.bodies.held = 8 * api.context.bodies.limit
     answer = api.report(finding())
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    api.desk.bodies.held = 0
+    api.context.bodies.held = 0
     assert api.report(finding()).is_success
-    assert api.desk.bodies.held == 0
+    assert api.context.bodies.held == 0
 
 
 # --- a real server --------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def address(
 
     port = free_port()
     listener = Watched("respond", "127.0.0.1", port)
-    thread = threading.Thread(target=serve_api, args=(api.desk, listener))
+    thread = threading.Thread(target=serve_api, args=(api.context, listener))
     thread.start()
     while not (servers and servers[0].started):
         assert thread.is_alive()
@@ -351,10 +351,10 @@ def test_an_address_that_is_taken_is_said_in_one_line(empty: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listener = Listener("respond", "127.0.0.1", taken.getsockname()[1])
         with pytest.raises(Exception, match=r"^127\.0\.0\.1:\d+: cannot listen there"):
-            serve_api(empty.desk, listener)
+            serve_api(empty.context, listener)
 
 
 def test_a_certificate_that_cannot_be_used_is_named(empty: Api, tmp_path: Path) -> None:
     listener = Listener("respond", "127.0.0.1", 0, str(tmp_path / "no.pem"), "no.key")
     with pytest.raises(Exception, match=r"`respond\.certificate` .*no\.pem"):
-        serve_api(empty.desk, listener)
+        serve_api(empty.context, listener)

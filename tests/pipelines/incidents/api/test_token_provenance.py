@@ -26,9 +26,9 @@ BOUND = TokenHolder("nhc-1", Role.REPORT, frozenset({"node-1", "node-2"}))
 def site(tmp_path: Path) -> Iterator[Api]:
     """An API with the token of two hosts beside those that any host may have."""
     api = make_api(tmp_path)
-    api.desk.access = AccessControl({**ACCESS.holders, token_digest("bound-token"): BOUND})
+    api.context.access = AccessControl({**ACCESS.holders, token_digest("bound-token"): BOUND})
     yield api
-    api.desk.close()
+    api.context.close()
     api.ledger.close()
 
 
@@ -115,8 +115,8 @@ def test_tokens_name_their_hosts_as_slurm_does() -> None:
     )
     rack, ann, old = access.holders.values()
     assert set(rack.hosts or ()) == {"node-01", "node-02", "node-03", "node-7", "login"}
-    assert [holder.vouched for holder in (rack, ann, old)] == ["host", "shared", "shared"]
-    assert [rack.speaks_for(name) for name in ("node-01", "node-04")] == [True, False]
+    assert [holder.provenance for holder in (rack, ann, old)] == ["host", "shared", "shared"]
+    assert [rack.may_report(name) for name in ("node-01", "node-04")] == [True, False]
 
 
 @pytest.mark.parametrize(

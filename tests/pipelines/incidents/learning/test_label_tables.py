@@ -119,7 +119,7 @@ def _xid(site: Site, hour: float, machine: str = "m0") -> None:
         *("test", f"xid {hour}", FindingKind.XID, "xid 79", machine, at, Nanoseconds(at + HOUR)),
         gpu_serial=f"{machine}g0",
     )
-    site.ledger.take([finding], now=at)
+    site.ledger.record_findings([finding], now=at)
 
 
 def test_while_nothing_is_learned_nothing_is_written(site: Site) -> None:

@@ -60,8 +60,8 @@ def learned(ledger: Ledger, records: Path) -> TrainingLabels:
     return labels_from_ledger(ledger, PATTERNS, SerialResolver(GpuLocations(records), at(40)))
 
 
-def take(ledger: Ledger, finding: Finding) -> int:
-    ledger.take([finding], now=finding.at)
+def report(ledger: Ledger, finding: Finding) -> int:
+    ledger.record_findings([finding], now=finding.at)
     return ledger.incidents()[0].id
 
 
@@ -74,7 +74,7 @@ def drain(ledger: Ledger, wanted: Action) -> Action:
 def test_a_machine_that_we_drained_is_absent_until_it_was_given_back(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    incident = take(ledger, finding(at=at(5)))
+    incident = report(ledger, finding(at=at(5)))
     begun = drain(ledger, action(incident, at=at(6), valid_until=at(30), changed_at=at(6)))
     assert read_absences(ledger) == [OutOfServiceSpan("m1", None, at(6), Nanoseconds(NEVER))]
     ledger.advance(begun, ActionState.RELEASED, now=at(9))
@@ -87,7 +87,7 @@ def test_a_machine_that_we_drained_is_absent_until_it_was_given_back(
 def test_who_is_only_avoided_or_was_never_drained_is_in_service(
     ledger: Ledger, finding: MakeFinding, action: MakeAction, step: Step, state: ActionState
 ) -> None:
-    incident = take(ledger, finding(at=at(5)))
+    incident = report(ledger, finding(at=at(5)))
     begun = drain(ledger, action(incident, at=at(6), valid_until=at(30), step=step, mode=None))
     ledger.advance(begun, state, now=at(7))
     assert read_absences(ledger) == []
@@ -102,7 +102,7 @@ def foreign(ledger: Ledger, name: str, reason: str, **hours: float) -> None:
         reason_by="tom",
     )
     now = at(hours["seen"])
-    ledger.take(ledger.unknown(find_external_drains([machine], now=now)), now=now)
+    ledger.record_findings(ledger.new_findings(find_external_drains([machine], now=now)), now=now)
     log: dict[str, Any] = {"before": None, "longest": HOUR}
     record_service(ledger, [machine], now=now, **log)
     if "back" in hours:
@@ -184,7 +184,7 @@ def test_an_address_is_of_the_gpu_that_was_there_at_the_time(tmp_path: Path) -> 
 def test_a_confirmed_outcome_is_a_failure_until_the_machine_came_back(
     ledger: Ledger, finding: MakeFinding, action: MakeAction, records: Path
 ) -> None:
-    incident = take(ledger, finding(at=at(5), gpu_serial="A"))
+    incident = report(ledger, finding(at=at(5), gpu_serial="A"))
     begun = drain(ledger, action(incident, at=at(6), valid_until=at(30), changed_at=at(6)))
     said = {"who": "ann", "why": "ticket 4711", "failed_at": at(7), "known_at": at(8)}
     ledger.outcome(incident, Outcome.CONFIRMED, now=at(8), **said)  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ def test_two_sources_of_one_failure_are_one(
     ledger: Ledger, finding: MakeFinding, records: Path
 ) -> None:
     foreign(ledger, "m1", "GPU 0 RMA", since=5, seen=6, back=9)
-    incident = take(ledger, finding(at=at(5), gpu_serial="A"))
+    incident = report(ledger, finding(at=at(5), gpu_serial="A"))
     said = {"who": "ann", "why": "ticket", "failed_at": at(6), "known_at": at(7)}
     ledger.outcome(incident, Outcome.CONFIRMED, now=at(8), **said)  # type: ignore[arg-type]
     (failure,) = learned(ledger, records).failures
@@ -217,7 +217,7 @@ def test_two_sources_of_one_failure_are_one(
 def test_a_confirmed_failure_of_nobody_knows_which_gpu_is_an_absence(
     ledger: Ledger, finding: MakeFinding, records: Path
 ) -> None:
-    incident = take(ledger, finding(at=at(5)))
+    incident = report(ledger, finding(at=at(5)))
     said = {"who": "ann", "why": "ticket", "failed_at": at(6), "known_at": at(7)}
     ledger.outcome(incident, Outcome.CONFIRMED, now=at(8), **said)  # type: ignore[arg-type]
     lessons = learned(ledger, records)

@@ -47,7 +47,7 @@ def drain(incident: int, machine: str) -> Action:
 
 def respond(ledger: Ledger) -> None:
     """Take findings, act on them, and bring all actions to their end; go on where it stopped."""
-    ledger.take([finding(machine) for machine in MACHINES], now=NOW)
+    ledger.record_findings([finding(machine) for machine in MACHINES], now=NOW)
     for incident in ledger.open_incidents():
         if not incident.actions:
             rests_on = tuple(row.key for row in incident.findings)
@@ -58,7 +58,7 @@ def respond(ledger: Ledger) -> None:
         advance_to_the_end(ledger, action)
     for incident in ledger.open_incidents():
         ledger.outcome(incident.id, Outcome.CONFIRMED, now=NOW, who="forewarn", why="")
-        ledger.settle(incident.id, IncidentState.CLOSED, now=NOW, who="forewarn", why="")
+        ledger.end_incident(incident.id, IncidentState.CLOSED, now=NOW, who="forewarn", why="")
 
 
 def nothing_against(recent: Sequence[Action]) -> None:

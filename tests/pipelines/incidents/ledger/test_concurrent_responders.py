@@ -37,7 +37,7 @@ def test_of_two_processes_each_action_is_written_once_and_the_limit_holds(
     url: str, finding: Callable[..., Finding]
 ) -> None:
     with Ledger.open(url) as ledger:
-        ledger.take([finding(f"{n}", f"m{n}") for n in range(8)], now=NOW)
+        ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(8)], now=NOW)
         processes = [start(url), start(url)]
         for process in processes:
             assert process.stdout is not None
@@ -53,7 +53,7 @@ def test_of_two_processes_each_action_is_written_once_and_the_limit_holds(
 def test_of_two_concurrent_acts_with_a_limit_of_one_one_is_held(
     url: str, ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
 ) -> None:
-    ledger.take([finding(f"{n}", f"m{n}") for n in range(2)], now=NOW)
+    ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(2)], now=NOW)
     both_ask = threading.Barrier(2)
 
     def act(number: int) -> Action | str | None:
@@ -70,7 +70,7 @@ def test_of_two_concurrent_acts_with_a_limit_of_one_one_is_held(
 def test_of_four_workers_one_advances_each_action(
     ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
 ) -> None:
-    ledger.take([finding(f"{n}", f"m{n}") for n in range(20)], now=NOW)
+    ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(20)], now=NOW)
     for number in range(1, 21):
         ledger.act(action(number, f"m{number - 1}"), nothing_against)
     read = ledger.open_actions()

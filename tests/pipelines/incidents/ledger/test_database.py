@@ -57,7 +57,7 @@ def test_a_ledger_that_is_up_to_date_is_left_as_it_is(
     url: str, finding: Callable[..., Finding]
 ) -> None:
     with Ledger.open(url) as ledger:
-        ledger.take([finding()], now=NOW)
+        ledger.record_findings([finding()], now=NOW)
         before = ledger.open_incidents()
     with Ledger.open(url) as again:
         assert again.open_incidents() == before
@@ -207,7 +207,7 @@ def test_the_password_of_the_environment_is_that_of_the_connection(
 def test_readers_see_the_last_state_while_somebody_writes(
     ledger: Ledger, finding: Callable[..., Finding]
 ) -> None:
-    ledger.take([finding()], now=NOW)
+    ledger.record_findings([finding()], now=NOW)
     with ledger.database.writing() as connection:
         connection.execute(text("UPDATE findings SET count = 7"))
         assert ledger.open_incidents()[0].findings[0].count == 1
@@ -228,7 +228,7 @@ def test_what_fails_in_the_middle_leaves_nothing(ledger: Ledger) -> None:
 
 def test_an_incident_that_is_not_there_is_one_line(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="knows no such incident or action"):
-        ledger.settle(7, IncidentState.CLOSED, now=NOW, who="ann", why="")
+        ledger.end_incident(7, IncidentState.CLOSED, now=NOW, who="ann", why="")
 
 
 def lose_the_connection(ledger: Ledger) -> None:
@@ -242,7 +242,7 @@ def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
     connection = request.getfixturevalue("postgresql")
     info = connection.info
     with Ledger.open(f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}") as ledger:
-        ledger.beat("loop", NOW)
+        ledger.record_heartbeat("loop", NOW)
         with pytest.raises(LedgerError) as lost:
             lose_the_connection(ledger)
         assert "\n" not in str(lost.value)
@@ -250,7 +250,7 @@ def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        assert ledger.last_beat("loop") == NOW
+        assert ledger.last_heartbeat("loop") == NOW
 
 
 def test_only_a_server_has_a_clock_of_its_own(url: str) -> None:
@@ -272,7 +272,7 @@ def test_a_new_ledger_of_sqlite_is_for_its_user_alone(
             Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger,
             Ledger.open(f"sqlite:///{tmp_path / 'copy.db'}") as copy,
         ):
-            ledger.take([finding()], now=NOW)
+            ledger.record_findings([finding()], now=NOW)
             copy_ledger(ledger, copy)
             modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     finally:

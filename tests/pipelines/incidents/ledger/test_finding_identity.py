@@ -25,18 +25,24 @@ def test_the_same_name_on_another_machine_is_another_finding(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     both = [finding("nvlink-down", machine) for machine in ("m1", "m2")]
-    assert ledger.take(both, now=at(20)) == RecordedCounts(new=2, repeated=0)
-    assert ledger.take(both, now=at(21)) == RecordedCounts(new=0, repeated=2)
+    assert ledger.record_findings(both, now=at(20)) == RecordedCounts(new=2, repeated=0)
+    assert ledger.record_findings(both, now=at(21)) == RecordedCounts(new=0, repeated=2)
     assert [incident.machine for incident in ledger.open_incidents()] == ["m1", "m2"]
 
 
 def test_the_same_name_after_its_end_is_a_new_finding_that_is_not_stale(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding(at=10, valid_until=30)], now=at(10))
-    assert ledger.take([finding(at=29, valid_until=49)], now=at(29)) == RecordedCounts(0, 1)
-    assert ledger.take([finding(at=30, valid_until=50)], now=at(30)) == RecordedCounts(1, 0)
-    assert ledger.take([finding(at=31, valid_until=51)], now=at(31)) == RecordedCounts(0, 1)
+    ledger.record_findings([finding(at=10, valid_until=30)], now=at(10))
+    assert ledger.record_findings([finding(at=29, valid_until=49)], now=at(29)) == RecordedCounts(
+        0, 1
+    )
+    assert ledger.record_findings([finding(at=30, valid_until=50)], now=at(30)) == RecordedCounts(
+        1, 0
+    )
+    assert ledger.record_findings([finding(at=31, valid_until=51)], now=at(31)) == RecordedCounts(
+        0, 1
+    )
     (incident,) = ledger.open_incidents()  # it is open still, and holds both
     assert [(f.at, f.valid(at(40)), f.count) for f in incident.findings] == [
         (10, False, 2),
@@ -47,20 +53,20 @@ def test_the_same_name_after_its_end_is_a_new_finding_that_is_not_stale(
 def test_a_fault_that_comes_back_after_its_incident_opens_another(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding()], now=at(20))
-    ledger.settle(1, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
-    assert ledger.unknown([finding()]) == []  # a list that is read again is no fault
-    assert ledger.take([finding(at=31)], now=at(31)) == RecordedCounts(1, 0)
-    assert ledger.take([finding(at=32)], now=at(32)) == RecordedCounts(0, 1)
+    ledger.record_findings([finding()], now=at(20))
+    ledger.end_incident(1, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
+    assert ledger.new_findings([finding()]) == []  # a list that is read again is no fault
+    assert ledger.record_findings([finding(at=31)], now=at(31)) == RecordedCounts(1, 0)
+    assert ledger.record_findings([finding(at=32)], now=at(32)) == RecordedCounts(0, 1)
     assert [incident.id for incident in ledger.open_incidents()] == [2]
 
 
 def test_findings_of_a_part_of_a_shared_incident_have_not_ended(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding("a", "m1"), finding("b", "m2")], now=at(20))
+    ledger.record_findings([finding("a", "m1"), finding("b", "m2")], now=at(20))
     ledger.share([1, 2], shared="rack r1", machine="m1", now=at(25), why="")
-    assert ledger.take([finding("a", "m1", at=30)], now=at(30)) == RecordedCounts(0, 1)
+    assert ledger.record_findings([finding("a", "m1", at=30)], now=at(30)) == RecordedCounts(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -74,37 +80,44 @@ def test_a_name_in_use_for_something_else_is_set_aside_with_a_note(
     field: str,
     fields: dict[str, object],
 ) -> None:
-    ledger.take([finding(gpu_serial="1650000000000")], now=at(20))
+    ledger.record_findings([finding(gpu_serial="1650000000000")], now=at(20))
     before = ledger.open_incidents()
     other = finding(at=12, **fields)
-    assert ledger.take([other, finding("b")], now=at(21)) == RecordedCounts(new=1, repeated=0)
+    assert ledger.record_findings([other, finding("b")], now=at(21)) == RecordedCounts(
+        new=1, repeated=0
+    )
     words = f"finding 'a' of 'records' about 'm1' is set aside: `{field}` found "
     assert words in capsys.readouterr().err
-    assert ledger.unknown([other]) == []
+    assert ledger.new_findings([other]) == []
     assert words in capsys.readouterr().err
     assert ledger.open_incidents()[0].findings[:1] == before[0].findings
-    assert ledger.take([finding(at=2000, valid_until=3000, **fields)], now=at(2000)).new == 1
+    assert (
+        ledger.record_findings([finding(at=2000, valid_until=3000, **fields)], now=at(2000)).new
+        == 1
+    )
 
 
 def test_a_repeat_may_be_the_first_to_name_the_serial(ledger: Ledger, finding: MakeFinding) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     named = [finding(at=11, gpu_serial="165"), finding(at=12), finding(at=13, gpu_serial="166")]
-    assert ledger.take(named, now=at(21)) == RecordedCounts(
+    assert ledger.record_findings(named, now=at(21)) == RecordedCounts(
         new=0, repeated=2
     )  # another GPU is refused
     (incident,) = ledger.open_incidents()
     assert (incident.gpu_serial, incident.findings[0].gpu_serial) == ("165", "165")
-    assert ledger.take([finding("b", gpu_serial="165")], now=at(22)).new == 1
+    assert ledger.record_findings([finding("b", gpu_serial="165")], now=at(22)).new == 1
     assert len(ledger.open_incidents()) == 1
 
 
 def test_two_gpus_without_serials_are_two_incidents(ledger: Ledger, finding: MakeFinding) -> None:
     places = [finding(bus, evidence={"pci": f"0000:{bus}:00"}) for bus in ("1a", "1b")]
-    ledger.take([*places, finding("of the machine")], now=at(20))
+    ledger.record_findings([*places, finding("of the machine")], now=at(20))
     again = finding("2", at=11, evidence={"pci": "00000000:1A:00.0"}, gpu_serial="165")
-    ledger.take([again], now=at(21))
-    ledger.take([finding("3", at=12, gpu_serial="165")], now=at(22))
-    ledger.take([finding("4", evidence={"pci": "0000:1a:00"}, gpu_serial="166")], now=at(23))
+    ledger.record_findings([again], now=at(21))
+    ledger.record_findings([finding("3", at=12, gpu_serial="165")], now=at(22))
+    ledger.record_findings(
+        [finding("4", evidence={"pci": "0000:1a:00"}, gpu_serial="166")], now=at(23)
+    )
     members = [(i.gpu_serial, [f.id for f in i.findings]) for i in ledger.open_incidents()]
     assert members == [
         ("165", ["1a", "2", "3"]),
@@ -119,19 +132,19 @@ def test_a_place_that_a_shared_token_names_joins_no_finding_of_a_host(
 ) -> None:
     place = {"pci": "0000:1a:00"}
     forged = finding(evidence=place, gpu_serial="999", vouched=Provenance.SHARED)
-    ledger.take([forged, finding("own", evidence=place)], now=at(20))
+    ledger.record_findings([forged, finding("own", evidence=place)], now=at(20))
     assert [i.gpu_serial for i in ledger.open_incidents()] == ["999", None]
 
 
 def test_the_latest_severity_counts_and_the_change_is_noted(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding(severity=Severity.WARNING)], now=at(20))
+    ledger.record_findings([finding(severity=Severity.WARNING)], now=at(20))
     grave = finding(at=14, severity=Severity.CRITICAL)
-    assert ledger.take([grave], now=at(21), who="nhc-m1") == RecordedCounts(0, 1)
-    ledger.take([finding(at=12, severity=Severity.NOTICE)], now=at(22))  # it came late
-    ledger.take([finding(at=15, severity=None)], now=at(23))  # it says nothing of it
-    ledger.take([grave], now=at(24))
+    assert ledger.record_findings([grave], now=at(21), who="nhc-m1") == RecordedCounts(0, 1)
+    ledger.record_findings([finding(at=12, severity=Severity.NOTICE)], now=at(22))  # it came late
+    ledger.record_findings([finding(at=15, severity=None)], now=at(23))  # it says nothing of it
+    ledger.record_findings([grave], now=at(24))
     (incident,) = ledger.open_incidents()
     assert incident.findings[0].severity is Severity.CRITICAL
     (change,) = ledger.notes()
@@ -144,9 +157,11 @@ def test_what_a_shared_token_says_is_another_finding_of_another_source(
 ) -> None:
     """So nobody who has the token can block, soften or count what a machine reports."""
     forged = finding(kind=FindingKind.CHECK, severity=Severity.NOTICE, vouched=Provenance.SHARED)
-    ledger.take([forged], now=at(20))
-    assert ledger.take([finding(severity=Severity.CRITICAL)], now=at(21)) == RecordedCounts(1, 0)
-    assert ledger.take([forged], now=at(22)) == RecordedCounts(0, 1)
+    ledger.record_findings([forged], now=at(20))
+    assert ledger.record_findings(
+        [finding(severity=Severity.CRITICAL)], now=at(21)
+    ) == RecordedCounts(1, 0)
+    assert ledger.record_findings([forged], now=at(22)) == RecordedCounts(0, 1)
     (incident,) = ledger.open_incidents()
     assert {f.vouched: (f.severity, f.count) for f in incident.findings} == {
         Provenance.SHARED: (Severity.NOTICE, 2),
@@ -156,8 +171,8 @@ def test_what_a_shared_token_says_is_another_finding_of_another_source(
 
 def test_a_count_ends_at_the_largest_number(ledger: Ledger, finding: MakeFinding) -> None:
     for moment in (20, 21):
-        ledger.take([finding(count=MAX_INT64), finding(count=MAX_INT64)], now=at(moment))
-        ledger.take([finding(count=7)], now=at(moment))
+        ledger.record_findings([finding(count=MAX_INT64), finding(count=MAX_INT64)], now=at(moment))
+        ledger.record_findings([finding(count=7)], now=at(moment))
     (incident,) = ledger.open_incidents()
     assert incident.findings[0].count == MAX_INT64
 
@@ -166,9 +181,9 @@ def test_what_a_person_undoes_of_a_shared_token_holds_back_no_report_of_the_mach
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     forged = [finding(machine=f"m{n}", vouched=Provenance.SHARED) for n in (1, 2)]
-    ledger.take([*forged, finding(machine="m2")], now=at(20))
+    ledger.record_findings([*forged, finding(machine="m2")], now=at(20))
     for number in (1, 2):
-        ledger.settle(number, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="forged")
+        ledger.end_incident(number, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="forged")
     undone = {override.machine: override for override in ledger.overrides(at(0))}
     assert {name: o.vouched for name, o in undone.items()} == {"m1": "shared", "m2": "host"}
     own = finding(machine="m1", at=31)
@@ -186,8 +201,8 @@ def flood(make: MakeFinding, machine: str) -> list[Finding]:
 def test_a_flood_of_a_shared_token_displaces_no_finding_of_a_host_or_a_person(
     ledger: Ledger, finding: MakeFinding, fields: dict[str, object]
 ) -> None:
-    ledger.take([finding(**fields)], now=at(20))
-    ledger.take(flood(finding, "m1"), now=at(21))
+    ledger.record_findings([finding(**fields)], now=at(20))
+    ledger.record_findings(flood(finding, "m1"), now=at(21))
     (incident,) = ledger.open_incidents()
     assert incident.findings[0].id == "a"
     assert len(incident.findings) == 1_001
@@ -197,17 +212,17 @@ def test_a_flood_of_a_shared_token_displaces_no_finding_of_a_host_or_a_person(
 def test_to_read_again_what_a_damaged_row_says_is_no_news(
     ledger: Ledger, finding: MakeFinding, column: str
 ) -> None:
-    ledger.take([finding(), finding("b")], now=at(20))
+    ledger.record_findings([finding(), finding("b")], now=at(20))
     with ledger.database.writing() as connection:
         connection.execute(table.update().where(table.c.key == "a").values({column: "bogus"}))
     again = [finding(), finding("b"), finding("c")]
-    assert ledger.take(ledger.unknown(again), now=at(21)) == RecordedCounts(1, 0)
-    assert ledger.take(again, now=at(22)) == RecordedCounts(0, 3)
-    assert ledger.take([finding(at=11)], now=at(23)).new == (column != "evidence")
+    assert ledger.record_findings(ledger.new_findings(again), now=at(21)) == RecordedCounts(1, 0)
+    assert ledger.record_findings(again, now=at(22)) == RecordedCounts(0, 3)
+    assert ledger.record_findings([finding(at=11)], now=at(23)).new == (column != "evidence")
 
 
 def test_what_one_source_states_twice_at_one_time_stops_no_other(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     twice = [finding(valid_until=30), finding(valid_until=60, last=40)]
-    assert ledger.take([*twice, finding("b")], now=at(50)) == RecordedCounts(2, 1)
+    assert ledger.record_findings([*twice, finding("b")], now=at(50)) == RecordedCounts(2, 1)

@@ -47,7 +47,7 @@ def test_a_finding_comes_back_as_it_was(ledger: Ledger, finding: MakeFinding) ->
     whole = finding(
         gpu_serial="165", job="4711", severity=None, model_version="v3", evidence={"a": [1, None]}
     )
-    assert ledger.take([whole], now=at(20)) == RecordedCounts(new=1, repeated=0)
+    assert ledger.record_findings([whole], now=at(20)) == RecordedCounts(new=1, repeated=0)
     stored = replace(whole, first=at(10), last=at(10))
     assert only(ledger.open_incidents()) == Incident(
         1, "m1", "165", at(20), machines=("m1",), findings=(stored,)
@@ -57,8 +57,15 @@ def test_a_finding_comes_back_as_it_was(ledger: Ledger, finding: MakeFinding) ->
 def test_repeats_are_one_finding_with_first_last_and_count(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    assert ledger.take([finding(at=10), finding(at=14), finding(at=12)], now=at(20)).repeated == 2
-    assert ledger.take([finding(at=11, count=5), finding("b")], now=at(21)) == RecordedCounts(1, 1)
+    assert (
+        ledger.record_findings(
+            [finding(at=10), finding(at=14), finding(at=12)], now=at(20)
+        ).repeated
+        == 2
+    )
+    assert ledger.record_findings(
+        [finding(at=11, count=5), finding("b")], now=at(21)
+    ) == RecordedCounts(1, 1)
     (first, _) = only(ledger.open_incidents()).findings
     assert (first.at, first.first, first.last, first.count) == (10, 10, 14, 8)
 
@@ -66,14 +73,16 @@ def test_repeats_are_one_finding_with_first_last_and_count(
 def test_the_same_name_from_another_source_is_another_finding(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    assert ledger.take([finding(), finding(source="site")], now=at(20)).new == 2
+    assert ledger.record_findings([finding(), finding(source="site")], now=at(20)).new == 2
 
 
 def test_findings_of_one_gpu_or_machine_join_its_open_incident(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding("a"), finding("b", gpu_serial="1"), finding("c", "m2")], now=at(20))
-    ledger.take([finding("d", at=12), finding("e", gpu_serial="1")], now=at(21))
+    ledger.record_findings(
+        [finding("a"), finding("b", gpu_serial="1"), finding("c", "m2")], now=at(20)
+    )
+    ledger.record_findings([finding("d", at=12), finding("e", gpu_serial="1")], now=at(21))
     members = {
         (incident.machine, incident.gpu_serial): [finding.id for finding in incident.findings]
         for incident in ledger.open_incidents()
@@ -84,21 +93,21 @@ def test_findings_of_one_gpu_or_machine_join_its_open_incident(
 def test_what_comes_after_the_end_is_another_incident_and_a_repeat_is_not(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding()], now=at(20))
-    ledger.settle(1, IncidentState.CLOSED, now=at(30), who="ann", why="repaired")
-    assert ledger.take([finding(at=29)], now=at(40)) == RecordedCounts(
+    ledger.record_findings([finding()], now=at(20))
+    ledger.end_incident(1, IncidentState.CLOSED, now=at(30), who="ann", why="repaired")
+    assert ledger.record_findings([finding(at=29)], now=at(40)) == RecordedCounts(
         new=0, repeated=1
     )  # it came late
-    assert ledger.unknown([finding()]) == []
+    assert ledger.new_findings([finding()]) == []
     assert ledger.open_incidents() == []
-    assert ledger.take([finding(at=40)], now=at(41)) == RecordedCounts(new=1, repeated=0)
+    assert ledger.record_findings([finding(at=40)], now=at(41)) == RecordedCounts(new=1, repeated=0)
     assert [incident.id for incident in ledger.open_incidents()] == [2]
     with pytest.raises(ValueError, match="incident 1 is closed"):
-        ledger.settle(1, IncidentState.OPEN, now=at(50), who="ann", why="")
+        ledger.end_incident(1, IncidentState.OPEN, now=at(50), who="ann", why="")
 
 
 def test_long_evidence_is_cut_and_says_so(ledger: Ledger, finding: MakeFinding) -> None:
-    ledger.take([finding(evidence={"log": 'é"\\' * 10_000})], now=at(20))
+    ledger.record_findings([finding(evidence={"log": 'é"\\' * 10_000})], now=at(20))
     evidence = only(ledger.open_incidents()).findings[0].evidence
     assert set(evidence) == {"cut_from_bytes", "begin"}
     assert evidence["cut_from_bytes"] > 100_000
@@ -109,9 +118,9 @@ def test_of_very_many_findings_the_newest_are_read(
     ledger: Ledger, finding: MakeFinding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incident_rows, "MAX_FINDINGS_READ", 3)
-    ledger.take([finding(f"{n}", at=n) for n in range(9)], now=at(20))
+    ledger.record_findings([finding(f"{n}", at=n) for n in range(9)], now=at(20))
     assert [row.id for row in only(ledger.open_incidents()).findings] == ["6", "7", "8"]
-    ledger.take([finding(f"m{n}", f"m{n}") for n in range(9)], now=at(20))
+    ledger.record_findings([finding(f"m{n}", f"m{n}") for n in range(9)], now=at(20))
     parts = [incident.id for incident in ledger.open_incidents()]
     ledger.share(parts, shared="rack r1", machine="m0", now=at(21), why="")
     shared = only(ledger.open_incidents())
@@ -135,7 +144,9 @@ def test_a_finding_that_no_row_can_hold_is_named_and_set_aside(
 ) -> None:
     for number, (fields, words) in enumerate(REFUSED):
         new = finding(f"a{number}")
-        assert ledger.take([finding("b", **fields), new], now=at(20)) == RecordedCounts(1, 0)
+        assert ledger.record_findings([finding("b", **fields), new], now=at(20)) == RecordedCounts(
+            1, 0
+        )
         assert words in capsys.readouterr().err
     assert len(only(ledger.open_incidents()).findings) == len(REFUSED)
 
@@ -147,7 +158,7 @@ def refuse(error: FindingError) -> None:
 def test_whoever_refuses_a_finding_takes_none(ledger: Ledger, finding: MakeFinding) -> None:
     for fields, words in REFUSED:
         with pytest.raises(FindingError, match=words):
-            ledger.take([finding(), finding("b", **fields)], now=at(20), refuse=refuse)
+            ledger.record_findings([finding(), finding("b", **fields)], now=at(20), refuse=refuse)
     assert ledger.open_incidents() == []
 
 
@@ -157,7 +168,7 @@ def test_whoever_refuses_a_finding_takes_none(ledger: Ledger, finding: MakeFindi
 def test_a_shared_incident_takes_over_the_findings_and_closes_its_parts(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding("a", "m1", at=12), finding("b", "m2", at=11)], now=at(20))
+    ledger.record_findings([finding("a", "m1", at=12), finding("b", "m2", at=11)], now=at(20))
     number = ledger.share([1, 2], shared="job 4711", machine="m2", now=at(25), why="one crash")
     shared = only(ledger.open_incidents())
     assert (shared.id, shared.shared, shared.machine) == (number, "job 4711", "m2")
@@ -170,9 +181,9 @@ def test_a_shared_incident_takes_over_the_findings_and_closes_its_parts(
 def test_late_machines_join_the_shared_incident_that_is_open(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding("a", "m1"), finding("b", "m2")], now=at(20))
+    ledger.record_findings([finding("a", "m1"), finding("b", "m2")], now=at(20))
     number = ledger.share([1, 2], shared="job 4711", machine="m1", now=at(25), why="one crash")
-    ledger.take([finding("c", "m3")], now=at(26))
+    ledger.record_findings([finding("c", "m3")], now=at(26))
     late = ledger.open_incidents()[-1].id
     again = ledger.share([number, late], shared="job 4711", machine="m3", now=at(27), why="late")
     assert again == number
@@ -180,13 +191,13 @@ def test_late_machines_join_the_shared_incident_that_is_open(
 
 
 def test_incidents_are_listed_newest_first_in_pages(ledger: Ledger, finding: MakeFinding) -> None:
-    ledger.take([finding(str(n), f"m{n}") for n in range(5)], now=at(20))
+    ledger.record_findings([finding(str(n), f"m{n}") for n in range(5)], now=at(20))
     page = ledger.incidents(limit=2)
     assert [incident.id for incident in page] == [5, 4]
     assert [incident.id for incident in ledger.incidents(before=4, limit=2)] == [3, 2]
-    ledger.settle(3, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
-    ledger.settle(3, IncidentState.CLOSED, now=at(31), who="ann", why="")
-    ledger.settle(4, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
+    ledger.end_incident(3, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
+    ledger.end_incident(3, IncidentState.CLOSED, now=at(31), who="ann", why="")
+    ledger.end_incident(4, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
     numbers = {
         state: [incident.id for incident in ledger.incidents(state=state)]
         for state in IncidentState
@@ -201,7 +212,7 @@ def test_incidents_are_listed_newest_first_in_pages(ledger: Ledger, finding: Mak
 def test_incidents_of_a_machine_include_the_shared_ones(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding("a", "m1"), finding("b", "m2"), finding("c", "m3")], now=at(20))
+    ledger.record_findings([finding("a", "m1"), finding("b", "m2"), finding("c", "m3")], now=at(20))
     ledger.share([1, 2], shared="rack r1", machine="m1", now=at(25), why="")
     assert [incident.id for incident in ledger.incidents(machine="m2")] == [4, 2]
     assert [incident.id for incident in ledger.incidents(machine="m3")] == [3]
@@ -210,10 +221,10 @@ def test_incidents_of_a_machine_include_the_shared_ones(
 def test_sql_in_a_search_finds_nothing_and_breaks_nothing(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     for text in ("' OR 1=1 --", "m1'; DROP TABLE findings; --", "%", "m\0", "\ud800"):
         assert ledger.incidents(machine=text) == []
-        assert ledger.last_beat(text) is None
+        assert ledger.last_heartbeat(text) is None
     assert len(ledger.incidents(machine="m1")) == 1
 
 
@@ -226,7 +237,7 @@ def test_numbers_that_no_incident_or_action_can_have_are_none(ledger: Ledger) ->
 def test_the_newest_outcome_and_the_first_acknowledgement_count(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     ledger.outcome(1, Outcome.UNKNOWN, now=at(30), who="forewarn", why="drained, then healthy")
     times = {"failed_at": at(25), "known_at": at(31)}
     ledger.outcome(1, Outcome.CONFIRMED, now=at(31), who="ann", why="ticket 7", **times)
@@ -242,7 +253,7 @@ def test_the_newest_outcome_and_the_first_acknowledgement_count(
 def test_a_decision_is_added_only_when_it_or_its_reason_changes(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     first = decision(1)
     assert ledger.decide(first)
     assert not ledger.decide(replace(first, at=at(21), until=at(99)))
@@ -257,7 +268,7 @@ def test_a_decision_is_added_only_when_it_or_its_reason_changes(
 def test_a_control_is_kept_with_its_propensity(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     ledger.decide(decision(1, ruling=Ruling.HOLD, mode=None, propensity=0.1, control=True))
     (row,) = ledger.decisions(1)
     assert (row.propensity, row.control, row.mode) == (0.1, True, None)
@@ -266,7 +277,7 @@ def test_a_control_is_kept_with_its_propensity(
 def test_a_person_approves_what_is_proposed_while_it_is_valid(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     proposal = decision(1)
     ledger.decide(proposal)
     ledger.approve(1, at(20), now=at(30), who="ann")
@@ -291,7 +302,7 @@ def nothing_against(recent: object) -> None:
 def test_an_action_is_written_with_its_beginning_and_each_change(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     written = ledger.act(action(1), nothing_against)
     assert written == replace(action(1), id=1)
     assert isinstance(written, Action)
@@ -307,7 +318,7 @@ def test_an_action_is_written_with_its_beginning_and_each_change(
 def test_what_the_check_returns_holds_an_action_back(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     assert ledger.act(action(1), lambda recent: f"{len(recent)} are out") == "0 are out"
     assert ledger.open_actions() == []
 
@@ -315,7 +326,7 @@ def test_what_the_check_returns_holds_an_action_back(
 def test_the_check_sees_open_actions_and_those_of_the_last_eight_days(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    ledger.take([finding(f"{n}", f"m{n}") for n in range(4)], now=at(20))
+    ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(4)], now=at(20))
     for number, (machine, end) in enumerate([("m0", 1), ("m1", DAY), ("m2", None)], 1):
         written = ledger.act(action(number, machine, at=1), nothing_against)
         assert isinstance(written, Action)
@@ -331,7 +342,7 @@ def test_the_check_sees_open_actions_and_those_of_the_last_eight_days(
 def test_a_machine_is_taken_out_once_whatever_for(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    ledger.take([finding("a"), finding("b", gpu_serial="1")], now=at(20))
+    ledger.record_findings([finding("a"), finding("b", gpu_serial="1")], now=at(20))
     first = ledger.act(action(1), nothing_against)
     again = [action(1, at=31), action(2, at=31), action(2, at=32, step=Step.RESTART)]
     assert [ledger.act(other, nothing_against) for other in again] == [None] * 3
@@ -349,7 +360,7 @@ def test_a_machine_is_taken_out_once_whatever_for(
 def test_of_two_who_read_the_same_action_one_changes_it(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     written = ledger.act(action(1), nothing_against)
     assert isinstance(written, Action)
     assert ledger.advance(written, ActionState.SENT, now=at(31)) is not None
@@ -363,7 +374,7 @@ def test_of_two_who_read_the_same_action_one_changes_it(
 def test_recent_actions_are_those_that_changed(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
-    ledger.take([finding("a", "m1"), finding("b", "m2")], now=at(20))
+    ledger.record_findings([finding("a", "m1"), finding("b", "m2")], now=at(20))
     ledger.act(action(1, "m1", at=30), nothing_against)
     written = ledger.act(action(2, "m2", at=31), nothing_against)
     assert isinstance(written, Action)
@@ -375,7 +386,7 @@ def test_recent_actions_are_those_that_changed(
 def test_an_override_counts_once_by_the_action_or_by_the_incident(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision, action: MakeAction
 ) -> None:
-    ledger.take([finding(f"{n}", f"m{n}") for n in (1, 2, 3)], now=at(20))
+    ledger.record_findings([finding(f"{n}", f"m{n}") for n in (1, 2, 3)], now=at(20))
     ledger.decide(decision(1))
     for number in (1, 2):
         written = ledger.act(action(number, f"m{number}"), nothing_against)
@@ -383,7 +394,9 @@ def test_an_override_counts_once_by_the_action_or_by_the_incident(
         end = ActionState.OVERRIDDEN if number == 1 else ActionState.RELEASED
         ledger.advance(written, end, now=at(40 + number), who="root")
     for number in (1, 2, 3):
-        ledger.settle(number, IncidentState.OVERRIDDEN, now=at(50 + number), who="ann", why="")
+        ledger.end_incident(
+            number, IncidentState.OVERRIDDEN, now=at(50 + number), who="ann", why=""
+        )
     overrides = ledger.overrides(at(0))
     assert [(row.machine, row.at, row.who) for row in overrides] == [
         ("m1", 41, "root"),
@@ -412,8 +425,8 @@ def test_notes_beats_and_first_uses(ledger: Ledger) -> None:
     assert [row.who for row in ledger.notes()] == ["bob", "ann"]
     assert ledger.notes(1) == [AuditNote(at(2), "bob", "undo", "action 3", "a\ufffd\ufffdb")]
     for moment in (5, 7, 6, 7):
-        ledger.beat("loop", at(moment))
-    assert (ledger.last_beat("loop"), ledger.last_beat("lists")) == (7, None)
+        ledger.record_heartbeat("loop", at(moment))
+    assert (ledger.last_heartbeat("loop"), ledger.last_heartbeat("lists")) == (7, None)
     assert [ledger.first_seen("policy", "p1", at(moment)) for moment in (5, 9)] == [5, 5]
     assert ledger.first_seen("policy", "p2", at(9)) == 9
 
@@ -421,12 +434,12 @@ def test_notes_beats_and_first_uses(ledger: Ledger) -> None:
 def test_rows_say_by_which_policy_and_model(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision, action: MakeAction
 ) -> None:
-    ledger.take([finding()], now=at(20))
+    ledger.record_findings([finding()], now=at(20))
     ledger.decide(decision(1, policy_version="p7", model_version="v3"))
     ledger.approve(1, at(20), now=at(21), who="ann")
     ledger.act(action(1), nothing_against)
     ledger.outcome(1, Outcome.UNKNOWN, now=at(40), who="ann", why="")
-    ledger.settle(1, IncidentState.CLOSED, now=at(41), who="ann", why="")
+    ledger.end_incident(1, IncidentState.CLOSED, now=at(41), who="ann", why="")
     with ledger.database.reading() as connection:
         versions = {
             table: connection.exec_driver_sql(
@@ -441,7 +454,9 @@ def test_kinds_and_modes_of_any_sort_are_read_back(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     kinds = list(FindingKind)
-    ledger.take([finding(kind, kind=kind, machine=f"m{kind}") for kind in kinds], now=at(20))
+    ledger.record_findings(
+        [finding(kind, kind=kind, machine=f"m{kind}") for kind in kinds], now=at(20)
+    )
     assert [row.findings[0].kind for row in ledger.open_incidents()] == kinds
     for number, mode in enumerate([*DrainMode, None], 1):
         written = ledger.act(action(number, f"n{number}", mode=mode), nothing_against)

@@ -111,7 +111,7 @@ class Model(RuleBasedStateMachine):
         return replace(whole, gpu_serial=serial)
 
     @rule(rows=st.lists(st.tuples(small, small, st.sampled_from([None, "s1", "s2"])), max_size=5))
-    def take(self, rows: list[tuple[int, int, str | None]]) -> None:
+    def record_findings(self, rows: list[tuple[int, int, str | None]]) -> None:
         now = self.later()
         batch = [
             self.finding(
@@ -124,7 +124,7 @@ class Model(RuleBasedStateMachine):
             )
             for key, machine, serial in rows
         ]
-        taken = self.writer.take(batch, now=now)
+        taken = self.writer.record_findings(batch, now=now)
         words = [self.take_alone(row) for row in batch]
         for key in sorted(
             self.findings.keys() - {k for rows in self.members.values() for k in rows}
@@ -247,9 +247,9 @@ class Model(RuleBasedStateMachine):
         data=st.data(),
         state=st.sampled_from([IncidentState.OVERRIDDEN, IncidentState.CLOSED]),
     )
-    def settle(self, data: st.DataObject, state: IncidentState) -> None:
+    def end_incident(self, data: st.DataObject, state: IncidentState) -> None:
         number = data.draw(st.sampled_from(sorted(self.incidents)))
-        self.writer.settle(number, state, now=self.later(), who="ann", why="")
+        self.writer.end_incident(number, state, now=self.later(), who="ann", why="")
         self.ended_at.setdefault(number, Nanoseconds(self.now))
         self.incidents[number] = replace(self.incidents[number], state=state)
 

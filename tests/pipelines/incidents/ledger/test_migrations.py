@@ -117,8 +117,12 @@ def test_findings_and_decisions_stay_under_their_longer_names(url: str) -> None:
 def test_an_old_ledger_goes_on_as_before(url: str, finding: Callable[..., Finding]) -> None:
     write_old_ledger(url)
     with Ledger.open(url) as ledger:
-        assert ledger.take([finding(at=15), finding("b", at=15)], now=NOW) == RecordedCounts(1, 1)
-        assert ledger.take([finding(machine="m9", at=15)], now=NOW) == RecordedCounts(1, 0)
+        assert ledger.record_findings(
+            [finding(at=15), finding("b", at=15)], now=NOW
+        ) == RecordedCounts(1, 1)
+        assert ledger.record_findings([finding(machine="m9", at=15)], now=NOW) == RecordedCounts(
+            1, 0
+        )
         assert [incident.id for incident in ledger.open_incidents()] == [1, 2, 3, 4]
 
 

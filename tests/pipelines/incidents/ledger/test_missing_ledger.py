@@ -138,11 +138,11 @@ def test_a_ledger_that_is_removed_while_it_is_open_takes_nothing_more(
     other = tmp_path / "other.db"
     Ledger.open(f"sqlite:///{other}").close()
     with Ledger.open(f"sqlite:///{path}") as ledger:
-        ledger.beat("loop", Nanoseconds(1))
+        ledger.record_heartbeat("loop", Nanoseconds(1))
         path.unlink()
         if replaced:
             os.rename(other, path)
-        for write in (lambda: ledger.beat("loop", Nanoseconds(2)), ledger.open_actions):
+        for write in (lambda: ledger.record_heartbeat("loop", Nanoseconds(2)), ledger.open_actions):
             words = "was replaced while it was open" if replaced else "was removed while it was"
             with pytest.raises(LedgerError, match=words) as caught:
                 write()

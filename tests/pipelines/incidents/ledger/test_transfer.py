@@ -28,7 +28,7 @@ def test_a_ledger_that_was_moved_says_the_same_and_goes_on(
     action: Callable[..., Action],
 ) -> None:
     with Ledger.open(f"sqlite:///{tmp_path / 'old.db'}") as old:
-        old.take([finding("a"), finding("b", "m2")], now=NOW)
+        old.record_findings([finding("a"), finding("b", "m2")], now=NOW)
         old.decide(decision(1))
         written = old.act(action(1), nothing_against)
         assert isinstance(written, Action)
@@ -37,7 +37,7 @@ def test_a_ledger_that_was_moved_says_the_same_and_goes_on(
         assert copy_ledger(old, ledger) == 2 + 2 + 2 + 1 + 1 + 2 + 1
         assert ledger.open_incidents() == old.open_incidents()
         assert ledger.switched_off() == old.switched_off()
-    ledger.take([finding("c", "m3")], now=NOW)
+    ledger.record_findings([finding("c", "m3")], now=NOW)
     later = ledger.act(action(3, "m3"), nothing_against)
     assert isinstance(later, Action)
     assert (ledger.open_incidents()[-1].id, later.id) == (3, 2)

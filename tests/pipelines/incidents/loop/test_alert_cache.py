@@ -18,7 +18,7 @@ def _opened(ledger: Ledger, machine: str, at: Nanoseconds) -> int:
     valid_until = Nanoseconds(at + DAY)
     kind = FindingKind.AT_RISK
     finding = Finding("lists", machine, kind, "at_risk", machine, at, valid_until=valid_until)
-    ledger.take([finding], now=at)
+    ledger.record_findings([finding], now=at)
     return ledger.incidents(limit=1)[0].id
 
 
@@ -31,8 +31,8 @@ def test_what_is_over_is_read_once_and_again_after_another_outcome(
             for name, age in (("old", 370), ("over", 3), ("open", 2))
         )
         for number in (old, over):
-            ledger.settle(number, IncidentState.CLOSED, now=NOW, who="ann", why="")
-        book, read, by_number = AlertCache(ledger), [], ledger.by_number
+            ledger.end_incident(number, IncidentState.CLOSED, now=NOW, who="ann", why="")
+        cache, read, by_number = AlertCache(ledger), [], ledger.by_number
 
         def spy(numbers: Sequence[int]) -> list[Incident]:
             read.append(list(numbers))
@@ -40,13 +40,13 @@ def test_what_is_over_is_read_once_and_again_after_another_outcome(
 
         monkeypatch.setattr(ledger, "by_number", spy)
         since = Nanoseconds(NOW - 365 * DAY)
-        assert [entry.alert.machine for entry in book.look(since)] == ["open", "over"]
-        book.look(since)
+        assert [entry.alert.machine for entry in cache.alerts_since(since)] == ["open", "over"]
+        cache.alerts_since(since)
         times = {"failed_at": Nanoseconds(NOW - DAY), "known_at": NOW}
         ledger.outcome(over, Outcome.CONFIRMED, now=NOW, who="ann", why="", **times)
-        entries = book.look(since)
+        entries = cache.alerts_since(since)
         assert read == [[open_still, over], [open_still], [open_still, over]]
-        assert entries == AlertCache(ledger).look(since)
+        assert entries == AlertCache(ledger).alerts_since(since)
         assert (entries[1].alert.outcome, entries[1].alert.failed_at) == (
             Outcome.CONFIRMED,
             NOW - DAY,

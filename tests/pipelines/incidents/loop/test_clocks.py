@@ -44,14 +44,14 @@ def deadline(room: Room) -> Room:
 def test_a_clock_that_jumps_does_nothing_to_a_machine_and_says_so(deadline: Room, by: int) -> None:
     words, told = warnings_of(deadline), list(deadline.driver.told)
     deadline.notice("xid 95", "m5")
-    before = deadline.ledger.last_beat("loop")
+    before = deadline.ledger.last_heartbeat("loop")
     jump(deadline, by)
     for _ in range(3):
         decided = deadline.responder.once()
         assert {d.decision.ruling for d in decided} == {Ruling.OBSERVE}
         assert all("our clock is " in d.decision.reason for d in decided)
     assert deadline.driver.told == told
-    assert deadline.ledger.last_beat("loop") == before
+    assert deadline.ledger.last_heartbeat("loop") == before
     assert len(words) == 1  # once, until it changes or is over
     assert {i.state for i in deadline.ledger.incidents()} == {IncidentState.OPEN}
     jump(deadline, -by)

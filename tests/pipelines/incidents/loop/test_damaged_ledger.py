@@ -104,7 +104,7 @@ def notice(room: Room, machine: str, cause: str, **more: Any) -> None:
     values |= {"evidence": {"probability": 0.9}, "model_version": "v1"} | more
     until = Nanoseconds(now + DAY)
     found = Finding("test", name, kind, cause, machine, now, until, **values)
-    room.ledger.take([found], now=now)
+    room.ledger.record_findings([found], now=now)
 
 
 def fill(room: Room) -> None:
@@ -138,8 +138,8 @@ def read_everything(room: Room) -> None:
         assert incident_text(incident)
     room.ledger.notes()
     score_ledger(room.site, room.ledger, now=room.clock.moment)
-    desk = ApiContext(room.ledger, ACCESS, room.site.switch(room.ledger), dict, room.clock)
-    api = Api(desk, make_app(desk), room.clock)
+    context = ApiContext(room.ledger, ACCESS, room.site.switch(room.ledger), dict, room.clock)
+    api = Api(context, make_app(context), room.clock)
     paths = ["incidents", "incidents?state=open", "incidents?machine=m1", "actions", "switch"]
     paths += [f"incidents/{number}" for number in range(1, 6)]
     for path in paths:
@@ -151,7 +151,7 @@ def read_everything(room: Room) -> None:
         machine="m5", at=format_iso(now), valid_until=format_iso(now + HOUR), id=f"{now}"
     )
     assert api.report(posted).status_code == 200
-    desk.close()
+    context.close()
 
 
 def stated(room: Room) -> list[Finding]:
@@ -160,8 +160,8 @@ def stated(room: Room) -> list[Finding]:
 
 
 def work(room: Room, said: list[Finding]) -> None:
-    room.ledger.take(room.ledger.unknown(said), now=room.clock.moment)
-    room.ledger.take(said, now=room.clock.moment)
+    room.ledger.record_findings(room.ledger.new_findings(said), now=room.clock.moment)
+    room.ledger.record_findings(said, now=room.clock.moment)
     read_everything(room)
     room.once()
     room.once(HOUR)
@@ -282,8 +282,8 @@ def test_an_open_action_that_cannot_be_read_is_not_forgotten_after_others(
 ) -> None:
     with damaged(tmp_path, template) as room:
         for row in range(2_000):
-            room.ledger.database.set_aside.add("findings", f"{row}", "damaged")
+            room.ledger.database.quarantine.add("findings", f"{row}", "damaged")
         with room.ledger.database.engine.begin() as connection:
             connection.execute(text(damage_of))
         room.ledger.open_actions()
-        assert room.ledger.set_aside("actions")
+        assert room.ledger.quarantined_rows("actions")

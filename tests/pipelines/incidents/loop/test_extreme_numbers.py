@@ -113,7 +113,7 @@ def test_batches_of_agents(column: str, value: Any) -> None:
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     api = make_api(tmp_path_factory.mktemp("api"))
     yield api
-    api.desk.close()
+    api.context.close()
     api.ledger.close()
 
 

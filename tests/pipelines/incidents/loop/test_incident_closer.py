@@ -84,7 +84,7 @@ def _drained(
         *(cause, machine, FindingKind(cause), cause, machine, START, until),
         gpu_serial=f"GPU of {machine}",
     )
-    ledger.take([finding], now=START)
+    ledger.record_findings([finding], now=START)
     incident = ledger.open_incidents()[-1]
     drain = Action(
         *(0, incident.id, machine, "train", "r0", None, cause),

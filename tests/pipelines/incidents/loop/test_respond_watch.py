@@ -99,7 +99,7 @@ def test_a_ledger_that_is_away_and_comes_back_ends_nothing(
 ) -> None:
     path = tmp_path / "ledger.db"
     with Ledger.open(f"sqlite:///{path}") as ledger:
-        ledger.beat("loop", Nanoseconds(1))
+        ledger.record_heartbeat("loop", Nanoseconds(1))
         ended, beats = threading.Event(), list[int]()
 
         def call() -> None:
@@ -113,21 +113,21 @@ def test_a_ledger_that_is_away_and_comes_back_ends_nothing(
                     ledger.close()
                     (tmp_path / "away").rename(path)
                     ended.set()
-            ledger.beat("loop", Nanoseconds(len(beats)))
+            ledger.record_heartbeat("loop", Nanoseconds(len(beats)))
 
         day = DAY
         watch_loop(call, every=MINUTE, longest=day, clock=QuickClock(), ended=ended)
-        assert ledger.last_beat("loop") == 5
+        assert ledger.last_heartbeat("loop") == 5
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert all("ledger.db" in line for line in lines)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Callable[[], ApiContext]]:
+def context(tmp_path: Path) -> Iterator[Callable[[], ApiContext]]:
     api = make_api(tmp_path)
-    yield lambda: ApiContext(api.ledger, api.desk.access, api.desk.switch, dict)
-    api.desk.close()
+    yield lambda: ApiContext(api.ledger, api.context.access, api.context.switch, dict)
+    api.context.close()
     api.ledger.close()
 
 
@@ -146,19 +146,19 @@ def _healthy(port: int) -> bool:
 
 
 def test_an_api_that_ends_is_said_and_started_again(
-    desk: Callable[[], ApiContext],
+    context: Callable[[], ApiContext],
     free_port: Callable[[], int],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     port, alerts = free_port(), list[str]()
     served = ApiThread(
-        desk, Listener("respond", "127.0.0.1", port), lambda _, words: alerts.append(words)
+        context, Listener("respond", "127.0.0.1", port), lambda _, words: alerts.append(words)
     )
 
-    def broken(desk: ApiContext, _: Listener, bound: socket.socket) -> None:
+    def broken(context: ApiContext, _: Listener, bound: socket.socket) -> None:
         bound.close()
-        desk.close()
+        context.close()
         raise SystemExit(3)  # as Uvicorn does
 
     with monkeypatch.context() as patched:
@@ -166,15 +166,15 @@ def test_an_api_that_ends_is_said_and_started_again(
         served.start()
         _until(lambda: served._thread is not None and not served._thread.is_alive())
     assert "SystemExit" in capsys.readouterr().err
-    served.tend()
+    served.restart_if_ended()
     assert alerts == ["the API ended (SystemExit: 3), it is started again"]
     _until(lambda: _healthy(port))
-    served.tend()
+    served.restart_if_ended()
     assert len(alerts) == 1
 
 
-def test_an_address_that_is_taken_is_said_at_the_start(desk: Callable[[], ApiContext]) -> None:
+def test_an_address_that_is_taken_is_said_at_the_start(context: Callable[[], ApiContext]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         listener = Listener("respond", "127.0.0.1", other.getsockname()[1])
         with pytest.raises(ListenerError, match="cannot listen there"):
-            ApiThread(desk, listener).start()
+            ApiThread(context, listener).start()

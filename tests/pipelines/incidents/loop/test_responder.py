@@ -72,7 +72,7 @@ class Room:
             "valid_until": Nanoseconds(self.clock.at + DAY),
         }
         finding = Finding(**(values | more))  # type: ignore[arg-type]
-        self.ledger.take([finding], now=self.clock.at)
+        self.ledger.record_findings([finding], now=self.clock.at)
 
     def state(self, machine: str = "m0") -> ServiceState:
         return self.driver.machines[machine].state
@@ -359,7 +359,7 @@ def test_a_scheduled_task_decides_as_the_command_does(tmp_path: Path) -> None:
     assert respond_site(str(config)) == []
     with ResponseSite.from_config(config).ledger() as ledger:
         finding = Finding("nhc", "1", FindingKind.REPORT, "fan", "m1", START, Nanoseconds(2**61))
-        ledger.take([finding], now=START)
+        ledger.record_findings([finding], now=START)
     (line,) = respond_site(str(config))
     assert (line["machine"], line["finding"], line["ruling"]) == ("m1", "fan", "hold")
     assert respond_site(str(config)) == []  # nothing new

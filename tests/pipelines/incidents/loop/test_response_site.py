@@ -24,7 +24,7 @@ def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(CONFIG)
     site = ResponseSite.from_config(tmp_path / "my.toml")
     core = site.core
-    assert (core.settle, core.quiet) == (20 * MINUTE, 5 * MINUTE)
+    assert (core.group_wait, core.quiet) == (20 * MINUTE, 5 * MINUTE)
     assert (core.max_age, core.known_late) == (3 * HOUR, 3 * DAY)
     assert core.many == 4
     assert site.pools["train"].limits.avoided == 0.1

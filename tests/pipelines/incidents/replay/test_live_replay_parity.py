@@ -182,7 +182,7 @@ def live(
                     ledger.advance(action, ActionState.RELEASED, now=Nanoseconds(now))
             due = [known.finding for known in waiting if known.known_at <= now]
             waiting = waiting[len(due) :]
-            ledger.take(due, now=Nanoseconds(now), refuse=lambda _: None)
+            ledger.record_findings(due, now=Nanoseconds(now), refuse=lambda _: None)
             responder.once()
         incidents = sorted(ledger.incidents(limit=1000), key=lambda incident: incident.id)
         return incidents, ledger.decisions_by_incident([incident.id for incident in incidents])

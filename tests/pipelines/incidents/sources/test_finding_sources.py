@@ -128,7 +128,7 @@ def test_a_clock_that_is_fast_hides_no_event_of_others(tmp_path: Path) -> None:
 def test_one_bad_name_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gathered = _gather(site := _site(tmp_path, ("", -10), ("m1", -9)), NOW)
     with site.ledger() as ledger:
-        ledger.take(gathered.events, now=NOW)
+        ledger.record_findings(gathered.events, now=NOW)
         assert [incident.machine for incident in ledger.open_incidents()] == ["m1"]
     assert "of 'records' about '' is set aside: `machine` has 0 bytes" in capsys.readouterr().err
 

@@ -74,7 +74,7 @@ class Site:
             valid_until=Nanoseconds(at + HOUR),
             evidence={"probability": probability},
         )
-        self.ledger.take([finding], now=at)
+        self.ledger.record_findings([finding], now=at)
 
     def respond(self) -> dict[str, dict[str, Any]]:
         """Call the loop once; return the decision about each machine."""
