@@ -32,7 +32,7 @@ def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["settle", "quiet", "many", "max_age", "known_late", "list_every", "drift_every"],
+    ["group_wait", "quiet", "many", "max_age", "known_late", "list_every", "drift_every"],
 )
 def test_a_site_that_sets_nothing_has_what_the_core_assumes(tmp_path: Path, name: str) -> None:
     (tmp_path / "my.toml").write_text("")
