@@ -142,6 +142,10 @@ def test_paths_that_a_page_names_are_there(page: str) -> None:
     assert {path for path in named - NEW if not (ROOT / path).exists()} == set()
 
 
+# `make docs` makes these pages and checks the links to them.
+GENERATED = {"cli.md", "configuration.md", "log_patterns.md", "response.md", "xids.md"}
+
+
 def anchors(page: Path) -> set[str]:
     """Return what can stand after `#` in a link to a page."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -157,6 +161,8 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for link in [link for link in links if not link.startswith("http")]:
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
+        if target.name in GENERATED:
+            continue
         if not target.exists() or (anchor and anchor not in anchors(target)):
             dead.append(link)
     assert dead == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
@@ -29,6 +32,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         file.src_uri for file in files.documentation_pages(inclusion=InclusionLevel.is_included)
     )
     return files
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from another host: the site works offline."""
+    del config
+    if found := re.search(
+        r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//", output
+    ):
+        raise PluginError(f"{page.file.src_uri} loads from another host: {found[0]}")
+    return output
 
 
 def generated_pages() -> Iterator[tuple[str, str]]:

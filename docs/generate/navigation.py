@@ -22,16 +22,16 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                 *("check_records",),
             ),
             "Find GPUs at risk": (
-                *("backtest", "daily_list", "retrain_with_airflow", "mlflow_registry"),
+                *("daily_list", "backtest", "retrain_with_airflow", "mlflow_registry"),
                 *("large_fleets", "run_on_dask"),
             ),
             "Watch and diagnose jobs": (
-                *("fit_a_detector", "watch_jobs", "diagnose_job", "collect_from_hung_job"),
-                *("check_nodes", "read_a_verdict", "extend_the_knowledge_base"),
+                *("fit_a_detector", "watch_jobs", "read_a_verdict", "diagnose_job"),
+                *("collect_from_hung_job", "check_nodes", "extend_the_knowledge_base"),
             ),
             "Respond": (
                 *("respond_dry_run", "connect_slurm", "write_policy", "replay_a_policy"),
-                *("approve_and_silence", "find_out_why_a_step_was_blocked", "undo_by_hand"),
+                *("find_out_why_a_step_was_blocked", "approve_and_silence", "undo_by_hand"),
                 *("report_findings", "measure_the_response"),
             ),
             "Operate": ("secure_the_servers", "backup_the_ledger"),

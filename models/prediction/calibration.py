@@ -87,6 +87,8 @@ def prior_correction(balance_trained: float, balance_true: float) -> Calibration
     balance_true : float
         Share of positives among all instances.
 
+    Examples
+    --------
     >>> prior_correction(0.5, 0.1).apply([0.5]).round(6).tolist()
     [0.1]
     """

@@ -77,6 +77,8 @@ def cascade_flags(stages: Sequence[tuple[Float64Array, int]], order: Int64Array)
         In order; k is a share of all n instances. With fewer than k survivors, all pass.
     order : ndarray of shape (n,)
 
+    Examples
+    --------
     >>> first, second = np.array([0.9, 0.8, 0.7, 0.1]), np.array([0.2, 0.3, 0.4, 0.9])
     >>> cascade_flags([(first, 3), (second, 1)], np.arange(4)).tolist()
     [False, False, True, False]
