@@ -43,6 +43,8 @@ class Calibration:
     ceiling : float
         Upper limit of the probability, in (0, 1]: a GPU with every warning sign may still survive.
 
+    Examples
+    --------
     >>> Calibration(1.0, 0.0).apply([0.25]).round(6).tolist()
     [0.25]
     """

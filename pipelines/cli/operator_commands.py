@@ -120,7 +120,11 @@ def add_incidents(commands: Commands) -> None:
     command.add_argument("--machine", metavar="NAME", help="only those of one machine")
     command.add_argument("--all", action="store_true", help="also those that have ended")
     command.add_argument(
-        "--limit", type=integer_at_least(1, 10_000), default=100, metavar="N", help="(default: 100)"
+        "--limit",
+        type=integer_at_least(1, 10_000),
+        default=100,
+        metavar="N",
+        help="at most this many (default: 100)",
     )
     add_json(command, "one JSON object an incident on stdout")
 

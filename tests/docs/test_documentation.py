@@ -53,7 +53,7 @@ def test_a_page_has_one_title_and_says_what_it_is_for(page: Path) -> None:
     assert re.findall(r"^# ", text, re.MULTILINE) == ["# "]
     title, _, body = text.partition("\n")
     assert title.startswith("# ")
-    assert re.match(r"\n[A-Z*`_]", body), "a paragraph follows the title"
+    assert re.match(r"\n[\w*`_]", body), "a paragraph follows the title"
 
 
 def test_each_page_is_in_the_navigation_once(generator: type[Generators]) -> None:

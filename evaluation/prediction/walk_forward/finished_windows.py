@@ -46,6 +46,8 @@ def span_similarity(training_span: Nanoseconds, other: Nanoseconds) -> float:
     float
         In (0, 1]; 1 for equal spans, 1/16 for half of one.
 
+    Examples
+    --------
     >>> span_similarity(Nanoseconds(20), Nanoseconds(10))
     0.0625
     """

@@ -20,6 +20,8 @@ def loss_weights(
     ValueError
         If one of the classes has no weight.
 
+    Examples
+    --------
     >>> loss_weights(np.array([1, 0], np.int8), np.ones(2, np.float32), 3.0).tolist()
     [1.5, 0.5]
     """

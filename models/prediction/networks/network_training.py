@@ -228,6 +228,8 @@ def split_by_time(
     early, late : bool ndarrays of shape (n,)
         An instance is early if it ends at least `purge` before the late part starts.
 
+    Examples
+    --------
     >>> early, late = split_by_time(np.array([0, 50, 70, 90, 100]), share=0.2, purge=20)
     >>> early.tolist(), late.tolist()
     ([True, True, False, False, False], [False, False, False, True, True])
