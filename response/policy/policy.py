@@ -186,7 +186,7 @@ class Policy:
         Parameters
         ----------
         incident : Incident
-        beside : sequence of Incident
+        other_incidents : sequence of Incident
             Others: those of the same machine confirm a verdict, explain an echo, and count where
             a cause comes often.
         earlier : sequence of Action

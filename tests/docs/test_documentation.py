@@ -7,6 +7,7 @@ import doctest
 import importlib
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -92,19 +93,45 @@ def test_each_route_of_the_collector_is_on_its_page() -> None:
     assert routes == {getattr(route, "path", "") for route in app.routes}
 
 
-def docstrings(path: Path) -> list[str]:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    return [ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds)]
+# Layers whose docstrings are published.
+PUBLIC = sorted(
+    path
+    for layer in ("features", "models", "evaluation", "response")
+    for path in (ROOT / layer).rglob("*.py")
+)
+
+
+def docstrings(path: Path) -> Iterator[tuple[ast.AST, str]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield node, ast.get_docstring(node) or ""
+
+
+def documented_parameters(text: str) -> set[str]:
+    """Return the names in the section `Parameters` of a docstring in NumPy style."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w+\n-{4,}$|\Z)", text, re.M | re.S)
+    lines = section[1].splitlines() if section else []
+    heads = [line.partition(" : ")[0] for line in lines if re.match(r"[*\w]", line)]
+    return {name.strip("* ") for head in heads for name in head.split(",")}
+
+
+def test_documented_parameters_are_those_of_the_function() -> None:
+    wrong = set()
+    for path in PUBLIC:
+        for node, text in docstrings(path):
+            if isinstance(node, ast.FunctionDef):
+                names = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+                unknown = documented_parameters(text) - names
+                wrong |= {f"{path.relative_to(ROOT)}: {node.name}: {name}" for name in unknown}
+    assert wrong == set()
 
 
 def test_examples_after_a_section_are_a_section_of_their_own() -> None:
     """Without the title, the site takes them for the description of a parameter."""
     wrong = {
         path.relative_to(ROOT).as_posix()
-        for layer in ("features", "models", "evaluation", "response")
-        for path in (ROOT / layer).rglob("*.py")
-        for text in docstrings(path)
+        for path in PUBLIC
+        for _, text in docstrings(path)
         if re.search(r"\n-{5,}\n", text) and ">>>" in text and "Examples\n--------" not in text
     }
     assert wrong == set()
