@@ -46,6 +46,8 @@ def test_page_on_blocked_steps_quotes_reasons_of_decisions() -> None:
 def shell_commands(page: Path) -> Iterator[list[str]]:
     """Yield the arguments of each call of forewarn in the code blocks of a page."""
     for block in re.findall(r"^ *```\w*\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        for name, value in re.findall(r"\bfor (\w+) in (\S+)", block):
+            block = block.replace(f"${name}", value)
         lines = re.sub(r"\\\n", " ", block).splitlines()
         for line in filter(CALL.search, lines):
             words = shlex.split(re.sub(r"\$\((.*?)\)", r" ; \1 ; ", line), comments=True)
