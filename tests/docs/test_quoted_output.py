@@ -12,7 +12,7 @@ import pytest
 
 from forewarn.pipelines.cli.main import build_parser
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BLOCKED = ROOT / "docs/how-to/find_out_why_a_step_was_blocked.md"
 CALL = re.compile(r"(^ *|[$] |[$][(]|/|=\S+ |nohup )forewarn [a-z]")
 SEPARATORS = {";", "&", "&&", "|", ">", "2>"}
