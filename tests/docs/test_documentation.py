@@ -57,6 +57,12 @@ def test_a_page_has_one_title_and_says_what_it_is_for(page: Path) -> None:
     assert re.match(r"\n[\w*`_]", body), "a paragraph follows the title"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_in_lists_are_indented_by_four(page: Path) -> None:
+    """MkDocs ends a list at a block that is indented by less, and numbers the next one from 1."""
+    assert re.findall(r"^\n {1,3}\S.*|^ {1,3}```.*", page.read_text(), re.MULTILINE) == []
+
+
 def test_each_page_is_in_the_navigation_once(generator: type[Generators]) -> None:
     paths = [page.relative_to(DOCS).as_posix() for page in PAGES]
     entries = generator.load("navigation").site_navigation(paths)
