@@ -1,4 +1,4 @@
-"""The operations of all ranks of a job in one table: what their recorders hold, put together."""
+"""Operations of all ranks of a job in one table, merged from their flight recorder dumps."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ OPERATION = np.dtype([("rank", np.int32), *((name, ENTRY[name]) for name in ENTR
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOperations:
-    """What the recorders of a job's ranks hold.
+    """Contents of the flight recorders of a job's ranks.
 
     Attributes
     ----------
     entries : ndarray of OPERATION
-        By rank, and in the order in which the rank entered them.
+        By rank, in the order in which the rank entered them.
     groups, names, signatures : tuple of str
-        The texts that the numbers in `entries` stand for, the same for all ranks.
+        Texts that the numbers in `entries` index, common to all ranks.
     descriptions : tuple of str
-        What each group is for, such as `tp`.
+        Purpose of each group, such as `tp`.
     members : mapping of int to tuple of int
-        Ranks by number of the group: those that a dump lists, or else all that mention it.
+        Ranks by group number: as listed in a dump, otherwise the ranks with an entry of the group.
     described : frozenset of int
-        Groups whose members a dump lists. Of the others a rank without a dump may be one.
+        Groups whose members a dump lists. A rank without a dump may belong to any other group.
     ranks : frozenset of int
-        Whose dump could be read.
+        Ranks with a readable dump.
     """
 
     entries: npt.NDArray[np.void]
@@ -47,12 +47,12 @@ class CollectiveOperations:
 
     @property
     def last(self) -> int | None:
-        """Last time in any entry, nanoseconds since 1970 UTC."""
+        """Latest time in any entry, in nanoseconds since 1970 UTC."""
         times = [int(self.entries[name].max(initial=0)) for name in _TIME_FIELDS]
         return max(times) or None
 
     def until(self, at: int) -> CollectiveOperations:
-        """Return what was known at a moment: later entries are not there yet, nor later ends."""
+        """Return the operations as known at a time, without later entries, starts and ends."""
         if (self.last or 0) <= at:
             return self
         entries = self.entries[self.entries["created"] <= at].copy()
@@ -62,12 +62,12 @@ class CollectiveOperations:
         return replace(self, entries=entries)
 
     def by_one_clock(self, ahead: Mapping[int, int]) -> CollectiveOperations:
-        """Return the operations with the times of each rank as a clock of all would have them.
+        """Return the operations with each rank's times corrected to a common clock.
 
         Parameters
         ----------
         ahead : mapping of int to int
-            By rank, nanoseconds; a rank that is left out keeps its times.
+            Nanoseconds by which a rank's clock is ahead; ranks not listed keep their times.
         """
         size = max(ahead, default=-1) + 1
         if not any(ahead.values()):
@@ -81,14 +81,14 @@ class CollectiveOperations:
         return replace(self, entries=entries)
 
     def without(self, ranks: frozenset[int]) -> CollectiveOperations:
-        """Return the operations of the other ranks."""
+        """Return the operations of all other ranks."""
         if not ranks:
             return self
         entries = self.entries[~np.isin(self.entries["rank"], sorted(ranks))]
         return replace(self, entries=entries, ranks=self.ranks - ranks)
 
     def unfinished(self) -> npt.NDArray[np.void]:
-        """Return the entries that are not done, in their order."""
+        """Return the entries that are not completed, in order."""
         rows: npt.NDArray[np.void] = self.entries[self.entries["state"] != COMPLETED]
         return rows
 
@@ -97,11 +97,11 @@ _TIME_FIELDS = ("created", "started", "completed")
 
 
 def merge_dumps(dumps: Mapping[int, FlightRecorderDump]) -> CollectiveOperations:
-    """Put the dumps of all ranks together.
+    """Merge the dumps of all ranks.
 
     Parameters
     ----------
-    dumps : mapping of int to RecorderDump
+    dumps : mapping of int to FlightRecorderDump
         By rank.
     """
     groups, names, signatures = dict[str, int](), dict[str, int](), dict[str, int]()

@@ -1,4 +1,4 @@
-"""The error files that torchrun's workers leave, and what DLRover's master logs of them."""
+"""Parsers for the error files of torchrun workers and the error lines of DLRover's master."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from forewarn.features.time_units import SECOND
 
 __all__ = ["ErrorReport", "parse_dlrover_errors", "parse_error"]
 
-_MAX_MESSAGE_CHARS = 2_000  # characters of a message
-_MAX_EPOCH_SECONDS = 2**33  # seconds
+_MAX_MESSAGE_CHARS = 2_000
+_MAX_EPOCH_SECONDS = 2**33
 _MASTER_LINE = re.compile(rb"worker-\d{1,7} restart (?P<restart>\d{1,7}) fails: (?P<json>\{.*\})")
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """The exception that ended a worker.
+    """Exception that ended a worker process.
 
     Attributes
     ----------
     message : str
     time : int or None
-        When it was written down, nanoseconds since 1970 UTC; whole seconds.
+        Time at which the report was written, in nanoseconds since 1970 UTC, with a resolution of 1
+        s.
     stack : str
-        Python's, cut.
+        Python stack trace, truncated.
     exit_code : int or None
-        Only DLRover's master says it here.
+        Set only for reports of DLRover's master.
     restart : int or None
-        The same.
+        Restart number; set only for reports of DLRover's master.
     """
 
     message: str
@@ -41,7 +42,7 @@ class ErrorReport:
 
 
 def parse_error(text: str) -> ErrorReport | None:
-    """Read `error.json`; None if it is cut off or none.
+    """Parse an `error.json`; return None if it is truncated or not an error report.
 
     Examples
     --------
@@ -79,12 +80,12 @@ def _parse_timestamp(value: object) -> int | None:
 
 
 def parse_dlrover_errors(line: bytes) -> Iterator[tuple[int, ErrorReport]]:
-    """Yield rank and error of the workers that a line of DLRover's master tells of.
+    """Yield the rank and error of each worker in a log line of DLRover's master.
 
     Examples
     --------
     >>> line = b'worker-1 restart 2 fails: {"7": {"local_rank": 0, "exitcode": -6, "message": "x"}}'
-    >>> [(rank, error.exit_code, error.restart) for rank, error in dlrover_errors(line)]
+    >>> [(rank, error.exit_code, error.restart) for rank, error in parse_dlrover_errors(line)]
     [(7, -6, 2)]
     """
     match = _MASTER_LINE.search(line)

@@ -1,4 +1,4 @@
-"""How the ranks of a job ended: `rank,exit_code,timestamp`."""
+"""Parser for `exits.csv`: the exit codes of the ranks of a job."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ __all__ = ["ExitsError", "RankExitCode", "parse_exits"]
 
 
 class ExitsError(InputError):
-    """A table of exits that cannot be used."""
+    """An `exits.csv` that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankExitCode:
-    """The end of a process.
+    """Exit of one process.
 
     Attributes
     ----------
     code : int
-        Below 0 the signal that ended it; 128 and a signal, as shells say it, is the same.
+        Exit code. A negative code is the signal that ended the process; the shell's form (128 +
+        signal) is converted to it.
     time : int or None
         Nanoseconds since 1970 UTC.
     """
@@ -36,20 +37,20 @@ class RankExitCode:
 def parse_exits(
     text: str, name: str, moment: Callable[[str], int]
 ) -> Mapping[int, tuple[RankExitCode, ...]]:
-    """Read the exits of each rank in their order; a rank of several attempts has several.
+    """Parse the exits of each rank, in time order; a rank has one exit per attempt.
 
     Parameters
     ----------
     text : str
     name : str
-        What to call the file in an error.
+        File name for error messages.
     moment : callable
-        Reads a time as nanoseconds since 1970 UTC; a `ValueError` where it is none.
+        Converts a time to nanoseconds since 1970 UTC; raises `ValueError` if it cannot.
 
     Raises
     ------
     ExitsError
-        If a column is missing or a value is wrong.
+        If a column is missing or a value is invalid.
     """
     reader = csv.DictReader(io.StringIO(text), restval="")
     for column in ("rank", "exit_code"):

@@ -1,6 +1,6 @@
-"""A dump of PyTorch's flight recorder: the last operations of one rank, as arrays.
+"""Flight recorder dumps: the last operations of one rank as arrays.
 
-Formats 2.x, as torch 2.5 to 2.13 write them, in JSON and pickled.
+Reads dump formats 2.x, written by torch 2.5 to 2.13, as JSON or pickle.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
 SCHEDULED, STARTED, COMPLETED = 0, 1, 2
 _STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
 
-# One operation. `group`, `name` and `signature` are numbers of the texts beside the array; times
-# are nanoseconds since 1970 UTC, 0 where the recorder has none.
+# One operation. `group`, `name` and `signature` index the texts of the dump. Times are nanoseconds
+# since 1970 UTC, 0 if the recorder has none.
 ENTRY = np.dtype(
     [
         ("group", np.int32),
@@ -56,7 +56,7 @@ _Types = Annotated[tuple[str, ...], msgspec.Meta(max_length=4096)]
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """What is read of an entry; the rest, such as its stack, is skipped."""
+    """Fields read from an entry; the others, such as its stack, are skipped."""
 
     process_group: tuple[str, str]
     profiling_name: str
@@ -77,36 +77,36 @@ class _Entry(msgspec.Struct, gc=False):
 
 class _Dump(msgspec.Struct, gc=False):
     version: str
-    entries: list[_Entry] = []  # msgspec copies it
+    entries: list[_Entry] = []  # msgspec copies the default
     pg_config: dict[str, dict[str, Any]] = {}
     pg_status: dict[str, dict[str, int | None]] = {}
 
 
-_DECODER = msgspec.json.Decoder(_Dump, strict=False)  # not strict: numbers may be text
+_DECODER = msgspec.json.Decoder(_Dump, strict=False)  # non-strict: numbers may be strings
 
 
 class BrokenDumpError(InputError):
-    """A dump that cannot be used: empty, cut off, of another version, or none."""
+    """A dump that is empty, truncated, of another version, or not a dump."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlightRecorderDump:
-    """The last operations of one rank.
+    """Last operations of one rank.
 
     Attributes
     ----------
     entries : ndarray of ENTRY
-        In the order in which the rank entered them; `state` is `COMPLETED` for all that are done.
+        In the order in which the rank entered them; `state` is `COMPLETED` for all finished ones.
     groups : tuple of str
-        Names of process groups; unlike their numbers they are the same on all ranks.
+        Names of process groups, which are the same on all ranks (their numbers are not).
     descriptions : tuple of str
-        What each group is for, such as `tp`.
+        Purpose of each group, such as `tp`.
     names : tuple of str
         Operations, such as `nccl:all_reduce`.
     signatures : tuple of str
         Types and sizes, such as `Float[[1000]]->[[1000]]`.
     members : mapping of str to tuple of int
-        Ranks of a group, in its order; a group that the dump does not describe is not in it.
+        Ranks of each group that the dump describes, in group order.
     """
 
     entries: npt.NDArray[np.void]
@@ -118,14 +118,14 @@ class FlightRecorderDump:
 
 
 def parse_dump(data: bytes) -> FlightRecorderDump:
-    """Read a dump in either form.
+    """Parse a dump in JSON or pickle form.
 
     Raises
     ------
     BrokenDumpError
-        If it is empty, cut off, of another version, or no dump.
+        If the data is empty, truncated, of another version, or not a dump.
     ForbiddenOpcodeError
-        If it is a pickle that holds more than plain values.
+        If it is a pickle that contains more than plain values.
     """
     if not data.strip():
         raise BrokenDumpError("is empty")
@@ -175,7 +175,7 @@ def _to_arrays(dump: _Dump) -> FlightRecorderDump:
 
 
 class _TextIndex:
-    """Texts by number, in the order in which they come."""
+    """Numbering of texts in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -190,7 +190,7 @@ class _TextIndex:
 
 
 def _states(rows: Sequence[_Entry], status: Mapping[str, Mapping[str, int | None]]) -> list[int]:
-    """Return how far each operation is; gloo leaves `state` at "scheduled" for good."""
+    """Return the state of each operation; gloo leaves the `state` field at "scheduled"."""
     last = {
         int(number): values.get("last_completed_collective") or 0
         for number, values in status.items()
@@ -206,7 +206,7 @@ def _states(rows: Sequence[_Entry], status: Mapping[str, Mapping[str, int | None
 
 
 def _members(config: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of the groups that are described; `ranks` is text that holds a list."""
+    """Return the ranks of the described groups; `ranks` is a string that contains a JSON list."""
     members = {}
     for name, values in config.items():
         ranks = values.get("ranks")
@@ -214,7 +214,7 @@ def _members(config: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, ..
             numbers = msgspec.convert(
                 json.loads(ranks) if isinstance(ranks, str) else ranks, list[int]
             )
-        except (ValueError, RecursionError):  # the group is then known by who mentions it
+        except (ValueError, RecursionError):  # members: ranks with an entry
             continue
         if numbers:
             members[str(values.get("name") or name)] = tuple(dict.fromkeys(numbers))
@@ -222,6 +222,6 @@ def _members(config: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, ..
 
 
 def _format_signature(types: Sequence[str], inputs: object, outputs: object) -> str:
-    """Write types and sizes as a person reads them."""
+    """Format types and sizes for people."""
     sizes = [json.dumps(part, separators=(",", ":")) for part in (inputs, outputs)]
     return f"{','.join(dict.fromkeys(types))}{sizes[0]}->{sizes[1]}"

@@ -1,4 +1,4 @@
-"""Collapsed stacks: how often each was seen, as `py-spy record -f raw` and perf's scripts write."""
+"""Parser for folded stacks: sample counts per stack, from `py-spy record -f raw` or perf."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BrokenProfileError(InputError):
 
 
 def parse_folded(text: str) -> dict[tuple[str, ...], float]:
-    r"""Read lines of `outer;inner count`.
+    r"""Parse lines of the form `outer;inner count`.
 
     Parameters
     ----------
@@ -23,12 +23,12 @@ def parse_folded(text: str) -> dict[tuple[str, ...], float]:
     Returns
     -------
     dict
-        Counts by stack, the outermost frame first.
+        Sample counts by stack, outermost frame first.
 
     Raises
     ------
     BrokenProfileError
-        If a line ends in no count.
+        If a line does not end in a count.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Searches logs for all patterns at once, in time linear in their length."""
+"""Search of logs for many patterns at once, in time linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SENTINEL = "the automaton of all patterns works"
 
 
 class MatchedLine(NamedTuple):
-    """A line of a text that a pattern fits.
+    """A line that a pattern matches.
 
     Attributes
     ----------
     start, end : int
-        Bytes of the line in the text; the newline is left out.
+        Byte offsets of the line in the text, without the newline.
     pattern : LogPattern
     """
 
@@ -37,17 +37,19 @@ class MatchedLine(NamedTuple):
 
 
 class LogMatcher:
-    r"""All patterns as one automaton, which is asked first; most text fits none and is done then.
+    r"""A set of patterns compiled into one automaton.
+
+    The automaton is tried first: most text matches no pattern and needs no further work.
 
     Parameters
     ----------
     patterns : sequence of LogPattern
-        Of several that fit a line, the first one counts.
+        If several patterns match a line, the first one counts.
 
     Raises
     ------
     PatternError
-        If an expression is none of RE2, or all together are too large.
+        If an expression is not valid in RE2, or all expressions together are too large.
 
     Examples
     --------
@@ -63,23 +65,23 @@ class LogMatcher:
         for expression in (*(pattern.expression for pattern in self.patterns), _SENTINEL):
             self._all.Add(expression_bytes(expression))
         self._all.Compile()
-        if not self._all.Match(_SENTINEL.encode()):  # it says nothing when it has no room
+        if not self._all.Match(_SENTINEL.encode()):  # RE2 exceeds its memory silently
             raise PatternError("are too many or too large to be searched for together")
 
     def first(self, line: bytes) -> LogPattern | None:
-        """Return what a line is, None if no pattern fits it."""
+        """Return the first pattern that matches a line, or None."""
         numbers = self._numbers(line)
         return self.patterns[min(numbers)] if numbers else None
 
     def lines(self, text: bytes, without: Container[str] = ()) -> Iterator[MatchedLine]:
-        """Yield the lines that fit a pattern, in order, each with the first pattern that does.
+        """Yield the lines that match a pattern, in order, each with its first matching pattern.
 
         Parameters
         ----------
         text : bytes
             Whole lines.
         without : container of str
-            Ids that are not looked for: where many lines fit a pattern, each one costs.
+            Ids of patterns to skip. Patterns that match many lines cost the most time.
         """
         spans: dict[int, MatchedLine] = {}
         for number in sorted(self._numbers(text)):
@@ -95,7 +97,7 @@ class LogMatcher:
 
 
 def find_matching_lines(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each line in which an expression is found."""
+    """Yield the start and end offsets of each line that matches an expression."""
     position = 0
     while match := regular.search(text, position):
         start = text.rfind(b"\n", 0, match.start()) + 1

@@ -1,4 +1,4 @@
-"""A pattern of the knowledge base: which lines of a log mean what."""
+"""Log patterns of the knowledge base: expressions and the meaning of lines that match them."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ PhaseMark = Literal["checkpoint begins", "checkpoint ends", "evaluation begins",
 
 MAX_MATCHER_BYTES: Final = (
     256 << 20
-)  # bytes, of all patterns together; RE2 forgets states beyond it
+)  # for all patterns together; beyond it RE2 discards cached states
 _MAX_PATTERN_BYTES = 4 << 20
-_MAX_PROGRAM_SIZE = 4_000  # instructions of one expression
+_MAX_PROGRAM_SIZE = 4_000  # instructions per expression
 
 
 class PatternError(InputError):
-    """A pattern that the engine does not know."""
+    """A pattern that RE2 does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPattern:
-    r"""What a line that fits an expression means.
+    r"""Expression and the meaning of lines that match it.
 
     Attributes
     ----------
     id : str
     expression : str
-        In the syntax of RE2: no look-around and no back-references, so that every text is searched
-        in time linear in its length.
+        RE2 syntax: without look-around and back-references, so that search time is linear in the
+        length of the text.
     role : str
-        `root` can be where a crash began, `cascade` is what others see of it, `confirmation`
-        agrees with a cause that something else names, `advice` is no fault.
+        `root` can be the root cause of a crash, `cascade` is a consequence seen by other ranks,
+        `confirmation` supports a cause that another line names, `advice` is not a fault.
     scope : str
-        What is at fault.
+        Component at fault.
     level : str
         Severity, as in the policy.
     says, next : str
-        What it means and what to do, in words.
+        Meaning of the line, and the recommended action.
     attempt : bool
-        What stands before such a line belongs to an earlier attempt of the job.
+        The line starts a new attempt; earlier lines belong to previous attempts.
     by_kernel : bool
-        Only the kernel itself says so: a line of a program that quotes it means nothing.
+        Only lines written by the kernel count; a program that quotes the line does not.
     phase : str or None
-        The line begins or ends a phase in which a job may stand still.
+        The line begins or ends a quiet phase, in which a job may make no progress.
     """
 
     id: str
@@ -78,7 +78,7 @@ class LogPattern:
 
 
 def re2_options(most_memory: int) -> re2.Options:
-    """Return how patterns are read: line by line, and any byte is a character."""
+    """Return RE2 options for line-by-line matching in which every byte is a character."""
     chosen = re2.Options()
     chosen.log_errors = False
     chosen.never_nl = True
@@ -88,21 +88,22 @@ def re2_options(most_memory: int) -> re2.Options:
 
 
 def expression_bytes(expression: str) -> bytes:
-    """Return an expression as the engine takes it: `^` and `$` are the ends of a line."""
+    """Return an expression as bytes in multi-line mode, in which `^` and `$` match at line ends."""
     return b"(?m)" + expression.encode("ascii")
 
 
 def compile_pattern(expression: str) -> re2._Regexp:
-    """Compile an expression by itself.
+    """Compile a single expression.
 
     Raises
     ------
     PatternError
-        If it is not ASCII, fits an empty text, is too large, or has what RE2 does not know.
+        If the expression is not ASCII, matches an empty text, is too large, or uses syntax that RE2
+        does not support.
 
     Examples
     --------
-    >>> bool(compiled("Xid .*: 79").search(b"NVRM: Xid (PCI:0000:3b:00): 79"))
+    >>> bool(compile_pattern("Xid .*: 79").search(b"NVRM: Xid (PCI:0000:3b:00): 79"))
     True
     """
     try:

@@ -1,4 +1,4 @@
-"""One log of a job, read once: its times, the lines that patterns know, and errors they do not."""
+"""Single-pass scan of a job log: times, matched patterns, steps, and unknown errors."""
 
 from __future__ import annotations
 
@@ -17,40 +17,38 @@ from forewarn.features.time_units import MINUTE, SECOND
 
 __all__ = ["LogHit", "LogScan"]
 
-_MAX_LINE_CHARS = 500  # characters of a line
-_MAX_HITS_PER_PATTERN = (
-    20  # lines of one pattern in one attempt; more cost time and say nothing new
-)
+_MAX_LINE_CHARS = 500
+_MAX_HITS_PER_PATTERN = 20  # per pattern and attempt; more lines cost time and add no information
 _MAX_HITS = 5_000
-_MAX_UNKNOWN_TEMPLATES = 200  # kinds of errors that no pattern knows
-_MAX_UNKNOWN_LINES = 2_000  # of them in one log
+_MAX_UNKNOWN_TEMPLATES = 200
+_MAX_UNKNOWN_LINES = 2_000
 _MAX_EXAMINED_LINES = 50_000
 _MAX_STEPS = 100
-_MAX_PHASE_LINES = 400  # lines that begin or end a phase; the last ones are kept
+_MAX_PHASE_LINES = 400  # the last ones are kept
 _ERROR = compile_pattern(
     "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
 )
-_MARK_INTERVAL = 10 * SECOND  # nanoseconds between two marks
-_SPARSE_INTERVAL = MINUTE  # where times lie farther apart, every line is looked at
-_STRIDE_BYTES = 4096  # bytes; otherwise one line of so many
+_MARK_INTERVAL = 10 * SECOND  # nanoseconds
+_SPARSE_INTERVAL = MINUTE  # nanoseconds; every line is read where timestamps are farther apart
+_STRIDE_BYTES = 4096  # one timestamp is read per stride
 _STEP = re.compile(rb"(?i)\b(?:global_step|iteration|iter|step)\b[^\w\n]{0,4}(\d{1,12})\b")
 
 
 @dataclass(frozen=True, slots=True)
 class LogHit:
-    """A line that a pattern knows.
+    """A line that matches a pattern.
 
     Attributes
     ----------
     pattern : LogPattern
     time : int or None
-        Its own, or that of the nearest line before it; nanoseconds since 1970 UTC.
+        Timestamp of the line or of the nearest earlier line, in nanoseconds since 1970 UTC.
     line : str
-        Cut to 500 characters.
+        Truncated to 500 characters.
     offset : int
-        Bytes from the beginning of the log.
+        Bytes from the start of the log.
     attempt : int
-        From 0 on; a line that begins a new attempt counts one up.
+        Attempt number, counted from 0; a line that starts an attempt increments it.
     """
 
     pattern: LogPattern
@@ -62,36 +60,36 @@ class LogHit:
 
 @dataclass(slots=True)
 class LogScan:
-    """What was read of a log, in bounded memory.
+    """Results of scanning one log, in bounded memory.
 
     Parameters
     ----------
     matcher : LogMatcher
     before : int or None
-        Tells the year of lines that have none, as in `parse_line_timestamp`.
+        Determines the year of timestamps without one, as in `parse_line_timestamp`.
 
     Attributes
     ----------
     hits : list of LogHit
-        In order; at most 20 of a pattern and attempt.
+        In order; at most 20 per pattern and attempt.
     marks : list of int
-        Times of lines, about 10 s apart, growing; nanoseconds since 1970 UTC.
+        Increasing line times, about 10 s apart, in nanoseconds since 1970 UTC.
     last : int or None
-        Last time in it.
+        Latest time in the log.
     starts : list of int or None
-        Time of the line that begins each attempt after the first.
+        Time of the line that starts each attempt after the first.
     unknown : Counter of str
-        Lines that look like errors and that no pattern knows, with numbers and names masked.
+        Templates of lines that look like errors and match no pattern.
     phases : deque of LogHit
-        The last lines that begin or end a phase.
+        The last lines that begin or end a quiet phase.
     first_steps : list of (int, int)
-        Of each attempt its number and the time of its first step.
+        Attempt number and time of the first step of each attempt.
     steps : deque of (int, int)
-        The last numbered steps of each part, and their times.
+        Number and time of the last steps of each chunk.
     size : int
         Bytes read.
     tail : bytes
-        The last lines.
+        The last 4 KiB.
     """
 
     matcher: LogMatcher
@@ -109,10 +107,10 @@ class LogScan:
     _counts: Counter[str] = field(default_factory=Counter)
     _new_lines: int = 0
     _examined: int = 0
-    _segments: list[tuple[int, int]] = field(default_factory=list)  # attempts of a part: begin
+    _segments: list[tuple[int, int]] = field(default_factory=list)  # (attempt, start offset)
 
     def feed(self, text: bytes) -> None:
-        """Read the next part of the log: whole lines."""
+        """Scan the next chunk of the log, which must consist of whole lines."""
         known = set[int]()
         self._segments = [(len(self.starts), 0)]
         tired = {name for name, count in self._counts.items() if count >= _MAX_HITS_PER_PATTERN}
@@ -127,14 +125,14 @@ class LogScan:
         self.tail = (self.tail + text)[-4096:]
 
     def last_before(self, at: int) -> int | None:
-        """Return the last time at or before a moment, within 10 s; None if there is none."""
+        """Return the last time at or before `at`, to within 10 s, or None."""
         if self.last is not None and self.last <= at:
             return self.last
         number = bisect_right(self.marks, at)
         return self.marks[number - 1] if number else None
 
     def _note_times(self, text: bytes) -> None:
-        """Look at one line of 4 KiB, and at all lines where these are far apart in time."""
+        """Read one timestamp per 4 KiB, and every line where timestamps are far apart."""
         end, before = 0, self.last
         while end < len(text):
             start, end = end, text.find(b"\n", min(end + _STRIDE_BYTES, len(text)))
@@ -190,7 +188,7 @@ class LogScan:
                     self.unknown[masked] += 1
 
     def _note_first_steps(self, text: bytes) -> None:
-        """Keep the first step of each attempt that runs in a part."""
+        """Record the first step of each attempt in a chunk."""
         ends = [start for _, start in self._segments[1:]] + [len(text)]
         for (attempt, start), end in zip(self._segments, ends, strict=True):
             if self.first_steps and self.first_steps[-1][0] >= attempt:
@@ -205,7 +203,7 @@ class LogScan:
                     self.first_steps.append((attempt, time))
 
     def _note_last_step(self, text: bytes) -> None:
-        """Keep the last step of a part; clocks of machines are compared by them."""
+        """Record the last step of a chunk, which clock offsets are estimated from."""
         end = len(text)
         for _ in range(50):
             start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1

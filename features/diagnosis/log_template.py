@@ -1,4 +1,4 @@
-"""Lines that differ only in numbers, paths and addresses, as one text."""
+"""Log templates: lines with their variable parts replaced by placeholders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 __all__ = ["log_template"]
 
-_MAX_TEMPLATE_CHARS = 300  # characters
+_MAX_TEMPLATE_CHARS = 300
 _MASKS = (
     (
         re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"),
@@ -22,13 +22,13 @@ _MASKS = (
 
 
 def log_template(line: str) -> str:
-    """Return a line with its numbers, times, paths and addresses masked, cut to 300 characters.
+    """Replace numbers, times, paths and addresses by placeholders; truncate to 300 characters.
 
     Examples
     --------
-    >>> masked_text("2025-03-01 04:00:00,123 shard 17 of /data/a.bin is short at 0x7f: 3.5 MB")
+    >>> log_template("2025-03-01 04:00:00,123 shard 17 of /data/a.bin is short at 0x7f: 3.5 MB")
     '<time> shard <n> of <path> is short at <hex>: <n> MB'
-    >>> masked_text("node-3 lost 10.0.0.4:29500") == masked_text("node-12 lost 10.1.0.9:1")
+    >>> log_template("node-3 lost 10.0.0.4:29500") == log_template("node-12 lost 10.1.0.9:1")
     True
     """
     text = " ".join(line[:_MAX_TEMPLATE_CHARS].split())

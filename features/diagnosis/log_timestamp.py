@@ -1,4 +1,4 @@
-"""The time that a line of a training log begins with, in the forms that are common."""
+"""Parser for the timestamp at the start of a log line, in the common formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forewarn.features.time_units import DAY, MINUTE, SECOND
 
 __all__ = ["lacks_year", "last_timestamp", "parse_line_timestamp"]
 
-_HEAD_BYTES = 160  # bytes of a line in which its time stands
+_HEAD_BYTES = 160  # bytes searched at the start of a line
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIME_OF_DAY = rb"(?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _DATED = re.compile(
@@ -20,27 +20,27 @@ _DATED = re.compile(
     rb"|(?P<us_month>\d\d)/(?P<us_day>\d\d)/(?P<us_year>\d{4}) (?P<us_clock>\d\d:\d\d:\d\d)"
 )  # fmt: skip
 _EPOCH_SECONDS = re.compile(rb"^\[?(?P<seconds>1\d{9})\.(?P<fraction>\d{3,9})\b")
-_WITHOUT_YEAR = re.compile(  # as glog writes it: level, month, day and clock, and no year
+_WITHOUT_YEAR = re.compile(  # glog format: level, month, day and time, without a year
     rb"\b[IWEFDC](?P<month>1[0-2]|0?[1-9])(?P<day>\d\d) +" + _TIME_OF_DAY
 )
 _SYSLOG_PREFIX = re.compile(rb"^(?:<\d+>|\[ *\w{3} \w{3} |\w{3} [ \d]\d \d\d:|\w+ *:\w+ *: )")
 
 
 def parse_line_timestamp(line: bytes, before: int | None) -> int | None:
-    """Return the time of a line, nanoseconds since 1970 UTC; None if it tells none.
+    """Return the time of a log line in nanoseconds since 1970 UTC, or None if it has none.
 
     Parameters
     ----------
     line : bytes
     before : int or None
-        A moment after the line was written: tells the year where there is none. None: such a line
-        has no time.
+        A time after the line was written. It determines the year of timestamps without one; if
+        None, such lines have no time.
 
     Examples
     --------
-    >>> line_time(b"[1970-01-01 00:00:01,500] [INFO] step 1", None)
+    >>> parse_line_timestamp(b"[1970-01-01 00:00:01,500] [INFO] step 1", None)
     1500000000
-    >>> line_time(b"[rank0]:[E101 00:00:02.5 a.cpp:1] x", 10**15)
+    >>> parse_line_timestamp(b"[rank0]:[E101 00:00:02.5 a.cpp:1] x", 10**15)
     2500000000
     """
     head = line[:_HEAD_BYTES]
@@ -56,13 +56,13 @@ def parse_line_timestamp(line: bytes, before: int | None) -> int | None:
 
 
 def lacks_year(line: bytes) -> bool:
-    """Say whether a line has a time without a year."""
+    """Return whether a line has a timestamp without a year."""
     head = line[:_HEAD_BYTES]
     return not _DATED.search(head) and _WITHOUT_YEAR.search(head) is not None
 
 
 def last_timestamp(text: bytes, before: int | None, most_lines: int = 200) -> int | None:
-    """Return the time of the last line that tells one, looking at the last lines only."""
+    """Return the time of the last line that has one, searching only the last `most_lines` lines."""
     end = len(text)
     for _ in range(most_lines):
         start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
@@ -87,7 +87,7 @@ def _with_date(match: re.Match[bytes]) -> int | None:
 
 
 def _zone_offset(zone: bytes | None) -> int:
-    """Return the nanoseconds by which a zone is ahead of UTC; without one it is UTC."""
+    """Return the offset of a time zone from UTC in nanoseconds; a missing zone means UTC."""
     if zone is None or zone in (b"Z", b"UTC"):
         return 0
     minutes = int(zone[1:3]) * 60 + int(zone[-2:])
@@ -95,7 +95,7 @@ def _zone_offset(zone: bytes | None) -> int:
 
 
 def _without_year(match: re.Match[bytes], before: int) -> int | None:
-    """Return the last such moment that is not after another by more than a day."""
+    """Return the latest matching time that is at most one day after `before`."""
     latest = (_EPOCH + dt.timedelta(microseconds=before // 1_000)).year + 1
     for year in (latest, latest - 1, latest - 2):
         seconds = _epoch_seconds(year, int(match["month"]), int(match["day"]), match["clock"])

@@ -1,8 +1,8 @@
-"""Pickles that hold plain values only, read without unpickling: nothing in them can run.
+"""Reader for pickles of plain values that does not unpickle, so that no code can run.
 
-NCCL's flight recorder writes its dumps so. The opcodes of such dumps are all that is read here:
-the 18 that were seen, and five that hold no more (a larger memo, floats, a single item). Those that
-name a class or call a function are not among them.
+NCCL's flight recorder writes such pickles. The reader accepts the 18 opcodes seen in its dumps and
+five equally harmless ones (long memo indices, floats, single items). Opcodes that name a class or
+call a function are rejected.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from forewarn.features.errors import InputError
 
 __all__ = ["BrokenPickleError", "ForbiddenOpcodeError", "read_plain_pickle"]
 
-_MAX_DEPTH = 64  # containers that are open inside each other; a dump has 5
+_MAX_DEPTH = 64  # open containers; a dump has 5
 _OPCODE_NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 
 
 class ForbiddenOpcodeError(InputError):
-    """A pickle that holds more than plain values."""
+    """A pickle that contains more than plain values."""
 
 
 class BrokenPickleError(InputError):
-    """A pickle that ends too early, or is none, or is nested as no dump is."""
+    """Data that is truncated, is not a pickle, or is nested too deep."""
 
 
 def read_plain_pickle(data: bytes) -> Any:
-    """Read dicts, lists, pairs, text, whole numbers, floats, booleans and None.
+    """Read dicts, lists, pairs, strings, integers, floats, booleans and None.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def read_plain_pickle(data: bytes) -> Any:
     Raises
     ------
     ForbiddenOpcodeError
-        It names the opcode and where it stands.
+        With the opcode and its byte offset.
     BrokenPickleError
-        If the data end before the value does, or are no pickle.
+        If the data is truncated or not a pickle.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def read_plain_pickle(data: bytes) -> Any:
 
 
 def _read(data: bytes) -> Any:
-    """Run the opcodes, the most frequent first: a dump of 2,000 entries has 300,000 of them."""
+    """Run the opcodes, most frequent first: a dump of 2,000 entries has 300,000 of them."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
@@ -103,7 +103,7 @@ def _close_list(stack: list[Any], marks: list[int]) -> None:
 def _run_rare_opcode(
     code: int, data: bytes, at: int, stack: list[Any], marks: list[int], memo: dict[int, Any]
 ) -> int:
-    """Run one of the opcodes that are not so frequent; return where the next one stands."""
+    """Run one of the less frequent opcodes and return the offset of the next one."""
     if code == 0x4D:  # BININT2
         stack.append(data[at] | data[at + 1] << 8)
         return at + 2
@@ -144,7 +144,7 @@ def _close_dict(stack: list[Any], marks: list[int]) -> None:
 
 
 def _read_scalar(code: int, data: bytes, at: int, stack: list[Any]) -> int:
-    """Read a number or a text."""
+    """Read a number or a string."""
     if code == 0x4A:  # BININT
         stack.append(int.from_bytes(_read_bytes(data, at, 4), "little", signed=True))
         return at + 4

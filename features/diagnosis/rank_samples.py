@@ -1,4 +1,4 @@
-"""Samples of the ranks of a job: what was measured of each, at times of its own."""
+"""Samples of metrics of the ranks of a job, each rank with its own sample times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RankSamples:
     time : ndarray of shape (n,)
         Nanoseconds since 1970 UTC.
     values : mapping of str to ndarray of shape (n,)
-        By channel; NaN where nothing was measured.
+        By channel; NaN for missing values.
     """
 
     rank: Int64Array
@@ -34,7 +34,7 @@ class RankSamples:
     def from_columns(
         cls, rank: Int64Array, time: Int64Array, values: Mapping[str, Float64Array]
     ) -> RankSamples:
-        """Sort samples; of two of a rank at one time the later row counts."""
+        """Sort samples; of two samples of a rank at the same time, the later row counts."""
         order = np.lexsort((np.arange(len(rank)), time, rank))
         rank, time = rank[order], time[order]
         last = np.ones(len(rank), dtype=bool)
@@ -43,7 +43,7 @@ class RankSamples:
         return cls(rank[last], time[last], columns)
 
     def between(self, first: int, last: int) -> RankSamples:
-        """Return the samples at or after `first` and not after `last`."""
+        """Return the samples in the closed interval [`first`, `last`]."""
         return self._where((self.time >= first) & (self.time <= last))
 
     def _where(self, chosen: BoolArray) -> RankSamples:
@@ -51,18 +51,18 @@ class RankSamples:
         return RankSamples(self.rank[chosen], self.time[chosen], columns)
 
     def has(self, name: str) -> bool:
-        """Say whether a channel was ever measured."""
+        """Return whether a channel has any value."""
         return name in self.values and bool(np.isfinite(self.values[name]).any())
 
     def by_rank(self) -> Iterator[tuple[int, slice]]:
-        """Yield each rank and where its samples lie."""
+        """Yield each rank with the slice of its samples."""
         starts = np.flatnonzero(np.diff(self.rank, prepend=-1))
         ends = starts + np.diff(starts, append=len(self.rank))
         for start, end in zip(starts, ends, strict=True):
             yield int(self.rank[start]), slice(int(start), int(end))
 
     def medians(self, name: str) -> dict[int, float]:
-        """Return each rank's median of a channel; a rank without a value is left out."""
+        """Return each rank's median of a channel, without ranks that have no value."""
         column = self.values.get(name)
         if column is None:
             return {}
@@ -70,17 +70,18 @@ class RankSamples:
         return {rank: float(np.median(known.values[name][rows])) for rank, rows in known.by_rank()}
 
     def rates(self, *names: str) -> RankSamples:
-        """Return the increase per second of counters, added up, at the end of each span.
+        """Return the summed increase per second of counters, at the end of each interval.
 
-        A counter that falls was reset: what it shows is what it has counted since. Samples without
-        a value are passed over, so that the next one tells the increase of both spans. The result
-        has one channel, `rate`.
+        A counter that decreases was reset; its new value is the increase since the reset. Samples
+        without a value are skipped, so that the next sample covers both intervals. The result has
+        one channel, `rate`.
 
         Examples
         --------
         >>> time = np.array([0, 10, 20, 30]) * 10**9
         >>> counts = {"bytes": np.array([100.0, 200.0, np.nan, 50.0])}
-        >>> RankSamples.of(np.zeros(4, np.int64), time, counts).rates("bytes").values["rate"]
+        >>> samples = RankSamples.from_columns(np.zeros(4, np.int64), time, counts)
+        >>> samples.rates("bytes").values["rate"]
         array([10. ,  2.5])
         """
         present = [name for name in names if self.has(name)]

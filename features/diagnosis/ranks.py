@@ -1,4 +1,4 @@
-"""The ranks of a job: on which machine each runs, and which others do the same work."""
+"""Ranks of a job: their machines, and the ranks that do the same work."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from forewarn.features.errors import InputError
 __all__ = ["MAX_RANKS", "Rank", "Ranks", "RanksError", "format_ranks", "parse_ranks"]
 
 MAX_RANKS = 1_000_000
-_MIN_GROUP_SIZE = 4  # the rank itself with them
+_MIN_GROUP_SIZE = 4  # including the rank itself
 _MAX_LISTED_RANKS = 8
 _PARALLEL_AXES = ("tp", "pp", "dp")
 _INTEGER_COLUMNS = ("local_rank", "pid", *_PARALLEL_AXES)
 
 
 class RanksError(InputError):
-    """A table of ranks that cannot be used."""
+    """A `ranks.csv` that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One process of a job; what nobody wrote down is None.
+    """One process of a job; unknown fields are None.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Rank:
     local_rank, pid : int or None
     gpu_serial : str or None
     tp, pp, dp : int or None
-        Coordinates: which shard of a layer (tensor), which layers (pipeline), which copy (data).
+        Tensor, pipeline and data parallel coordinates.
     """
 
     number: int
@@ -54,7 +54,8 @@ class Ranks:
     ----------
     table : mapping of int to Rank
     listed : bool
-        They come from `ranks.csv`; otherwise from what the other parts mention, without machines.
+        Whether the ranks come from `ranks.csv`. If not, they are the ranks that other parts of the
+        folder mention, without machines.
     """
 
     table: Mapping[int, Rank]
@@ -64,13 +65,13 @@ class Ranks:
     )
 
     def __post_init__(self) -> None:
-        """Sort the ranks by what work they do: of thousands each is asked for its peers."""
+        """Index the ranks by coordinates: `peers` is called for each of thousands of ranks."""
         for number, row in sorted(self.table.items()):
             self._alike.setdefault((row.tp, row.pp), []).append(number)
             self._alike.setdefault((row.pp,), []).append(number)
 
     def machine(self, rank: int | None) -> str | None:
-        """Return the machine of a rank, None where nobody knows."""
+        """Return the machine of a rank, or None if it is unknown."""
         row = None if rank is None else self.table.get(rank)
         return None if row is None else row.machine
 
@@ -79,17 +80,17 @@ class Ranks:
         return tuple(n for n, row in sorted(self.table.items()) if row.machine == machine)
 
     def rank_at(self, machine: str, local_rank: int) -> int | None:
-        """Return the rank that runs as one of a machine's local ranks."""
+        """Return the rank with a given local rank on a machine."""
         for number, row in self.table.items():
             if (row.machine, row.local_rank) == (machine, local_rank):
                 return number
         return None
 
     def peers(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks that do the same work as one, itself left out, in order.
+        """Return the ranks that do the same work as a rank, without the rank itself, in order.
 
-        They differ in the data coordinate only. Where that makes fewer than 4 with the rank
-        itself, they are those of the same pipeline stage, and without coordinates all ranks.
+        Peers differ only in the data coordinate. If these are fewer than 4 including the rank
+        itself, peers are the ranks of the same pipeline stage, and without coordinates all ranks.
 
         Examples
         --------
@@ -106,7 +107,7 @@ class Ranks:
         return tuple(number for number in alike if number != rank)
 
     def stages(self, rank: int) -> tuple[int, ...]:
-        """Return the other stages of a rank's pipeline: those that differ from it in pp only.
+        """Return the other stages of a rank's pipeline: the ranks that differ only in `pp`.
 
         Examples
         --------
@@ -123,7 +124,7 @@ class Ranks:
         )
 
     def tensor_partners(self, rank: int) -> tuple[int, ...]:
-        """Return the other shards of a rank's layers: those that differ from it in tp only.
+        """Return the other shards of a rank's layers: the ranks that differ only in `tp`.
 
         Examples
         --------
@@ -140,15 +141,15 @@ class Ranks:
         )
 
     def may_join(self, rank: int, members: Iterable[int], use: str) -> bool:
-        """Say whether a rank may be a member of a group of which only some members are known.
+        """Return whether a rank may belong to a group of which only some members are known.
 
         Parameters
         ----------
         rank : int
         members : iterable of int
-            Those that are known.
+            Known members.
         use : str
-            What the group is for; a coordinate's name says that its members differ in it only.
+            Purpose of the group. If it is the name of a coordinate, members differ only in it.
 
         Examples
         --------
@@ -166,23 +167,23 @@ class Ranks:
         return True
 
     def mentioned(self, numbers: Iterable[int]) -> Ranks:
-        """Return the table of a job without `ranks.csv`: ranks that its parts mention."""
+        """Return the ranks of a job without `ranks.csv`: those that other parts mention."""
         return Ranks({number: Rank(number) for number in sorted(set(numbers))}, listed=False)
 
 
 def parse_ranks(text: str, name: str) -> Ranks:
-    """Read `rank,machine[,local_rank,pid,gpu_serial,tp,pp,dp]`.
+    """Parse `rank,machine[,local_rank,pid,gpu_serial,tp,pp,dp]`.
 
     Parameters
     ----------
     text : str
     name : str
-        What to call the file in an error.
+        File name for error messages.
 
     Raises
     ------
     RanksError
-        If a column is missing, a number is none, or a rank or an address comes twice.
+        If a column is missing, a number is invalid, or a rank or an address is repeated.
     """
     reader = csv.DictReader(io.StringIO(text), restval="")
     columns = reader.fieldnames or []
@@ -221,7 +222,7 @@ def _parse_rank(cells: Mapping[str, str], where: str) -> Rank:
 
 
 def _parse_number(cells: Mapping[str, str], column: str, where: str) -> int | None:
-    """Read a cell as a whole number of 0 or more; None where it is empty or absent."""
+    """Parse a cell as a non-negative integer; return None if it is empty or absent."""
     cell = (cells.get(column) or "").strip()
     if not cell:
         return None
@@ -234,11 +235,11 @@ def _parse_number(cells: Mapping[str, str], column: str, where: str) -> int | No
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Write ranks for a sentence, the first eight of them.
+    """Format ranks for a sentence, listing at most eight.
 
     Examples
     --------
-    >>> rank_list([3]), rank_list([1, 2]), rank_list(range(10))
+    >>> format_ranks([3]), format_ranks([1, 2]), format_ranks(range(10))
     ('rank 3', 'ranks 1, 2', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
     """
     shown = ", ".join(map(str, ranks[:_MAX_LISTED_RANKS]))

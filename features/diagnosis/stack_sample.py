@@ -1,4 +1,4 @@
-"""Stacks of a rank's main thread, as `py-spy dump --json` writes them."""
+"""Stack of a rank's main thread, as written by `py-spy dump --json`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from forewarn.features.errors import InputError
 __all__ = ["BrokenStackError", "Frame", "Stack", "classify_wait", "main_stack"]
 
 _MAX_FRAMES = 512
-_MAX_INNERMOST_FRAMES = 12  # frames in which the name of a wait is looked for
+_MAX_INNERMOST_FRAMES = 12  # frames searched for a wait
 
-# Functions that wait for other ranks, if their file is one of a library of collectives.
+# Functions that wait for other ranks if their file belongs to a collective library.
 _LIBRARIES = re.compile(
     r"torch/distributed/|torch/_C|c10d|nccl|gloo|p2p_communication|deepspeed/comm|"
     r"distributed_c10d|megatron/core/(pipeline_parallel|tensor_parallel|distributed)",
@@ -32,11 +32,11 @@ _DEVICE_FILES = re.compile(r"torch/(cuda|accelerator)/")
 
 
 class BrokenStackError(InputError):
-    """A stack that cannot be used."""
+    """A stack file that cannot be used."""
 
 
 class Frame(NamedTuple):
-    """A call.
+    """One stack frame.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Frame(NamedTuple):
         return f"{self.name} ({self.file.rpartition('/')[2]}:{self.line})"
 
 
-Stack = tuple[Frame, ...]  # the innermost call first
+Stack = tuple[Frame, ...]  # innermost frame first
 
 
 class _Call(msgspec.Struct, gc=False):
@@ -78,12 +78,12 @@ def main_stack(data: bytes) -> Stack:
     Parameters
     ----------
     data : bytes
-        A list of threads, each with its frames, the innermost first.
+        JSON list of threads with their frames, innermost first.
 
     Raises
     ------
     BrokenStackError
-        If it is none, or no thread has a frame.
+        If the data is not such a list, or no thread has a frame.
     """
     try:
         threads = _DECODER.decode(data)
@@ -102,15 +102,16 @@ def _is_main(thread: _Thread) -> tuple[bool, bool]:
 
 
 def classify_wait(stack: Stack) -> str | None:
-    """Say what a stack waits for other ranks in: `recv`, `barrier`, `collective` or `device`.
+    """Return the kind of wait for other ranks: `recv`, `barrier`, `collective` or `device`.
 
-    None where it is in none of these: in the program itself, the loader, a file.
+    Returns None if the stack is in none of these, such as in the program, the data loader or a
+    file.
 
     Examples
     --------
-    >>> wait_of((Frame("wait", "threading.py", 320), Frame("get", "queue.py", 171))) is None
+    >>> classify_wait((Frame("wait", "threading.py", 320), Frame("get", "queue.py", 171))) is None
     True
-    >>> wait_of((Frame("barrier", "torch/distributed/distributed_c10d.py", 4000),))
+    >>> classify_wait((Frame("barrier", "torch/distributed/distributed_c10d.py", 4000),))
     'barrier'
     """
     calls = [call for call in stack[:_MAX_INNERMOST_FRAMES] if _LIBRARIES.search(call.file)]

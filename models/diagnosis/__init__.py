@@ -1,1 +1,1 @@
-"""Which rank a job waits for, or lost, and why: arrays in, findings and a verdict out, no clock."""
+"""Diagnosis of a training job: crash, hang, slow rank, jitter, and node checks."""

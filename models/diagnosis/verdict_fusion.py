@@ -1,4 +1,4 @@
-"""The verdict on a job: probes say whether it hangs, findings whom it waits for, lost, or drags."""
+"""Verdict fusion: combines the results of all parts of a job's folder into one verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["fuse_findings"]
 
-_TIE_RATIO = 0.9  # of the first candidate's weight
+_TIE_RATIO = 0.9
 
 
 def fuse_findings(
@@ -33,23 +33,23 @@ def fuse_findings(
     at: int,
     blind: Sequence[str] = (),
 ) -> Diagnosis:
-    """Join what all parts say to a verdict.
+    """Combine findings, probes and phases into a verdict.
 
-    A crash goes before a hang, a hang before a slow rank, that before jitter; while a job stands
-    still and that is no hang yet, nobody is called slow. Weights of the same
-    candidate add up over findings; whoever only waits has none. A rank is named if it has 1 or
-    more and 0.5 more than the next on another machine.
+    A crash takes precedence over a hang, a hang over a slow rank, and a slow rank over jitter.
+    While a job is stalled but not yet classified as a hang, no rank is reported as slow. Weights of
+    a candidate add up over findings; ranks that only wait have none. A culprit needs a weight of 1
+    and a lead of 0.5 over the next candidate on another machine.
 
     Parameters
     ----------
-    findings : sequence of Finding
+    findings : sequence of JobFinding
     probes : sequence of Probe
     phases : sequence of Phase
     ranks : Ranks
     at : int
-        The moment of the verdict, nanoseconds since 1970 UTC.
+        Time of the verdict, in nanoseconds since 1970 UTC.
     blind : sequence of str
-        What cannot be used.
+        Parts that cannot be used.
     """
     kind, began, detected = _kind(findings, probes, phases, ranks, at)
     refusal = suppression_reason(findings, phases, probes, ranks, at) if kind == "none" else None
@@ -81,13 +81,13 @@ def _kind(
     ranks: Ranks,
     at: int,
 ) -> tuple[Kind, int | None, int | None]:
-    """Return what is wrong with the job, since when it stands still, and when that was sure."""
+    """Return the kind of problem, the start of the stall, and when it was confirmed."""
     kinds = {finding.kind for finding in findings}
     if "crash" in kinds:
         return "crash", None, at
     hang = detect_hang(probes, at)
     excuse = suppression_reason(findings, phases, probes, ranks, at)
-    if hang is not None:  # who waits makes no steps that could be slow
+    if hang is not None:  # a waiting rank makes no steps that could be slow
         return ("hang", *hang) if excuse is None else ("none", hang[0], None)
     lesser: tuple[Kind, ...] = ("slow", "jitter")
     return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
@@ -96,10 +96,10 @@ def _kind(
 def _relevant_findings(
     kind: Kind, findings: Sequence[JobFinding], began: int | None
 ) -> list[JobFinding]:
-    """Return the findings that speak for a verdict; a crash may be the end of a hang.
+    """Return the findings that support a verdict; a crash may be the end of a hang.
 
-    Where no rank failed by itself, all have waited, also the one that began it: that a rank ran
-    into a time-out says nothing for it then.
+    If no rank failed on its own, all ranks have waited, including the origin of the hang. A rank
+    that ran into a time-out is then not exonerated by it.
     """
     heard = [f for f in findings if f.kind == kind and not f.is_before(began)]
     if kind == "none":
@@ -113,7 +113,7 @@ def _relevant_findings(
 
 @dataclass(frozen=True, slots=True)
 class _Vote:
-    """A candidate with all that speaks for it."""
+    """A candidate with all findings that support it."""
 
     rank: int | None
     machine: str | None
@@ -132,7 +132,7 @@ def _machine_of_vote(vote: _Vote, ranks: Ranks) -> str | None:
 
 
 def _votes(findings: Sequence[JobFinding], ranks: Ranks) -> list[_Vote]:
-    """Return the candidates, the likeliest first; a machine's reasons are those of its ranks."""
+    """Return the candidates, most likely first; findings on a machine count for its ranks."""
     waiting = {rank for finding in findings for rank in finding.waiting}
     candidates = [candidate for finding in findings for candidate in finding.candidates]
     numbers = {candidate.rank for candidate in candidates} - {None, *waiting}
@@ -160,9 +160,9 @@ def _vote(rank: int | None, machine: str | None, candidates: Sequence[CulpritCan
 
 
 def _is_conclusive(votes: Sequence[_Vote], ranks: Ranks) -> bool:
-    """Say whether the first candidate is far enough ahead of the next on another machine.
+    """Return whether the first candidate leads the next one on another machine by enough.
 
-    Where another rank of its machine is accused as much, the machine is to be named, no rank.
+    If another rank of its machine has nearly the same weight, the culprit is the machine.
     """
     first = votes[0]
     if len(votes) > 1 and votes[1].weight > _TIE_RATIO * first.weight:
@@ -178,9 +178,9 @@ def _is_conclusive(votes: Sequence[_Vote], ranks: Ranks) -> bool:
 def _machine_vote(
     findings: Sequence[JobFinding], votes: Sequence[_Vote], ranks: Ranks
 ) -> _Vote | None:
-    """Return the machine on which several ranks are accused together, None if that is no name.
+    """Return the machine whose ranks together are the culprit, or None.
 
-    A finding gives a machine what it gives its ranks, at most as much as a name needs.
+    A finding counts for a machine as for its ranks, up to the weight of strong evidence.
     """
     alive = {vote.rank for vote in votes}
     weights: dict[str, float] = {}
@@ -205,7 +205,7 @@ def _machine_vote(
 
 
 def _causes(findings: Sequence[JobFinding], first: _Vote | None) -> list[str]:
-    """Return the causes that findings give of whom is named, or of the job if nobody is."""
+    """Return the causes of the findings that support the culprit, or of the job without one."""
     causes = []
     for finding in findings:
         leader = finding.candidates[0] if finding.candidates else None
@@ -216,7 +216,7 @@ def _causes(findings: Sequence[JobFinding], first: _Vote | None) -> list[str]:
 
 
 def _since(findings: Sequence[JobFinding], first: _Vote | None, began: int | None) -> int | None:
-    """Return when it began: the earliest time of whom is named, or of any candidate."""
+    """Return the earliest time in the findings on the culprit, or on any candidate without one."""
     reasons = (
         [reason for finding in findings for reason in finding.candidates]
         if first is None

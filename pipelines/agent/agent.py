@@ -1,4 +1,4 @@
-"""An agent: reads the GPUs of its host, follows the kernel log, reports what fails."""
+"""Agent of a host: reads its GPUs, follows the kernel log, and reports faults."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ from forewarn.pipelines.runtime.clock import Clock
 
 __all__ = ["Agent"]
 
-_LOG_POLL_SECONDS = 1.0  # seconds between two looks at the kernel log
-_MAX_LINES_PER_READ = 1000  # lines of the log taken at once, however fast it grows
+_LOG_POLL_SECONDS = 1.0
+_MAX_LINES_PER_READ = 1000  # bounds memory when the log grows fast
 
 
 @dataclass(slots=True)
 class Agent:
-    """All that an agent knows; every method may be called on its own by a test.
+    """State and operations of an agent; tests call the methods individually.
 
     Attributes
     ----------
     policy : AgentPolicy
     collection : Collection
-        What to collect: the collector's word, the policy's until then.
+        What to collect: the collector's answer, or the policy's value until there is one.
     source : GpuSource
     spool : Spool
     clock : Clock
     say : callable
-        Takes a line for people.
+        Writes a line to the agent's log.
     proc : callable
-        Returns what /proc says.
+        Returns the values of /proc.
     ask : callable
         Returns what the collector wants to have collected; None if it does not answer.
     wake, stop : threading.Event
-        There is something to send; it is over.
+        Set when there is something to send, and when the agent has to stop.
     """
 
     policy: AgentPolicy
@@ -104,7 +104,7 @@ class Agent:
         self._roll.known, self._roll.missing = stored.readings()
 
     def close(self) -> None:
-        """Close the kernel log; it goes on from the last position that was written down."""
+        """Close the kernel log; the next follower continues at the last stored position."""
         if self._follower is not None:
             self._follower.close()
         self._follower = None
@@ -112,12 +112,13 @@ class Agent:
     # --- readings ------------------------------------------------------------------------------
 
     def collect(self, scheduled: int | None = None) -> list[dict[str, Any]]:
-        """Read all GPUs once, spool their rows and what is wrong with them; return the rows.
+        """Read all GPUs once, spool their rows and events, and return the rows.
 
         Parameters
         ----------
         scheduled : int, optional
-            The moment that the reading is for, in nanoseconds: it takes a moment to begin.
+            Scheduled time in nanoseconds, which becomes the timestamp if the reading starts soon
+            after it.
         """
         now = self.clock.now()
         proc = self.proc() if "proc" in self.collection.sources else HostReading()
@@ -142,7 +143,7 @@ class Agent:
         return rows
 
     def _report_recoveries(self, answer: GpuPoll, host: HostState) -> None:
-        """Report once, until it changes, that a GPU needs a recovery."""
+        """Report that a GPU needs a recovery, once until its state changes."""
         for reading in answer.readings:
             key, event = gpu_key(reading), state_row(reading, host)
             state = None if event is None else event["raw"]
@@ -155,7 +156,7 @@ class Agent:
             self.say(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
 
     def learn(self) -> None:
-        """Learn which GPUs are here, so that what the kernel says of an address has a name."""
+        """Read the GPUs of the host, so that addresses in the kernel log can be mapped to GPUs."""
         host = HostState(self.policy.machine_id, self.clock.now())
         answer = self._answer(host)
         if answer is not None and (back := self._call_roll(answer, host)):
@@ -163,7 +164,7 @@ class Agent:
         self._outbox.flush()
 
     def _answer(self, host: HostState) -> GpuPoll | None:
-        """Ask the GPUs; that they do not answer is a finding, and says nothing of any of them."""
+        """Poll the GPUs; a missing answer is a finding but says nothing about single GPUs."""
         try:
             return self.source.read(self.collection.timeout / SECOND)
         except (HangError, NoSourceError) as error:
@@ -172,14 +173,14 @@ class Agent:
             return None
 
     def _find_trouble(self, kind: str, why: object, host: HostState) -> None:
-        """Report once, until it is over, that GPUs do not answer."""
+        """Report that GPUs do not answer, once until they do."""
         if self._trouble != kind:
             self._hold_fault([finding_row(kind, str(why), host)])
         self._trouble = kind
         self.say(f"{kind}: {why}")
 
     def _call_roll(self, answer: GpuPoll, host: HostState) -> list[dict[str, Any]]:
-        """Report GPUs that are gone; return the events of those that are back."""
+        """Report GPUs that are lost; return the events of GPUs that are back."""
         with self._lock:
             roll_call: InventoryChange = self._roll.call(answer, host.time)
             stored = GpuInventoryFile.from_readings(self._roll.known, self._roll.missing)
@@ -210,7 +211,7 @@ class Agent:
     # --- the kernel log ------------------------------------------------------------------------
 
     def follow(self) -> int:
-        """Read what the kernel log has new and spool its events; return how many."""
+        """Read new lines of the kernel log, spool their events, and return the number of events."""
         if "kernel_log" not in self.collection.sources:
             return 0
         count = 0
@@ -221,10 +222,11 @@ class Agent:
                 self._say_unread(self._log_events.unread)
                 self._log_events.unread = Unread()
                 if not self._report(events):
-                    self.close()  # read again from where the last position stands
+                    self.close()  # restart from the last stored position
                     return count
                 count += len(events)
-                # Only now: lines read again give the same events, lines that are not are lost.
+                # Stored last: lines that are read twice give the same event ids, but skipped lines
+                # are lost.
                 self._store_position()
                 if self.stop.is_set():
                     return count
@@ -246,7 +248,7 @@ class Agent:
             self._state.store("log.json", json.dumps(self._follower.position()))
 
     def _log_unread(self, error: OSError) -> None:
-        """Report once, until it can be read again, that the kernel log cannot."""
+        """Report that the kernel log cannot be read, once until it can."""
         self.close()
         if self._log_read is not False:
             why = error.strerror or type(error).__name__
@@ -257,9 +259,9 @@ class Agent:
         self._log_read = False
 
     def _report(self, events: list[dict[str, Any]]) -> bool:
-        """Spool events: those that the policy calls fatal as a fault report, ahead of the rest.
+        """Spool events, fatal ones first as fault reports; return whether all of them are on disk.
 
-        Tell whether all of them are on disk.
+        The collection policy decides which events are fatal.
         """
         others = [event for event in events if not self.collection.is_fatal(event)]
         fatal = (event for event in events if self.collection.is_fatal(event))
@@ -279,14 +281,14 @@ class Agent:
         return True
 
     def _report_ended(self, now: int | None) -> None:
-        """Spool how often fatal lines were repeated in intervals that are over."""
+        """Spool the counts of suppressed fatal events of past intervals."""
         storm = self._storm.copy()
         ended = list(storm.finish_intervals(now, self.collection.interval))
         if not ended or self._outbox.put({"events": ended}):
             self._storm = storm
 
     def _spool_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> bool:
-        """Spool a fault report; tell whether it is on disk."""
+        """Spool a fault report; return whether it is on disk."""
         if not self._outbox.put(self._context.report(events, gpu, self._tick()), fault=True):
             return False
         self._note_fault(events, gpu)
@@ -303,14 +305,14 @@ class Agent:
     # --- running -------------------------------------------------------------------------------
 
     def follow_log(self) -> None:
-        """Look at the kernel log every second until `stop`."""
+        """Poll the kernel log every second until `stop` is set."""
         while not self.stop.is_set():
             self.follow()
             self.clock.wait(_LOG_POLL_SECONDS, self.stop)
         self._report_ended(None)
 
     def collect_on_schedule(self) -> None:
-        """Collect on the full interval until `stop`."""
+        """Collect at every full interval until `stop` is set."""
         self.learn()
         stored = self._state.load("schedule.json", ScheduleFile) or ScheduleFile()
         due = first_due(self.clock.now(), stored.last, self.collection.interval)
@@ -328,7 +330,7 @@ class Agent:
                 self.collect(due)
             if not self._outbox.held:
                 self._state.store("schedule.json", ScheduleFile(last=due).model_dump_json())
-            # Never the same moment twice, though a clock may fall back.
+            # Never the same time twice, even if the clock is set back.
             collection = self.ask()
             self.collection = collection or self.collection
             due = next_tick(max(self.clock.now(), due + 1), self.collection.interval)

@@ -1,4 +1,4 @@
-"""`forewarn agent`: an agent with its policy, its folder, its collector, and its signals."""
+"""`forewarn agent`: runs an agent with its policy, state folder, collector and signal handlers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _COLLECTION = "collection.json"
 
 
 class AgentError(InputError):
-    """An agent that cannot do what its policy asks for."""
+    """An agent that cannot run as its policy requires."""
 
 
 def _read_proc() -> HostReading:
-    """Return what /proc says of this host; what is not there is not known."""
+    """Return the values of /proc; missing files are unknown values."""
 
     def text(name: str) -> str:
         try:
@@ -50,7 +50,7 @@ def _read_proc() -> HostReading:
 
 
 def _cached_policy(sender: Sender, state: AgentState) -> Callable[[], CollectionPolicy | None]:
-    """Return a question to the collector whose last answer is kept for the next start."""
+    """Return a function that queries the collector and stores its answer for the next start."""
 
     def ask() -> CollectionPolicy | None:
         collection = sender.policy()
@@ -62,7 +62,7 @@ def _cached_policy(sender: Sender, state: AgentState) -> Callable[[], Collection
 
 
 def _clean_token(token: str | None) -> str:
-    """Return a token as a header can carry it; what is wrong with it is said without it."""
+    """Return a token without surrounding whitespace; errors do not contain the token."""
     clean = (token or "").strip()
     if not clean:
         raise AgentError("FOREWARN_TOKEN is not set, expected the token of the site's collector.")
@@ -75,7 +75,7 @@ def _clean_token(token: str | None) -> str:
 
 
 def _move_obstacles_aside(state: Path, say: Callable[[str], None]) -> None:
-    """Set aside what stands where the agent has a file or a folder of its own."""
+    """Move aside anything in place of the agent's own files and folders."""
     if (state / "lock").is_dir():
         move_aside(state / "lock", "it is a folder", say)
     for folder in (state / "spool", *(state / "spool" / name for name in FOLDERS)):
@@ -85,7 +85,7 @@ def _move_obstacles_aside(state: Path, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def _locked_state(policy: AgentPolicy, say: Callable[[str], None]) -> Iterator[AgentPolicy]:
-    """Hold the folder of an agent; one that sends nowhere leaves nothing behind."""
+    """Lock the state folder of an agent; without a collector, use a temporary folder."""
     if policy.collector is None:
         with tempfile.TemporaryDirectory(prefix="forewarn-agent-") as folder:
             yield policy.model_copy(update={"state": Path(folder)})
@@ -108,27 +108,26 @@ def run_agent(
     out: TextIO,
     clock: Clock | None = None,
 ) -> int:
-    """Run an agent until it is told to stop, or for one reading.
+    """Run an agent until it is stopped, or for one reading.
 
     Parameters
     ----------
     policy : AgentPolicy
     token : str or None
-        Of the collector.
+        Token of the collector.
     once : bool
-        Print the rows of one reading, one JSON object a line, send them if there is a collector,
-        and return.
+        Print the rows of one reading as JSON lines, send them if there is a collector, and return.
     out : file
     clock : Clock, optional
 
     Raises
     ------
     AgentError
-        If there is no token for the collector, nothing to send to, or no GPU can be read (once).
+        If there is no token for the collector, no collector, or no readable GPU (with `once`).
     """
 
     def say(text: str) -> None:
-        with suppress(OSError):  # stderr may be a file on the disk that is full
+        with suppress(OSError):  # stderr may be a file on a full disk
             shown = "".join(
                 char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text
             )
@@ -178,7 +177,7 @@ def _run_once(agent: Agent, sender: Sender | None, out: TextIO) -> int:
 
 
 def _run_forever(agent: Agent, sender: Sender | None) -> int:
-    """Run until a signal; 1 if a part of the agent failed, so that it is started again."""
+    """Run until a signal; return 1 if a thread failed, so that the agent is restarted."""
     assert sender is not None
     sender.wake = agent.wake
     failed: list[str] = []
@@ -191,7 +190,7 @@ def _run_forever(agent: Agent, sender: Sender | None) -> int:
     def watched(work: Callable[[], object], name: str) -> None:
         try:
             work()
-        except Exception as error:  # a half of an agent would look like a whole one
+        except Exception as error:  # a partly running agent would look healthy
             failed.append(name)
             agent.say(f"{name} failed, and with it the agent: {_error_location(error)}")
             finish()
@@ -204,7 +203,7 @@ def _run_forever(agent: Agent, sender: Sender | None) -> int:
     ]
     if agent.policy.jobs.folder is not None:
         _start_job_collector(agent, agent.policy.jobs.folder)
-    # First: a reading says that there was no Xid only where the log was read up to it.
+    # First: a reading reports that there was no Xid only if the log was read up to its time.
     watched(agent.follow, "kernel log")
     for thread in threads:
         thread.start()
@@ -216,7 +215,7 @@ def _run_forever(agent: Agent, sender: Sender | None) -> int:
 
 
 def _start_job_collector(agent: Agent, folder: Path) -> None:
-    """Save what training jobs show, beside everything else; a disk that hangs holds up no GPU."""
+    """Collect job data in a separate thread, so that a hanging disk does not delay GPU readings."""
     from forewarn.pipelines.agent.jobs.job_collector import JobCollector
 
     policy = agent.policy

@@ -1,4 +1,4 @@
-"""What an agent remembers over a restart: small files, each begun anew when it is bad."""
+"""State that an agent keeps across restarts: small files, each reset if it is corrupt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "move_aside",
 ]
 
-_MAX_FILE_BYTES = 1 << 20  # bytes: hundreds of times as much as any of these files takes
+_MAX_FILE_BYTES = 1 << 20  # hundreds of times the size of any of these files
 _Whole = Annotated[int, Field(ge=0, lt=2**63)]
 _File = TypeVar("_File", bound=BaseModel)
 
@@ -33,7 +33,7 @@ class _Stored(BaseModel):
 
 
 class StoredGpu(_Stored):
-    """How a GPU is told from others."""
+    """Identifiers of a GPU."""
 
     serial: str | None = None
     uuid: str | None = None
@@ -42,16 +42,16 @@ class StoredGpu(_Stored):
 
     @classmethod
     def from_reading(cls, gpu: GpuReading) -> StoredGpu:
-        """Return what is kept of a reading."""
+        """Return the identifiers of a reading."""
         return cls(serial=gpu.serial, uuid=gpu.uuid, pci=gpu.pci, slot=gpu.slot)
 
     def reading(self) -> GpuReading:
-        """Return it as a reading without numbers."""
+        """Return the identifiers as a reading without metrics."""
         return GpuReading(serial=self.serial, uuid=self.uuid, pci=self.pci, slot=self.slot)
 
 
 class GpuInventoryFile(_Stored):
-    """`gpus.json`: the roll of the host."""
+    """`gpus.json`: the GPU inventory of the host."""
 
     known: dict[str, StoredGpu] = {}
     missing: dict[str, StoredGpu] = {}
@@ -60,7 +60,7 @@ class GpuInventoryFile(_Stored):
     def from_readings(
         cls, known: Mapping[str, GpuReading], missing: Mapping[str, GpuReading]
     ) -> GpuInventoryFile:
-        """Return what is kept of a roll."""
+        """Return the stored form of an inventory."""
         rolls = (
             {key: StoredGpu.from_reading(gpu) for key, gpu in gpus.items()}
             for gpus in (known, missing)
@@ -68,19 +68,19 @@ class GpuInventoryFile(_Stored):
         return cls(**dict(zip(("known", "missing"), rolls, strict=True)))
 
     def readings(self) -> tuple[dict[str, GpuReading], dict[str, GpuReading]]:
-        """Return both as readings without numbers."""
+        """Return known and missing GPUs as readings without metrics."""
         known = {key: gpu.reading() for key, gpu in self.known.items()}
         return known, {key: gpu.reading() for key, gpu in self.missing.items()}
 
 
 class ScheduleFile(_Stored):
-    """`schedule.json`: the last moment that was read, in nanoseconds since 1970."""
+    """`schedule.json`: the last reading time, in nanoseconds since 1970 UTC."""
 
     last: _Whole = 0
 
 
 class LogPositionFile(_Stored):
-    """`log.json`: how far the kernel log was read, of /dev/kmsg or of a file."""
+    """`log.json`: the position in the kernel log, of /dev/kmsg or of a file."""
 
     boot: str = ""
     sequence: Annotated[int, Field(ge=-1, lt=2**63)] = -1
@@ -92,20 +92,20 @@ class LogPositionFile(_Stored):
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """The state folder of an agent.
+    """State folder of an agent.
 
     Attributes
     ----------
     folder : Path
     say : callable
-        Takes a line for people.
+        Writes a line to the agent's log.
     """
 
     folder: Path
     say: Callable[[str], None]
 
     def load(self, name: str, kind: type[_File]) -> _File | None:
-        """Return what a file holds; None if it is not there, or bad: then it is set aside."""
+        """Return the content of a file; None if it is missing, or corrupt and moved aside."""
         path = self.folder / name
         if not path.exists():
             return None
@@ -116,12 +116,12 @@ class AgentState:
             return None
 
     def store(self, name: str, text: str) -> None:
-        """Write a file; where that fails the one of before stays, and the agent goes on."""
+        """Write a file; if that fails, the previous one stays and the agent continues."""
         with suppress(OSError):
             write_atomic(self.folder / name, text.encode())
 
     def sweep(self) -> None:
-        """Remove the unfinished files of a process that was killed."""
+        """Remove stale temporary files of a killed process."""
         for path in self.folder.glob(".*.tmp"):
             with suppress(OSError):
                 path.unlink()
@@ -146,7 +146,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def move_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
-    """Give what stands in the way of an agent another name; the one of before is removed."""
+    """Rename a file that the agent cannot use to `NAME.bad`, replacing an earlier one."""
     aside = path.with_name(f"{path.name}.bad")
     try:
         if aside.is_dir() and not aside.is_symlink():

@@ -1,11 +1,11 @@
-"""The moments at which an agent reads its GPUs: full intervals, none twice, none left out."""
+"""Schedule of GPU readings: every full interval exactly once."""
 
 from __future__ import annotations
 
 __all__ = ["first_due", "is_far_ahead", "is_on_time", "next_tick"]
 
-_LATE_DIVISOR = 4  # a reading begun within this part of the interval is the scheduled one
-_MAX_INTERVALS_AHEAD = 6  # intervals by which a clock may fall back before the schedule begins anew
+_LATE_DIVISOR = 4  # a reading that starts within interval / 4 is on time
+_MAX_INTERVALS_AHEAD = 6  # if the clock falls back further, the schedule restarts
 
 
 def next_tick(now: int, interval: int) -> int:
@@ -18,21 +18,21 @@ def next_tick(now: int, interval: int) -> int:
 
 
 def is_on_time(now: int, scheduled: int, interval: int) -> bool:
-    """Tell whether a reading that begins now still counts as the scheduled one.
+    """Return whether a reading that starts now still counts as the scheduled one.
 
-    >>> begun_in_time(740, 600, 600), begun_in_time(750, 600, 600)
+    >>> is_on_time(740, 600, 600), is_on_time(750, 600, 600)
     (True, False)
     """
     return now - scheduled < interval // _LATE_DIVISOR
 
 
 def first_due(now: int, last: int, interval: int) -> int:
-    """Return the next moment to read at: one that has just passed counts if it was missed.
+    """Return the next reading time; a time that has just passed counts if it was missed.
 
     Parameters
     ----------
     now, last : int
-        The present and the last reading that is on disk, in nanoseconds since 1970 UTC.
+        Current time and last reading on disk, in nanoseconds since 1970 UTC.
     interval : int
         Nanoseconds.
 
@@ -46,9 +46,9 @@ def first_due(now: int, last: int, interval: int) -> int:
 
 
 def is_far_ahead(moment: int, now: int, interval: int) -> bool:
-    """Tell whether a moment lies so far ahead that the clock must have been set back.
+    """Return whether a time is so far ahead that the clock must have been set back.
 
-    >>> far_ahead(4_300, 700, 600), far_ahead(4_301, 700, 600)
+    >>> is_far_ahead(4_300, 700, 600), is_far_ahead(4_301, 700, 600)
     (False, True)
     """
     return moment - now > _MAX_INTERVALS_AHEAD * interval

@@ -1,4 +1,4 @@
-"""The context of a fault report: the last readings and log lines before it."""
+"""Context of a fault report: the latest readings and kernel log lines before it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from typing import Any
 __all__ = ["FaultContext"]
 
 _MAX_LINES, _MAX_READINGS_PER_GPU = 30, 3
-_MAX_LINE_CHARS = 400  # characters of a line
-_MAX_CONTEXTS_PER_INTERVAL = (
-    3  # fault reports of a GPU in an interval that bring readings and lines along
-)
+_MAX_LINE_CHARS = 400
+_MAX_CONTEXTS_PER_INTERVAL = 3  # per GPU
 
 
 @dataclass(slots=True)
 class FaultContext:
-    """Remembers readings and lines; of a GPU that never stops, not every report brings them along.
+    """Latest readings and lines, attached to a limited number of reports per GPU and interval.
 
     Attributes
     ----------
     lock : threading.Lock
-        Readings and lines come from two threads, and go into the reports of both.
+        Protects readings and lines, which two threads write and read.
     """
 
     lock: threading.Lock
@@ -34,26 +32,26 @@ class FaultContext:
     _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
 
     def add_reading(self, gpu: str, row: Mapping[str, Any]) -> None:
-        """Remember a reading of a GPU; the lock is held."""
+        """Store a reading of a GPU; the caller holds the lock."""
         self._readings.setdefault(gpu, deque(maxlen=_MAX_READINGS_PER_GPU)).append(row)
 
     def add_line(self, message: str) -> None:
-        """Remember a line of the kernel log; the lock is held."""
+        """Store a line of the kernel log; the caller holds the lock."""
         self._lines.append(message[:_MAX_LINE_CHARS])
 
     def report(
         self, events: list[dict[str, Any]], gpu: str | None, tick: int
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return a fault report of events, the first of which has the context.
+        """Return a fault report of events, with the context attached to the first one.
 
         Parameters
         ----------
         events : list of dict
-            Of EVENTS.
+            Rows of EVENTS.
         gpu : str or None
-            Whose readings go along.
+            GPU whose readings are attached.
         tick : int
-            Number of the interval that it is now.
+            Number of the current interval.
         """
         if self._count(gpu, tick) >= _MAX_CONTEXTS_PER_INTERVAL:
             return {"events": events}
@@ -63,7 +61,7 @@ class FaultContext:
         return {"events": [events[0] | {"context": context}, *events[1:]]}
 
     def count(self, gpu: str | None, tick: int) -> None:
-        """Count a report of a GPU that was made."""
+        """Count a report of a GPU."""
         self._reports[gpu] = tick, 1 + self._count(gpu, tick)
 
     def _count(self, gpu: str | None, tick: int) -> int:

@@ -1,4 +1,4 @@
-"""A storm of fatal events: the first few of each interval are reported, the rest is counted."""
+"""Rate limit of fatal events: a few per interval are reported, the rest is counted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from forewarn.features.telemetry.telemetry_rows import event_id
 
 __all__ = ["FaultRateLimit"]
 
-_MAX_EVENTS_PER_INTERVAL = 3  # events of one kind, code and GPU in an interval
-_MAX_KEYS = 1000  # kinds, codes and GPUs counted at once
-_MAX_SHOWN_CHARS = 200  # characters of the last line
+_MAX_EVENTS_PER_INTERVAL = 3  # per kind, code and GPU
+_MAX_KEYS = 1000  # (kind, code, GPU) keys counted at once
+_MAX_SHOWN_CHARS = 200
 _COPIED_COLUMNS = ("timestamp", "machine_id", "pci", "gpu_serial", "gpu_uuid")
 _Key = tuple[Any, ...]
 
@@ -26,27 +26,27 @@ class _Count:
 
 @dataclass(slots=True)
 class FaultRateLimit:
-    """Lets a GPU that repeats itself be heard in every interval, at a bounded price.
+    """Bounds the events of a GPU that repeats itself, but reports it in every interval.
 
-    A GPU that fell off the bus can write the same line a thousand times a second. A record needs
-    one of them in each interval, a person the first ones.
+    A GPU that fell off the bus can log the same line a thousand times per second. A record needs
+    one of them per interval, and a person needs the first ones.
     """
 
     _counts: dict[_Key, _Count] = field(default_factory=dict)
 
     def copy(self) -> FaultRateLimit:
-        """Return one that counts on from here: what it yields may not get onto the disk."""
+        """Return a copy that can be discarded if its events cannot be written to disk."""
         return FaultRateLimit(self._counts.copy())
 
     def filter_events(
         self, rows: Iterable[dict[str, Any]], interval: int
     ) -> Iterator[dict[str, Any]]:
-        """Yield the events to report, and one of kind `suppressed` for those of a past interval.
+        """Yield the events to report, and a `suppressed` event for the rest of each past interval.
 
         Parameters
         ----------
         rows : iterable of dict
-            Of EVENTS.
+            Rows of EVENTS.
         interval : int
             Nanoseconds.
         """
@@ -63,7 +63,7 @@ class FaultRateLimit:
                 yield row
 
     def finish_intervals(self, now: int | None, interval: int) -> Iterator[dict[str, Any]]:
-        """Yield what was counted in intervals that are over; in all of them where `now` is None."""
+        """Yield the counts of intervals that have ended, or of all intervals if `now` is None."""
         for key, count in [*self._counts.items()]:
             if now is None or count.tick < now // interval:
                 yield from self._end(key)

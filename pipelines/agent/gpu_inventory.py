@@ -1,4 +1,4 @@
-"""The roll of a host's GPUs: which are here, which are lost, and of which nothing is known."""
+"""Inventory of a host's GPUs: present, lost, or unknown."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["GpuInventory", "InventoryChange", "gpu_key"]
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """What an answer changed.
+    """Changes of the inventory after a poll.
 
     Attributes
     ----------
     lost : list of (GpuReading, int)
-        GPUs that are gone, and since when: of two answers that agree, the time of the first one.
+        Newly lost GPUs and the time of the first poll without them.
     back : list of GpuReading
-        Lost ones that are here again.
+        Lost GPUs that are present again.
     blind : str
-        Why nothing can be said of GPUs that the answer lacks; empty if it says enough.
+        Reason why nothing is known about GPUs missing in the poll; empty if the poll is complete.
     """
 
     lost: list[tuple[GpuReading, int]]
@@ -33,16 +33,15 @@ class InventoryChange:
 
 @dataclass(slots=True)
 class GpuInventory:
-    """Calls the roll with each answer of a source.
+    """Inventory that each poll of a source updates.
 
-    A GPU is lost when the driver says so, or when two answers in a row lack it while the others
-    answer. Everything else that can hide a GPU, such as a driver that is being replaced, says
-    nothing of it.
+    A GPU is lost if the driver says so, or if two consecutive complete polls lack it. Other reasons
+    for a missing GPU, such as a driver upgrade in progress, say nothing about it.
 
     Attributes
     ----------
     known, missing : dict of str to GpuReading
-        GPUs of the host, the lost ones among them, by `gpu_key`; without their numbers.
+        GPUs of the host including lost ones, and the lost ones, by `gpu_key` and without metrics.
     """
 
     known: dict[str, GpuReading] = field(default_factory=dict)
@@ -50,7 +49,7 @@ class GpuInventory:
     _absent: dict[str, int] = field(default_factory=dict)
 
     def call(self, answer: GpuPoll, time: int) -> InventoryChange:
-        """Take in the answer of a moment; a GPU whose place another one took was replaced."""
+        """Update the inventory; a GPU whose slot another GPU occupies was replaced, not lost."""
         named = [reading for reading in answer.readings if _identifiers(reading)]
         present = {gpu_key(reading): _identity(reading) for reading in named}
         of_boards = _shared_serials(present.values()) | _shared_serials(self.known.values())
@@ -74,11 +73,11 @@ class GpuInventory:
         return InventoryChange(lost, back, blind if unsaid or not answer.readings else "")
 
     def unanswered(self) -> None:
-        """Take in that nothing answered: what was absent before it has to be seen anew."""
+        """Record a poll without an answer: a GPU must then be missing in two further polls."""
         self._absent = {}
 
     def at(self, pci: str | None) -> GpuReading | None:
-        """Return the GPU at an address."""
+        """Return the GPU at a PCI address, or None."""
         return next((gpu for gpu in self.known.values() if pci and gpu.pci == pci), None)
 
     def _called_lost(
@@ -89,7 +88,7 @@ class GpuInventory:
 
 
 def _reason_unknown(answer: GpuPoll) -> str:
-    """Say why a GPU that an answer lacks may be there all the same; empty if it is gone."""
+    """Return why a GPU may exist although a poll lacks it; empty if it is gone."""
     if answer.trouble:
         return answer.trouble
     if not answer.readings:
@@ -104,13 +103,13 @@ def _identifiers(gpu: GpuReading) -> set[str]:
 
 
 def _shared_serials(gpus: Iterable[GpuReading]) -> set[str]:
-    """Return the serials that several GPUs have: those of a board report the same."""
+    """Return the serials of several GPUs: GPUs of one board report the board's serial."""
     serials = Counter(gpu.serial for gpu in gpus if gpu.serial)
     return {serial for serial, n_gpus in serials.items() if n_gpus > 1}
 
 
 def gpu_key(gpu: GpuReading) -> str:
-    """Return what tells a GPU of a host from the others: first its UUID, boards share serials.
+    """Return the unique key of a GPU on its host: the UUID first, because boards share serials.
 
     Examples
     --------

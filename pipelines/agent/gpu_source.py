@@ -1,4 +1,4 @@
-"""What a source of readings answers: all GPUs of a host, or why there is no answer."""
+"""Interface of GPU sources and the result of a poll."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ __all__ = ["GpuPoll", "GpuSource", "HangError", "NoSourceError"]
 
 
 class HangError(Exception):
-    """A GPU or its driver did not answer in time: a finding of its own."""
+    """A GPU or its driver did not answer in time, which is a finding of its own."""
 
 
 class NoSourceError(Exception):
-    """Nothing on this host can read a GPU."""
+    """No source on this host can read a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPoll:
-    """All GPUs of a host at one moment.
+    """All GPUs of a host at one time.
 
     Attributes
     ----------
     readings : list of GpuReading
     lost : tuple of str
-        PCI addresses of GPUs that are called lost.
+        PCI addresses of GPUs that the driver reports as lost.
     unread : Unread
     trouble : str
-        Why a GPU that is not among the readings may be there all the same; empty if the source
-        had none.
+        Reason why a GPU may exist although it has no reading; empty if there is none.
     """
 
     readings: list[GpuReading]
@@ -40,11 +39,16 @@ class GpuPoll:
 
 
 class GpuSource(Protocol):
-    """Anything that can read the GPUs of this host."""
+    """Source that can read the GPUs of this host."""
 
     def read(self, timeout: float) -> GpuPoll:
-        """Return all GPUs within so many seconds; raises HangError or NoSourceError.
+        """Return all GPUs within `timeout` seconds.
 
-        No GPU at all is a NoSourceError, and no statement on any of them.
+        Raises
+        ------
+        HangError
+            If there is no answer in time.
+        NoSourceError
+            If no GPU can be read, which says nothing about any single GPU.
         """
         ...

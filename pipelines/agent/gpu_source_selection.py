@@ -1,4 +1,4 @@
-"""Where an agent gets readings from: NVML where it works, `nvidia-smi` otherwise."""
+"""Choice of the GPU source: NVML if it works, otherwise `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["NvmlWithFallback", "open_source"]
 
 @dataclass(frozen=True, slots=True)
 class NvmlWithFallback:
-    """NVML, and where it fails the program: a process keeps the library of the driver before.
+    """NVML with `nvidia-smi` as fallback.
 
-    After an upgrade of the driver NVML fails until the agent is started again; a program that is
-    started anew has the new library.
+    After a driver upgrade, NVML fails until the agent restarts, because the process keeps the old
+    library. A new `nvidia-smi` process loads the new one.
     """
 
     nvml: Nvml
     smi: NvidiaSmi
 
     def read(self, timeout: float) -> GpuPoll:
-        """Return all GPUs; raises what NVML said where the program cannot read them either."""
+        """Return all GPUs; raise the error of NVML if `nvidia-smi` cannot read them either."""
         try:
             return self.nvml.read(timeout)
         except NoSourceError as error:
@@ -37,7 +37,7 @@ class NvmlWithFallback:
 
 
 def open_source(kind: str, timeout: float) -> GpuSource:
-    """Return the source that a policy asks for: "nvml", "nvidia-smi", or "auto" for what works."""
+    """Return the source named by the policy: "nvml", "nvidia-smi", or "auto" for one that works."""
     if kind == "nvidia-smi":
         return NvidiaSmi()
     library = _nvml()
@@ -58,7 +58,7 @@ def _works(source: Nvml, timeout: float) -> bool:
     try:
         source.read(timeout)
     except HangError:
-        return True  # it is there, and in trouble: nvidia-smi would hang, too
+        return True  # NVML exists but hangs, and so would nvidia-smi
     except NoSourceError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Events of the kernel log: what its lines tell, each with the GPU that sits at its address."""
+"""Events of the kernel log, each with the GPU at its PCI address."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["KernelLogEvents"]
 
 @dataclass(slots=True)
 class KernelLogEvents:
-    """Makes rows of lines, and lets fault reports know the lines.
+    """Converter of log lines to event rows; adds the lines to the fault context.
 
     Attributes
     ----------
     machine_id : str
     proc : callable
-        Returns what /proc says.
-    roll : GpuRoll
-        Which GPU sits where.
+        Returns the values of /proc.
+    roll : GpuInventory
+        Provides the GPU at an address.
     context : FaultContext
     unread : Unread
-        Lines that name an Xid and could not be read.
+        Lines with an Xid that could not be parsed.
     """
 
     machine_id: str
@@ -47,7 +47,7 @@ class KernelLogEvents:
     _last: LogLine | None = None
 
     def rows(self, lines: Iterable[FollowedLine], clock: Clock) -> list[dict[str, Any]]:
-        """Return rows of EVENTS; the clock dates lines that have no time of their own."""
+        """Return rows of EVENTS; lines without a timestamp get the current time."""
         boot = self.proc().boot_time
         with self.context.lock:
             return [row for line in lines for row in self._of_line(line, boot, clock.now())]

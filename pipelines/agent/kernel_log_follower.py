@@ -1,4 +1,4 @@
-"""Follows the kernel log over restarts of the agent, of the host and of the log's file."""
+"""Follower of the kernel log across restarts of agent and host, and rotations of the file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any, BinaryIO, Protocol
 
 __all__ = ["FileFollower", "FollowedLine", "KmsgFollower", "open_follower"]
 
-_MAX_RECORD_BYTES = 8192  # bytes: the longest record of /dev/kmsg
+_MAX_RECORD_BYTES = 8192  # longest record of /dev/kmsg
 _HEAD_BYTES = 256
 _CHUNK_BYTES = 1 << 18
-_MAX_LINE_BYTES = 8192  # bytes of a line: a kernel prints less than 1024, a daemon adds little
+_MAX_LINE_BYTES = 8192  # a kernel prints less than 1024 bytes, a daemon adds little
 _PIECE = re.compile(rb"\0+|[^\0\n]*+\n|[^\0\n]+")
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedLine:
-    """One line and its position in the log, the same whenever it is read.
+    """A line and its position in the log, which is the same each time it is read.
 
     Attributes
     ----------
     text : str
     position : str
     gap : bool
-        Lines before it are lost; `text` says so.
+        Lines before this one are lost; `text` describes the gap.
     """
 
     text: str
@@ -39,14 +39,20 @@ class FollowedLine:
 
 
 class Follower(Protocol):
-    """Anything that yields lines once."""
+    """Follower that yields each line once."""
 
     def lines(self) -> Iterator[FollowedLine]:
-        """Yield what is new; raises OSError where the log cannot be read."""
+        """Yield new lines.
+
+        Raises
+        ------
+        OSError
+            If the log cannot be read.
+        """
         ...
 
     def position(self) -> dict[str, Any]:
-        """Return how far it was read, as JSON can hold it."""
+        """Return the current position as a JSON object."""
         ...
 
     def close(self) -> None:
@@ -55,19 +61,19 @@ class Follower(Protocol):
 
 
 def open_follower(path: Path, position: dict[str, Any]) -> Follower:
-    """Return what follows this log from where an earlier one stood."""
+    """Return a follower for a log that continues at an earlier position."""
     if path.is_char_device():
         return KmsgFollower(path, boot_id(), position)
     return FileFollower(path, position)
 
 
 def boot_id() -> str:
-    """Return what tells this start of the host from all others."""
+    """Return the id of the current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 class KmsgFollower:
-    """Follows /dev/kmsg, whose records are numbered from the start of the host."""
+    """Follower of /dev/kmsg, whose records are numbered from boot."""
 
     def __init__(self, path: Path, boot: str, position: dict[str, Any]) -> None:
         self.path, self.boot = path, boot
@@ -83,7 +89,7 @@ class KmsgFollower:
                 record = os.read(self._file, _MAX_RECORD_BYTES)
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # overwritten before we came; the next read goes on after it
+            except BrokenPipeError:  # records were overwritten; the next read continues after them
                 yield FollowedLine(
                     "the kernel overwrote lines", f"{self.boot}:{self.last}:gap", True
                 )
@@ -100,7 +106,7 @@ class KmsgFollower:
             yield FollowedLine(text.split("\n", 1)[0], f"{self.boot}:{sequence}")
 
     def position(self) -> dict[str, Any]:
-        """Return start of the host and number of the last record."""
+        """Return boot id and number of the last record."""
         return {"boot": self.boot, "sequence": self.last}
 
     def close(self) -> None:
@@ -111,10 +117,9 @@ class KmsgFollower:
 
 
 class FileFollower:
-    """Follows a file that a log daemon writes, renames or cuts off.
+    """Follower of a file that a log daemon writes, renames or truncates.
 
-    Never more than a chunk of it is in memory. NULs, which a file can hold after a loss of power,
-    end a line.
+    At most one chunk of it is in memory. NULs, which can occur after a power loss, end a line.
     """
 
     def __init__(self, path: Path, position: dict[str, Any]) -> None:
@@ -123,12 +128,12 @@ class FileFollower:
         self.inode = int(position.get("inode", 0))
         self.offset = int(position.get("offset", 0))
         self.head = str(position.get("head", ""))
-        self.skipping = bool(position.get("skipping", False))  # within a line that is too long
+        self.skipping = bool(position.get("skipping", False))  # inside a line that is too long
         self._begin = b""
         self._gaps: set[str] = set()
 
     def lines(self) -> Iterator[FollowedLine]:
-        """Yield the whole lines that were not read yet, those of the renamed file first."""
+        """Yield the whole lines that were not read yet, those of a renamed file first."""
         self._gaps.clear()
         if self._file is None:
             yield from self._open()
@@ -140,7 +145,7 @@ class FileFollower:
             yield from self._rest()
 
     def _open(self) -> Iterator[FollowedLine]:
-        """Go on where an earlier follower stood, if that file is still there."""
+        """Continue at the stored position if that file still exists."""
         if not self.inode:
             self._start_anew()
             return
@@ -164,22 +169,22 @@ class FileFollower:
         self.skipping, self._begin = False, b""
 
     def _is_replaced(self) -> bool:
-        """Tell whether the name stands for another file."""
+        """Return whether the path refers to another file."""
         try:
             return self.path.stat().st_ino != self.inode
         except FileNotFoundError:
             return False
 
     def _is_cut_off(self) -> bool:
-        """Tell whether the file lost what was read of it, also where it has grown again since."""
+        """Return whether the file was truncated, even if it has grown again since."""
         assert self._file is not None
         cut = os.fstat(self._file.fileno()).st_size < self.offset
         return cut or _first_bytes(self._file, len(self._begin)) != self._begin
 
     def _after_cut(self) -> Iterator[FollowedLine]:
-        """Begin anew; what was written between the last look and the cut is nowhere."""
+        """Restart at the beginning; lines written just before the truncation are lost."""
         assert self._file is not None
-        # The size tells two cuts after as many bytes apart.
+        # The size distinguishes two truncations at the same offset.
         size = os.fstat(self._file.fileno()).st_size
         position = f"{self.inode}:{self.offset}:{size}:cut"
         text = f"the log was cut off after {self.offset} bytes: lines that came last may be lost"
@@ -187,7 +192,7 @@ class FileFollower:
         yield FollowedLine(text, position, True)
 
     def _rest(self) -> Iterator[FollowedLine]:
-        """Yield whole lines; one without its end is still being written."""
+        """Yield whole lines; a line without a newline is still being written."""
         assert self._file is not None
         while True:
             self._file.seek(self.offset)
@@ -200,7 +205,7 @@ class FileFollower:
                 return
 
     def _pieces(self, chunk: bytes) -> Iterator[FollowedLine]:
-        """Yield the lines of a chunk, and go on to behind the last whole one."""
+        """Yield the lines of a chunk and move the offset past the last whole line."""
         for match in _PIECE.finditer(chunk):
             piece, position = match[0], f"{self.inode}:{self.offset}"
             whole = piece.endswith(b"\n") or match.end() < len(chunk)
@@ -221,13 +226,13 @@ class FileFollower:
                 yield FollowedLine(piece.decode(errors="replace").rstrip("\r\n"), position)
 
     def _gap(self, text: str, position: str) -> Iterator[FollowedLine]:
-        """Yield a gap, once in a look however many there are."""
+        """Yield a gap, at most once per poll."""
         if text not in self._gaps:
             self._gaps.add(text)
             yield FollowedLine(text, f"{position}:gap", True)
 
     def position(self) -> dict[str, Any]:
-        """Return file and offset, and its first bytes: numbers of files are used again."""
+        """Return inode, offset, and a hash of the first bytes, because inodes are reused."""
         if self._file is not None:
             self.head = _head(self._file, self.offset)
         at = {"inode": self.inode, "offset": self.offset, "head": self.head}
@@ -241,8 +246,8 @@ class FileFollower:
 
 
 def _open_file(path: Path) -> BinaryIO:
-    """Open a log without a buffer: it may be cut off and written anew between two looks."""
-    if path.exists() and not path.is_file():  # a pipe would wait for a writer
+    """Open a log unbuffered: it may be truncated and rewritten between two polls."""
+    if path.exists() and not path.is_file():  # opening a pipe would block
         raise OSError(errno.EINVAL, "no file", str(path))
     return path.open("rb", buffering=0)
 

@@ -1,4 +1,4 @@
-"""Readings by `nvidia-smi`, the program of the driver."""
+"""GPU source that runs `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceErro
 __all__ = ["NvidiaSmi"]
 
 _KILL_WAIT_SECONDS = 0.5  # seconds
-_MAX_SHOWN_CHARS = 200  # characters of what a program said
-_MAX_OUTPUT_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 16  # bytes: the XML of sixteen GPUs is half a MiB
+_MAX_SHOWN_CHARS = 200
+_MAX_OUTPUT_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 16  # the XML of sixteen GPUs is half a MiB
 
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What a program printed, and how it ended."""
+    """Output and exit code of a program."""
 
     text: str
     code: int
@@ -45,13 +45,13 @@ class _Output:
 
 @dataclass(slots=True)
 class NvidiaSmi:
-    """Readings by the program of the driver."""
+    """GPU source that runs the driver's program."""
 
     program: str = "nvidia-smi"
     _fields: tuple[str, ...] = field(default_factory=query_fields)
 
     def read(self, timeout: float) -> GpuPoll:
-        """Return all GPUs, by a query of fields where the driver knows them, else by XML."""
+        """Return all GPUs, by a query of the fields that the driver knows, or else by XML."""
         output = self._ask(timeout)
         if "not a valid field" in output.text and not parse_query_gpu(output.text)[0]:
             known = supported_fields(self._run(timeout, "--help-query-gpu").text)
@@ -70,7 +70,7 @@ class NvidiaSmi:
         measured = measured_gpus(readings)
         lost = tuple(pci for pci in dict.fromkeys(lost) if pci not in measured)
         readings = [reading for reading in readings if reading.pci not in lost]
-        if output.code < 0:  # whatever it printed is cut off somewhere
+        if output.code < 0:  # the output is truncated at an unknown place
             readings = []
         trouble = self._trouble(output, readings, unread)
         if not readings and not lost:
@@ -78,7 +78,7 @@ class NvidiaSmi:
         return GpuPoll(readings, lost, unread, trouble)
 
     def _trouble(self, output: _Output, readings: list[GpuReading], unread: Unread) -> str:
-        """Say why an absent GPU proves nothing: all fail while the driver is replaced."""
+        """Return why a missing GPU proves nothing: during a driver upgrade all GPUs fail."""
         if output.code != 0:
             return f"{self.program} {output.end()}: {output.first_line()!r}"
         if not readings:
@@ -89,7 +89,7 @@ class NvidiaSmi:
         return self._run(timeout, f"--query-gpu={','.join(self._fields)}", "--format=csv")
 
     def _run(self, timeout: float, *arguments: str) -> _Output:
-        """Return what it prints, whatever its exit code: it fails where one of eight GPUs does."""
+        """Return the output whatever the exit code, which is an error if any GPU fails."""
         end = time.monotonic() + timeout
         try:
             running = subprocess.Popen(
@@ -114,7 +114,7 @@ class NvidiaSmi:
 
 
 def _read_until(running: subprocess.Popen[bytes], end: float) -> bytes:
-    """Return what a program prints, and little more than `_MAX_OUTPUT_BYTES` of what has no end."""
+    """Return the output of a program, truncated shortly after `_MAX_OUTPUT_BYTES`."""
     assert running.stdout is not None
     parts, size = [], 0
     while size <= _MAX_OUTPUT_BYTES:
@@ -131,7 +131,7 @@ def _read_until(running: subprocess.Popen[bytes], end: float) -> bytes:
 
 
 def _abandon(running: subprocess.Popen[bytes]) -> None:
-    """Kill a program, and leave it where it hangs in the driver and cannot be killed."""
+    """Kill a program; leave it if it hangs in the driver and cannot be killed."""
     running.kill()
     if running.stdout is not None:
         running.stdout.close()

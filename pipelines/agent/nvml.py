@@ -1,4 +1,4 @@
-"""Readings by NVML, the library of the driver."""
+"""GPU source that uses NVML."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _UNREAD = "a GPU that NVML names and cannot read"
 
 @dataclass(slots=True)
 class Nvml:
-    """Readings by the library of the driver.
+    """GPU source that uses the driver's library.
 
     Attributes
     ----------
     library : module
-        `pynvml`, or something that behaves like it.
+        `pynvml` or a compatible object.
     """
 
     library: Any
     _stuck: threading.Thread | None = None
-    _places: dict[int, str | None] = field(default_factory=dict)  # the last address of each index
+    _places: dict[int, str | None] = field(default_factory=dict)  # last address by index
 
     def read(self, timeout: float) -> GpuPoll:
-        """Return all GPUs; a call that hangs keeps its thread, and no second one is made."""
+        """Return all GPUs; a call that hangs keeps its thread, and no second call is made."""
         if self._stuck is not None and self._stuck.is_alive():
             raise HangError("NVML still gives no answer")
         result: list[GpuPoll | Exception] = []
@@ -41,7 +41,7 @@ class Nvml:
         def work() -> None:
             try:
                 result.append(self._read())
-            except Exception as error:  # it belongs to whoever waits for it
+            except Exception as error:  # raised again in the waiting thread
                 result.append(error)
 
         self._stuck = threading.Thread(target=work, daemon=True)
@@ -75,7 +75,7 @@ class Nvml:
                 self._places[slot] = device.address() or self._places.get(slot)
                 readings.append(_read_device(device, slot, self._places[slot], driver))
             except (nvml.NVMLError_GpuIsLost, nvml.NVMLError_Unknown) as error:
-                # In the words of nvidia-smi: "Unable to determine the device handle".
+                # nvidia-smi prints "Unable to determine the device handle" for it.
                 lost.append(self._places.get(slot))
                 if lost[-1] is None:
                     unread.add(_UNREAD, str(error))
@@ -86,14 +86,14 @@ class Nvml:
 
 
 def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> GpuReading:
-    """Read one GPU; what it does not support is left out."""
+    """Read one GPU without the values that it does not support."""
     nvml = device.nvml
     serial, uuid, name = (
         device.text(ask)
         for ask in (nvml.nvmlDeviceGetSerial, nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName)
     )
     if not (serial or uuid or name) and device.errors:
-        raise device.errors[0]  # it does not even tell which one it is
+        raise device.errors[0]  # its identity is unknown
     numbers = device.numbers()
     action = device.action()
     return GpuReading(
@@ -110,12 +110,12 @@ def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> Gp
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """A GPU that NVML has a handle of.
+    """A GPU with an NVML handle.
 
     Attributes
     ----------
     errors : list of Exception
-        Answers "unknown error" so far.
+        "Unknown error" answers so far.
     """
 
     nvml: Any
@@ -124,7 +124,7 @@ class _Device:
     _reset: list[bool] = field(default_factory=list)
 
     def known(self, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return the answer to a question, None where the GPU does not support it."""
+        """Return the answer of a query, or None if the GPU does not support it."""
         try:
             return ask(self.handle, *arguments, **options)
         except self.nvml.NVMLError_GpuIsLost:
@@ -143,9 +143,9 @@ class _Device:
         return parse_pci_address(_text(bus.busId) if bus else "")
 
     def action(self) -> str | None:
-        """Return the recovery that the driver asks for; None where it says nothing.
+        """Return the recovery action that the driver requests, or None.
 
-        That a GPU needs a reset is known from the answers so far, too.
+        A required reset also follows from earlier answers.
         """
         number = getattr(self.nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)  # since 2024
         raw_action = None if number is None else self._field(number)
@@ -153,7 +153,7 @@ class _Device:
         return "reset" if self._reset and action in (None, "none") else action
 
     def _field(self, number: int) -> int | None:
-        """Return a field of NVML that is a whole number."""
+        """Return an integer NVML field, or None."""
         answers = self.known(self.nvml.nvmlDeviceGetFieldValues, [number])
         if not answers or answers[0].nvmlReturn != self.nvml.NVML_SUCCESS:
             return None
@@ -164,7 +164,7 @@ class _Device:
         return None if value is None else _text(value)
 
     def numbers(self) -> dict[str, float | None]:
-        """Return the numbers of a reading."""
+        """Return the metrics of a reading."""
         nvml, known = self.nvml, self.known
         used = known(nvml.nvmlDeviceGetUtilizationRates)
         power = known(nvml.nvmlDeviceGetPowerUsage)

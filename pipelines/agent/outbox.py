@@ -1,4 +1,4 @@
-"""Batches on their way into the spool: what cannot be written is held in memory."""
+"""Outbox: batches on their way to the spool, in memory while the spool cannot be written."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from forewarn.pipelines.agent.spool import Spool, SpoolError
 
 __all__ = ["Outbox"]
 
-_MAX_HELD_BATCHES = (
-    500  # batches held in memory while the spool cannot be written: three days at ten minutes
-)
+_MAX_HELD_BATCHES = 500  # three days of batches at 10 minutes
 
 
 @dataclass(slots=True)
 class Outbox:
-    """Spools batches in order, and says once that the spool cannot be written.
+    """Writes batches to the spool in order, and logs once when the spool cannot be written.
 
     Attributes
     ----------
     spool : Spool
     say : callable
-        Takes a line for people.
+        Writes a line to the agent's log.
     wake : threading.Event
         Set when there is something to send.
     held : deque of (dict, bool)
-        Batches not on disk, and whether each is a fault report.
+        Batches that are not on disk, and whether each is a fault report.
     """
 
     spool: Spool
@@ -42,13 +40,13 @@ class Outbox:
     _dropped: int = 0
 
     def hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
-        """Take a batch that `flush` will spool; of too many the oldest one is lost."""
+        """Queue a batch for `flush`; if the queue is full, the oldest batch is dropped."""
         if len(self.held) == _MAX_HELD_BATCHES:
             self.say(f"more than {_MAX_HELD_BATCHES} batches are held: the oldest one is lost")
         self.held.append((batch, fault))
 
     def flush(self) -> None:
-        """Spool what is held; what cannot be written stays, and is tried again."""
+        """Spool the queued batches; those that cannot be written stay queued."""
         while self.held:
             batch, fault = self.held[0]
             if not self.put(batch, fault=fault):
@@ -56,7 +54,7 @@ class Outbox:
             self.held.popleft()
 
     def put(self, batch: Mapping[str, Any], *, fault: bool = False) -> bool:
-        """Spool a batch; tell whether it is on disk, and people when that changes."""
+        """Spool a batch, log changes of the spool's state, and return whether it is on disk."""
         try:
             self.spool.put(batch, fault=fault)
         except SpoolError as error:

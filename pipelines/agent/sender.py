@@ -1,4 +1,4 @@
-"""Sends what an agent has spooled to the collector, in order, until it is taken."""
+"""Sender of spooled batches to the collector, in order and until they are accepted."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from forewarn.pipelines.runtime.clock import Clock
 
 __all__ = ["SendError", "Sender"]
 
-_BACKOFF_SECONDS = (1.0, 60.0)  # seconds between two attempts, at first and at most
+_BACKOFF_SECONDS = (1.0, 60.0)  # first and maximum
 _TIMEOUT_SECONDS = 30.0
-_CLOCK_RETRY_NS = MINUTE  # nanoseconds between two attempts for what is of the future
-_MAX_SHOWN_CHARS = 300  # characters of an answer
-_MAX_BATCH_BYTES = 64 << 20  # bytes: no batch of an agent is a tenth of it
-# The collector says that the batch itself is wrong: sending it again cannot help.
+_CLOCK_RETRY_NS = MINUTE  # between retries of batches from the future
+_MAX_SHOWN_CHARS = 300
+_MAX_BATCH_BYTES = 64 << 20  # ten times the largest batch of an agent
+# The batch itself is invalid: a retry cannot help.
 _PERMANENT_STATUS_CODES = (400, 413, 415, 422)
 
 
 class SendError(Exception):
-    """The collector is away, or does not know the token; what is spooled stays."""
+    """The collector is unreachable or rejects the token; batches stay in the spool."""
 
 
 @dataclass(slots=True)
 class Sender:
-    """The way from a spool to a collector.
+    """Connection from a spool to a collector.
 
     Attributes
     ----------
@@ -45,16 +45,16 @@ class Sender:
     spool : Spool
     clock : Clock
     ca : Path or None
-        Certificate to trust beside those of the system.
+        Certificate to trust in addition to those of the system.
     wake, stop : threading.Event
-        There is something to send; it is over.
+        Set when there is something to send, and when the sender has to stop.
     refused : int
-        Batches that the collector called wrong; they are set aside.
+        Number of batches that the collector rejected as invalid; they are moved aside.
     ahead : set of Path
-        Batches that the collector called of the future: a clock is wrong, theirs or its own. They
-        stay, and none waits behind them.
+        Batches that the collector rejected because their time is in the future: one of the two
+        clocks is wrong. They stay in the spool without blocking others.
     say : callable
-        Takes a line for people.
+        Writes a line to the agent's log.
     """
 
     url: str
@@ -71,7 +71,7 @@ class Sender:
     _client: httpx.Client = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # else every address is logged
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs every URL
         verify = ssl.create_default_context()
         if self.ca is not None:
             verify.load_verify_locations(self.ca)
@@ -88,7 +88,7 @@ class Sender:
         self._client.close()
 
     def policy(self) -> CollectionPolicy | None:
-        """Ask what to collect; None if the collector is away or says nothing sensible."""
+        """Return what to collect; None if the collector gives no valid answer."""
         try:
             answer = self._client.get("/v1/policy")
             return CollectionPolicy.model_validate(answer.raise_for_status().json())
@@ -96,19 +96,25 @@ class Sender:
             return None
 
     def send_all(self) -> None:
-        """Send everything that waits; raises UnsentError with what stopped it."""
+        """Send all waiting batches.
+
+        Raises
+        ------
+        SendError
+            If the collector cannot be reached or rejects the token.
+        """
         self._ask_again()
         while path := next((p for p in self.spool.waiting() if p not in self.ahead), None):
-            # A fault report that came meanwhile goes first, so look again after each one.
+            # Check again after each batch, so that new fault reports are sent first.
             self._send(path)
 
     def _ask_again(self) -> None:
-        """Try one batch of the future now and then; when it is taken all are tried."""
+        """Retry one batch from the future from time to time; if it is accepted, retry all."""
         now = self.clock.now()
         self.ahead &= set(self.spool.waiting())
         if self.ahead and not 0 <= now - self._asked_again < _CLOCK_RETRY_NS:
             self._asked_again = now
-            path = random.choice(sorted(self.ahead))  # a clock may have been wrong in several ways
+            path = random.choice(sorted(self.ahead))  # clock errors may differ
             self._send(path)
             if path not in self.spool.waiting():
                 self.ahead.clear()
@@ -117,7 +123,7 @@ class Sender:
         try:
             data = _read(path)
         except FileNotFoundError:
-            self.spool.remove(path)  # it gave way to newer ones
+            self.spool.remove(path)  # it was evicted
             return
         except (OSError, ValueError) as error:
             self.say(f"{path}: cannot be read ({error}); set aside")
@@ -144,7 +150,7 @@ class Sender:
             raise SendError(f"{self.url}: {error or type(error).__name__}") from None
 
     def run(self) -> None:
-        """Send whenever there is something, with growing patience while the collector is away."""
+        """Send whenever there is something to send, with exponential backoff on errors."""
         patience = _BACKOFF_SECONDS[0]
         while not self.stop.is_set():
             self.wake.clear()
@@ -154,7 +160,7 @@ class Sender:
                 self.clock.wait(_BACKOFF_SECONDS[1], self.wake)
             except (SendError, OSError) as error:
                 self.say(f"not sent, kept: {error}")
-                # Not all agents of a site at the same moment when the collector comes back.
+                # Jitter, so that not all agents of a site reconnect at the same time.
                 self.clock.wait(patience * random.uniform(0.5, 1.5), self.stop)
                 patience = min(2 * patience, _BACKOFF_SECONDS[1])
 
@@ -167,7 +173,7 @@ def _read(path: Path) -> bytes:
 
 
 def _clock_refusal(answer: httpx.Response) -> str:
-    """Return what a refusal says of clocks: then the batch itself is right; else nothing."""
+    """Return the detail of a refusal because of clocks, or an empty string for other answers."""
     if not answer.is_client_error:
         return ""
     try:

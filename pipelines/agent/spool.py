@@ -1,4 +1,4 @@
-"""What an agent has to send: on disk, fault reports first, each kind in order."""
+"""Spool: batches on disk that wait to be sent, fault reports first, each kind in order."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _DIGITS = 15
 _REFUSED_SIZE_DIVISOR, _MAX_REFUSED_FILES = (
     8,
     1000,
-)  # part of the limit, and most files, kept of the refused
+)  # share of the limit (1/8) and number of files kept
 
 
 class SpoolError(Exception):
-    """The spool cannot be written, as on a full disk: what was to be kept is not."""
+    """The spool cannot be written, for example because the disk is full."""
 
 
 @dataclass(slots=True)
 class Spool:
-    """A folder of batches that wait to be sent, for one process.
+    """Folder of waiting batches, used by one process.
 
     Attributes
     ----------
     folder : Path
     limit : int
-        Bytes of all that waits. Beyond it the oldest readings give way; when none are left, the
-        oldest fault reports.
+        Maximum size of waiting batches in bytes. Beyond it the oldest readings are evicted, and
+        then the oldest fault reports.
     dropped : int
-        Batches that gave way.
+        Number of evicted batches.
     strays : list of Path
-        What lay among the batches and is none; it is left alone.
+        Files among the batches that are not batches; they are not touched.
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class Spool:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        """Read the folders once: they are large where the collector was away for long."""
+        """Read the folders once: they are large after a long outage of the collector."""
         for kind in (FAULTS, BATCHES):
             batches, strays = _list_batches(self.folder / kind)
             self._sizes[kind] = batches
@@ -63,7 +63,7 @@ class Spool:
         self._next += max((int(path.stem) for path in self.waiting()), default=0)
 
     def put(self, batch: Mapping[str, Any], *, fault: bool = False) -> Path:
-        """Keep a batch until it is sent.
+        """Store a batch until it is sent.
 
         Raises
         ------
@@ -85,17 +85,17 @@ class Spool:
         return path
 
     def waiting(self) -> list[Path]:
-        """Return what is to be sent, in the order to send it."""
+        """Return the waiting batches in sending order."""
         with self._lock:
             return [*self._sizes[FAULTS], *self._sizes[BATCHES]]
 
     def remove(self, path: Path) -> None:
-        """Forget what was sent."""
+        """Remove a batch that was sent."""
         _unlink(path)
         self._forget(path)
 
     def set_aside(self, path: Path) -> None:
-        """Keep what a collector refused where a person can look at it, the newest at least."""
+        """Keep a batch that the collector rejected for inspection, limited to the newest ones."""
         folder = self.folder / FOLDERS[-1]
         folder.mkdir(parents=True, exist_ok=True)
         aside = path.replace(folder / path.name)
@@ -108,7 +108,7 @@ class Spool:
                 self._used -= sizes.pop(path, 0)
 
     def _give_way(self) -> None:
-        """Make room: no reading takes the place of a fault report, the newest of which stays."""
+        """Evict batches over the limit: readings before reports, and never the newest report."""
         while self._used > self.limit:
             if batches := self._sizes[BATCHES]:
                 kind = batches
@@ -123,13 +123,13 @@ class Spool:
 
 
 def _unlink(path: Path) -> None:
-    """Remove a file; one that cannot be removed is found again at the next start."""
+    """Remove a file; one that cannot be removed is listed again at the next start."""
     with suppress(OSError):
         path.unlink()
 
 
 def _keep_newest(newest: Path, limit: int) -> None:
-    """Remove the oldest batches beside this one that together are too many or too large."""
+    """Remove the oldest batches that exceed the limits of number and size."""
     others = [path for path in _list_batches(newest.parent)[0] if path != newest]
     sizes = {path: path.stat() for path in others}
     used, count = newest.stat().st_size, 1
@@ -140,9 +140,9 @@ def _keep_newest(newest: Path, limit: int) -> None:
 
 
 def _list_batches(folder: Path) -> tuple[dict[Path, int], list[Path]]:
-    """Return the sizes of the batches in a folder, in order, and what else lies there.
+    """Return the sizes of the batches in a folder, in order, and the other files in it.
 
-    What a process that was killed had not finished is removed.
+    Stale temporary files of a killed process are removed.
     """
     if not folder.is_dir():
         return {}, [folder] if folder.exists() else []

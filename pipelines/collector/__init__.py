@@ -1,1 +1,1 @@
-"""The service that takes what agents send, and keeps what it answered for."""
+"""Collector service: accepts batches from agents and keeps every batch that it has acknowledged."""

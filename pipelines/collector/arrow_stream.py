@@ -1,4 +1,4 @@
-"""Arrow IPC streams from strangers: bounded, not compressed inside, checked as a whole."""
+"""Reader for Arrow IPC streams from untrusted clients: bounded, uncompressed, fully validated."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from forewarn.features.telemetry.telemetry_tables import EVENTS, READINGS, Table
 __all__ = ["read_stream"]
 
 _MAX_ROWS = 1_000_000
-# Where a flatbuffer of Arrow's Message.fbs and RecordBatch keeps its fields: 4 + 2 * number.
+# Offsets (4 + 2 * field number) in the flatbuffers of Arrow's Message and RecordBatch.
 _HEADER, _COMPRESSION = 8, 10
 
 
 def read_stream(data: bytes) -> tuple[pa.Table, pa.Table]:
-    """Return READINGS and EVENTS of one stream; a stream with a column `kind` holds events.
+    """Return READINGS and EVENTS of a stream; a stream with a column `kind` contains events.
 
     Parameters
     ----------
     data : bytes
-        Of a length that was limited before. A stream whose buffers are compressed or that encodes
-        texts as dictionaries is refused: a few bytes of either can stand for any amount.
+        Stream of bounded length. Compressed buffers and dictionary-encoded strings are rejected,
+        because a few bytes of either can expand to any size.
 
     Raises
     ------
     TableError
-        If it is no such stream, or holds rows that cannot be read.
+        If it is not such a stream, or contains invalid rows.
     """
     try:
         _check_messages(data)
@@ -42,7 +42,7 @@ def read_stream(data: bytes) -> tuple[pa.Table, pa.Table]:
 
 
 def _check_messages(data: bytes) -> None:
-    """Look at the head of every message before any of them is unpacked."""
+    """Check the header of every message before any of them is decoded."""
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
     while True:
         try:
@@ -58,7 +58,7 @@ def _check_messages(data: bytes) -> None:
 
 
 def _is_compressed(head: bytes) -> bool:
-    """Tell whether the RecordBatch of a message has the field `compression`."""
+    """Return whether the RecordBatch of a message has the field `compression`."""
     message = Flat(head, int.from_bytes(head[:4], "little"))
     offset = message.Offset(_HEADER)
     if not offset:

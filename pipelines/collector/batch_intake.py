@@ -1,4 +1,4 @@
-"""Checks batches and keeps them, those of many requests with one write to disk."""
+"""Batch intake: validates batches and writes those of many requests together (group commit)."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ __all__ = ["ARROW", "JSON", "BatchIntake"]
 
 _log = logging.getLogger("forewarn.collect")
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
-_MAX_GROUP_BATCHES = 200  # batches kept at once,
+_MAX_GROUP_BATCHES = 200
 _MAX_GROUP_BYTES = (
     8 << 20
-)  # and bytes of them, unless one alone is longer: rows take many times as much
-_ROWS = 100_000  # of one batch: an hour of hosts has a few hundred
-# Objects and lists that a few bytes of JSON can hold take a hundred times as much memory.
+)  # unless a single batch is larger; rows in memory take many times as much
+_ROWS = 100_000  # an hour of a host has a few hundred
+# JSON objects and lists take a hundred times their encoded size in memory.
 _NESTED = 2 * _ROWS
-_MAX_ROW_AGE = 30 * DAY  # every hour that a batch reaches into is written anew
+_MAX_ROW_AGE = 30 * DAY  # every hour that a batch contains is rewritten
 
 
 @dataclass(slots=True)
 class _PendingBatch:
-    """One body, and whoever waits for what becomes of it."""
+    """A request body and the future of its result."""
 
     body: bytes
     kind: str
@@ -56,7 +56,7 @@ class _PendingBatch:
 
 @dataclass(frozen=True, slots=True)
 class _ParsedBatch:
-    """What a body holds: rows of JSON, or tables."""
+    """Content of a body: rows of JSON, or tables."""
 
     offer: _PendingBatch
     readings: Any
@@ -70,17 +70,17 @@ class _ParsedBatch:
 
 @dataclass(slots=True)
 class BatchIntake:
-    """A thread that keeps what requests bring.
+    """Thread that stores the batches of requests.
 
-    Making tables and waiting for the disk cost the same for one batch as for a hundred, so what
-    came in while the last write was on its way is kept with the next one.
+    Building tables and waiting for the disk cost the same for one batch as for a hundred. Batches
+    that arrive during a write are therefore stored together by the next one.
 
     Attributes
     ----------
     inbox : Inbox
     clock : Clock
     outdated : Inbox
-        Keeps rows older than 30 days, for a person to look at; they make no records.
+        Stores rows older than 30 days for inspection; they do not become records.
     """
 
     inbox: Inbox
@@ -90,20 +90,20 @@ class BatchIntake:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to keep batches."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="intake")
         self._thread.start()
 
     def stop(self) -> None:
-        """Keep what was offered, and end."""
+        """Store the pending batches and stop the thread."""
         self._offers.put(None)
         if self._thread is not None:
             self._thread.join()
 
     def offer(self, body: bytes, kind: str, speaker: TokenHolder) -> Future[dict[str, int]]:
-        """Offer a batch; the result comes when it is on disk: rows taken, and rows too old.
+        """Queue a batch; the future returns its numbers of accepted and outdated rows.
 
-        The future raises RefusedError if the batch is none.
+        The future raises RefusedError if the batch is invalid.
 
         Parameters
         ----------
@@ -111,14 +111,14 @@ class BatchIntake:
         kind : str
             Content type: JSON or ARROW.
         speaker : Speaker
-            Whose token came with it.
+            Owner of the request's token.
         """
         offer = _PendingBatch(body, kind, speaker)
         self._offers.put(offer)
         return offer.result
 
     def is_alive(self) -> bool:
-        """Tell whether batches are kept."""
+        """Return whether the thread is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def _run(self) -> None:
@@ -127,13 +127,13 @@ class BatchIntake:
             group = [first, *self._more(len(first.body), left)]
             try:
                 self._keep(group)
-            except Exception as error:  # a full disk: whoever waits has to hear of it
+            except Exception as error:  # such as a full disk: each request must get the error
                 for offer in group:
                     if not offer.result.done():
                         offer.result.set_exception(error)
 
     def _more(self, size: int, left: list[_PendingBatch | None]) -> Iterator[_PendingBatch]:
-        """Yield what is kept together with an offer; what is not goes into `left`."""
+        """Yield further batches for the same write; append one that does not fit to `left`."""
         for _ in range(_MAX_GROUP_BATCHES - 1):
             if self._offers.empty():
                 return
@@ -145,9 +145,9 @@ class BatchIntake:
             yield offer
 
     def _keep(self, group: Sequence[_PendingBatch]) -> None:
-        """Check and write a group, then answer each of it."""
+        """Validate and write a group, then resolve the future of each batch."""
         opened = [batch for offer in group if (batch := _parse_batch(offer)) is not None]
-        # Arrow comes after JSON, whose rows become one table.
+        # Arrow after JSON, whose rows are merged into one table.
         opened.sort(key=lambda batch: isinstance(batch.readings, pa.Table))
         opened, readings, events = _merge_batches(opened)
         events = _with_vouchers(events, opened)
@@ -171,7 +171,7 @@ class BatchIntake:
 
 
 def _with_vouchers(events: pa.Table, opened: Sequence[_ParsedBatch]) -> pa.Table:
-    """Say of each event who answers for it, whatever its sender says."""
+    """Set the voucher of each event, whatever its sender claims."""
     vouched = [batch.offer.speaker.vouched for batch in opened for _ in range(len(batch.events))]
     index = EVENTS.get_field_index("vouched")
     return events.set_column(index, EVENTS.field(index), pa.array(vouched, pa.string()))
@@ -179,7 +179,7 @@ def _with_vouchers(events: pa.Table, opened: Sequence[_ParsedBatch]) -> pa.Table
 
 @dataclass(slots=True)
 class _GroupRows:
-    """The rows of several batches, and which of them are taken."""
+    """Rows of several batches, and which of them are accepted."""
 
     table: pa.Table
     times: npt.NDArray[np.int64]
@@ -197,7 +197,7 @@ class _GroupRows:
         return _BatchRows(self, slice(start, self.end))
 
     def split(self, moment: int) -> tuple[pa.Table, pa.Table]:
-        """Return the rows taken before a moment, and those since."""
+        """Return the accepted rows before a time, and those since."""
         old = self.times < moment
         new = self.taken & ~old
         since = self.table if new.all() else self.table.filter(new)
@@ -206,7 +206,7 @@ class _GroupRows:
 
 @dataclass(frozen=True, slots=True)
 class _BatchRows:
-    """The rows of one batch among those of several."""
+    """Rows of one batch within a group."""
 
     rows: _GroupRows
     span: slice
@@ -220,13 +220,13 @@ class _BatchRows:
         return names
 
     def newest(self) -> tuple[int, str]:
-        """Return the time and the host of the newest row."""
+        """Return time and host of the newest row."""
         row = self.span.start + int(self.times().argmax())
         return int(self.rows.times[row]), self.rows.table["machine_id"][row].as_py() or "no host"
 
 
 def _check_batch(offer: _PendingBatch, parts: Sequence[_BatchRows], now: int) -> dict[str, int]:
-    """Return what the sender of a batch is told, or refuse it."""
+    """Return the answer to the sender of a batch, or raise RefusedError."""
     parts = [part for part in parts if len(part.times())]
     for host in {host for part in parts for host in part.hosts()}:
         if not offer.speaker.speaks_for(host):
@@ -242,7 +242,7 @@ def _check_batch(offer: _PendingBatch, parts: Sequence[_BatchRows], now: int) ->
 
 
 def _parse_batch(offer: _PendingBatch) -> _ParsedBatch | None:
-    """Open a body, or refuse it."""
+    """Parse a body, or refuse it and return None."""
     try:
         if offer.kind not in (JSON, ARROW):
             raise RefusedError(415, f"content-type {offer.kind!r}, expected {JSON} or {ARROW}")
@@ -263,7 +263,7 @@ def _parse_batch(offer: _PendingBatch) -> _ParsedBatch | None:
 
 
 def _merge_batches(opened: list[_ParsedBatch]) -> tuple[list[_ParsedBatch], pa.Table, pa.Table]:
-    """Return the tables of all that are good, and refuse the rest."""
+    """Return the valid batches with their merged tables, and refuse the others."""
     try:
         rows = [batch for batch in opened if not isinstance(batch.readings, pa.Table)]
         json_batch = _ParsedBatch(

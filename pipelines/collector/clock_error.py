@@ -1,4 +1,4 @@
-"""A batch that is not taken because of its clock, and what its sender is told."""
+"""Refusal of a batch because of clock skew."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["ClockError"]
 
 
 class ClockError(RefusedError):
-    """A batch of the future: it is taken when its time has come, or the clock is set right.
+    """A batch whose time is in the future.
 
-    Nothing of it is taken, fault reports neither: a time that we made up would be a label that
-    nobody measured. The sender keeps it, so nothing is lost either.
+    Nothing of it is accepted, not even fault reports, because a corrected time would be an invented
+    label. The sender keeps the batch and retries it, so that no data is lost.
 
     Attributes
     ----------
@@ -27,5 +27,5 @@ class ClockError(RefusedError):
         super().__init__(409, f"{host}: a row is {ahead / SECOND:.0f} s ahead of this clock")
 
     def answer(self) -> dict[str, object]:
-        """Return what the sender is told, as JSON holds it."""
+        """Return the JSON body of the response."""
         return {"error": "clock", "detail": str(self), "now": format_iso(self.now)}

@@ -1,4 +1,4 @@
-"""What a collector tells Prometheus of itself: no name of a host or site, so few series."""
+"""Prometheus metrics of the collector, without host or site labels to bound cardinality."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _MAX_HOSTS = 10_000
 
 @dataclass(slots=True)
 class ClockSkews:
-    """How far the clocks of hosts were ahead within the last hour."""
+    """Clock skew of hosts whose clock was ahead within the last hour."""
 
     _seen: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def note(self, host: str, seconds: float) -> None:
-        """Remember a batch of the future."""
+        """Record a batch from the future."""
         self._seen.pop(host, None)
         self._seen[host] = (time.monotonic(), seconds)
         if len(self._seen) > _MAX_HOSTS:
             del self._seen[next(iter(self._seen))]
 
     def recent(self) -> list[float]:
-        """Return the seconds of each host."""
+        """Return the skew of each host in seconds."""
         since = time.monotonic() - _HOUR
         self._seen = {host: skew for host, skew in self._seen.items() if skew[0] >= since}
         return [seconds for _, seconds in self._seen.values()]
 
 
 class CollectorMetrics(ServiceMetrics):
-    """Counters and gauges of one collector.
+    """Counters and gauges of a collector.
 
     Attributes
     ----------
@@ -58,6 +58,6 @@ class CollectorMetrics(ServiceMetrics):
         )
 
     def take(self, rows: int, too_old: int) -> None:
-        """Count a batch that was taken."""
+        """Count the rows of an accepted batch."""
         self._rows.inc(rows)
         self._too_old.inc(too_old)

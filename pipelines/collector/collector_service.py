@@ -1,4 +1,4 @@
-"""`forewarn collect`: the service and, beside it, the landing of what it has taken."""
+"""`forewarn collect`: the HTTP service, with a thread that lands what it accepts."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _log = logging.getLogger("forewarn.collect")
 _MIN_PATIENCE_SECONDS, _PATIENCE_INTERVALS = (
     300.0,
     12,
-)  # seconds without a landing that are no trouble, or rounds
-_DEADLINE = 30.0  # seconds for all of a request
+)  # healthy seconds without a landing, or publish intervals
+_DEADLINE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """Whether what is taken also lands.
+    """Health of the collector: whether accepted batches also land.
 
     Attributes
     ----------
     publisher : Publisher
-    intake : Intake
+    intake : BatchIntake
     patience : float
-        Seconds that a landing may take, and a batch may wait.
+        Maximum duration of a landing, and maximum age of a waiting batch, in seconds.
     """
 
     publisher: Publisher
@@ -53,7 +53,7 @@ class CollectorHealth:
     patience: float
 
     def trouble(self) -> str | None:
-        """Return what is wrong; None if nothing is."""
+        """Return the current problem, or None."""
         if not self.intake.is_alive():
             return "nothing is taken any more"
         if self.publisher.age() > self.patience:
@@ -63,12 +63,12 @@ class CollectorHealth:
         return None
 
     def waiting(self) -> float:
-        """Return the seconds for which the oldest batch has waited to be landed."""
+        """Return the age of the oldest waiting batch in seconds."""
         since = self.publisher.inbox.since()
         return 0.0 if since is None else max(0.0, (self.intake.clock.now() - since) / SECOND)
 
     def measure(self, metrics: CollectorMetrics) -> None:
-        """Add what is known here to the metrics."""
+        """Add the gauges of inbox, landing and quarantine to the metrics."""
         quarantine = Quarantine(self.publisher.landing.folder)
         metrics.gauge(
             "landing_age_seconds",
@@ -93,7 +93,7 @@ def run_collector(
     port: int | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Serve until the process is told to stop.
+    """Serve until the process is stopped.
 
     Parameters
     ----------
@@ -101,17 +101,17 @@ def run_collector(
     out : Path
         Folder of records.
     cmdb, repairs : Path, optional
-        Read anew when they change; they have to be there and whole at the start.
+        Reloaded when they change; they must exist and be valid at the start.
     tokens : str
         `SITE=TOKEN,...`.
     host, port : optional
-        Instead of those of the settings.
+        Override those of the settings.
     clock : Clock, optional
 
     Raises
     ------
     InputError
-        If there is no token, a file cannot be read, or the address cannot be had.
+        If there is no token, a file cannot be read, or the address is not available.
     """
     logging.basicConfig(level=logging.INFO, format="forewarn collect: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

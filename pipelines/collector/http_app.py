@@ -1,4 +1,4 @@
-"""The HTTP service that agents talk to: a policy out, batches in, nothing without a token."""
+"""HTTP service for agents: serves the policy and accepts batches, both only with a token."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _log = logging.getLogger("forewarn.collect")
 
 @dataclass(slots=True)
 class CollectorApp:
-    """What the service needs to answer.
+    """Application of the collector.
 
     Attributes
     ----------
     tokens : Tokens
     policy : mapping
-        What agents are told, as JSON can hold it.
-    intake : Intake
+        Policy for agents as a JSON object.
+    intake : BatchIntake
     bodies : Bodies
     trouble : callable
-        Returns what is wrong with the service; None if nothing is.
+        Returns the problem of the service, or None.
     metrics : CollectorMetrics
     """
 
@@ -76,7 +76,7 @@ class CollectorApp:
         return JSONResponse(dict(self.policy))
 
     async def _batches(self, request: Request) -> Response:
-        """Take a batch: it is on disk before the answer."""
+        """Store a batch on disk before answering."""
         try:
             speaker = self._speaker(request)
             async with self.bodies.read(request) as body:
@@ -90,7 +90,7 @@ class CollectorApp:
         return JSONResponse(answer)
 
     def _speaker(self, request: Request) -> TokenHolder:
-        """Return whose token this is."""
+        """Return the owner of the request's token."""
         speaker = self.tokens.speaker(bearer_token(request))
         if speaker is None:
             raise RefusedError(403, "a wrong token")

@@ -1,4 +1,4 @@
-"""What a collector has taken and not yet landed: one file a batch, whole or not there."""
+"""Inbox: batches that the collector has accepted but not landed, one atomic file per batch."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["Inbox", "InboxContent"]
 
-_TOGETHER = 128 << 20  # bytes of what lands at once: a round of 2,500 hosts has a tenth of it
+_TOGETHER = 128 << 20  # one round of 2,500 hosts has a tenth of it
 _TABLES = {"readings": READINGS, "events": EVENTS}
 
 
 @dataclass(frozen=True, slots=True)
 class InboxContent:
-    """All that waits, as two tables, and the files that it came from.
+    """Waiting rows as two tables, and their files.
 
     Attributes
     ----------
     readings, events : pyarrow.Table
     files : tuple of Path
     broken : dict of Path to str
-        Files that hold no rows, and why.
+        Files without readable rows, with reasons.
     more : bool
-        Others wait, too.
+        Whether further files wait.
     """
 
     readings: pa.Table
@@ -43,7 +43,7 @@ class InboxContent:
 
 @dataclass(slots=True)
 class Inbox:
-    """A folder of checked batches, in the order in which they came.
+    """Folder of validated batches in order of arrival.
 
     Attributes
     ----------
@@ -53,19 +53,19 @@ class Inbox:
     folder: Path
 
     def put(self, readings: pa.Table, events: pa.Table, received: int) -> list[Path]:
-        """Keep a batch: when this returns it outlives the process and a loss of power.
+        """Store a batch durably: it survives a crash and a power loss once this returns.
 
         Parameters
         ----------
         readings, events : pyarrow.Table
             READINGS and EVENTS.
         received : int
-            Nanoseconds since 1970 UTC; events are known since then.
+            Time of arrival in nanoseconds since 1970 UTC, which becomes `known_at` of events.
 
         Returns
         -------
         list of Path
-            The files; none of an empty table.
+            The files; an empty table has none.
         """
         known = pa.array([received] * len(events), pa.int64()).cast(EVENTS.field("known_at").type)
         index = EVENTS.get_field_index("known_at")
@@ -79,19 +79,19 @@ class Inbox:
         return paths
 
     def files(self) -> list[Path]:
-        """Return what waits, the oldest first."""
+        """Return the waiting files, oldest first."""
         files = (path for name in _TABLES for path in self.folder.glob(f"[0-9]*.{name}"))
         return sorted(files, key=lambda path: path.name)
 
     def since(self) -> int | None:
-        """Return when the oldest batch came, in nanoseconds since 1970 UTC; None of no batch."""
+        """Return when the oldest batch arrived, in nanoseconds since 1970 UTC, or None."""
         numbers = (path.name.partition("-")[0] for path in self.files())
         return next((int(number) for number in numbers if number.isdecimal()), None)
 
     def take(self, most: int) -> InboxContent:
-        """Return what waits, at most so many files, the oldest first; it stays until `clear`.
+        """Return at most `most` waiting files, oldest first; they stay until `clear`.
 
-        Of long files fewer are taken, so that memory stays bounded.
+        Fewer files are read if they are large, so that memory stays bounded.
         """
         files = self.files()
         sizes = np.cumsum([path.stat().st_size for path in files[:most]])
@@ -99,7 +99,7 @@ class Inbox:
         return replace(self.read(files[:fit]), more=len(files) > fit)
 
     def read(self, files: Iterable[Path]) -> InboxContent:
-        """Return what some files hold."""
+        """Return the content of some files."""
         parts: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
         whole, broken = [], {}
         for path in files:
@@ -118,7 +118,7 @@ class Inbox:
         return InboxContent(tables["readings"], tables["events"], tuple(whole), broken)
 
     def clear(self, files: Iterable[Path]) -> None:
-        """Forget batches that have landed."""
+        """Remove batches that have landed."""
         for path in files:
             path.unlink(missing_ok=True)
 
@@ -136,7 +136,7 @@ def _digest(packed: bytes) -> str:
 
 
 def _deserialize(path: Path, schema: pa.Schema) -> pa.Table:
-    """Read a file whose name says what has to be in it."""
+    """Read a file and verify the digest in its name."""
     packed = path.read_bytes()
     digest = path.stem.partition("-")[2]
     if _digest(packed) != digest:

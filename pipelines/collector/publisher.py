@@ -1,4 +1,4 @@
-"""Lands what a collector has taken, and reads its CMDB and its tickets anew when they change."""
+"""Publisher: lands accepted batches, and reloads the CMDB and the tickets when they change."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from forewarn.pipelines.ingest.repair_tickets import Tickets
 __all__ = ["Publisher", "WatchedFile"]
 
 _log = logging.getLogger("forewarn.collect")
-_MAX_BATCHES_PER_LANDING = (
-    5_000  # batches landed at once: a round of 2,500 hosts, and memory stays bounded
-)
+_MAX_BATCHES_PER_LANDING = 5_000  # one round of 2,500 hosts, with bounded memory
 _Content = TypeVar("_Content")
 
 
 @dataclass(slots=True)
 class WatchedFile(Generic[_Content]):
-    """A file that is read anew when it changes; while it is broken the last good content holds.
+    """A file that is reloaded when it changes; while it is invalid, the last valid content is used.
 
     Attributes
     ----------
@@ -43,7 +41,7 @@ class WatchedFile(Generic[_Content]):
     _stamp: tuple[int, int] | None = None
 
     def changed(self) -> _Content | None:
-        """Return the content if the file changed since the last call and can be read."""
+        """Return the content if the file has changed since the last call and is valid."""
         try:
             now = self.path.stat()
             stamp = (now.st_mtime_ns, now.st_size)
@@ -51,27 +49,27 @@ class WatchedFile(Generic[_Content]):
                 return None
             self._stamp = stamp
             return self.read(self.path)
-        except Exception as error:  # whatever is wrong with it: batches have to land
+        except Exception as error:  # batches must land whatever is wrong with this file
             _log.warning("the last good content of %s holds: %s", self.path, error)
             return None
 
     def forget(self) -> None:
-        """Let the next call return the content, though it did not change."""
+        """Make the next call return the content even without a change."""
         self._stamp = None
 
 
 @dataclass(slots=True)
 class Publisher:
-    """Lands what waits in an inbox, again and again.
+    """Periodically lands the batches of an inbox.
 
     Attributes
     ----------
     inbox : Inbox
     landing : Landing
-    cmdb, repairs : Watched or None
+    cmdb, repairs : WatchedFile or None
     stop : threading.Event
     more : bool
-        More waited than was landed at once.
+        Whether batches remain after the last landing.
     """
 
     inbox: Inbox
@@ -84,7 +82,7 @@ class Publisher:
     _landed_at: float = field(default_factory=time.monotonic)
 
     def publish(self) -> int:
-        """Land what waits; return how many batches. Interrupted, it does the same once more."""
+        """Land waiting batches and return their number; it can be repeated safely."""
         known = self.cmdb.changed() if self.cmdb is not None else None
         self.landing.cmdb = known or self.landing.cmdb
         tickets = self._tickets()
@@ -104,11 +102,11 @@ class Publisher:
         return len(taken.files)
 
     def age(self) -> float:
-        """Return the seconds since all that waited had landed, or there was nothing to land."""
+        """Return the seconds since the last successful landing."""
         return time.monotonic() - self._landed_at
 
     def _tickets(self) -> pa.Table | None:
-        """Return the repair tickets if there are new ones, or those landed before were lost."""
+        """Return the repair tickets if they changed, or if the landed ones were lost."""
         if self.repairs is None:
             return None
         if self.landing.lacks_tickets():
@@ -145,7 +143,7 @@ class Publisher:
                 self._warned.add(pair)
 
     def _land_singly(self, files: tuple[Path, ...], tickets: pa.Table | None) -> None:
-        """Land batch by batch; one that cannot be landed while no rows at all can is set aside."""
+        """Land batches one by one; quarantine those that fail after an empty landing succeeded."""
         self._land(self.inbox.read(()), tickets)
         for path in files:
             try:
@@ -160,14 +158,14 @@ class Publisher:
         _log.error("%s", moved)
 
     def run(self, every: float) -> None:
-        """Publish until `stop`, and once more; what cannot be landed now is tried again."""
+        """Publish until `stop` is set, and once more; failed landings are retried."""
         while True:
             last = self.stop.wait(every)
             try:
                 self.publish()
                 while self.more:
                     self.publish()
-            except Exception:  # whatever it is: the next batch may land
+            except Exception:  # the next batch may land
                 _log.exception("not landed, tried again")
             if last:
                 return

@@ -1,1 +1,1 @@
-"""`forewarn diagnose`: reads a job's folder, part by part, and says what is wrong with the job."""
+"""Diagnosis of training jobs: reading a job's folder, verdicts, node checks and pages."""

@@ -1,4 +1,4 @@
-"""`forewarn diagnose run`: reads a job's folder and says what is wrong with the job."""
+"""`forewarn diagnose run`: verdict on a job's folder."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["DiagnosedJob", "diagnose"]
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedJob:
-    """A job and the verdict on it.
+    """A job and its verdict.
 
     Attributes
     ----------
     job : str
-        Its name.
-    case : Case
+        Name of the job.
+    case : JobSnapshot
     diagnosis : Diagnosis
     seconds : float
-        Reading included.
+        Run time including reading.
     """
 
     job: str
@@ -38,7 +38,7 @@ class DiagnosedJob:
     seconds: float
 
     def line(self) -> dict[str, Any]:
-        """Return it as the command prints it (formats.md, section 10)."""
+        """Return the verdict as the command prints it (docs/formats.md, section 10)."""
         verdict, ranks = self.diagnosis, self.case.ranks
         return {
             "job": self.job,
@@ -92,25 +92,26 @@ def diagnose(
     at: int | None = None,
     without: Collection[str] = (),
 ) -> DiagnosedJob:
-    """Say what is wrong with a job, from its folder and what its site knows.
+    """Diagnose a job from its folder and the site's further sources.
 
     Parameters
     ----------
     job : Path
         Folder with the parts (formats.md, section 10).
-    site : SiteKnowledge, optional
-        Nothing by default.
+    site : SiteContext, optional
+        Empty by default.
     at : int, optional
-        Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
+        Time of the verdict in nanoseconds since 1970 UTC; later data is ignored. The default is the
+        latest time in any part.
     without : collection of str
-        Parts that are not to be judged.
+        Parts to ignore.
 
     Raises
     ------
     JobFolderError
-        If the folder holds no part, or no part holds a time and `at` is None.
+        If the folder contains no part, or no part has a time and `at` is None.
     InputError
-        If a part is broken in a way that cannot be left out.
+        If a part is unusable and cannot be skipped.
     """
     started = time.perf_counter()
     reading = read_job(job, site).without(without)

@@ -1,4 +1,4 @@
-"""The page of a job: the verdict, who waits for whom, the odd stack, and what happened when."""
+"""HTML page of a verdict on a job: culprit, wait-for graph, outlier stacks and timeline."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _MAX_EVENTS, _MAX_EVIDENCE = 24, 60
 
 
 def write_diagnosis_page(line: Mapping[str, Any], path: Path) -> None:
-    """Write the page of a verdict, whole or not at all."""
+    """Write the page of a verdict atomically."""
     text = render_diagnosis_page(line)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def render_diagnosis_page(line: Mapping[str, Any]) -> str:
-    """Write a verdict as a page that stands alone.
+    """Render a verdict as a self-contained page.
 
     Parameters
     ----------
     line : mapping
-        As `--json` prints it (formats.md, section 10). The wait graph is drawn from the
-        details of evidence of part `flight`, stacks from those of part `stacks` (`frames`, and
-        `usual_frames` of `usual_rank` beside them).
+        Verdict as printed with `--json` (docs/formats.md, section 10). The wait-for graph is drawn
+        from the evidence details of part `flight`, stacks from those of part `stacks` (`frames`,
+        with `usual_frames` of `usual_rank` for comparison).
     """
     stalls = [
         evidence["details"]
@@ -83,7 +83,7 @@ def _draw_wait_graph(
 
 
 def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what happened when, in order, each with its share of the whole span."""
+    """Return the events in time order, each with its share of the whole span."""
     events = [(evidence["time"], evidence["says"]) for evidence in line["evidence"]]
     events += [
         (probe["since"], f"the {name} probe sees nothing move from here on")

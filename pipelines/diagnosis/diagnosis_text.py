@@ -1,4 +1,4 @@
-"""A verdict on a job in words."""
+"""Verdict on a job as lines of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["describe_culprit", "diagnosis_lines"]
 
-_MAX_LINES = 12  # candidates and lines of evidence
+_MAX_LINES = 12  # candidates, and lines of evidence
 _KIND_TEXT = {
     "hang": "hangs",
     "slow": "is slowed down",
@@ -19,12 +19,12 @@ _STALLED_TEXT = "is not called a hang, though it stands still"
 
 
 def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that a person reads.
+    """Yield the verdict as lines of text.
 
     Parameters
     ----------
     line : mapping
-        As `--json` prints it (formats.md, section 10).
+        Verdict as printed with `--json` (docs/formats.md, section 10).
     """
     since = f" since {line['since']}" if line["since"] else ""
     kind = _STALLED_TEXT if line["kind"] == "none" and since else _KIND_TEXT[line["kind"]]
@@ -48,7 +48,7 @@ def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe_culprit(who: Mapping[str, Any]) -> str:
-    """Write who a verdict or a candidate is: a rank, its machine, or both."""
+    """Return the rank, the machine, or both, of a verdict or a candidate as text."""
     rank = "" if who["rank"] is None else f"rank {who['rank']}"
     machine = who["machine"] or ""
     return f"{rank} on {machine}" if rank and machine else rank or f"machine {machine}"

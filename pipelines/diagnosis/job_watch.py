@@ -1,4 +1,4 @@
-"""`forewarn diagnose watch`: looks at jobs again and again, and says each verdict once."""
+"""`forewarn diagnose watch`: periodic diagnosis of jobs that reports each new verdict once."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _NO_VERDICT: ReportedVerdict = ("none", None, None)
 
 @dataclass(slots=True)
 class JobWatch:
-    """What was said of each job, and what its folder held then.
+    """Last reported verdict of each job, and the state of its folder at that time.
 
     Parameters
     ----------
     folder : Path
-        Of a job, or one that holds a folder a job.
-    site : SiteKnowledge
+        Folder of a job, or a folder with one subfolder per job.
+    site : SiteContext
     state : Path, optional
-        File for what was said, so that a watch can be ended and begun again.
+        File that keeps the reported verdicts across restarts.
     clock : Clock
 
     Raises
@@ -56,12 +56,12 @@ class JobWatch:
             self._verdicts = _stored_verdicts(self.state)
 
     def run(self, every: float, stop: threading.Event) -> Iterator[dict[str, Any]]:
-        """Yield new verdicts until an event; a job that cannot be read is tried again.
+        """Yield new verdicts until an event is set; jobs that cannot be read are retried.
 
         Parameters
         ----------
         every : float
-            Seconds between two looks.
+            Seconds between polls.
         stop : threading.Event
         """
         while not stop.is_set():
@@ -73,17 +73,18 @@ class JobWatch:
             self.clock.wait(max(every - (self.clock.now() - began) / SECOND, 0.0), stop)
 
     def look(self) -> Iterator[dict[str, Any]]:
-        """Look at all jobs once; yield verdicts that differ from what was said of a job last.
+        """Diagnose all jobs once; yield the verdicts that differ from the last reported ones.
 
         Yields
         ------
         dict
-            As `diagnose run --json` prints it; of kind `none` where what was said is over.
+            Verdict as printed by `diagnose run --json`; of kind `none` when a reported problem has
+            ended.
 
         Raises
         ------
         JobFolderError
-            If the folder is none.
+            If the folder does not exist.
         """
         if not self.folder.is_dir():
             raise JobFolderError(
@@ -100,7 +101,7 @@ class JobWatch:
             self._looks[job.name] = look
             verdict = line["kind"], line["rank"], line["machine"]
             if verdict != self._verdicts.get(job.name, _NO_VERDICT):
-                yield line  # first: what was not printed has not been said
+                yield line  # stored only after it was printed
                 self._verdicts[job.name] = verdict
                 self._store()
         for gone in self._verdicts.keys() - {job.name for job in jobs}:
@@ -110,7 +111,7 @@ class JobWatch:
     def _judged(self, job: Path) -> dict[str, Any] | None:
         try:
             line = diagnose(job, self.site).line()
-        except (InputError, OSError) as error:  # somebody writes it just now, or it is broken
+        except (InputError, OSError) as error:  # it is being written, or broken
             self._mention(job.name, str(error))
             return None
         self._problems.pop(job.name, None)
@@ -127,7 +128,7 @@ class JobWatch:
 
 
 def _job_folders(folder: Path) -> list[Path]:
-    """Return the folder itself if it is that of a job, otherwise those in it."""
+    """Return the folder itself if it is a job's folder, otherwise its subfolders."""
     if any((folder / name).exists() for name in PARTS.values()):
         return [folder.resolve()]
     return sorted(
@@ -136,7 +137,7 @@ def _job_folders(folder: Path) -> list[Path]:
 
 
 def _folder_fingerprint(job: Path) -> tuple[int, ...]:
-    """Return what changes with any file of a job: how many, how large, and the last change."""
+    """Return number, total size and latest change of the files of a job."""
     count = size = last = 0
     for name in PARTS.values():
         part = job / name

@@ -1,4 +1,4 @@
-"""The parts of a job's folder, read once; they can be judged as of many moments."""
+"""A job's folder, loaded once and evaluated as of any number of times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forewarn.pipelines.diagnosis.site_context import SiteContext
 
 __all__ = ["LoadedJob", "read_job"]
 
-# Which other parts a part looks at; the rest judge by themselves.
+# Other parts that a part uses; all others are evaluated independently.
 _USED_PARTS = {
     "exits": ("logs", "events"),
     "flight": ("logs",),
@@ -34,7 +34,7 @@ _DUMPS_WITHOUT_TIME = (
     "flight: dumps do not say when they were taken; without it (--at) no hang shows"
 )
 
-_Reader = Callable[[JobFolder, Ranks], Part | None]  # None: the part is absent, or holds nothing
+_Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
 
 _READERS: Mapping[str, _Reader] = {
     "exits": read_exits,
@@ -49,17 +49,17 @@ _READERS: Mapping[str, _Reader] = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedJob:
-    """What a job's folder holds, and what is known besides it.
+    """Contents of a job's folder and the site's further sources.
+
+    Results of a part are cached per time, because they rarely depend on which other parts exist.
 
     Attributes
     ----------
     folder : JobFolder
     listed : Ranks
-        Of `ranks.csv`; empty without it.
+        Ranks of `ranks.csv`; empty without it.
     parts, beside : mapping of str to Part
-        Parts of the folder, and `events` and `at_risk`.
-
-    What a part said of a moment is kept: without another part most of them say the same again.
+        Parts of the folder; and `events` and `at_risk`.
     """
 
     folder: JobFolder
@@ -69,23 +69,24 @@ class LoadedJob:
     _judged: dict[tuple[object, ...], PartResult] = field(default_factory=dict, repr=False)
 
     def without(self, names: Collection[str]) -> LoadedJob:
-        """Return what would have been read of a folder that lacks some parts."""
+        """Return the job as loaded from a folder that lacks some parts."""
         parts = {name: part for name, part in self.parts.items() if name not in names}
         return replace(self, parts=parts, _judged=self._judged if self.listed.listed else {})
 
     def judge(self, at: int | None = None) -> tuple[JobSnapshot, Diagnosis]:
-        """Say what is wrong with the job.
+        """Return the verdict on the job.
 
         Parameters
         ----------
         at : int, optional
-            Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
+            Time of the verdict in nanoseconds since 1970 UTC; later data is ignored. The default is
+            the latest time in any part.
 
         Raises
         ------
         JobFolderError
-            If no part holds a time and `at` is None, or a part mentions a rank that `ranks.csv`
-            does not know.
+            If no part has a time and `at` is None, or a part mentions a rank that is not in
+            `ranks.csv`.
         """
         ranks = _all_ranks(self.folder, self.listed, self.parts)
         moment = _moment(self.folder, self.parts, at)
@@ -111,15 +112,15 @@ def read_job(job: Path, site: SiteContext | None = None) -> LoadedJob:
     Parameters
     ----------
     job : Path
-    site : SiteKnowledge, optional
-        Nothing by default.
+    site : SiteContext, optional
+        Empty by default.
 
     Raises
     ------
     JobFolderError
-        If the folder holds no part.
+        If the folder contains no part.
     InputError
-        If a part is broken in a way that cannot be left out.
+        If a part is unusable and cannot be skipped.
     """
     site = SiteContext() if site is None else site
     folder = JobFolder.open(job, site.patterns)
@@ -135,12 +136,12 @@ def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
 
 
 def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> Ranks:
-    """Return the ranks of the job; a part may not mention one that `ranks.csv` does not know.
+    """Return the ranks of the job.
 
     Raises
     ------
     JobFolderError
-        If one does.
+        If a part mentions a rank that `ranks.csv` does not list.
     """
     if not listed.listed:
         return listed.mentioned(rank for part in parts.values() for rank in part.ranks)
@@ -178,7 +179,7 @@ def _fuse_parts(
 
 
 def _absent_parts(folder: JobFolder, judged: Mapping[str, PartResult]) -> list[str]:
-    """Return the parts of which nothing is known."""
+    """Return the parts without data."""
     return [name for name in PARTS if name not in judged and not _is_ranks(folder, name)]
 
 

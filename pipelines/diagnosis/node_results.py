@@ -1,4 +1,4 @@
-"""`forewarn diagnose nodes`: results of the check of nodes as a file, and what they come to."""
+"""Results of node checks: reading them, and the next round or the conclusions."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _MAX_ROUNDS = 1000
 
 
 class NodeResultsError(InputError):
-    """Results that cannot be used."""
+    """A results file that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCheckResult:
-    """Where a check of nodes stands.
+    """State of a node check.
 
     Attributes
     ----------
     nodes : tuple of str
     round : int
-        The next one; the last one where nothing is left to test.
+        Next round, or the last one if no test remains.
     groups : tuple of tuple of str
-        Whom to test together next.
+        Nodes to test together next.
     check : NodeCheck
     """
 
@@ -53,7 +53,7 @@ class NodeCheckResult:
     check: NodeCheck
 
     def line(self) -> dict[str, Any]:
-        """Return it as the command prints it."""
+        """Return the result as the command prints it with `--json`."""
         works, speed = self.check.works, self.check.speed
         settled = works.good | works.bad | works.unsteady
         return {
@@ -71,7 +71,7 @@ class NodeCheckResult:
         }
 
     def words(self) -> Iterator[str]:
-        """Yield the lines that a person reads."""
+        """Yield the result as lines of text."""
         line = self.line()
         for key, words in _SENTENCES.items():
             for name in line[key]:
@@ -99,19 +99,19 @@ def _link_ends(links: frozenset[NodeGroup]) -> list[list[str]]:
 
 
 def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
-    """Say what is known of nodes, and whom to test next.
+    """Evaluate the tests so far and plan the next round.
 
     Parameters
     ----------
     results : Path, optional
         Tests so far; None before the first round.
     nodes : sequence of str
-        Neighbours beside each other; empty: those of the results, in their order.
+        Nodes in physical order; if empty, those of the results in file order.
 
     Raises
     ------
     NodeResultsError
-        If the file cannot be used, or names a node that is none of `nodes`.
+        If the file cannot be used, or contains a node that is not in `nodes`.
     """
     tests = [] if results is None else read_node_tests(results)
     named = [node for members, _ in tests for node in members]
@@ -129,15 +129,15 @@ def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
 
 
 def read_node_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
-    """Read tests, with their nodes in the order of the file.
+    """Read tests, with their nodes in file order.
 
-    CSV has `round,nodes[,passed][,seconds]`, the names of nodes with spaces between; JSON has an
-    object a line with the same keys, `nodes` a list.
+    CSV files have the columns `round,nodes[,passed][,seconds]` with node names separated by spaces.
+    JSON files have one object per line with the same keys and `nodes` as a list.
 
     Raises
     ------
     NodeResultsError
-        If a key is missing or a value wrong.
+        If a key is missing or a value is invalid.
     """
     text = read_text(path)
     is_json = text.lstrip().startswith("{")
@@ -189,7 +189,7 @@ def _parse_test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...],
 
 
 def _parse_seconds(value: object, where: str) -> float | None:
-    """Return a time; an empty cell is none, and 0 is a mistake of whoever wrote it."""
+    """Parse a time; an empty cell means no time, and 0 is an error."""
     if value is None or value == "":
         return None
     seconds = _parse_number(value)

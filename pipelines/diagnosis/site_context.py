@@ -1,4 +1,4 @@
-"""What a site knows besides the folder of a job."""
+"""Sources of a site outside a job's folder: host events, at-risk lists and log patterns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["SiteContext"]
 
 @dataclass(frozen=True, slots=True)
 class SiteContext:
-    """Where it lies.
+    """Paths of the site's sources.
 
     Attributes
     ----------
     events : Path or None
-        Folder of records in which `forewarn collect` writes what hosts said.
+        Folder of records to which `forewarn collect` writes host events.
     at_risk : Path or None
         Lists of `forewarn score`.
     patterns : tuple of Path
-        What the site changes of the knowledge base of log lines.
+        The site's changes of the log knowledge base.
     """
 
     events: Path | None = None
@@ -33,12 +33,12 @@ class SiteContext:
     patterns: tuple[Path, ...] = ()
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """Yield records and lists as parts beside those of a folder.
+        """Yield events and lists as further parts of a job.
 
         Raises
         ------
         InputError
-            If one cannot be used.
+            If a source cannot be used.
         """
         if self.events is not None:
             yield "events", EventsPart(HostEvents.open(self.events))

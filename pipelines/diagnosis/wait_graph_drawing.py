@@ -1,4 +1,4 @@
-"""The picture of which ranks wait for which."""
+"""SVG drawing of the wait-for graph of ranks."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from forewarn.pipelines.rendering.templates import visible
 
 __all__ = ["draw_wait_graph"]
 
-_WIDTH, _GAP_X, _GAP_Y, _EDGE = 200.0, 45.0, 18.0, 10.0  # points
+_WIDTH, _GAP_X, _GAP_Y, _EDGE = 200.0, 45.0, 18.0, 10.0
 _LOOP_WIDTH = 60.0  # room for arrows within the last column
-_MAX_BOXES = 24  # boxes drawn
-_MAX_BOX_CHARS = 36  # that fit into a box
+_MAX_BOXES = 24
+_MAX_BOX_CHARS = 36
 StallDetails = Mapping[str, Any]
 RankGroup = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitGraphDrawing:
-    """The picture, and how many boxes there was no room for."""
+    """The drawing, and the number of boxes that did not fit."""
 
     svg: Markup
     hidden: int
 
 
 def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGraphDrawing | None:
-    """Draw who waits for whom, ranks that wait for the same as one box; None without a rank.
+    """Draw which ranks wait for which, or return None without ranks.
 
-    A box that is waited for and waits for no other stands at the right, and to the left of each
-    box those that wait for it.
+    Ranks that wait for the same ranks share a box. Boxes that others wait for and that wait for no
+    rank are on the right; to the left of each box are the boxes that wait for it.
 
     Parameters
     ----------
     stalls : sequence of mapping
-        Details of the evidence of part `flight`: `waiting`, `absent`, `silent`, `group`, `seq`,
+        Evidence details of part `flight`: `waiting`, `absent`, `silent`, `group`, `seq`,
         `operation`, `variants`.
     named : int or None
-        The rank of the verdict.
+        Culprit of the verdict.
     """
     nodes = _nodes(stalls)
     if not nodes:
@@ -76,7 +76,7 @@ def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGr
 
 
 def _corners(columns: Mapping[RankGroup, int]) -> dict[RankGroup, tuple[float, float]]:
-    """Return the left upper corner of each box; the first column lies on the right."""
+    """Return the top left corner of each box; the first column is on the right."""
     rows: Counter[int] = Counter()
     corners = {}
     for node, column in columns.items():
@@ -87,7 +87,7 @@ def _corners(columns: Mapping[RankGroup, int]) -> dict[RankGroup, tuple[float, f
 
 
 def _nodes(stalls: Sequence[StallDetails]) -> dict[RankGroup, dict[str, Any]]:
-    """Return the ranks that wait in the same operation and are missed in the same ones."""
+    """Group the ranks that wait in the same operation and are missing in the same ones."""
     waits: dict[int, int] = {}
     missed: dict[int, list[int]] = {}
     for number, stall in enumerate(stalls):
@@ -105,7 +105,7 @@ def _nodes(stalls: Sequence[StallDetails]) -> dict[RankGroup, dict[str, Any]]:
 
 
 def _operation_of_rank(stall: StallDetails, rank: int) -> str:
-    """Return the operation that a rank is in; in a mismatch each has its own."""
+    """Return the operation of a rank; in a mismatch it differs between ranks."""
     texts = (text for text, ranks in stall["variants"].items() if rank in ranks)
     return str(next(texts, stall["operation"])).split(" ")[0].rpartition(":")[2]
 
@@ -113,7 +113,7 @@ def _operation_of_rank(stall: StallDetails, rank: int) -> str:
 def _columns(
     nodes: Mapping[RankGroup, Mapping[str, Any]], stalls: Sequence[StallDetails]
 ) -> dict[RankGroup, int]:
-    """Return how many hops each node is from the ends; in a circle from its first node."""
+    """Return the number of hops from each node to a sink, or in a cycle to its first node."""
     complete = _fully_entered(stalls)
     ends = [node for node, about in nodes.items() if about["waits_in"] in {None, *complete}]
     blocked = [node for node, about in nodes.items() if about["missed_in"]]
@@ -129,12 +129,12 @@ def _columns(
 
 
 def _fully_entered(stalls: Sequence[StallDetails]) -> set[int]:
-    """Return the operations that all have entered."""
+    """Return the operations that all members have entered."""
     return {n for n, stall in enumerate(stalls) if not (stall["absent"] or stall["silent"])}
 
 
 def _box_text(node: RankGroup, about: Mapping[str, Any], stalls: Sequence[StallDetails]) -> str:
-    """Say what the ranks of a node do."""
+    """Describe what the ranks of a node do."""
     if about["waits_in"] is not None:
         stall = stalls[about["waits_in"]]
         return visible(

@@ -1,1 +1,1 @@
-"""Clocks of machines: how far they are apart, and which one cannot be right."""
+"""Clock offsets between machines, and clocks that are inconsistent with the recorded operations."""

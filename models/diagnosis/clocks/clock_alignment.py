@@ -1,7 +1,8 @@
-"""Clocks of machines, brought together by what their collectives allow.
+"""Alignment of machine clocks by the bounds that collectives imply.
 
-Nobody leaves a collective before its last member has entered it. So a rank's next entry, by its own
-clock, bounds by how much that clock may be behind every other one; both ways that is an interval.
+No rank leaves a collective before its last member has entered it. A rank's next entry, on its own
+clock, therefore bounds by how much that clock can be behind every other clock. Both directions
+together give an interval.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from forewarn.features.time_units import SECOND
 
 __all__ = ["ClockAlignment", "align_clocks"]
 
-_TOLERANCE_NS = 1_000_000  # nanoseconds that a bound may be missed by before a clock is wrong
-_MAX_OPERATIONS = 200  # of a group, the last ones: clocks drift
-_MAX_CLOCKS = 1024  # the time grows with the cube
-_MAX_CELLS = 2**22  # of an array of operations by machines by machines
+_TOLERANCE_NS = 1_000_000  # a bound violated by less does not count
+_MAX_OPERATIONS = 200  # per group, the last ones, because clocks drift
+_MAX_CLOCKS = 1024  # run time is cubic
+_MAX_CELLS = 2**22  # of an array of operations x clocks x clocks
 
 
 @dataclass(frozen=True, slots=True)
 class ClockAlignment:
-    """Operations by one clock.
+    """Operations on a common clock.
 
     Attributes
     ----------
-    operations : Operations
+    operations : CollectiveOperations
     unsure : mapping of int to float
-        Seconds by which the clock of a rank may still be off against any other, by rank.
+        Remaining uncertainty of each rank's clock against any other clock, in seconds.
     apart : float
-        Seconds between the first clock and the last, before.
+        Seconds between the earliest and the latest clock before the alignment.
     """
 
     operations: CollectiveOperations
@@ -44,18 +45,18 @@ class ClockAlignment:
 
 
 def align_clocks(operations: CollectiveOperations, ranks: Ranks) -> ClockAlignment | None:
-    """Shift entries so that nobody leaves a collective before the last has come.
+    """Shift entries so that no rank leaves a collective before the last member has entered it.
 
     Parameters
     ----------
-    operations : Operations
+    operations : CollectiveOperations
     ranks : Ranks
-        Ranks of one machine share a clock; without machines each rank has its own.
+        Ranks of a machine share a clock; without machines, each rank has its own.
 
     Returns
     -------
-    Alignment or None
-        None where all clocks agree as they are, no shift makes them agree, or there are over 1,024.
+    ClockAlignment or None
+        None if all clocks agree already, no shift makes them agree, or there are more than 1,024.
     """
     clock = _clock_by_rank(operations, ranks)
     n_clocks = int(clock.max(initial=0)) + 1
@@ -70,7 +71,7 @@ def align_clocks(operations: CollectiveOperations, ranks: Ranks) -> ClockAlignme
         return None
     tight = bounds + _TOLERANCE_NS
     np.fill_diagonal(tight, 0.0)
-    for via in range(n_clocks):  # Floyd and Warshall
+    for via in range(n_clocks):  # Floyd-Warshall
         np.minimum(tight, tight[:, via, None] + tight[via], out=tight)
     if (tight.diagonal() < 0.0).any():
         return None
@@ -78,7 +79,7 @@ def align_clocks(operations: CollectiveOperations, ranks: Ranks) -> ClockAlignme
 
 
 def _clock_by_rank(operations: CollectiveOperations, ranks: Ranks) -> Int64Array:
-    """Return the number of the clock of each rank, by rank."""
+    """Return the clock number of each rank."""
     size = int(operations.entries["rank"].max(initial=0)) + 1
     numbers: dict[str | int, int] = {}
     names = ((ranks.machine(rank) or rank) for rank in range(size))
@@ -88,9 +89,10 @@ def _clock_by_rank(operations: CollectiveOperations, ranks: Ranks) -> Int64Array
 def _by_group(
     operations: CollectiveOperations, clock: Int64Array
 ) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
-    """Yield of each group over machines who entered and left its operations when, by machine.
+    """Yield, for each group that spans machines, entry times, exit times and clock numbers.
 
-    Both have the shape (n_operations, n_clocks): the last entry and the first leaving of a machine.
+    Both times have the shape (n_operations, n_clocks): the last entry and the first exit per
+    machine.
     """
     entries = operations.entries
     following = np.zeros(len(entries), dtype=np.int64)
@@ -120,7 +122,7 @@ def _table(
 
 
 def _offset_bounds(entered: Int64Array, left: Int64Array) -> Float64Array:
-    """Return by how much clock i can be ahead of clock j at most: the least of all operations."""
+    """Return the upper bound of clock i minus clock j: the minimum over all operations."""
     n_operations, n_clocks = entered.shape
     least = np.full((n_clocks, n_clocks), np.inf)
     rows = max(1, _MAX_CELLS // n_clocks**2)
@@ -134,7 +136,7 @@ def _offset_bounds(entered: Int64Array, left: Int64Array) -> Float64Array:
 def _shift_clocks(
     operations: CollectiveOperations, clock: Int64Array, tight: Float64Array
 ) -> ClockAlignment:
-    """Put each clock into the middle of what is possible beside the one that is known best."""
+    """Shift each clock to the middle of its interval relative to the best-known clock."""
     half = (tight + tight.T) / 2
     reference = int(np.argmin(np.where(np.isfinite(half), half, 1e18).sum(axis=0)))
     ahead = (tight[:, reference] - tight[reference, :]) / 2
@@ -155,7 +157,7 @@ def _shift_clocks(
 
 
 def _largest_other(values: Float64Array) -> Float64Array:
-    """Return for each value the largest of the others."""
+    """Return, for each value, the largest of the other values."""
     order = np.argsort(values)
     others = np.full(len(values), values[order[-1]])
     others[order[-1]] = values[order[-2]] if len(values) > 1 else 0.0

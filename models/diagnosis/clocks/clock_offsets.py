@@ -1,4 +1,4 @@
-"""How far the clocks of machines are apart, by events that all of them write down."""
+"""Clock offsets of machines, estimated from training steps that all of them log."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Mapping, Sequence
 
 __all__ = ["clock_offsets"]
 
-_MIN_SHARED_STEPS = 3  # events that a machine shares with others
+_MIN_SHARED_STEPS = 3
 
 
 def clock_offsets(events: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, int]:
-    """Return by how much the clock of each machine is ahead of the median machine.
+    """Return by how much each machine's clock is ahead of the median machine.
 
-    A step of training ends on all ranks at about the same time, as it holds a collective of all.
+    A training step contains a collective of all ranks and ends on all of them at about the same
+    time.
 
     Parameters
     ----------
     events : mapping of str to sequence of (int, int)
-        Of each machine the numbers of steps, and when it wrote them down, in nanoseconds.
+        Step number and log time in nanoseconds, by machine.
 
     Returns
     -------
     dict of str to int
-        Nanoseconds; machines that share fewer than 3 steps with others are left out.
+        Nanoseconds. Machines that share fewer than 3 steps with others are omitted.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Whose clock cannot be right: somebody left a collective before the others had entered it."""
+"""Detection of clock skew: ranks that seem to leave a collective before others have entered it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from forewarn.features.diagnosis.flight_recorder_dump import COMPLETED
 
 __all__ = ["find_skewed_ranks", "needs_clock_alignment"]
 
-_TOLERANCE_NS = 1_000_000  # nanoseconds
-_MAX_INCONSISTENT_SHARE = 0.1  # of a rank's collectives: those within a machine show nothing
-_MIN_SHARE_WITH_END_TIMES = 0.9  # of the operations: then a rank's own clock is enough
+_TOLERANCE_NS = 1_000_000
+_MAX_INCONSISTENT_SHARE = 0.1  # of a rank's collectives; those within a machine show no skew
+_MIN_SHARE_WITH_END_TIMES = 0.9  # with more, a rank's own clock is enough
 
 
 def needs_clock_alignment(operations: CollectiveOperations) -> bool:
-    """Say whether operations have no ends of their own, so that those of others have to do.
+    """Return whether operations lack end times, which then depend on the clocks of other ranks.
 
     Parameters
     ----------
-    operations : Operations
+    operations : CollectiveOperations
     """
     entries = operations.entries
     done = entries["state"] == COMPLETED
@@ -32,16 +32,16 @@ def needs_clock_alignment(operations: CollectiveOperations) -> bool:
 
 
 def find_skewed_ranks(operations: CollectiveOperations) -> frozenset[int]:
-    """Return the ranks whose lateness cannot be told, since clocks disagree and ends are missing.
+    """Return the ranks whose lateness cannot be measured because of clock skew.
 
-    A rank enters its next operation after all members have entered the one before. A clock is off
-    where a rank goes on before half of the others have come, or comes after half of them have gone
-    on; in a pair both are in doubt.
+    A rank enters its next operation after all members have entered the current one. A clock is
+    skewed if its rank continues before half of the others have entered, or enters after half of
+    them have continued. In a group of two, both clocks are in doubt.
 
     Parameters
     ----------
-    operations : Operations
-        Without ends of their own.
+    operations : CollectiveOperations
+        Operations without end times.
     """
     entries = operations.entries
     following = _next_entry_times(entries)
@@ -58,7 +58,7 @@ def find_skewed_ranks(operations: CollectiveOperations) -> frozenset[int]:
 
 
 def _next_entry_times(entries: npt.NDArray[np.void]) -> Int64Array:
-    """Return when the rank of each entry entered its next one; 0 for its last."""
+    """Return when the rank of each entry entered its next operation; 0 for its last entry."""
     following = np.zeros(len(entries), dtype=np.int64)
     same = entries["rank"][1:] == entries["rank"][:-1]
     following[:-1] = np.where(same, entries["created"][1:], 0)
@@ -66,7 +66,7 @@ def _next_entry_times(entries: npt.NDArray[np.void]) -> Int64Array:
 
 
 def _median_times(keys: Int64Array, times: Int64Array, *, upper: bool) -> Int64Array:
-    """Return for each row the median time of its operation, the upper or lower of two."""
+    """Return the median time of each row's operation: the upper or lower one of an even number."""
     order = np.lexsort((times, keys))
     starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
     sizes = np.diff(starts, append=len(keys))

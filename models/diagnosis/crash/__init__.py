@@ -1,1 +1,1 @@
-"""A job that ended: which rank failed first, and which only followed."""
+"""Root cause of a job that ended: the rank that failed first."""

@@ -1,4 +1,4 @@
-"""What machines say of a crash: Xids, the OOM killer, cards that are lost."""
+"""Symptoms of machines in a crash: Xids, the OOM killer, lost GPUs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 __all__ = ["MachineSymptom", "hang_hardware_finding", "machine_candidates"]
 
 _MAX_LEAD = 10 * MINUTE
-_MAX_DELAY = MINUTE  # a GPU that falls off the bus is often noticed by the program first
+_MAX_DELAY = MINUTE  # a program often reports a lost GPU first
 _SEVERE_LEVELS = ("error", "critical")
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSymptom:
-    """Something that a machine wrote down, and no rank.
+    """A symptom that a machine logged rather than a rank.
 
     Attributes
     ----------
     machine : str
-    sign : Sign
+    sign : Symptom
     rank : int or None
-        Whose GPU or process it names.
+        Rank whose GPU or process the symptom names.
     """
 
     machine: str
@@ -39,13 +39,13 @@ class MachineSymptom:
     rank: int | None = None
 
     def is_near(self, moment: int | None) -> bool:
-        """Say whether it belongs to a failure at a moment."""
+        """Return whether the symptom can belong to a failure at `moment`."""
         time = self.sign.time
         return time is None or moment is None or moment - _MAX_LEAD <= time <= moment + _MAX_DELAY
 
     @property
     def is_of_hardware(self) -> bool:
-        """Whether it tells of the machine rather than of a program, such as a launcher, on it."""
+        """Whether it concerns the machine, not a program on it such as a launcher."""
         hardware = self.sign.scope in ("gpu", "node", "fabric", "storage")
         return hardware and self.sign.role in ("root", "confirmation")
 
@@ -53,14 +53,14 @@ class MachineSymptom:
 def machine_candidates(
     signs: Sequence[MachineSymptom], ends: Sequence[RankExit], moment: int | None
 ) -> list[CulpritCandidate]:
-    """Return the ranks or machines whose hardware failed when the job did, the first one first.
+    """Return the ranks or machines whose hardware failed when the job failed, in time order.
 
-    Where several machines report a fault, nobody is certain.
+    If several machines report a fault, the evidence is only moderate.
 
     Parameters
     ----------
-    signs : sequence of MachineSign
-    ends : sequence of RankEnd
+    signs : sequence of MachineSymptom
+    ends : sequence of RankExit
     moment : int or None
         First failure of the job.
     """
@@ -86,12 +86,12 @@ def machine_candidates(
 def hang_hardware_finding(
     signs: Sequence[MachineSymptom], ends: Sequence[RankExit]
 ) -> JobFinding | None:
-    """Say which hardware failed when the ranks of a job fell silent; another sign has to agree.
+    """Return hardware that failed when the ranks stopped writing, as moderate evidence for a hang.
 
     Parameters
     ----------
-    signs : sequence of MachineSign
-    ends : sequence of RankEnd
+    signs : sequence of MachineSymptom
+    ends : sequence of RankExit
     """
     writes = [end.last_write for end in ends if end.last_write is not None]
     candidates = machine_candidates(signs, ends, max(writes, default=None))
@@ -106,7 +106,7 @@ def hang_hardware_finding(
 
 
 def _only_failed_rank(machine: str, ends: Sequence[RankExit]) -> int | None:
-    """Return the rank of a machine that alone failed by itself."""
+    """Return the only rank of a machine that failed on its own, or None."""
     failed = [
         end.rank
         for end in ends

@@ -1,4 +1,4 @@
-"""How a rank ended: what it and its machine left behind, and whether that began anything."""
+"""Exit of a rank: its symptoms, and the one that explains why it ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from forewarn.features.time_units import MINUTE, SECOND
 
 __all__ = ["RankExit", "Symptom", "symptom_from_exit_code", "symptom_from_line"]
 
-_RECENT_WINDOW = 10 * MINUTE  # before the end of a rank; what it survived for longer did not end it
+_RECENT_WINDOW = 10 * MINUTE  # before the exit of a rank
 _PRECEDING_WINDOW = MINUTE
-_MAX_FLUSH_DELAY = 5 * SECOND  # a step that was made before may be written down so much later
+_MAX_FLUSH_DELAY = 5 * SECOND  # delay with which an earlier step may be logged
 _SIGNALS = {
     -4: "an illegal instruction",
     -7: "a page that cannot be had (SIGBUS)",
@@ -27,25 +27,25 @@ _REQUESTED_EXIT_CODES = (0, -1, -2, -15)
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """Something that speaks of a failure.
+    """Observed indication of a failure.
 
     Attributes
     ----------
     source : str
         Part of the job's folder.
     role, scope : str
-        As of a `LogPattern`.
+        As in `LogPattern`.
     says, next : str
     line : str
-        What was written.
+        Text of the line.
     time : int or None
-        Nanoseconds since 1970 UTC, on the clock that all machines were brought to.
+        Nanoseconds since 1970 UTC, on the common clock of all machines.
     pattern : str or None
-        Its id in the knowledge base; None for an error that it does not know, or an exit.
+        Id in the knowledge base; None for an unknown error or an exit code.
     level : str
         Severity.
     is_report : bool
-        It is the exception that ended the rank.
+        Whether it is the exception that ended the rank.
     """
 
     source: Literal["logs", "exits", "kernel", "events"]
@@ -63,7 +63,7 @@ class Symptom:
 def symptom_from_line(
     pattern: LogPattern | None, line: str, time: int | None, *, is_report: bool = False
 ) -> Symptom:
-    """Return what a line of a log, or the message of an error file, says; unknown: a root."""
+    """Return the symptom of a log line or error file; an unknown error has the role `root`."""
     if pattern is None:
         says, what = "an error that the knowledge base does not know", "see its stack"
         return Symptom("logs", "root", "application", says, what, line, time, is_report=is_report)
@@ -76,7 +76,7 @@ def symptom_from_line(
 
 
 def symptom_from_exit_code(code: int, time: int | None) -> Symptom | None:
-    """Return what an exit code says by itself; None where it says nothing of a cause."""
+    """Return the symptom of an exit code, or None if the code does not indicate a cause."""
     if code in _REQUESTED_EXIT_CODES or code == -6 or code > 0:
         return None
     reason = _SIGNALS.get(code, f"signal {-code}")
@@ -87,14 +87,14 @@ def symptom_from_exit_code(code: int, time: int | None) -> Symptom | None:
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """How a rank ended.
+    """Exit of a rank.
 
     Attributes
     ----------
     rank : int
     machine : str or None
-    signs : tuple of Sign
-        Its own, in the order in which they were written.
+    signs : tuple of Symptom
+        The rank's own symptoms, in log order.
     exit_code : int or None
     exit_time, last_write, last_step : int or None
         Nanoseconds since 1970 UTC.
@@ -110,19 +110,19 @@ class RankExit:
 
     @property
     def time(self) -> int | None:
-        """When it ended, as far as anybody knows."""
+        """Time of the exit as far as known, in nanoseconds since 1970 UTC."""
         times = [sign.time for sign in self.signs if sign.is_report]
         times += [self.exit_time, self.last_write]
         return max((time for time in times if time is not None), default=None)
 
     @property
     def decisive(self) -> Symptom | None:
-        """The sign that says why it ended; None where there is none, as after a SIGTERM.
+        """Symptom that explains why the rank ended; None if there is none, as after a SIGTERM.
 
-        That is its exception; it gives way to a fault of the GPU, the node, the fabric or the
-        storage that its log tells of within a minute before it. Without an exception it is the
-        first sign of the last 10 minutes, and without any the exit code. What the rank survived, as
-        it made a step afterwards, does not count.
+        This is the rank's exception, unless its log shows a fault of GPU, node, fabric or storage
+        within a minute before. Without an exception it is the first symptom of the last 10 minutes,
+        and without that the exit code. Symptoms before the rank's last step do not count, because
+        it survived them.
         """
         signs = [sign for sign in self.signs if sign.role in ("root", "cascade")]
         report = next((sign for sign in reversed(signs) if sign.is_report), None)
@@ -143,7 +143,7 @@ class RankExit:
 
 
 def _preceding_hardware_fault(lines: Sequence[Symptom], report: Symptom) -> Symptom | None:
-    """Return the first fault of something other than the program just before an exception."""
+    """Return the first fault outside the program shortly before an exception, or None."""
     for sign in lines:
         is_near = (
             sign.time is None

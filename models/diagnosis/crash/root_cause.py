@@ -1,4 +1,4 @@
-"""The first cause of a crash: of all ranks, which one failed by itself, and which only followed."""
+"""Root cause of a crash: which rank failed on its own, and which ranks failed as a consequence."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["find_root_cause"]
 
-_TIME_UNCERTAINTY = 2 * SECOND  # error files hold whole seconds
+_TIME_UNCERTAINTY = 2 * SECOND  # times in error files are whole seconds
 _SIGKILL_GRACE = 15 * SECOND  # a launcher waits 30 s between SIGTERM and SIGKILL
 _SAME_ERROR_WINDOW = MINUTE
-_MIN_RANKS_WITH_SAME_ERROR = 3  # ranks with one and the same error make it one of the program
+_MIN_RANKS_WITH_SAME_ERROR = 3
 MaskFunction = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _RanksByRole:
-    """The ranks by what they left behind."""
+    """Ranks by the kind of their decisive symptom."""
 
     roots: Mapping[int, Symptom]
     waited: Mapping[int, Symptom]
@@ -41,20 +41,21 @@ def find_root_cause(
     machine_signs: Sequence[MachineSymptom] = (),
     masked: MaskFunction = str,
 ) -> JobFinding | None:
-    """Say which rank failed first, None if nothing speaks of a crash.
+    """Return the rank that failed first, or None if there is no sign of a crash.
 
-    A rank that was asked to end (-15) is never first, nor one that SIGKILL reached 15 s or more
-    after another rank had failed: that is how launchers clear up. Whoever waited for a peer, or
-    lost it, is never the cause. Where all others waited, the rank that wrote no error is.
+    A rank that ended on request (-15) is never the root cause. Neither is a rank that SIGKILL ended
+    15 s or more after another rank failed, because launchers clean up that way. Ranks that waited
+    for a peer or lost it are consequences. If all other ranks waited, the rank without an error is
+    the root cause.
 
     Parameters
     ----------
-    ends : sequence of RankEnd
-        Of the last attempt, all ranks of the job, on one clock.
-    machine_signs : sequence of MachineSign
-        What kernel logs and records say of machines and GPUs.
+    ends : sequence of RankExit
+        All ranks of the job in its last attempt, on a common clock.
+    machine_signs : sequence of MachineSymptom
+        Symptoms of machines and GPUs from kernel logs and records.
     masked : callable
-        Makes errors that differ in numbers only alike.
+        Converts an error message to its template, so that messages can be compared.
     """
     if not any(end.signs or end.exit_code for end in ends):
         return None
@@ -99,7 +100,7 @@ def _failed_at(end: RankExit) -> int | None:
 
 
 def _is_killed_by_launcher(end: RankExit, sign: Symptom, first: int | None) -> bool:
-    """Say whether a launcher killed a rank that did not heed its SIGTERM."""
+    """Return whether a launcher killed a rank that ignored SIGTERM."""
     is_killed = sign.source == "exits" and end.exit_code == -9
     return (
         is_killed
@@ -116,7 +117,7 @@ def _first_time(ends: Sequence[RankExit], split: _RanksByRole) -> int | None:
 
 
 def _is_program_error(split: _RanksByRole, ends: Sequence[RankExit], masked: MaskFunction) -> bool:
-    """Say whether most ranks met one and the same error of the program within a minute."""
+    """Return whether most ranks had the same program error within a minute."""
     signs = list(split.roots.values())
     alike = {masked(sign.line) for sign in signs}
     times = [sign.time for sign in signs if sign.time is not None]
@@ -138,7 +139,7 @@ def _program_error(split: _RanksByRole) -> JobFinding:
 def _root_candidates(
     split: _RanksByRole, hardware: Sequence[CulpritCandidate], ends: Sequence[RankExit]
 ) -> list[CulpritCandidate]:
-    """Return who failed by itself, the first one first; it is certain if it leads by 2 s."""
+    """Return the ranks that failed on their own, in time order; a lead of 2 s is strong."""
     machines = {end.rank: end.machine for end in ends}
     explained = {candidate.rank for candidate in hardware} | {
         candidate.machine for candidate in hardware
@@ -166,7 +167,7 @@ def _sort_key(sign: Symptom) -> tuple[bool, int]:
 
 
 def _leads(sign: Symptom, others: Sequence[Symptom]) -> bool:
-    """Say whether a failure was surely before others."""
+    """Return whether a failure certainly came before the others."""
     if not others:
         return True
     return sign.time is not None and all(
@@ -175,7 +176,7 @@ def _leads(sign: Symptom, others: Sequence[Symptom]) -> bool:
 
 
 def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[CulpritCandidate]:
-    """Return who was waited for: others ran into time-outs or lost a peer, and these did not."""
+    """Return the ranks without an error that others waited for or lost as a peer."""
     if not split.waited or not split.silent:
         return []
     machines = {end.rank: end.machine for end in ends}
@@ -212,7 +213,7 @@ def _evidence(
     machine_signs: Sequence[MachineSymptom],
     moment: int | None,
 ) -> list[Evidence]:
-    """Return what each rank left behind, the first first, and what machines said."""
+    """Return the symptoms of each rank in time order, then those of machines."""
     signs = [*split.roots.items(), *split.waited.items()]
     ordered = sorted(signs, key=lambda item: _sort_key(item[1]))
     items = [_symptom_evidence(rank, sign) for rank, sign in ordered]

@@ -1,1 +1,1 @@
-"""A job that does not move: whether it hangs, and which rank the others wait for."""
+"""Hang detection and the search for the rank at which a hang began."""

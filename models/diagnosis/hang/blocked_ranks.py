@@ -1,4 +1,4 @@
-"""Ranks that hang below the program: asleep in the kernel, stopped, or on a silent device."""
+"""Ranks blocked below the program: in uninterruptible sleep, stopped, or on a dead device."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["busy_without_completion", "sleep_finding", "sleeping_ranks", "stopped_process_finding"]
 
-_MIN_BLOCKED_SECONDS = 5.0  # seconds in state D (Baidu 4.3)
-_HUNG_TASK_SECONDS = (
-    120.0  # seconds after which the kernel, too, calls a task in state D hung, by default
-)
-_MIN_FULL_SHARE = 0.9  # of an interval in state D: it was in it from end to end
-_MIN_BUSY_SM_PERCENT = 70.0  # % of SM activity (Baidu 4.3)
-_MAX_BLOCKED_SHARE = 0.125  # of the ranks, one at least: what all do is no sign of one
+_MIN_BLOCKED_SECONDS = 5.0  # state D (Baidu 4.3)
+_HUNG_TASK_SECONDS = 120.0  # default of the kernel's hung task detection
+_MIN_FULL_SHARE = 0.9  # of an interval in state D: the rank was in it all the time
+_MIN_BUSY_SM_PERCENT = 70.0  # Baidu 4.3
+_MAX_BLOCKED_SHARE = 0.125  # at least one rank; a symptom of many ranks does not single one out
 
 
 def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]:
-    """Return who is in uninterruptible sleep for over 5 s, since when, and for how many seconds.
+    """Return ranks in uninterruptible sleep for over 5 s, with start time and duration in seconds.
 
-    Only what lasts until a rank's last sample counts, which is not older than a minute.
+    The sleep must last until the rank's last sample, which must be at most one minute old.
 
     Parameters
     ----------
     kernel : RankSamples
-        Channels `in_d` (1 for state D) and `d_seconds`, of each interval; not after `at`.
+        Channels `in_d` (1 in state D) and `d_seconds` (time in state D) per interval; not after
+        `at`.
     at : int
         Nanoseconds since 1970 UTC.
 
@@ -47,7 +46,7 @@ def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]
     --------
     >>> time = np.array([0, 4, 8, 12]) * 10**9
     >>> values = {"in_d": np.array([0.0, 1, 1, 1]), "d_seconds": np.array([0.0, 1, 4, 4])}
-    >>> sleeping_ranks(RankSamples.of(np.zeros(4, np.int64), time, values), 12 * 10**9)
+    >>> sleeping_ranks(RankSamples.from_columns(np.zeros(4, np.int64), time, values), 12 * 10**9)
     {0: (3000000000, 9.0)}
     """
     return _blocked_in_state(kernel, at, "in_d", "d_seconds")
@@ -56,7 +55,7 @@ def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]
 def _blocked_in_state(
     kernel: RankSamples, at: int, state: str, measured: str
 ) -> dict[int, tuple[int, float]]:
-    """Return who is in a state for over 5 s, since when, and for how many seconds."""
+    """Return ranks in a state for over 5 s, with start time and duration in seconds."""
     lasting = {}
     for rank, rows in kernel.by_rank():
         time = kernel.time[rows]
@@ -76,7 +75,7 @@ def _channel(samples: RankSamples, name: str, rows: slice) -> npt.NDArray[np.flo
 def _trailing_seconds(
     time: npt.NDArray[np.int64], in_d: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]
 ) -> float:
-    """Add up the seconds of the last intervals that were spent in a state without a break."""
+    """Return the seconds spent in a state without a break up to the last sample."""
     usual = float(np.median(np.diff(time))) / SECOND if len(time) > 1 else 0.0
     spans = np.diff(time, prepend=time[0]) / SECOND
     spans[0] = usual
@@ -92,17 +91,17 @@ def _trailing_seconds(
 
 
 def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | None:
-    """Return who is in state D; where ranks of many machines are, it is what they share.
+    """Return the ranks in state D; if many machines are affected, the cause is shared.
 
-    Who writes a checkpoint may be in state D for all of the time, in one call after the other. So
-    only two minutes in which no call returned do not end by themselves.
+    A rank that writes a checkpoint may be in state D all the time, one call after another. Only two
+    minutes without a returning call are therefore a permanent block.
 
     Parameters
     ----------
     kernel : RankSamples
-        As `sleeping_ranks` takes it, and `syscalls`.
+        Channels of `sleeping_ranks`, and `syscalls`.
     ranks : Ranks
-        Tell who runs on the same machine.
+        Provides the machine of each rank.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -118,7 +117,7 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | No
 
 
 def _unbroken_sleep(kernel: RankSamples) -> RankSamples:
-    """Return the samples with no time in state D where a call returned, or nobody knows."""
+    """Return the samples without time in state D where a call returned or the count is unknown."""
     seconds, calls = (kernel.values.get(name) for name in ("d_seconds", "syscalls"))
     is_one_sleep = np.zeros(len(kernel.rank), dtype=bool) if calls is None else calls == 0.0
     measured = np.full(len(kernel.rank), np.nan) if seconds is None else seconds
@@ -127,17 +126,17 @@ def _unbroken_sleep(kernel: RankSamples) -> RankSamples:
 
 
 def stopped_process_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | None:
-    """Return whose process is stopped for over 5 s; where many are, somebody suspended the job.
+    """Return the ranks whose process is stopped for over 5 s; many of them mean a suspended job.
 
-    It stays so as long as the job stands still, though nobody took samples any more; what is older
-    than a minute says nothing of a job that moves.
+    The finding applies while the job is stalled, even if sampling has ended. Samples older than a
+    minute say nothing about a job that makes progress.
 
     Parameters
     ----------
     kernel : RankSamples
-        Channel `is_stopped`, 1 for state T, of each interval; not after `at`.
+        Channel `is_stopped` (1 in state T) per interval; not after `at`.
     ranks : Ranks
-        Tell who runs on the same machine.
+        Provides the machine of each rank.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -160,7 +159,7 @@ def _state_finding(
     says: tuple[str, str],
     shared: str,
 ) -> JobFinding | None:
-    """Return who is in a state, as a candidate where few are."""
+    """Return the ranks in a state, as candidates if they are few."""
     if not blocked:
         return None
     evidence = tuple(
@@ -179,7 +178,7 @@ def _state_finding(
 
 
 def _is_minority(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
-    """Say whether ranks are few of all, or run on one machine while others run elsewhere."""
+    """Return whether ranks are few, or all on one machine while others run elsewhere."""
     n_ranks = len(np.unique(samples.rank))
     machines = {ranks.machine(rank) for rank in chosen}
     is_machine = len(machines) == 1 and None not in machines and 2 * len(chosen) <= n_ranks
@@ -189,9 +188,9 @@ def _is_minority(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
 def busy_without_completion(
     kernel: RankSamples, metrics: RankSamples, ranks: Ranks, at: int
 ) -> JobFinding | None:
-    """Return whose SMs work for a minute while no completion comes: Baidu's root cause (4.3).
+    """Return ranks whose SMs were busy for a minute without a completion: Baidu's root cause (4.3).
 
-    With state D besides, that is enough for a name. Only what few ranks show counts.
+    Combined with state D, this is strong evidence. Only a symptom that few ranks show counts.
 
     Parameters
     ----------
@@ -200,7 +199,7 @@ def busy_without_completion(
     metrics : RankSamples
         Channel `sm_activity`; not after `at`.
     ranks : Ranks
-        Tell who runs on the same machine.
+        Provides the machine of each rank.
     at : int
         Nanoseconds since 1970 UTC.
     """

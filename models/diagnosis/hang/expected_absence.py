@@ -1,4 +1,4 @@
-"""Ranks that are elsewhere while the others wait, by their stacks: who was sent there, or works."""
+"""Expected absence: ranks outside the others' wait that the program may have sent elsewhere."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from forewarn.models.diagnosis.verdict.rank_absence import may_be_expected
 
 __all__ = ["expected_absence_phases"]
 
-_MAX_SAMPLE_GAP = MINUTE  # rounds that are farther apart show two stand-stills
-_RECENT_SAMPLES = 4  # rounds in which who works moves
-_DATA_REQUESTS = re.compile(r"__next__|__getitems?__")  # of Python's protocols: data is asked for
+_MAX_SAMPLE_GAP = MINUTE  # samples farther apart show two separate stalls
+_RECENT_SAMPLES = 4
+_DATA_REQUESTS = re.compile(r"__next__|__getitems?__")  # Python protocol methods that request data
 
 
 def expected_absence_phases(rounds: Sequence[StackSample], ranks: Ranks) -> list[Phase]:
-    """Return the stand-still of now, if whom the others wait for was sent elsewhere, or works.
+    """Return the current stall as a phase if the absent ranks may be there by design.
 
-    Rank 0, or ranks of several machines, save or evaluate while the others wait. A fault befalls
-    a rank, or a machine: it counts if it still moves, or if others have left the call that it is
-    in. A rank that waits for its data does none of these.
+    Programs let rank 0 or ranks of several machines save or evaluate while the others wait. A fault
+    affects a rank or a machine; its absence is expected only if its stack still changes, or if
+    other ranks have left the call that it is in. A rank that waits for data is never an expected
+    absence.
 
     Parameters
     ----------
-    rounds : sequence of StackRound
-        In the order of their times, not after the verdict.
+    rounds : sequence of StackSample
+        In time order, none after the verdict.
     ranks : Ranks
-        Tell who runs on the same machine.
+        Provides the machine of each rank.
     """
     lasting = list(_consecutive_absences(rounds))
     if not lasting:
@@ -46,7 +47,7 @@ def expected_absence_phases(rounds: Sequence[StackSample], ranks: Ranks) -> list
 def _consecutive_absences(
     rounds: Sequence[StackSample],
 ) -> Iterator[tuple[int, Mapping[int, Stack]]]:
-    """Yield time and absent ranks of the last rounds that show any without a break, last first."""
+    """Yield time and absent ranks of the latest consecutive samples with any, latest first."""
     later = rounds[-1].time if rounds else 0
     for sample in reversed(rounds):
         absent = _absent_stacks(sample)
@@ -57,7 +58,7 @@ def _consecutive_absences(
 
 
 def _absent_stacks(sample: StackSample) -> dict[int, Stack]:
-    is_absent = {  # of thousands most are the same
+    is_absent = {  # most of thousands of stacks are equal
         stack: classify_wait(stack) is None
         and not any(_DATA_REQUESTS.fullmatch(call.name) for call in stack)
         for stack in set[Stack](sample.stacks.values())
@@ -66,7 +67,7 @@ def _absent_stacks(sample: StackSample) -> dict[int, Stack]:
 
 
 def _has_moved(absent: Sequence[Mapping[int, Stack]]) -> bool:
-    """Say whether somebody who is elsewhere has moved within the last rounds."""
+    """Return whether the stack of an absent rank changed within the recent samples."""
     pairs = itertools.pairwise(absent[:_RECENT_SAMPLES])
     return any(
         later[rank] != before[rank]
@@ -76,7 +77,7 @@ def _has_moved(absent: Sequence[Mapping[int, Stack]]) -> bool:
 
 
 def _others_left_call(absent: Sequence[Mapping[int, Stack]]) -> bool:
-    """Say whether others have left a call in which somebody is."""
+    """Return whether other ranks have left a call that an absent rank is in."""
     calls = {stack[0][:2] for stack in absent[0].values()}
     return any(
         stack[0][:2] in calls and rank not in absent[0]

@@ -1,4 +1,4 @@
-"""Whether a job hangs: two probes that stand still together, and no phase that explains it."""
+"""Hang detection: two probes that are idle together without a phase that explains the stall."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 __all__ = ["detect_hang", "quiet_phase", "quiet_until"]
 
 _AGREEMENT_WINDOW = 5 * MINUTE  # probes that become idle within it agree (Baidu 4.2)
-_SAME_RESTART_WINDOW = MINUTE  # within it the restarts that ranks write down are one
-_LIMIT_FACTOR = 3  # times the longest phase of its kind that this job has finished
-_MIN_FINISHED_PHASES = 5  # finished phases of a kind; the longest of fewer says little of the next
-_MIN_LIMIT_FEW_PHASES = 30 * MINUTE  # limit until then: Megatron's time-out
-_ABSENCE_LIMIT = 30 * MINUTE  # of ranks that may do what nobody sees: Megatron's time-out
-_INFERRED_PHASES = ("pause", "repeat")  # nothing says what these are
-_SAMPLING_DELAY = MINUTE  # after a phase, until samples of metrics and stacks show that it is over
-_LIMIT_WITHOUT_HISTORY = 2 * HOUR  # limit of a phase that this job has not finished yet
+_SAME_RESTART_WINDOW = MINUTE  # restarts logged within it are one
+_LIMIT_FACTOR = 3  # times the longest finished phase of its kind
+_MIN_FINISHED_PHASES = 5  # with fewer, the longest is a poor estimate
+_MIN_LIMIT_FEW_PHASES = 30 * MINUTE  # limit with fewer finished phases: Megatron's time-out
+_ABSENCE_LIMIT = 30 * MINUTE  # Megatron's time-out
+_INFERRED_PHASES = ("pause", "repeat")  # inferred from behaviour
+_SAMPLING_DELAY = MINUTE  # delay until metrics and stacks show the end of a phase
+_LIMIT_WITHOUT_HISTORY = 2 * HOUR  # limit without any finished phase
 
 
 def detect_hang(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
-    """Return since when a job stands still and when that was sure; None if it is not.
+    """Return when a job stalled and when that was confirmed, or None if it makes progress.
 
-    Two probes have to agree: they moved last within 5 minutes of each other, and it is sure when
-    the limit of the second of them has passed. Where all but one are blind, that one is enough
-    once it has been idle for 5 minutes.
+    Two probes must agree: their last activity is within 5 minutes of each other, and the stall is
+    confirmed when the limit of the second one has passed. If all other probes are blind, one probe
+    is enough after 5 idle minutes.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def detect_hang(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
     Examples
     --------
     >>> probes = [Probe("log", "idle", 400, "", 880), Probe("collective", "idle", 420, "", 450)]
-    >>> hang_since(probes, 900)
+    >>> detect_hang(probes, 900)
     (400, 880)
-    >>> hang_since([probes[0], Probe("collective", "active", None, "")], 900) is None
+    >>> detect_hang([probes[0], Probe("collective", "active", None, "")], 900) is None
     True
     """
     idle = sorted(
@@ -60,18 +60,17 @@ def detect_hang(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
 
 
 def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
-    """Return the phase that explains why a job stands still at a moment, None if none does.
+    """Return the quiet phase that explains a stall at a time, or None.
 
-    A phase lasts until a minute after its end, but no longer than 3 times the longest of its kind
-    that this job has finished; 120 minutes before it has finished any, and at least 30 minutes
-    before it has finished five. The first step is over once any part
-    tells that one was made. A restart ends all phases that began
-    before it: one that was cut off is neither open nor finished.
+    A phase lasts until one minute after its end, but at most 3 times the longest finished phase of
+    its kind in this job. The limit is 120 minutes if none has finished, and at least 30 minutes if
+    fewer than five have. The first step is over when any part shows a step. A restart ends all
+    earlier phases: an interrupted phase is neither open nor finished.
 
     Parameters
     ----------
     phases : sequence of Phase
-        Of the whole life of the job, in any order; what begins after `at` does not count.
+        All phases of the job, in any order; those that begin after `at` are ignored.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -90,7 +89,7 @@ def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
 
 
 def _restarts(past: Sequence[Phase]) -> list[int]:
-    """Return when the job was restarted: all ranks write it down, by clocks of their own."""
+    """Return the restart times of the job, which each rank logs by its own clock."""
     moments = sorted(phase.begin for phase in past if phase.kind == "restart")
     return [
         moment
@@ -100,14 +99,14 @@ def _restarts(past: Sequence[Phase]) -> list[int]:
 
 
 def quiet_until(phase: Phase, phases: Sequence[Phase]) -> int:
-    """Return until when a phase explains that a job stands still, if nothing ends it before."""
+    """Return until when a phase explains a stall if nothing ends it earlier."""
     return phase.begin + _phase_limit(
         phase, [other for other in phases if other.begin <= phase.begin]
     )
 
 
 def _is_first_step_over(phase: Phase, past: Sequence[Phase], at: int) -> bool:
-    """Say whether a first step is over, though its own part does not know it."""
+    """Return whether another part shows that a first step has finished."""
     return phase.kind == "first step" and any(
         other.kind == "first step" and other.end is not None and phase.begin < other.end <= at
         for other in past
@@ -115,14 +114,14 @@ def _is_first_step_over(phase: Phase, past: Sequence[Phase], at: int) -> bool:
 
 
 def _phase_limit(phase: Phase, past: Sequence[Phase]) -> int:
-    """Return how long a phase may last, learned from those that were finished before it."""
+    """Return how long a phase may last, learned from earlier finished phases of its kind."""
     if phase.kind == "absence":
         return _ABSENCE_LIMIT
     lengths = [
         other.end - other.begin
         for other in past
         if other.kind == phase.kind and other.end is not None and other.begin < other.end
-        if other.end <= phase.begin  # one of no length is a moment by which a step was made
+        if other.end <= phase.begin  # a phase of zero length only marks that a step was made
     ]
     if not lengths:
         return _LIMIT_WITHOUT_HISTORY

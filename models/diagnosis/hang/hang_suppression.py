@@ -1,4 +1,4 @@
-"""Why a job that stands still is not called hanging yet: in words, and for how long."""
+"""Hang suppression: why a stalled job is not yet classified as a hang, and for how long."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["suppression_reason"]
 
-_MAX_UNSEEN_PAUSE = (
-    30 * MINUTE
-)  # a pause that nobody sees may last as long as Megatron waits for a rank
-_MIN_LONE_ABSENCE = 5 * MINUTE  # after all others nobody comes from where a program has sent all
-_INFERRED_PHASES = ("pause", "repeat", "absence")  # of these nothing says what they are
+_MAX_UNSEEN_PAUSE = 30 * MINUTE  # an unseen pause may last as long as Megatron's time-out
+_MIN_LONE_ABSENCE = 5 * MINUTE  # after all others have entered
+_INFERRED_PHASES = ("pause", "repeat", "absence")  # no log or stack names them
 _NO_STACKS_REASON = "no stack tells whether it saves a checkpoint or evaluates"
 _PHASE_REASONS = {
     "first step": "no part tells that a first step was made",
@@ -37,20 +35,20 @@ def suppression_reason(
     ranks: Ranks,
     at: int,
 ) -> str | None:
-    """Return in words why a job that stands still is no hang yet, None if nothing explains it.
+    """Return why a stalled job is not yet classified as a hang, or None.
 
-    Where stacks show what ranks do, nobody has to guess. Otherwise a job that somebody watches may
-    be in a pause of which it writes nothing, unless something was seen that does not end by itself.
-    So is a single rank or machine that has not come for minutes after all others, as recorders
-    prove, and that is none which programs send elsewhere.
+    If stacks show what the ranks do, only the phases they show count. Without stacks, a job with
+    logs or metrics may be in an unlogged pause, with two exceptions: an observed condition is
+    permanent, or flight recorders prove that a single rank or machine, which programs do not send
+    elsewhere, has not entered an operation for minutes after all others.
 
     Parameters
     ----------
-    findings : sequence of Finding
+    findings : sequence of JobFinding
     phases : sequence of Phase
     probes : sequence of Probe
     ranks : Ranks
-        Tell who runs on the same machine.
+        Provides the machine of each rank.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -89,9 +87,9 @@ def _format_reason(what: str, left: int) -> str:
 
 
 def _applicable_phases(phases: Sequence[Phase], began: int) -> Iterator[Phase]:
-    """Yield the phases that may explain a stand-still.
+    """Yield the phases that may explain a stall.
 
-    That a call is one that the job has left before is known only if it left it before this began.
+    A repeated call explains it only if the job had left that call before the stall began.
     """
     repeats = [phase for phase in phases if phase.kind == "repeat"]
     has_left = any(phase.end is not None and phase.end <= began for phase in repeats)

@@ -1,7 +1,7 @@
-"""For whom a rank may wait without a trace: lateness that looks like its own and need not be.
+"""Missing-dump dependencies: ranks without a dump that may explain the lateness of others.
 
-Where no ends of operations are recorded, one ends when its last known member enters it. If a member
-left no dump, the others may have waited for it, which then counts as time of their own.
+Without recorded end times, an operation is taken to end when its last known member enters it. If a
+member left no dump, the time that others waited for it counts as their own.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["missing_dump_dependencies"]
 def missing_dump_dependencies(
     operations: CollectiveOperations, ranks: Ranks
 ) -> Mapping[int, frozenset[int]]:
-    """Return by rank the ranks without a dump that it, and not all its peers, may have waited for.
+    """Return, by rank, the ranks without a dump that it may have waited for but not all its peers.
 
-    They share a group with it, or are other stages of its pipeline where no send or recv is
-    recorded. What all peers of a rank wait for makes none of them later than the others.
+    These share a group with the rank, or are other stages of its pipeline if no send or receive is
+    recorded. A rank that all peers wait for makes none of them later than the others.
 
     Parameters
     ----------
-    operations : Operations
-        Without ends of their own.
+    operations : CollectiveOperations
+        Operations without end times.
     ranks : Ranks
     """
     missing = ranks.table.keys() - operations.ranks

@@ -1,4 +1,4 @@
-"""Who is unfinished in several groups where others are in one: Baidu's first sign (4.2.2 a)."""
+"""Ranks with unfinished operations in several groups: Baidu's first indicator (4.2.2 a)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["multi_group_finding"]
 
-_MAX_RANK_SHARE = 0.125  # of the ranks, one at least
+_MAX_RANK_SHARE = 0.125  # at least one rank
 
 
 def multi_group_finding(operations: CollectiveOperations) -> JobFinding | None:
-    """Return the few ranks with unfinished operations in two groups or more, as a sign.
+    """Return the few ranks with unfinished operations in two or more groups, as weak evidence.
 
-    Whoever waits for others is no candidate by other findings, so that it decides only between
-    ranks of an operation that all have entered and none has left.
+    Ranks that wait for others are excluded by other findings. This finding therefore decides only
+    between the ranks of an operation that all have entered and none has left.
 
     Parameters
     ----------
-    operations : Operations
-        As of the moment of the verdict.
+    operations : CollectiveOperations
+        As of the verdict.
 
     Returns
     -------
-    Finding or None
-        None where nobody is, or over an eighth of the ranks: what many show is no sign of one.
+    JobFinding or None
+        None if there is no such rank, or more than an eighth of the ranks are: a symptom of many
+        ranks does not single one out.
     """
     unfinished = operations.unfinished()
     unfinished = unfinished[~unfinished["is_p2p"]]

@@ -1,7 +1,7 @@
-"""Stacks where everybody waits: who alone is in another collective, or waits for its own device.
+"""Outlier stacks where all ranks wait: one in another collective, or one machine on its device.
 
-Without a recorder nothing says who is missing where. Yet ranks that run the same program stand in
-the same call, and what holds up a collective holds up all of its members alike.
+Without a flight recorder, stacks are the only evidence of a missing rank. Ranks that run the same
+program are in the same call, and whatever blocks a collective blocks all of its members alike.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["find_outlier_stacks"]
 
-_MIN_OTHERS = 3  # others that run the same program and stand elsewhere
-_LEADER_RANK = 0  # measures, logs and broadcasts for all: it differs from the others anyway
+_MIN_OTHERS = 3
+_LEADER_RANK = 0  # measures, logs and broadcasts for all, so that it differs in healthy jobs too
 
 
 def find_outlier_stacks(
     stacks: Mapping[int, Stack], ranks: Ranks, since: int | None
 ) -> JobFinding | None:
-    """Return who alone waits for something that nobody else waits for.
+    """Return the ranks that alone wait for something that no other rank waits for.
 
-    A collective has two members or more. A single rank in one that no other rank is in has called
-    it by itself. Where a collective does not end, all of its members wait alike: if those that
-    wait for a device are on one machine, and peers of theirs elsewhere wait for other ranks, it is
-    the device that they wait for.
+    A collective has at least two members. A single rank in a collective that no other rank is in
+    called it by mistake. Members of a collective that does not end all wait alike. If only the
+    ranks of one machine wait for a device while their peers elsewhere wait for other ranks, the
+    device is the cause.
 
     Parameters
     ----------
     stacks : mapping of int to Stack
-        By rank, in which all have stood for long.
+        Stacks in which the ranks have been for long, by rank.
     ranks : Ranks
-        All of the job; of a job that is not seen as a whole nobody is alone.
+        All ranks of the job; without stacks of all of them there is no finding.
     since : int or None
-        When they stood so first.
+        Start of the stall.
 
     Returns
     -------
-    Finding or None
-        None where a rank waits for nobody, as then that one is to be asked. Rank 0 alone is none.
+    JobFinding or None
+        None if a rank does not wait for another one, because that rank is then the suspect, or if
+        the only outlier is rank 0.
     """
     waits = {rank: classify_wait(stack) for rank, stack in stacks.items()}
     if stacks.keys() != ranks.table.keys() or None in waits.values():

@@ -1,4 +1,4 @@
-"""Operations that do not end: who is in each, and who has not come."""
+"""Stalled operations: the ranks that are in each, and the members that have not entered it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Stall", "find_stalls", "members_without_dump"]
 
 _P2P_NAME = re.compile(r"(?:.*:)?(send|recv) (\d+)(?:->|<-)(\d+)")
 
-# Operations whose types and sizes are the same on all ranks; those of a gather are not.
+# Operations whose types and sizes are equal on all ranks; those of a gather are not.
 _SAME_SIGNATURE_OPERATIONS = frozenset(
     {"all_reduce", "allreduce_coalesced", "broadcast", "reduce", "barrier"}
     | {"_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
@@ -31,24 +31,24 @@ class Stall:
     Attributes
     ----------
     group : str
-        Name of the process group, with what it is for.
+        Name and purpose of the process group.
     seq : int
-        Number of the operation within the group.
+        Sequence number of the operation in the group.
     operation : str
     since : int
-        When the first rank entered it, nanoseconds since 1970 UTC.
+        Time of the first entry, in nanoseconds since 1970 UTC.
     last : int
-        When the last of those that have entered it did.
+        Time of the last entry so far.
     waiting : tuple of int
-        Ranks that can do nothing before it ends.
+        Ranks that are blocked until the operation ends.
     absent : tuple of int
-        Members that have not entered it, or not begun it on the device where others have.
+        Members that have not entered it, or have not started it on the device where others have.
     halted : tuple of int
-        Those of `absent` that have entered it, and whose device has not begun.
+        Members of `absent` that have entered it but have not started it on the device.
     silent : tuple of int
-        Ranks without a dump that are, or may be, members; empty where somebody is absent.
+        Ranks without a dump that are or may be members; empty if there are absent ranks.
     variants : mapping of str to tuple of int
-        Ranks by what they do under this number; more than one is a mismatch.
+        Ranks by what they do under this sequence number; more than one variant is a mismatch.
     """
 
     group: str
@@ -64,11 +64,11 @@ class Stall:
 
     @property
     def is_mismatch(self) -> bool:
-        """Say whether ranks do different things under the same number."""
+        """Whether ranks do different things under the same sequence number."""
         return len(self.variants) > 1
 
     def odd_ranks(self) -> tuple[int, ...]:
-        """Return who does something else than the most; at half and half all of them."""
+        """Return the ranks outside the majority; all ranks if there is a tie."""
         sizes = sorted((len(ranks) for ranks in self.variants.values()), reverse=True)
         is_tied = len(sizes) > 1 and sizes[0] == sizes[1]
         return tuple(
@@ -80,15 +80,15 @@ class Stall:
 
 
 def find_stalls(operations: CollectiveOperations, ranks: Ranks) -> list[Stall]:
-    """Return the oldest unfinished operation of each rank, ranks in the same one together.
+    """Return the oldest unfinished operation of each rank, with ranks of the same one combined.
 
     Parameters
     ----------
-    operations : Operations
-        As of the moment of the verdict.
+    operations : CollectiveOperations
+        As of the verdict.
     ranks : Ranks
-        All of the job: those without a dump may be members of a group that no dump lists, if their
-        coordinates fit.
+        All ranks of the job. Ranks without a dump may be members of groups that no dump lists, if
+        their coordinates fit.
     """
     unfinished = operations.unfinished()
     _, first = np.unique(unfinished["rank"], return_index=True)
@@ -101,7 +101,7 @@ def find_stalls(operations: CollectiveOperations, ranks: Ranks) -> list[Stall]:
 
 
 def _keys(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    """Return a number for each (group, sequence number)."""
+    """Return one number per (group, sequence number)."""
     keys: npt.NDArray[np.int64] = rows["group"].astype(np.int64) << 40 | rows["seq"]
     return keys
 
@@ -139,13 +139,13 @@ def _collective_stall(
     last: Mapping[tuple[int, int], int],
     ranks: Ranks,
 ) -> Stall:
-    """Put together what all members do under one sequence number."""
+    """Combine what all members do under one sequence number."""
     group, seq = int(rows["group"][0]), int(rows["seq"][0])
     members, entered = operations.members[group], set(rows["rank"].tolist())
     begun = set(rows["rank"][rows["state"] >= STARTED].tolist())
     running = rows["rank"][rows["state"] == STARTED].tolist()
-    halted = sorted(entered - begun) if running else []  # it holds up those that have begun
-    late = [  # the ring forgets what is old: whoever has gone on has entered it
+    halted = sorted(entered - begun) if running else []  # these block the ranks that have started
+    late = [  # the ring buffer drops old entries; a rank with later ones has entered this one
         rank
         for rank in members
         if rank in operations.ranks and rank not in entered and last.get((rank, group), -1) < seq
@@ -169,15 +169,15 @@ def _collective_stall(
 def members_without_dump(
     operations: CollectiveOperations, group: int, ranks: Ranks
 ) -> tuple[int, ...]:
-    """Return the ranks without a dump that are, or may be, members of a group.
+    """Return the ranks without a dump that are or may be members of a group.
 
     Parameters
     ----------
-    operations : Operations
+    operations : CollectiveOperations
     group : int
-        Its number there.
+        Number of the group.
     ranks : Ranks
-        All of the job.
+        All ranks of the job.
     """
     members, use = operations.members[group], operations.descriptions[group]
     if group in operations.described:
@@ -194,7 +194,7 @@ def _group_text(operations: CollectiveOperations, group: int) -> str:
 def _variants(
     operations: CollectiveOperations, rows: npt.NDArray[np.void]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the ranks by what they do; sizes count where they have to be alike."""
+    """Return the ranks by what they do; sizes count only where they must be equal."""
     variants: dict[str, list[int]] = {}
     for row in rows[rows["state"] != COMPLETED]:
         name = operations.names[row["name"]]
@@ -209,7 +209,7 @@ def _variants(
 def _pair_stall(
     operations: CollectiveOperations, unfinished: npt.NDArray[np.void], row: np.void
 ) -> Stall | None:
-    """Return a send or recv with the peer that has not come; None where nobody knows it."""
+    """Return a send or receive whose peer has not entered it, or None if the peer is unknown."""
     match = _P2P_NAME.fullmatch(operations.names[row["name"]])
     members = operations.members[int(row["group"])]
     if match is None or int(match[3]) >= len(members):

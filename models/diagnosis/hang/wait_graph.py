@@ -1,4 +1,4 @@
-"""Who waits for whom: whoever is waited for and waits for nobody began it."""
+"""Wait-for graph of ranks: the origin is a rank that others wait for and that waits for no rank."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ __all__ = ["wait_finding"]
 
 
 def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
-    """Say who began a stand-still, from the operations that do not end.
+    """Return the origin of a stall from the operations that do not end.
 
-    A rank waits for the members that have not entered its oldest unfinished operation, and, where
-    all of them have that left a dump, for those without one. Ranks that are waited for and wait
-    for nobody are candidates, over however many hops. A mismatch names who does something else;
-    where ranks wait for each other in a circle, the program is at fault, unless there is an origin
-    besides. A rank without a dump is none then: it may be in a circle, too. Only who waits for a
-    rank whose own dump shows that it has not come began nothing for sure.
+    A rank waits for the members that have not entered its oldest unfinished operation. If all
+    members with a dump have entered it, it waits for the members without one. Candidates are ranks
+    that others wait for and that wait for no rank, over any number of hops. In a mismatch the
+    candidates are the ranks that do something else. A cycle is a deadlock of the program, unless
+    there is also an origin. A rank without a dump is not an origin in that case, because it may be
+    part of the cycle. Only ranks that wait for a rank whose own dump proves its absence are
+    certainly not the origin.
 
     Parameters
     ----------
@@ -35,8 +36,8 @@ def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
 
     Returns
     -------
-    Finding or None
-        None where no operation is unfinished.
+    JobFinding or None
+        None if no operation is unfinished.
     """
     if not stalls:
         return None
@@ -72,7 +73,7 @@ def _absence(missing: frozenset[int], stalls: Sequence[Stall]) -> RankAbsence | 
 
 
 def _evidence(stall: Stall) -> Evidence:
-    """Say of one operation who waits for whom."""
+    """Describe which ranks wait for which in one operation."""
     if stall.is_mismatch:
         parts = "; ".join(
             f"{format_ranks(ranks)}: {text}" for text, ranks in stall.variants.items()
@@ -103,7 +104,7 @@ def _evidence(stall: Stall) -> Evidence:
 def _mismatch_finding(
     stalls: Sequence[Stall], waiting: frozenset[int], evidence: tuple[Evidence, ...]
 ) -> JobFinding:
-    """Name who does something else than the most of a group."""
+    """Return the ranks that differ from the majority of a group."""
     odd = dict.fromkeys(rank for stall in stalls for rank in stall.odd_ranks())
     first = min(stalls, key=lambda stall: stall.since)
     why = f"does something else than the others in operation {first.seq} of group {first.group}"
@@ -116,15 +117,15 @@ def _mismatch_finding(
 
 
 def _sinks_and_cycles(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
-    """Return who is waited for and waits for nobody, and the circles.
+    """Return the ranks that others wait for and that wait for no rank, and the cycles.
 
-    Ranks and operations are the nodes of a graph: a rank points to its operation, that to the
-    ranks that it waits for. So a thousand that wait for a thousand are 2,000 arrows. Ranks that
-    call the same collectives in the same order are in no circle, whoever they wait for besides;
-    of sends and receives a circle proves that only if it waits for nobody else.
+    Graph nodes are ranks and operations. A rank points to its operation, and the operation to the
+    ranks it waits for, so that a thousand ranks waiting for a thousand need 2,000 edges. Ranks that
+    call the same collectives in the same order cannot form a cycle, whatever else they wait for. A
+    cycle of sends and receives proves a deadlock only if it waits for no rank outside.
     """
     after: dict[int, list[int]] = {}
-    for operation, stall in enumerate(stalls, start=-len(stalls)):  # below 0, where no rank is
+    for operation, stall in enumerate(stalls, start=-len(stalls)):  # no rank is negative
         after[operation] = list(stall.absent or stall.silent)
         for rank in (*stall.waiting, *after[operation]):
             after.setdefault(rank, [])
@@ -144,7 +145,7 @@ def _sinks_and_cycles(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int
 
 
 def _strongly_connected_components(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
-    """Return the parts of a graph in which each node leads to each other one (Kosaraju)."""
+    """Return the strongly connected components of a graph (Kosaraju's algorithm)."""
     before: dict[int, list[int]] = {node: [] for node in after}
     for node, following in after.items():
         for target in following:
@@ -157,7 +158,7 @@ def _strongly_connected_components(after: Mapping[int, Sequence[int]]) -> list[s
 
 
 def _depth_first(after: Mapping[int, Sequence[int]], start: int, seen: set[int]) -> list[int]:
-    """Return what a node leads to and `seen` does not hold yet, itself last, and add it there."""
+    """Return the nodes reachable from `start` and not in `seen`, in post-order; extend `seen`."""
     order: list[int] = []
     path = [(start, iter((start,)))]
     while path:
@@ -173,10 +174,10 @@ def _depth_first(after: Mapping[int, Sequence[int]], start: int, seen: set[int])
 def _origin_candidates(
     stalls: Sequence[Stall], sinks: Sequence[int], *, is_stuck: bool
 ) -> tuple[CulpritCandidate, ...]:
-    """Return who is waited for and waits for nobody; whoever left no dump is less certain.
+    """Return the ranks that others wait for; a rank without a dump is less certain.
 
-    Where another operation does not end though all have entered it, that may be so of the one that
-    waits for a rank without a dump: it is a sign then.
+    If another operation is stuck although all members have entered it, the operation that waits for
+    the rank without a dump may be stuck in the same way. The rank is then only weak evidence.
     """
     by_rank: dict[int, list[Stall]] = {rank: [] for rank in sinks}
     for stall in stalls:
@@ -199,7 +200,7 @@ def _origin_candidates(
 
 
 def _weight_without_dump(silent: set[int], is_doubtful: bool) -> float:
-    """Return the weight of a rank without a dump: it may itself wait for somebody."""
+    """Return the weight of a rank without a dump, which may itself wait for a rank."""
     return WEAK if is_doubtful else STRONG / len(silent)
 
 

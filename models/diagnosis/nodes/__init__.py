@@ -1,1 +1,1 @@
-"""The check of nodes before a job starts, by short collectives between them."""
+"""Node check before a job starts, by short collectives between nodes."""

@@ -1,4 +1,4 @@
-"""What tests of groups of nodes prove: which nodes are good, which bad, and which links are."""
+"""Group testing: which nodes and links are good or bad, inferred from tests of groups of nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-__all__ = ["NodeGroup", "GroupTestConclusions", "draw_conclusions", "links_within"]
+__all__ = ["GroupTestConclusions", "NodeGroup", "draw_conclusions", "links_within"]
 
 NodeGroup = frozenset[str]
 """Nodes that were tested together, or the two ends of a link."""
@@ -15,19 +15,20 @@ NodeGroup = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class GroupTestConclusions:
-    """What is certain: true in every explanation that fits all tests.
+    """Conclusions that hold in every explanation consistent with all tests.
 
-    An explanation says which nodes are bad, and which links between good nodes are; a good node has
-    one bad link at most, for a node with two is a bad node. A test fails if and only if one of its
-    nodes or one of the links between them is bad.
+    An explanation says which nodes are bad, and which links between good nodes are. A good node has
+    at most one bad link; a node with two is itself bad. A test fails if and only if one of its
+    nodes, or one of the links between them, is bad.
 
     Attributes
     ----------
     good, bad : frozenset of str
-    links : frozenset of Group
+    links : frozenset of NodeGroup
         Bad links between good nodes.
     unsteady : frozenset of str
-        Nodes that passed, and failed in a way that no explanation allows: neither good nor bad.
+        Nodes that passed, and also failed in a way that no explanation allows: neither good nor
+        bad.
     """
 
     good: frozenset[str]
@@ -39,24 +40,24 @@ class GroupTestConclusions:
 def draw_conclusions(
     passed: Iterable[NodeGroup], failed: Iterable[NodeGroup]
 ) -> GroupTestConclusions:
-    """Say what tests prove.
+    """Return what tests imply.
 
-    To call more nodes bad never contradicts a failed test, so that a node is certainly good only if
-    a test with it passed. It is certainly bad if, with all nodes that are not proven good taken for
-    bad, its failures cannot be links.
+    Marking more nodes as bad never contradicts a failed test. A node is therefore certainly good
+    only if a test with it passed. It is certainly bad if its failures cannot be explained by links,
+    even when all nodes without a passed test are taken as bad.
 
     Parameters
     ----------
-    passed, failed : iterable of Group
-        The nodes of each test.
+    passed, failed : iterable of NodeGroup
+        Nodes of each test.
 
     Examples
     --------
     >>> pair = lambda text: frozenset(text)
-    >>> proof = proof_of([pair("ab"), pair("cd")], [pair("ef"), pair("ea")])
-    >>> sorted(proof.good), sorted(proof.bad)
+    >>> result = draw_conclusions([pair("ab"), pair("cd")], [pair("ef"), pair("ea")])
+    >>> sorted(result.good), sorted(result.bad)
     (['a', 'b', 'c', 'd'], [])
-    >>> sorted(proof_of([pair("ab"), pair("cd")], [pair("ea"), pair("eb")]).bad)
+    >>> sorted(draw_conclusions([pair("ab"), pair("cd")], [pair("ea"), pair("eb")]).bad)
     ['e']
     """
     fine, failures = list(passed), sorted(set(failed), key=sorted)
@@ -78,7 +79,7 @@ def links_within(group: Collection[str]) -> list[NodeGroup]:
 def _split_steady(
     good: frozenset[str], failures: Sequence[NodeGroup], sound: set[NodeGroup]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the nodes whose failures among each other can be links, and the others."""
+    """Return the nodes whose failures among each other can be bad links, and the other nodes."""
     steady = good
     while not _links_explain([group for group in failures if group <= steady], sound):
         counts = Counter(node for group in failures if group <= steady for node in group)
@@ -94,7 +95,7 @@ def _could_be_good(
 
 
 def _links_explain(groups: Sequence[NodeGroup], sound: set[NodeGroup]) -> bool:
-    """Say whether bad links alone, one at a node at most, make all these groups fail."""
+    """Return whether bad links alone, at most one per node, explain the failure of all groups."""
     pairs = [group for group in groups if len(group) == 2]
     ends = [end for pair in pairs for end in pair]
     if len(ends) != len(set(ends)) or any(pair in sound for pair in pairs):
@@ -107,7 +108,7 @@ def _links_explain(groups: Sequence[NodeGroup], sound: set[NodeGroup]) -> bool:
 def _can_choose_links(
     groups: Sequence[NodeGroup], chosen: set[NodeGroup], taken: set[str], sound: set[NodeGroup]
 ) -> bool:
-    """Choose a link in each group, one at a node; a round has one group of three at most."""
+    """Return whether one bad link per group can be chosen (at most one group has three nodes)."""
     if not groups:
         return True
     if chosen & set(links_within(groups[0])):

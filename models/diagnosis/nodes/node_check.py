@@ -1,4 +1,4 @@
-"""The check of nodes before a job starts: short collectives in pairs, round after round."""
+"""Evaluation of the node check: short collectives in pairs of nodes, in several rounds."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forewarn.models.diagnosis.nodes.group_testing import (
-    NodeGroup,
     GroupTestConclusions,
+    NodeGroup,
     draw_conclusions,
 )
 
 __all__ = ["COLLECTIVE_LIMIT", "ROUND_LIMIT", "GroupTest", "NodeCheck", "evaluate_tests"]
 
-COLLECTIVE_LIMIT = 180.0  # seconds (DLRover)
+COLLECTIVE_LIMIT = 180.0  # as in DLRover
 ROUND_LIMIT = 300.0
 _SLOW_FACTOR = 2.0  # times the median
-_MIN_NODES = 4  # nodes: with fewer nobody can be told from the others
+_MIN_NODES = 4  # fewer nodes cannot be told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class GroupTest:
     Attributes
     ----------
     round : int
-        From 1 on.
-    nodes : Group
+        Counted from 1.
+    nodes : NodeGroup
     passed : bool or None
-        None: nobody said so; then a time says it, and without one the test counts for nothing.
+        None if unknown; the time then decides. A test with neither is ignored.
     seconds : float or None
-        None is no time, not 0.
+        None if there is no time, which is not the same as 0.
     """
 
     round: int
@@ -42,7 +42,7 @@ class GroupTest:
 
     @property
     def outcome(self) -> bool | None:
-        """Whether it came to its end within the limit of a collective; None: nobody knows."""
+        """Whether it finished within the limit of a collective; None if unknown."""
         if self.seconds is None:
             return self.passed
         return self.seconds <= COLLECTIVE_LIMIT and self.passed is not False
@@ -50,19 +50,18 @@ class GroupTest:
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """What the rounds so far say.
+    """Results of all rounds so far.
 
     Attributes
     ----------
-    works : Proof
-        Which nodes and links carry a collective at all.
-    speed : Proof
+    works : GroupTestConclusions
+        Nodes and links that can carry a collective.
+    speed : GroupTestConclusions
         The same for its time: `bad` nodes are stragglers, `links` are slow.
     fastest : dict of str to float
-        Shortest time of each node that has one, seconds.
+        Shortest time of each node that has one, in seconds.
     doubtful : frozenset of str
-        Ends of bad links that passed with one partner only: a fault that shows at times looks the
-        same.
+        Ends of bad links that passed with only one partner; an intermittent fault looks the same.
     """
 
     works: GroupTestConclusions
@@ -72,15 +71,15 @@ class NodeCheck:
 
     @property
     def links(self) -> frozenset[NodeGroup]:
-        """Bad links whose ends both passed with two partners or more."""
+        """Bad links whose ends both passed with at least two partners."""
         return frozenset(link for link in self.works.links if not link & self.doubtful)
 
 
 def evaluate_tests(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
-    """Say which nodes are faulty, slow or good, and which links are.
+    """Return which nodes and links are faulty, slow or good.
 
-    Slow is a passed test that takes over twice the median of the nodes' fastest times. Up to three
-    nodes nobody is named.
+    A passed test is slow if it takes over twice the median of the nodes' fastest times. With up to
+    three nodes there is no conclusion.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which nodes are tested together next, so that few rounds name the bad ones."""
+"""Choice of the nodes to test together next, so that few rounds identify the bad ones."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ _MIN_NODES = 4
 def plan_next_round(
     nodes: Sequence[str], tests: Sequence[GroupTest]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of the next round; none when no further test would say more.
+    """Return the groups of the next round, or none if no further test would add information.
 
-    Round 1 takes neighbours; of an odd number the last three are one group. From round 2 on each
-    suspect, and each end of a bad link that passed only once, meets a node that is proven good and
-    that it has not met, the fastest first; suspects that are left meet each other. In round 2 the
-    good nodes that are left meet, fastest with slowest; later only those whose time is in doubt.
+    Round 1 pairs neighbours; with an odd number of nodes, the last three form one group. From round
+    2, each suspect, and each end of a bad link that passed only once, is paired with a node that is
+    known to be good and that it has not been tested with, fastest first. Remaining suspects are
+    paired with each other. In round 2, the remaining good nodes are paired, fastest with slowest;
+    later rounds pair only those with unproven speed.
 
     Parameters
     ----------
     nodes : sequence of str
-        In the order of their places, so that neighbours share a rack.
+        In physical order, so that neighbours share a rack.
     tests : sequence of GroupTest
-        Of all rounds so far.
+        Tests of all rounds so far.
 
     Examples
     --------
     >>> from forewarn.models.diagnosis.nodes.node_check import GroupTest
-    >>> first = pairs("123456", [])
+    >>> first = plan_next_round("123456", [])
     >>> first
     (('1', '2'), ('3', '4'), ('5', '6'))
     >>> times = (1.0, 1.1, None)
     >>> tests = [GroupTest(1, frozenset(p), t is not None, t) for p, t in zip(first, times)]
-    >>> pairs("123456", tests)
+    >>> plan_next_round("123456", tests)
     (('5', '1'), ('6', '2'), ('3', '4'))
     """
     if not tests:
@@ -54,7 +55,7 @@ def plan_next_round(
 
 
 def _links_tested(test: GroupTest) -> list[NodeGroup]:
-    """Return the links of which a test tells; a failed group of three tells of no single link."""
+    """Return the links that a test decides; a failed group of three decides none."""
     return links_within(test.nodes) if len(test.nodes) == 2 or test.outcome else []
 
 
@@ -68,14 +69,14 @@ def _pair_neighbours(nodes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 def _pairs_for_suspects(
     nodes: Sequence[str], check: NodeCheck, met: set[NodeGroup]
 ) -> list[tuple[str, ...]]:
-    """Pair the nodes that are in doubt with good ones, then with each other."""
+    """Pair suspects with good nodes, then with each other."""
     proof = check.works
     settled = proof.good | proof.bad | proof.unsteady
     suspects = [node for node in nodes if node not in settled or node in check.doubtful]
     ends = frozenset().union(*proof.links)
     sure = [node for node in _by_speed(nodes, check) if node in proof.good - check.doubtful]
-    # The end of a bad link is good, but who fails with it cannot be told from a second bad link
-    # until it has passed often enough; so it helps where nobody else is left.
+    # An end of a bad link is good. If a suspect fails with it, that may be a second bad link until
+    # the end has passed often enough, so it is used only if no other node is left.
     helpers = sorted(sure, key=lambda node: node in ends)
     groups = _match_unmet(suspects, helpers, met)
     busy = {node for group in groups for node in group}
@@ -85,7 +86,7 @@ def _pairs_for_suspects(
 def _unassigned_good_nodes(
     nodes: Sequence[str], groups: Iterable[Sequence[str]], check: NodeCheck
 ) -> list[str]:
-    """Return the good nodes without a test, the fastest first."""
+    """Return the good nodes without a test in this round, fastest first."""
     busy = {node for group in groups for node in group}
     return [n for n in _by_speed(nodes, check) if n in check.works.good and n not in busy]
 
@@ -95,7 +96,7 @@ def _by_speed(nodes: Sequence[str], check: NodeCheck) -> list[str]:
 
 
 def _pair_fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
-    """Pair the fastest with the slowest; an odd node joins the last pair."""
+    """Pair the fastest nodes with the slowest; an odd node joins the last pair."""
     half = len(free) // 2
     groups: list[tuple[str, ...]] = list(
         zip(free[:half], reversed(free[-half:]), strict=True) if half else ()
@@ -108,7 +109,7 @@ def _pair_fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
 def _pairs_for_unproven_speed(
     free: Sequence[str], check: NodeCheck, met: set[NodeGroup]
 ) -> list[tuple[str, ...]]:
-    """Pair nodes that were slow in all tests so far with fast ones that they have not met."""
+    """Pair nodes that were slow in all tests so far with fast nodes they were not tested with."""
     speed = check.speed
     slow = [n for n in free if n in check.fastest and n not in speed.good | speed.bad]
     return _match_unmet(slow, [node for node in free if node in speed.good], met)
@@ -117,7 +118,7 @@ def _pairs_for_unproven_speed(
 def _match_unmet(
     nodes: Sequence[str], partners: Sequence[str], met: set[NodeGroup]
 ) -> list[tuple[str, ...]]:
-    """Give each node the first partner that it has not met, those with fewest choices first."""
+    """Match each node with the first partner it was not tested with, fewest choices first."""
     choices = {node: [p for p in partners if frozenset((node, p)) not in met] for node in nodes}
     groups: list[tuple[str, ...]] = []
     busy = set[str]()
@@ -130,7 +131,7 @@ def _match_unmet(
 
 
 def _pair_among(nodes: Sequence[str], met: set[NodeGroup]) -> list[tuple[str, ...]]:
-    """Pair nodes with each other that have not met yet."""
+    """Pair nodes that were not tested together yet."""
     groups: list[tuple[str, ...]] = []
     left = list(nodes)
     while left:

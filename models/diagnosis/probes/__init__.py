@@ -1,1 +1,1 @@
-"""Probes: each is one way to see whether a job still moves, or is in a quiet phase."""
+"""Probes of a job's progress, and the quiet phases in which it may be stalled."""

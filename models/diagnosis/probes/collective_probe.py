@@ -1,4 +1,4 @@
-"""The probe of collectives: whether an operation lasts longer than operations do."""
+"""Collective probe: whether an operation is unfinished for unusually long."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["collective_probe"]
 
-_MAX_OPERATION_AGE = 30 * SECOND  # an operation that is older does not move (Baidu 4.1)
+_MAX_OPERATION_AGE = 30 * SECOND  # Baidu 4.1
 
 
 def collective_probe(operations: CollectiveOperations, at: int) -> Probe:
-    """Say whether an operation is unfinished for over 30 s.
+    """Return whether an operation has been unfinished for over 30 s.
 
     Parameters
     ----------
-    operations : Operations
+    operations : CollectiveOperations
         As of `at`.
     at : int
         Nanoseconds since 1970 UTC.

@@ -1,4 +1,4 @@
-"""The probe of the kernel: whether a process that a job cannot do without does not run."""
+"""Kernel probe: whether a process of the job is permanently blocked."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["kernel_probe"]
 
-_HUNG_TASK_LIMIT = 2 * MINUTE  # after which the kernel, too, calls a task hung
+_HUNG_TASK_LIMIT = 2 * MINUTE  # default of the kernel's hung task detection
 
 
 def kernel_probe(blocked: Iterable[JobFinding]) -> Probe | None:
-    """Say that a rank does not move, since it is stopped or in one sleep in the kernel.
+    """Return an idle probe if a rank is stopped, or in one uninterruptible sleep.
 
     Parameters
     ----------
-    blocked : iterable of Finding
-        Whose process does not run.
+    blocked : iterable of JobFinding
+        Findings on blocked processes.
 
     Returns
     -------
     Probe or None
-        None where nobody is known to be blocked: that a process runs does not say that a job does.
+        None if no rank is known to be blocked: running processes do not prove progress of the job.
     """
     leaders = [
         finding.candidates[0]

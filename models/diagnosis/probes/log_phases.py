@@ -1,4 +1,4 @@
-"""Phases of a job by its logs: first step, checkpoints, evaluations, restarts."""
+"""Quiet phases from logs: first step, checkpoints, evaluations and restarts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from forewarn.models.diagnosis.probes.phases import Phase
 
 __all__ = ["PhaseLine", "find_log_pauses", "first_step_phase", "logged_phases"]
 
-_PAUSE_FACTOR = 5  # times the usual time between two marks is a pause
+_PAUSE_FACTOR = 5  # times the median gap between two marks
 _MIN_PAUSE = MINUTE
-_SAME_PHASE_WINDOW = 5 * MINUTE  # within it the beginnings that ranks write are those of one phase
+_SAME_PHASE_WINDOW = 5 * MINUTE  # beginnings logged by ranks within it belong to one phase
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseLine:
-    """A line of any rank that begins or ends a phase.
+    """A log line of any rank that begins or ends a phase.
 
     Attributes
     ----------
@@ -36,16 +36,16 @@ class PhaseLine:
 
 
 def logged_phases(lines: Iterable[PhaseLine], last_step: int | None) -> list[Phase]:
-    """Join the lines of all ranks to phases of the job.
+    """Combine the lines of all ranks into phases of the job.
 
     A beginning without an end is an open phase only if it is the last one and no rank has made a
-    step since: not every program writes down the end.
+    step since, because not every program logs the end.
 
     Parameters
     ----------
     lines : iterable of PhaseLine
     last_step : int or None
-        When the last step was written down.
+        Time at which the last step was logged.
 
     Examples
     --------
@@ -78,23 +78,25 @@ def _phases_of_kind(
 
 
 def find_log_pauses(marks: Sequence[int], at: int) -> list[Phase]:
-    """Return the spans in which no rank wrote, though this job writes more often.
+    """Return the spans in which no rank wrote for much longer than usual for this job.
 
-    The last one is open, and only there if the job has come out of others: they tell how long it
-    may last.
+    The last pause is open. It is returned only if the job has resumed after earlier ones, which
+    then bound its length.
 
     Parameters
     ----------
     marks : sequence of int
-        Times of lines of all ranks since the first step, in any order; nanoseconds since 1970 UTC.
+        Times of lines of all ranks since the first step, in any order, in nanoseconds since 1970
+        UTC.
     at : int
-        What is later does not count.
+        Later times are ignored.
 
     Examples
     --------
     >>> seconds = [0, 10, 20, 30, 40, 140, 150, 160, 170]
     >>> marks = [second * 10**9 for second in seconds]
-    >>> [(p.begin // 10**9, p.end and p.end // 10**9) for p in pauses(marks, 300 * 10**9)]
+    >>> pauses = find_log_pauses(marks, 300 * 10**9)
+    >>> [(p.begin // 10**9, p.end and p.end // 10**9) for p in pauses]
     [(40, 140), (170, None)]
     """
     times = sorted(mark for mark in marks if mark <= at)
@@ -108,14 +110,14 @@ def find_log_pauses(marks: Sequence[int], at: int) -> list[Phase]:
 
 
 def first_step_phase(start: int | None, first_steps: Sequence[int], at: int) -> list[Phase]:
-    """Return the time from the start of an attempt to its first step.
+    """Return the phase from the start of an attempt to its first step.
 
     Parameters
     ----------
     start : int or None
         First line of the attempt.
     first_steps : sequence of int
-        When each rank wrote down its first step; logs without any have no such phase.
+        Time at which each rank logged its first step; empty if no log contains steps.
     at : int
         Nanoseconds since 1970 UTC.
     """

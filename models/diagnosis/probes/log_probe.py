@@ -1,4 +1,4 @@
-"""The log probe: whether any rank still writes."""
+"""Log probe: whether any rank still writes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["log_probe"]
 
-_MIN_GAPS = 5  # gaps that tell how often a job writes
+_MIN_GAPS = 5
 _MIN_SILENCE = 8 * MINUTE  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
 
 
 def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[int] = ()) -> Probe:
-    """Say whether no rank wrote for 8 minutes, and for longer than this job mostly does not.
+    """Return whether no rank has written for 8 minutes, and for longer than usual for this job.
 
     Parameters
     ----------
     last_writes : mapping of int to (int or None)
-        When each rank last wrote, not after `at`; None where its log has no times.
+        Last write of each rank, not after `at`; None if its log has no times.
     at : int
         Nanoseconds since 1970 UTC.
     marks : sequence of int
-        When any rank wrote, in any order: a job that writes every 20 minutes is not silent.
+        Times at which any rank wrote, in any order. They raise the limit for jobs that write
+        rarely.
 
     Examples
     --------
     >>> log_probe({0: 0, 1: 60 * 10**9}, 540 * 10**9).why
-    'no rank wrote for 8 minutes, the last was rank 1'
+    'no rank has written for 8 minutes, the last one was rank 1'
     """
     times = {rank: time for rank, time in last_writes.items() if time is not None}
     if not times:
@@ -51,7 +52,7 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
 
 
 def _silence_limit(marks: Sequence[int]) -> int:
-    """Return how long a job may be silent: twice what nine of ten of its gaps stay below."""
+    """Return how long a job may be silent: twice the 90th percentile of its gaps, or 8 minutes."""
     gaps = np.diff(np.unique(np.array(marks, dtype=np.int64)))
     if len(gaps) < _MIN_GAPS:
         return _MIN_SILENCE

@@ -1,4 +1,4 @@
-"""That steps are made, by metrics alone: a job that tells of no step is not compiling for good."""
+"""Training steps inferred from metrics: they end the first step of a job that logs no steps."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from forewarn.models.diagnosis.probes.phases import Phase
 
 __all__ = ["work_phases"]
 
-_MIN_WORK_MINUTES = 3  # minutes of work, one after another
-_MIN_BUSY_UTILIZATION = 50.0  # % of GPU utilisation
-_BACKGROUND_TRAFFIC_RATIO = 1e-3  # of the usual rate: a link that is kept alive moves no gradients
-_MAJORITY = 0.5  # of the ranks
+_MIN_WORK_MINUTES = 3  # consecutive
+_MIN_BUSY_UTILIZATION = 50.0
+_BACKGROUND_TRAFFIC_RATIO = 1e-3  # of the usual rate; keep-alive traffic is below it
+_MAJORITY = 0.5
 
 
 def work_phases(samples: RankSamples, n_ranks: int) -> list[Phase]:
-    """Return moments by which steps had been made: 3 minutes of work had passed.
+    """Return times by which steps had been made: the ends of 3 consecutive minutes of work.
 
-    In each of them most ranks moved bytes between each other while most GPUs were busy. To load
-    data moves bytes and leaves GPUs idle, to compile moves none, and to tune kernels keeps a GPU
-    busy and its links silent.
+    In each of these minutes most ranks exchanged bytes while most GPUs were busy. Loading data
+    moves bytes but leaves GPUs idle, compiling moves none, and tuning kernels keeps one GPU busy
+    without traffic.
 
     Parameters
     ----------
     samples : RankSamples
         Channels as for `metrics_probe`.
     n_ranks : int
-        Of the job.
+        Number of ranks of the job.
     """
     if "gpu_utilization" not in samples.values or not len(samples.rank):
         return []
@@ -53,8 +53,8 @@ def work_phases(samples: RankSamples, n_ranks: int) -> list[Phase]:
 def _majority_minutes(
     samples: RankSamples, chosen: npt.NDArray[np.bool_], n_ranks: int
 ) -> npt.NDArray[np.int64]:
-    """Return the minutes since 1970 in which most ranks have a sample that is chosen."""
-    spans = (samples.time[chosen] - 1) // MINUTE  # a sample tells of what was before it
+    """Return the minutes since 1970 in which most ranks have a chosen sample."""
+    spans = (samples.time[chosen] - 1) // MINUTE  # a sample covers the time before it
     width = int(samples.rank.max(initial=0)) + 1
     pairs = np.unique(spans * width + samples.rank[chosen])
     minutes, counts = np.unique(pairs // width, return_counts=True)

@@ -1,4 +1,4 @@
-"""Metrics of all ranks: whether bytes move, and whose GPU does nothing while the others spin."""
+"""Metrics probe: whether bytes move between ranks, and which GPU is idle while the others spin."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 __all__ = ["idle_gpus", "inter_rank_traffic", "metrics_probe", "sm_percent"]
 
 _IDLE_WINDOW = 180 * SECOND  # without a byte (FACTS: "for minutes")
-_BACKGROUND_TRAFFIC_RATIO = 1e-3  # of the usual rate: a link that is kept alive moves no gradients
-_MIN_BUSY_UTILIZATION, _MAX_IDLE_UTILIZATION = 99.0, 5.0  # % of GPU utilisation
-_MAX_LOW_SM_PERCENT = 30.0  # % of SM activity: a collective that waits fills a few of them
+_BACKGROUND_TRAFFIC_RATIO = 1e-3  # of the usual rate; keep-alive traffic is below it
+_MIN_BUSY_UTILIZATION, _MAX_IDLE_UTILIZATION = 99.0, 5.0
+_MAX_LOW_SM_PERCENT = 30.0  # a waiting collective uses a few SMs
 _MAJORITY = 0.5  # of the ranks
-_MIN_COVERAGE = 0.5  # of the ranks have to be measured
-_MAX_IDLE_RANKS = 2  # ranks that may be idle (Baidu 4.2)
+_MIN_COVERAGE = 0.5
+_MAX_IDLE_RANKS = 2  # Baidu 4.2
 
 
 def inter_rank_traffic(samples: RankSamples) -> tuple[RankSamples, str]:
-    """Return the rates of bytes between ranks, and of which link: RDMA, else NVLink.
+    """Return the byte rates between ranks and the name of the link: RDMA, or else NVLink.
 
-    A job within a machine moves nothing by RDMA; its NVLink is looked at then.
+    A job within one machine moves nothing by RDMA; NVLink counts in that case.
     """
     rdma = samples.rates("rdma_tx_bytes", "rdma_rx_bytes")
     nvlink = samples.rates("nvlink_bytes")
@@ -41,7 +41,7 @@ def inter_rank_traffic(samples: RankSamples) -> tuple[RankSamples, str]:
 
 
 def sm_percent(samples: RankSamples) -> RankSamples:
-    """Return the samples with SM activity in percent; exporters give it as a share, too."""
+    """Return the samples with SM activity in percent; some exporters report it as a fraction."""
     column = samples.values.get("sm_activity")
     if column is None or not np.isfinite(column).any() or np.nanmax(column) > 1.0:
         return samples
@@ -50,14 +50,14 @@ def sm_percent(samples: RankSamples) -> RankSamples:
 
 
 def metrics_probe(samples: RankSamples, n_ranks: int, at: int) -> Probe:
-    """Say whether for 3 minutes no byte moved while most GPUs are busy and their SMs are not.
+    """Return whether no byte has moved for 3 minutes while most GPUs are busy but not their SMs.
 
     Parameters
     ----------
     samples : RankSamples
         Not after `at`.
     n_ranks : int
-        Of the job.
+        Number of ranks of the job.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -90,7 +90,7 @@ def _seconds(span: int) -> int:
 
 
 def _last_moved(rates: RankSamples) -> int | None:
-    """Return when any rank moved more than what keeps its links alive."""
+    """Return when any rank last moved more than keep-alive traffic."""
     rate = rates.values["rate"]
     moving = rate[rate > 0]
     if not len(moving):
@@ -100,16 +100,16 @@ def _last_moved(rates: RankSamples) -> int | None:
 
 
 def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) -> JobFinding | None:
-    """Return the one or two ranks whose GPU does nothing while those of most others spin.
+    """Return the one or two ranks whose GPU is idle while the GPUs of most others spin.
 
     Parameters
     ----------
     samples : RankSamples
         Not after `at`.
     ranks : Ranks
-        More than two that run on one machine speak for it.
+        Provides machines: more than two idle ranks on one machine make the machine a candidate.
     since : int or None
-        When the job moved last.
+        Last progress of the job.
     at : int
         Nanoseconds since 1970 UTC.
     """

@@ -1,4 +1,4 @@
-"""Phases of a job in which it may stand still without being stuck."""
+"""Quiet phases: spans in which a job may be stalled without being stuck."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ __all__ = ["Phase"]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A span in which no step is made, and nothing is wrong.
+    """Span without training steps in which nothing is wrong.
 
     Attributes
     ----------
     kind : str
-        `restart` is a moment: it ends all phases that began before it. `pause`: the job stood
-        still, nobody wrote down why, and it went on by itself; `repeat`: so it did in this call;
-        `absence`: ranks are where the program may have sent them. A
-        `first step` that begins and ends at the same time is a moment by which a step had been
-        made, however long it took.
+        `restart` is a point in time and ends all phases that began before it. `pause`: an unlogged
+        pause after which the job resumed. `repeat`: the same for a certain call. `absence`: ranks
+        are where the program may have sent them. A `first step` that begins and ends at the same
+        time marks a time by which a step had been made.
     begin : int
         Nanoseconds since 1970 UTC.
     end : int or None
         None while it lasts.
     seen : int or None
-        When somebody last saw that it lasts, if that is how it is known: it explains no
-        stand-still that began later.
+        Last observation of the phase, if it is known only from observations. It does not explain a
+        stall that began later.
     """
 
     kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause", "repeat", "absence"]

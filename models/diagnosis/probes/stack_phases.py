@@ -1,4 +1,4 @@
-"""Phases of a job by its stacks: a checkpoint or an evaluation that nobody wrote down."""
+"""Quiet phases from stacks: checkpoints, evaluations and preparation that no log shows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from forewarn.models.diagnosis.probes.stack_probe import StackSample
 
 __all__ = ["stack_phases"]
 
-_MAX_SAMPLE_GAP = MINUTE  # rounds that are farther apart show two phases
-_PHASE_MARGIN = 30 * SECOND  # a phase began before the first round that shows it, and ends later
-# Functions by what a rank does in them; what loads, builds or compiles is before a step.
+_MAX_SAMPLE_GAP = MINUTE  # samples farther apart show two phases
+_PHASE_MARGIN = 30 * SECOND  # a phase begins before the first sample that shows it, and ends later
+# Function names by phase; loading, building and compiling precede the first step.
 _PHASE_FUNCTIONS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]] = {
     "checkpoint": re.compile(
         r"(?i)(\w*_)?(async_?)?savez?(_(?!for_backward)\w+)?|\w*(checkpoint|ckpt)\w*save\w*"
@@ -37,13 +37,13 @@ _PHASE_FUNCTIONS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pat
 def stack_phases(rounds: Sequence[StackSample]) -> list[Phase]:
     """Return the spans in which a rank saves a checkpoint, evaluates, or prepares the first step.
 
-    The last one is open: it may end at any moment. So is a stand-still in a call in which the job
-    has stood before and which it left: who writes checkpoints by functions of its own.
+    The last span is open. A stall in a call in which the job has been stalled before, and which it
+    then left, is also a phase: some programs write checkpoints with their own functions.
 
     Parameters
     ----------
-    rounds : sequence of StackRound
-        In the order of their times, not after the verdict.
+    rounds : sequence of StackSample
+        In time order, none after the verdict.
     """
     phases: list[Phase] = []
     last = rounds[-1].time if rounds else 0
@@ -57,7 +57,7 @@ def stack_phases(rounds: Sequence[StackSample]) -> list[Phase]:
 
 
 def _merge_times(times: Sequence[int]) -> list[tuple[int, int]]:
-    """Join times that are close to each other."""
+    """Merge times that are close to each other into spans."""
     spans: list[tuple[int, int]] = []
     for time in times:
         if spans and time - spans[-1][1] <= _MAX_SAMPLE_GAP:
@@ -68,7 +68,7 @@ def _merge_times(times: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _repeated_stalls(rounds: Sequence[StackSample]) -> list[Phase]:
-    """Return the stand-stills in the calls of the last round, if any was over before."""
+    """Return the stalls in the calls of the last sample, if an earlier one has ended."""
     calls = _calls_outside_waits(rounds[-1]) if rounds else frozenset()
     if not calls:
         return []
@@ -84,12 +84,12 @@ def _repeated_stalls(rounds: Sequence[StackSample]) -> list[Phase]:
 
 
 def _calls_outside_waits(sample: StackSample) -> frozenset[tuple[str, str]]:
-    """Return the innermost calls of ranks that wait for nobody, where others wait for them."""
+    """Return the innermost calls of ranks that do not wait, while others wait for them."""
     stacks = set[Stack](sample.stacks.values())
     outside = {stack[0][:2] for stack in stacks if classify_wait(stack) is None}
     return frozenset(outside if len(outside) < len(stacks) else ())
 
 
 def _contains_call(sample: StackSample, pattern: re.Pattern[str]) -> bool:
-    stacks = set[Stack](sample.stacks.values())  # of thousands most are the same
+    stacks = set[Stack](sample.stacks.values())  # most of thousands of stacks are equal
     return any(pattern.fullmatch(call.name) for stack in stacks for call in stack)

@@ -1,4 +1,4 @@
-"""Stacks of all ranks: whether they change, and whose is not where the others wait."""
+"""Stack probe: whether stacks change, and which ranks are outside the wait of the others."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["StackSample", "find_divergent_stacks", "latest_divergent_stacks", "stack_probe"]
 
-_MIN_EQUAL_SAMPLES, _MIN_EQUAL_SPAN = 5, 2 * MINUTE  # samples in the same frames (Baidu 4.1)
-_SAMPLING_JITTER = 5 * SECOND  # an agent takes its samples a little early, or late
+_MIN_EQUAL_SAMPLES, _MIN_EQUAL_SPAN = 5, 2 * MINUTE  # equal samples (Baidu 4.1)
+_SAMPLING_JITTER = 5 * SECOND  # agents sample slightly early or late
 _MAX_SAMPLE_AGE = 5 * MINUTE
-_MAX_WAIT = 30 * MINUTE  # the time-out of Megatron; a stand-still lasts no longer
-_MIN_COVERAGE = 0.5  # of the ranks, for the others to be told by them
-_MAX_DIVERGENT_SHARE = 0.125  # of the ranks may be elsewhere, one at least
+_MAX_WAIT = 30 * MINUTE  # Megatron's time-out; no stall lasts longer
+_MIN_COVERAGE = 0.5  # of the ranks
+_MAX_DIVERGENT_SHARE = 0.125  # of the ranks, at least one
 _MAX_SENTENCE_FRAMES, _MAX_DETAIL_FRAMES = (
     5,
     32,
-)  # innermost frames of a stack in a sentence, and in details
+)  # innermost frames in sentences, and in details
 
 
 @dataclass(frozen=True, slots=True)
 class StackSample:
-    """The stacks of one sample.
+    """Stacks of the ranks at one time.
 
     Attributes
     ----------
@@ -49,14 +49,14 @@ class StackSample:
 
 
 def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
-    """Say whether all ranks stood in the same frames in 5 samples over 2 minutes.
+    """Return whether all ranks were in the same frames in 5 samples over 2 minutes.
 
     Parameters
     ----------
-    rounds : sequence of StackRound
-        In the order of their times, not after `at`.
+    rounds : sequence of StackSample
+        In time order, none after `at`.
     n_ranks : int
-        Of the job; a probe of less than half of them is blind.
+        Number of ranks of the job; with samples of less than half of them the probe is blind.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -86,7 +86,7 @@ def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
 
 
 def _moved(sample: StackSample, last: StackSample) -> list[int]:
-    """Return the ranks whose stack differs between two samples; who is in one only did not move."""
+    """Return the ranks whose stack differs between two samples that both contain them."""
     return [
         rank
         for rank, stack in sample.stacks.items()
@@ -102,7 +102,7 @@ def _is_long(same: Sequence[StackSample]) -> bool:
 
 
 def _confirmed_at(same: Sequence[StackSample]) -> int:
-    """Return when the limit had passed: the samples come with the last one first."""
+    """Return when the limit had passed, given equal samples in reverse time order."""
     ordered = same[::-1]
     return next(
         sample.time
@@ -115,18 +115,18 @@ def _confirmed_at(same: Sequence[StackSample]) -> int:
 def latest_divergent_stacks(
     rounds: Sequence[StackSample], n_ranks: int, at: int, since: int | None
 ) -> JobFinding | None:
-    """Return whose stack is odd in the last sample, which is to be after a stand-still began.
+    """Return the ranks with a divergent stack in the last sample.
 
     Parameters
     ----------
-    rounds : sequence of StackRound
-        In the order of their times, not after `at`.
+    rounds : sequence of StackSample
+        In time order, none after `at`.
     n_ranks : int
-        Of the job; less than half of them tell nothing.
+        Number of ranks of the job; samples of less than half of them are ignored.
     at : int
-        Nanoseconds since 1970 UTC; what is older than half an hour tells nothing.
+        Nanoseconds since 1970 UTC; a sample older than half an hour is ignored.
     since : int or None
-        When they stood so first.
+        Start of the stall.
     """
     last = rounds[-1] if rounds else None
     if last is None or at - last.time > _MAX_WAIT or len(last.stacks) < _MIN_COVERAGE * n_ranks:
@@ -136,20 +136,20 @@ def latest_divergent_stacks(
 
 
 def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> JobFinding | None:
-    """Return whose stack is outside the waits in which the others are.
+    """Return the ranks whose stack is outside the waits that the others are in.
 
     Parameters
     ----------
     stacks : mapping of int to Stack
-        By rank, of one sample.
+        One sample, by rank.
     since : int or None
-        When they stood so first.
+        Start of the stall.
 
     Returns
     -------
-    Finding or None
-        None where less than half of the ranks wait, and no half of them does the same. Who is in
-        recv began nothing, nor who is in a barrier with others.
+    JobFinding or None
+        None if less than half of the ranks wait and no half of them does the same. Ranks in recv,
+        or in a barrier together with others, are not the origin.
     """
     waits = {rank: classify_wait(stack) for rank, stack in stacks.items()}
     inside = {rank for rank, wait in waits.items() if wait is not None}
@@ -179,7 +179,7 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
 
 
 def _in_other_collective(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:
-    """Return who is in another collective than most ranks of the job."""
+    """Return the ranks in another collective than most ranks of the job."""
     names = {rank: stacks[rank][0].name for rank, wait in waits.items() if wait == "collective"}
     if not names:
         return []
@@ -188,14 +188,14 @@ def _in_other_collective(stacks: Mapping[int, Stack], waits: Mapping[int, str | 
 
 
 def _unlike_majority(stacks: Mapping[int, Stack]) -> list[int]:
-    """Return who does something else than half of the ranks, by the functions of their stacks."""
+    """Return the ranks whose stack functions differ from those of at least half of the ranks."""
     shapes = {rank: tuple(call[:2] for call in stack) for rank, stack in stacks.items()}
     shape, count = Counter(shapes.values()).most_common(1)[0]
     return [rank for rank in sorted(stacks) if 2 * count >= len(stacks) and shapes[rank] != shape]
 
 
 def _waiting(waits: Mapping[int, str | None]) -> list[int]:
-    """Return who began nothing; alone in a barrier somebody may have called it by mistake."""
+    """Return the ranks that are not the origin, except a rank that is alone in a barrier."""
     in_barrier = [rank for rank, wait in waits.items() if wait == "barrier"]
     receiving = [rank for rank, wait in waits.items() if wait == "recv"]
     return receiving + (in_barrier if len(in_barrier) > 1 else [])
@@ -204,7 +204,7 @@ def _waiting(waits: Mapping[int, str | None]) -> list[int]:
 def _evidence(
     rank: int, usual: int | None, stacks: Mapping[int, Stack], since: int | None
 ) -> Evidence:
-    """Show a rank's stack beside that of a rank that waits."""
+    """Describe a rank's stack next to that of a waiting rank."""
     path = " < ".join(str(call) for call in stacks[rank][:_MAX_SENTENCE_FRAMES])
     details: dict[str, object] = {
         "frames": [str(call) for call in stacks[rank][:_MAX_DETAIL_FRAMES]]

@@ -1,1 +1,1 @@
-"""A job that is slow: which rank is late by itself."""
+"""Slow jobs: the rank that is late on its own, and jitter."""

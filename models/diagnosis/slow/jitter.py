@@ -1,4 +1,4 @@
-"""Why steps are slow at times: what ranks do more of in slow spans than in normal ones."""
+"""Causes of jitter: what ranks do more of in slow spans than in normal ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["Profile", "jitter_finding"]
 
-# What a frame's name tells, the first that fits. Off the CPU a wait for other ranks is none of the
-# rank's own; on it neither: collectives spin.
+# Causes by frame name, first match wins. Waits for other ranks are excluded: off CPU they are not
+# the rank's own, and on CPU collectives spin.
 _COLLECTIVE_FRAMES = re.compile(
     r"(?i)all_?reduce|all_?gather|reduce_?scatter|barrier|nccl|gloo|c10d|irecv"
 )
@@ -38,24 +38,24 @@ _CAUSES: Mapping[str, re.Pattern[str]] = {
 _MIN_GROWTH, _MIN_GROWTH_FACTOR = (
     0.05,
     1.5,
-)  # of all samples at least, and times the share of normal spans
-_OUTLIER_FACTOR = 2.0  # times what the median of the ranks grew by: it is of this rank
-_MIN_SAMPLES = 20  # samples in a profile
+)  # minimum growth of the share, absolute and relative to normal spans
+_OUTLIER_FACTOR = 2.0  # times the median growth: the cause is then specific to this rank
+_MIN_SAMPLES = 20  # per span of a profile
 
 StackCounts = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Collapsed stacks of a rank.
+    """Folded stacks of a rank in normal and slow spans.
 
     Attributes
     ----------
     rank : int
     clock : str
-        `on` the CPU or `off` it.
+        `on` or `off` CPU.
     normal, slow : mapping of tuple to float
-        Counts by stack, the outermost frame first.
+        Sample counts by stack, outermost frame first.
     """
 
     rank: int
@@ -87,10 +87,10 @@ class _Growth:
 
 
 def jitter_finding(profiles: Iterable[Profile]) -> JobFinding | None:
-    """Return what grew in slow spans, and on which rank; None if nothing did.
+    """Return what grew in slow spans, and on which rank, or None if nothing did.
 
-    Counts on and off the CPU have units of their own, so shares are taken of each by itself.
-    Where it grew on most ranks alike nobody is named.
+    On-CPU and off-CPU counts have different units, so shares are computed for each separately. If
+    the growth is similar on most ranks, there is no candidate.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def _why(growth: _Growth) -> str:
 
 
 def _median_growth(key: tuple[str, str], growths: list[_Growth], profiles: list[Profile]) -> float:
-    """Return by how much a cause grew in the median of the ranks; with one rank there is none."""
+    """Return the median growth of a cause over the ranks, or 0 with at most two ranks."""
     by_rank = {growth.rank: growth.by for growth in growths if (growth.clock, growth.cause) == key}
     ranks = {profile.rank for profile in profiles if profile.clock == key[0]}
     return float(np.median([by_rank.get(rank, 0.0) for rank in ranks])) if len(ranks) > 2 else 0.0
@@ -153,7 +153,7 @@ def _growths(profile: Profile) -> Iterable[_Growth]:
 
 
 def _by_cause(stacks: StackCounts) -> dict[str, Counter[str]]:
-    """Return the samples of each cause by innermost frame; no stack counts twice."""
+    """Return sample counts of each cause by innermost frame; each stack counts once."""
     causes: dict[str, Counter[str]] = {}
     for stack, count in stacks.items():
         cause = _classify_stack(stack)
@@ -163,7 +163,7 @@ def _by_cause(stacks: StackCounts) -> dict[str, Counter[str]]:
 
 
 def _classify_stack(stack: tuple[str, ...]) -> str | None:
-    """Return what a stack is in; one of no known cause goes by its innermost frame."""
+    """Return the cause of a stack: a known one, or else its innermost frame."""
     if not stack or any(_COLLECTIVE_FRAMES.search(frame) for frame in stack):
         return None
     for cause, pattern in _CAUSES.items():

@@ -1,7 +1,8 @@
-"""Who drags the others: lateness of a rank's own, not that of whom it waits for.
+"""Lateness of each rank, without the time it waits for other ranks.
 
-A rank's own lateness is the time from the end of its last collective to its entry into the next.
-Its entry alone says less: the tensor partner of a slow rank enters the next collective as late.
+The lateness of a rank is the time from the end of a collective to its entry into the next one.
+Entry times alone are not enough: the tensor partner of a slow rank enters the next collective just
+as late.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from forewarn.features.time_units import SECOND
 __all__ = ["Lateness", "measure_lateness", "times_between_operations"]
 
 _MIN_STEPS = 5
-_MIN_REGULAR_SHARE = 0.75  # of the steps have the usual number of operations
-_MAX_STEPS = 40  # the last ones: what was before a rank became slow says nothing of it
+_MIN_REGULAR_SHARE = 0.75  # of the steps must have the usual number of operations
+_MAX_STEPS = 40  # the last ones: earlier steps may predate the slowdown
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How long a rank takes between its collectives, step by step.
+    """Time that a rank spends between collectives, per step.
 
     Attributes
     ----------
     rank : int
     own : ndarray of shape (n_steps,)
-        Seconds a step between the end of a collective and the entry into the next.
+        Seconds per step between the end of a collective and the entry into the next one.
     begin : ndarray of shape (n_steps,)
-        When each step began, nanoseconds since 1970 UTC.
+        Start of each step, in nanoseconds since 1970 UTC.
     step : float
-        Seconds from step to step, the median.
+        Median step duration in seconds.
     """
 
     rank: int
@@ -44,13 +45,13 @@ class Lateness:
 
 
 def measure_lateness(operations: CollectiveOperations) -> dict[int, Lateness]:
-    """Return the lateness of each rank of which five steps or more are recorded.
+    """Return the lateness of each rank with at least five recorded steps.
 
     Parameters
     ----------
-    operations : Operations
-        As of the moment of the verdict. Where it has no ends of operations, one ends when its
-        last member enters it, and the clocks of all machines are taken to agree.
+    operations : CollectiveOperations
+        As of the verdict. Without end times, an operation ends when its last member enters it, and
+        the clocks of all machines are assumed to agree.
     """
     entries = operations.entries
     own = times_between_operations(operations)
@@ -65,10 +66,10 @@ def measure_lateness(operations: CollectiveOperations) -> dict[int, Lateness]:
 
 
 def times_between_operations(operations: CollectiveOperations) -> Float64Array:
-    """Return for each entry the seconds since the rank's previous operation ended.
+    """Return, for each entry, the seconds since the end of the rank's previous operation.
 
-    At least 0, and NaN where it is the first entry of its rank, or where the end of the operation
-    before is not known.
+    The value is at least 0. It is NaN for the first entry of a rank, and if the end of the previous
+    operation is unknown.
     """
     entries = operations.entries
     entered = np.maximum(entries["created"], entries["started"])
@@ -85,7 +86,7 @@ def times_between_operations(operations: CollectiveOperations) -> Float64Array:
 
 
 def _last_entry_times(operations: CollectiveOperations, entered: Int64Array) -> Int64Array:
-    """Return when the last member entered each operation; 0 where not all of them are recorded."""
+    """Return when the last member entered each operation; 0 if not all members are recorded."""
     entries = operations.entries
     order = np.lexsort((entries["seq"], entries["group"], entries["is_p2p"]))
     rows = entries[order]
@@ -110,7 +111,7 @@ def _last_entry_times(operations: CollectiveOperations, entered: Int64Array) -> 
 
 
 def _by_step(rows: npt.NDArray[np.void], own: Float64Array) -> Lateness | None:
-    """Add up a rank's own time by step; None where too few steps are recorded."""
+    """Sum a rank's own time by step; return None if too few steps are recorded."""
     begins, length = _steps(rows)
     if len(begins) < _MIN_STEPS:
         return None
@@ -126,10 +127,10 @@ def _by_step(rows: npt.NDArray[np.void], own: Float64Array) -> Lateness | None:
 
 
 def _steps(rows: npt.NDArray[np.void]) -> tuple[Int64Array, int]:
-    """Return where steps begin that have the usual number of operations, and that number.
+    """Return where steps with the usual number of operations begin, and that number.
 
-    A step lasts from an operation that comes once in it to the next one. A barrier of a checkpoint
-    makes a step longer, which is left out then.
+    A step extends from an operation that occurs once per step to its next occurrence. A step with
+    an extra operation, such as the barrier of a checkpoint, is skipped.
     """
     codes = rows["group"].astype(np.int64) << 40 | rows["name"].astype(np.int64) << 20
     codes |= rows["signature"]

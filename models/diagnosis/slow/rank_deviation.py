@@ -1,4 +1,4 @@
-"""Which rank differs from its peers and from its own past: waiting for a CPU, calls, bytes."""
+"""Ranks that deviate from their peers and from their baseline: run-queue wait, calls, bytes."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 __all__ = ["PeerChannel", "deviation_finding"]
 
 _RECENT_WINDOW = 3 * MINUTE
-_MIN_BASELINE = 5 * MINUTE  # that a past of its own has at least
-_MIN_RATIO = 2.0  # times what peers, and the rank itself before, have
+_MIN_BASELINE = 5 * MINUTE  # span of a baseline
+_MIN_RATIO = 2.0  # against peers and baseline
 _MIN_MADS = 6.0
 _MAD_TO_SIGMA = 1.4826
-_MIN_PEERS = 3  # ranks that can be compared
-_MIN_AGREEING_CHANNELS = 2  # channels that make a verdict of their own
-_MAX_DEVIATING_SHARE = 0.125  # of the ranks
+_MIN_PEERS = 3
+_MIN_AGREEING_CHANNELS = 2
+_MAX_DEVIATING_SHARE = 0.125
 
 
 @dataclass(frozen=True, slots=True)
 class PeerChannel:
-    """A quantity that peers share.
+    """A quantity that is similar among peers.
 
     Attributes
     ----------
     samples : RankSamples
     name : str
-        Its column.
+        Its channel.
     part : str
     says : str
-        What it is, for people, with its unit.
+        Description with unit.
     least : float
-        Differences below it mean nothing, in its unit.
+        Smallest relevant difference, in its unit.
     """
 
     samples: RankSamples
@@ -73,14 +73,15 @@ class _Deviation:
 
 
 def deviation_finding(channels: list[PeerChannel], ranks: Ranks, at: int) -> JobFinding | None:
-    """Return who differs by twice from its peers and from its own past.
+    """Return the ranks that deviate by a factor of two from their peers and from their baseline.
 
-    One channel is a sign; where two of different kinds agree on a rank, that rank is slow. What
-    over an eighth of the ranks show in a channel is no sign of one: a checkpoint looks like that.
+    One channel is weak evidence. If two channels of different kinds agree on a rank, the rank is
+    slow. A channel in which more than an eighth of the ranks deviate does not count: a checkpoint
+    has that effect.
 
     Parameters
     ----------
-    channels : list of Channel
+    channels : list of PeerChannel
         Samples not after `at`.
     ranks : Ranks
     at : int
@@ -110,7 +111,7 @@ def deviation_finding(channels: list[PeerChannel], ranks: Ranks, at: int) -> Job
 
 
 def _channel_kind(channel: PeerChannel) -> str:
-    """Return what a channel tells of: bytes by any link fall together when steps are longer."""
+    """Return the kind of a channel; byte rates of all links are one kind, as they drop together."""
     return "traffic" if channel.name == "rate" else channel.name
 
 
@@ -153,6 +154,6 @@ def _deviation(
 
 
 def _log_ratio(value: float, other: float) -> float:
-    """Return the logarithm of how much more it is; one of nothing is bounded."""
+    """Return the logarithm of the ratio of two values, bounded if one of them is zero."""
     small = 1e-3 * max(abs(value), abs(other), 1e-12)
     return float(np.log(max(value, small) / max(other, small)))

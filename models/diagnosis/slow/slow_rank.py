@@ -1,4 +1,4 @@
-"""Which rank is late of its own, against its peers and its own past, and what a step would gain."""
+"""Slow rank: the rank that is later than its peers on its own, and the time lost per step."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["slow_finding"]
 
-_MIN_STEP_SHARE = 0.05  # of a step: what is less is not worth a name
-_MIN_MADS = 4.0  # times the spread of the peers
-_MAD_TO_SIGMA = 1.4826  # makes the median absolute deviation that of a normal distribution
-_MIN_LATE_SHARE = 0.6  # of the steps
-_MIN_LATE_SHARE_SINCE = 0.8  # of the steps since it began
-_MIN_RANKS = 3  # ranks that can be compared
-_PUNCTUAL_RATIO = 0.5  # of a rank's lateness: a partner with less is punctual
-_MAX_EXPLAINED_RATIO = (
-    1.25  # times the lateness of the slow rank: a rank that is later is late by itself
-)
+_MIN_STEP_SHARE = 0.05  # of a step
+_MIN_MADS = 4.0
+_MAD_TO_SIGMA = 1.4826  # scales the median absolute deviation to a standard deviation
+_MIN_LATE_SHARE = 0.6
+_MIN_LATE_SHARE_SINCE = 0.8  # of the steps since the lateness began
+_MIN_RANKS = 3
+_PUNCTUAL_RATIO = 0.5  # of a rank's lateness; a partner with less is punctual
+_MAX_EXPLAINED_RATIO = 1.25  # times the lateness of the slow rank; a later rank is late on its own
 
 
 @dataclass(frozen=True, slots=True)
 class _Excess:
     rank: int
-    seconds: float  # a step
-    peers: float  # their median, seconds a step
+    seconds: float  # per step
+    peers: float  # median of the peers, seconds per step
     step: float
     since: int
 
@@ -47,7 +45,7 @@ def slow_finding(
     unseen: Mapping[int, frozenset[int]] | None = None,
     hides_pairs: bool = False,
 ) -> JobFinding | None:
-    """Name the rank that is later of its own than its peers by 5 % of a step, step after step.
+    """Return the ranks that are consistently later than their peers by 5 % of a step.
 
     Parameters
     ----------
@@ -55,16 +53,16 @@ def slow_finding(
         By rank.
     ranks : Ranks
     unsure : mapping of int to float, optional
-        Seconds by which the clock of a rank may be off: twice that is no lateness.
+        Uncertainty of each rank's clock in seconds; lateness below twice that does not count.
     unseen : mapping of int to frozenset of int, optional
-        Ranks without a dump for which a rank may have waited: these are as suspect as it is.
+        Ranks without a dump that a rank may have waited for; they share its weight.
     hides_pairs : bool
-        No send or recv is recorded: other stages of a pipeline seem as late as the slow one.
+        No send or receive is recorded, so that other pipeline stages seem as late as the slow one.
 
     Returns
     -------
-    Finding or None
-        None where nobody is late, or nobody can be compared.
+    JobFinding or None
+        None if no rank is late, or ranks cannot be compared.
     """
     if len(lateness) < _MIN_RANKS:
         return None
@@ -101,7 +99,7 @@ def slow_finding(
 
 
 def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Excess | None:
-    """Return by how much a rank is later than its peers, None if that is nothing."""
+    """Return by how much a rank is later than its peers, or None if it is not."""
     usual, spread = _peer_median_and_spread(late.rank, medians, ranks)
     seconds = medians[late.rank] - usual
     is_late = late.own > usual + seconds / 2
@@ -116,7 +114,7 @@ def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Exce
 def _peer_median_and_spread(
     rank: int, medians: Mapping[int, float], ranks: Ranks
 ) -> tuple[float, float]:
-    """Return the median and the spread of a rank's peers, of all others if these are too few."""
+    """Return median and spread of a rank's peers, or of all other ranks if peers are too few."""
     others = np.array([medians[peer] for peer in ranks.peers(rank) if peer in medians])
     if len(others) < _MIN_RANKS - 1:
         others = np.array([value for other, value in medians.items() if other != rank])
@@ -125,7 +123,7 @@ def _peer_median_and_spread(
 
 
 def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
-    """Return the step from which on the rank is late in most of all further steps."""
+    """Return the start of the step from which the rank is late in most further steps."""
     onwards = np.cumsum(is_late[::-1])[::-1] / np.arange(len(is_late), 0, -1)
     first = np.flatnonzero(onwards >= min(_MIN_LATE_SHARE_SINCE, onwards[0]))
     return int(late.begin[first[0]])
@@ -134,7 +132,7 @@ def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) 
 def _possible_waits(
     unseen: Mapping[int, frozenset[int]], alone: Collection[int], ranks: Ranks
 ) -> Mapping[int, frozenset[int]]:
-    """Leave out tensor partners without a dump where another one is punctual: both would wait."""
+    """Exclude tensor partners without a dump if another partner is punctual."""
     return {
         rank: others.difference(ranks.tensor_partners(rank)) if rank in alone else others
         for rank, others in unseen.items()
@@ -144,7 +142,7 @@ def _possible_waits(
 def _candidates(
     excesses: list[_Excess], unseen: Mapping[int, frozenset[int]]
 ) -> tuple[CulpritCandidate, ...]:
-    """Return who is late, and whom they may have waited for; they share the weight."""
+    """Return the late ranks and those they may have waited for, which share the weight."""
     late = {excess.rank for excess in excesses}
     candidates: dict[int, CulpritCandidate] = {}
     for excess in excesses:
@@ -169,29 +167,29 @@ def _evidence(excess: _Excess) -> Evidence:
     return Evidence("flight", says, excess.rank, excess.since, details)
 
 
-# Tensor partners of a late rank make the same calls on the same data. What is not recorded (a recv
+# Tensor partners of a late rank make the same calls on the same data. An unrecorded wait (a receive
 # from another stage, a member without a dump) delays all of them alike; a slow rank is late alone.
 
 
 def late_without_partners(
     late: Collection[int], seconds: Mapping[int, float], ranks: Ranks
 ) -> frozenset[int]:
-    """Return the late ranks of which a tensor partner is punctual.
+    """Return the late ranks that have a punctual tensor partner.
 
     Parameters
     ----------
     late : collection of int
-        Who is too late.
+        Ranks that are late.
     seconds : mapping of int to float
-        By how much each rank is later than its peers, seconds a step; a rank of which nothing is
-        known is left out.
+        Seconds per step by which each rank is later than its peers, as far as known.
     ranks : Ranks
 
     Examples
     --------
     >>> from forewarn.features.diagnosis.ranks import Rank
     >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=n // 2, dp=0) for n in range(6)})
-    >>> sorted(late_alone([1, 2, 3, 5], {0: 0.0, 1: 0.2, 2: 0.2, 3: 0.2, 5: 0.2}, ranks))
+    >>> seconds = {0: 0.0, 1: 0.2, 2: 0.2, 3: 0.2, 5: 0.2}
+    >>> sorted(late_without_partners([1, 2, 3, 5], seconds, ranks))
     [1]
     """
     return frozenset(
@@ -207,14 +205,14 @@ def late_without_partners(
 def late_through_pipeline(
     late: Collection[int], alone: Collection[int], seconds: Mapping[int, float], ranks: Ranks
 ) -> frozenset[int]:
-    """Return the late ranks that a slow one of their pipeline explains: they wait in a recv.
+    """Return the late ranks explained by a slow rank of their pipeline: they wait in a receive.
 
     Parameters
     ----------
     late, alone : collections of int
-        Who is too late, and who of them is so of its own.
+        Ranks that are late, and those of them that are late on their own.
     seconds : mapping of int to float
-        As `late_without_partners` takes it.
+        As for `late_without_partners`.
     ranks : Ranks
 
     Examples
@@ -222,7 +220,7 @@ def late_through_pipeline(
     >>> from forewarn.features.diagnosis.ranks import Rank
     >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=n // 2, dp=0) for n in range(6)})
     >>> seconds = {0: 0.0, 1: 0.2, 2: 0.2, 3: 0.2, 4: 0.9, 5: 0.9}
-    >>> sorted(pipeline_waits([1, 2, 3, 4, 5], [1], seconds, ranks))
+    >>> sorted(late_through_pipeline([1, 2, 3, 4, 5], [1], seconds, ranks))
     [2, 3]
     """
     slow: dict[int | None, list[int]] = {}

@@ -1,1 +1,1 @@
-"""What a verdict on a job is made of: candidates, evidence, findings, probes."""
+"""Parts of a verdict on a job: candidates, evidence, findings and probes."""

@@ -1,4 +1,4 @@
-"""What is known of the hardware of a job: it supports a candidate, and alone it accuses nobody."""
+"""Hardware events and at-risk lists as evidence, which supports candidates but never suffices."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["HostEvent", "at_risk_finding", "hardware_finding"]
 
 @dataclass(frozen=True, slots=True)
 class HostEvent:
-    """Something that a host's kernel or agent said of a GPU.
+    """Event of a GPU reported by a host's kernel or agent.
 
     Attributes
     ----------
     machine : str
     gpu_serial : str or None
     xid : int or None
-        None: the GPU is lost.
+        None if the GPU is lost.
     time : int
         Nanoseconds since 1970 UTC.
     """
@@ -42,13 +42,13 @@ class HostEvent:
 
     @property
     def says(self) -> str:
-        """Return it in words."""
+        """Description of the event."""
         what = "is lost" if self.xid is None else f"had Xid {self.xid}"
         return f"GPU {self.gpu_serial or 'unknown'} of {self.machine} {what}"
 
     @property
     def weight(self) -> float:
-        """Return what it is worth: a GPU that is broken half a name, one that wears out a sign."""
+        """Evidence weight: moderate for a lost GPU or a fatal Xid, weak for degraded hardware."""
         if self.xid is None:
             return MODERATE
         (grade,) = severity(np.array([self.xid], dtype=np.float32))
@@ -56,10 +56,10 @@ class HostEvent:
 
 
 def hardware_finding(events: Iterable[HostEvent], ranks: Ranks) -> JobFinding | None:
-    """Return who runs on a GPU that broke or wears out, None if nobody does.
+    """Return the ranks that run on a failed or degraded GPU, or None.
 
-    Xids that a program causes count for nothing. An event of a GPU that no rank is known to use
-    speaks for its machine.
+    Xids caused by programs do not count. An event of a GPU that no known rank uses counts for its
+    machine.
     """
     by_serial = {row.gpu_serial: row.number for row in ranks.table.values() if row.gpu_serial}
     gravest: dict[tuple[int | None, str], HostEvent] = {}
@@ -82,7 +82,7 @@ def hardware_finding(events: Iterable[HostEvent], ranks: Ranks) -> JobFinding | 
 
 
 def at_risk_finding(machines: Iterable[str]) -> JobFinding | None:
-    """Return the machines that stood on the at-risk list, as a sign, None if there is none."""
+    """Return the machines on the at-risk list as weak evidence, or None."""
     listed = tuple(machines)
     if not listed:
         return None

@@ -1,4 +1,4 @@
-"""What a cause-finder comes to, and what all of them together do."""
+"""Findings of the diagnosis of a job, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
 
 Kind = Literal["hang", "slow", "jitter", "crash", "none"]
 
-# Weights of a candidate. Those of all findings add up, and 1 is needed for a name.
+# Weights of a candidate. They add up over all findings; a culprit needs a total of 1.
 STRONG, MODERATE, WEAK = 1.0, 0.5, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something that was seen and speaks for the verdict.
+    """Observation that supports a verdict.
 
     Attributes
     ----------
@@ -36,13 +36,13 @@ class Evidence:
         Part of the job's folder: `logs`, `flight`, `stacks`, `metrics`, `kernel`, `profiles`,
         `exits`, `events`, `at_risk`.
     says : str
-        A sentence for people, with figures and units.
+        Description with figures and units.
     rank : int or None
-        Whom it is about; None if no single rank.
+        The rank concerned; None if it is not a single rank.
     time : int or None
-        When, nanoseconds since 1970 UTC; None where nobody knows.
+        Nanoseconds since 1970 UTC; None if unknown.
     details : mapping
-        Further values for programs: text, numbers, lists of them.
+        Further values for programs: strings, numbers, and lists of them.
     """
 
     part: str
@@ -54,21 +54,21 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class CulpritCandidate:
-    """Who may have begun it.
+    """Possible culprit of one finding.
 
     Attributes
     ----------
     rank : int or None
-        None: the machine as a whole.
+        None for the machine as a whole.
     why : str
-        A sentence for people.
+        Explanation.
     weight : float
-        `STRONG`: this finding is enough for a name. `MODERATE`: another one has to agree. `WEAK`: a
-        hint. A finding counts once for each candidate, and those of different findings add up.
+        `STRONG`: this finding suffices to identify the culprit. `MODERATE`: another finding must
+        agree. `WEAK`: a hint. Weights of different findings add up.
     since : int or None
         Nanoseconds since 1970 UTC.
     machine : str or None
-        Needed only where `rank` is None; otherwise the table of ranks says it.
+        Needed only if `rank` is None; otherwise the table of ranks provides it.
     """
 
     rank: int | None
@@ -80,33 +80,33 @@ class CulpritCandidate:
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """What one cause-finder came to.
+    """Result of one cause finder.
 
     Attributes
     ----------
     kind : str
-        What it speaks for. Findings of a hang count only where the probes agree that the job hangs.
-        `none`: for whatever else is wrong, such as an Xid; by itself it is no verdict.
+        Kind of problem that it supports. Findings of a hang count only if the probes agree on a
+        hang. `none`: supports any kind, such as an Xid, but is not a verdict by itself.
     cause : str
-        In words, of the first candidate or, where it has none, of the job ("a deadlock of the
-        program"); empty where it knows none.
-    candidates : tuple of Candidate
-        The likeliest first.
+        Cause of the first candidate or, without candidates, of the job ("a deadlock of the
+        program"); empty if unknown.
+    candidates : tuple of CulpritCandidate
+        Most likely first.
     waiting : frozenset of int
-        Ranks that only wait for others, by this finding: they began nothing.
+        Ranks that only wait for others and are therefore not the origin.
     evidence : tuple of Evidence
     of_program : bool
-        It is a mistake of the program: no machine is to be named, whatever else speaks for one.
+        The program is at fault: no machine is a culprit, whatever other findings say.
     after_hang : bool
-        Of a crash: no rank failed by itself, they waited until a time-out or were asked to end. Who
-        began the stand-still before it is told by what was saved of that.
+        For a crash: no rank failed on its own; all waited until a time-out or ended on request. The
+        origin is then found from the data saved during the hang.
     cannot_end : bool
-        What it saw does not end by itself, such as a deadlock: no pause looks so.
-    absence : Absence or None
-        Who has not come where others wait; None where nobody knows.
+        The observed condition is permanent, such as a deadlock; it is not a pause.
+    absence : RankAbsence or None
+        Ranks that have not entered an operation that others wait in; None if unknown.
     taken : int or None
-        When somebody looked, if that was a single moment: what was before a hang tells nothing of
-        it. Nanoseconds since 1970 UTC.
+        Time of a single observation, in nanoseconds since 1970 UTC. An observation before a hang
+        says nothing about it.
     """
 
     kind: Kind
@@ -121,28 +121,28 @@ class JobFinding:
     taken: int | None = None
 
     def is_before(self, began: int | None) -> bool:
-        """Say whether somebody looked before a stand-still began: it tells nothing of that."""
+        """Return whether the observation was made before a stall began."""
         return self.taken is not None and began is not None and self.taken < began
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdict on a job (formats.md, section 10).
+    """Verdict on a job (docs/formats.md, section 10).
 
     Attributes
     ----------
     kind : str
     rank, machine : int and str, or None
-        None: nobody is named.
-    also : tuple of Candidate
-        Further candidates, the likeliest first; all of them where nobody is named.
+        Culprit; None if no culprit was identified.
+    also : tuple of CulpritCandidate
+        Further candidates, most likely first; without a culprit, all of them.
     since, detected_at : int or None
-        When it began, and from when on it was sure; nanoseconds since 1970 UTC.
+        Start of the problem, and when it was confirmed, in nanoseconds since 1970 UTC.
     cause : str or None
     probes : tuple of Probe
     evidence : tuple of Evidence
     blind : tuple of str
-        Parts of which nothing can be said.
+        Parts without usable data.
     """
 
     kind: Kind

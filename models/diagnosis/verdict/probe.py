@@ -1,4 +1,4 @@
-"""A probe: one way to look whether a job still moves."""
+"""Probe: one check of whether a job makes progress."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["Probe"]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What one way to look says of the job as a whole.
+    """Result of one check of the job as a whole.
 
     Attributes
     ----------
     name : str
         `log`, `stack`, `metrics`, `collective` or `kernel`.
     state : str
-        `active`: the job moves. `idle`: it does not. `blind`: nothing can be said.
+        `active`: the job makes progress. `idle`: it does not. `blind`: there is no data.
     since : int or None
-        When it moved last, nanoseconds since 1970 UTC; None unless `idle`. Probes of the same
-        stand-still have about the same.
+        Last activity, in nanoseconds since 1970 UTC; None unless `idle`. Probes of the same stall
+        have about the same time.
     why : str
-        A sentence for people, with the figure that decided.
+        Explanation with the deciding figure.
     sure : int or None
-        When its limit had passed (`since` and 8 minutes for a log); None means `since`.
+        Time at which the limit had passed (for a log, 8 minutes after `since`); None means `since`.
     """
 
     name: Literal["log", "stack", "metrics", "collective", "kernel"]

@@ -1,4 +1,4 @@
-"""Who is missing where others wait: ranks that a program sends elsewhere, or one that is stuck."""
+"""Absence of ranks that others wait for: intended by the program, or a fault."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from forewarn.features.diagnosis.ranks import Ranks
 
 __all__ = ["RankAbsence", "may_be_expected"]
 
-_LEADER_RANK = 0  # saves, measures and logs for all
-_MIN_DELAY_RATIO = 3  # times as long as the others took to come, one after another
+_LEADER_RANK = 0  # saves, measures and logs for all ranks
+_MIN_DELAY_RATIO = 3  # times the span in which the others entered
 
 
 @dataclass(frozen=True, slots=True)
 class RankAbsence:
-    """Ranks that have not come, as their own records prove, and that wait for nobody.
+    """Ranks that have not entered an operation, as their own dumps prove, and wait for no rank.
 
     Attributes
     ----------
     ranks : frozenset of int
-        One or more.
+        At least one.
     first, last : int
-        When the first and the last of all others came, nanoseconds since 1970 UTC.
+        First and last entry of all other ranks, in nanoseconds since 1970 UTC.
     """
 
     ranks: frozenset[int]
@@ -30,10 +30,10 @@ class RankAbsence:
     last: int
 
     def is_alone(self, table: Ranks, at: int, limit: int) -> bool:
-        """Say whether somebody is late alone, and no program has sent it elsewhere.
+        """Return whether the ranks are late alone and the program did not send them elsewhere.
 
-        Who works on its share of a checkpoint comes a little later than the last but one. Ranks
-        that make steps come together.
+        A rank that writes its share of a checkpoint enters shortly after the last but one. Ranks
+        that make steps enter together.
 
         Parameters
         ----------
@@ -41,15 +41,15 @@ class RankAbsence:
         at : int
             Nanoseconds since 1970 UTC.
         limit : int
-            Nanoseconds since the others came.
+            Minimum time since the others entered, in nanoseconds.
 
         Examples
         --------
         >>> from forewarn.features.diagnosis.ranks import Rank
         >>> table = Ranks({n: Rank(n, f"m{n // 2}") for n in range(6)})
-        >>> Absence(frozenset({3}), 100, 101).is_alone(table, 131, 30)
+        >>> RankAbsence(frozenset({3}), 100, 101).is_alone(table, 131, 30)
         True
-        >>> Absence(frozenset({3}), 100, 120).is_alone(table, 179, 30)
+        >>> RankAbsence(frozenset({3}), 100, 120).is_alone(table, 179, 30)
         False
         """
         alone = at - self.last
@@ -58,20 +58,22 @@ class RankAbsence:
 
 
 def may_be_expected(absent: Collection[int], ranks: Ranks) -> bool:
-    """Say whether a program may have sent ranks elsewhere, to save or to evaluate.
+    """Return whether a program may have sent the absent ranks elsewhere, to save or evaluate.
+
+    This holds for rank 0 and for ranks of several machines.
 
     Parameters
     ----------
     absent : collection of int
-        Whom the others wait for, one or more.
+        Ranks that the others wait for, at least one.
     ranks : Ranks
-        Tell who runs on the same machine.
+        Provides the machine of each rank.
 
     Examples
     --------
     >>> from forewarn.features.diagnosis.ranks import Rank
     >>> ranks = Ranks({n: Rank(n, f"m{n // 2}") for n in range(6)})
-    >>> [may_be_sent(absent, ranks) for absent in ([0], [3], [2, 3], [2, 4])]
+    >>> [may_be_expected(absent, ranks) for absent in ([0], [3], [2, 3], [2, 4])]
     [True, False, False, True]
     """
     machines = {ranks.machine(rank) or rank for rank in absent}

@@ -1,1 +1,1 @@
-"""What the agent saves of training jobs, before a time-out destroys it."""
+"""Data of training jobs that the agent saves before a time-out destroys it."""

@@ -1,4 +1,4 @@
-"""Folders of jobs that ended long ago, or that take too much room: they are removed."""
+"""Retention of job folders: removes those that are too old or take too much space."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from forewarn.features.time_units import DAY, HOUR
 
 __all__ = ["prune_folders"]
 
-_MIN_IDLE_NS = HOUR  # another host may still write to what is younger
+_MIN_IDLE_NS = HOUR  # another host may still write to a younger folder
 _REMOVED_SUFFIX = ".removed"
-_MIN_KEPT_SAMPLES = 5  # of stacks, that tell whether a job moves
+_MIN_KEPT_SAMPLES = 5  # stack samples needed to detect progress
 
 
 @dataclass(frozen=True, slots=True)
 class _JobFolder:
     path: Path
-    last: int  # when anything in it was written, nanoseconds since 1970 UTC
+    last: int  # last write, nanoseconds since 1970 UTC
     size: int
 
 
 def prune_folders(
     folder: Path, *, keep: int, most: int, busy: Collection[str], now: int
 ) -> Iterator[str]:
-    """Remove folders of jobs, the longest untouched first; yield why, a line each.
+    """Remove job folders, oldest first; yield one line with the reason for each.
 
-    Only what an agent made is looked at: a folder with a `ranks.csv` directly below. Those of jobs
-    that run here stay, and those that anybody wrote to within an hour. Of a job that runs here
-    rounds of stacks go that are too old, and where room is still missing all but the last five.
+    Only folders that an agent created, with a `ranks.csv` directly inside, are considered. Folders
+    of jobs that run on this host stay, and so do folders with writes in the last hour. For jobs
+    that run here, old stack samples are removed and, if space is still short, all but the last
+    five.
 
     Parameters
     ----------
     folder : Path
-        In it a folder a job.
+        Contains one folder per job.
     keep : int
-        Nanoseconds after which a folder that nobody writes to goes.
+        Nanoseconds after the last write at which a folder is removed.
     most : int
-        Bytes of all together.
+        Maximum total size in bytes.
     busy : collection of str
-        Names of jobs that run here.
+        Names of jobs that run on this host.
     now : int
         Nanoseconds since 1970 UTC.
     """
-    for rest in folder.glob(f".*{_REMOVED_SUFFIX}"):  # somebody was killed while removing it
+    for rest in folder.glob(f".*{_REMOVED_SUFFIX}"):  # an earlier removal was interrupted
         shutil.rmtree(rest, ignore_errors=True)
     folders = sorted(_job_folders(folder), key=lambda job: job.last)
     room = sum(job.size for job in folders)
@@ -55,7 +56,7 @@ def prune_folders(
         is_old, is_much = now - job.last > keep, room > most
         if job.path.name in busy or now - job.last < _MIN_IDLE_NS or not (is_old or is_much):
             continue
-        with suppress(OSError):  # another host was faster
+        with suppress(OSError):  # another host has removed it
             aside = job.path.with_name(f".{job.path.name}{_REMOVED_SUFFIX}")
             job.path.rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
@@ -69,7 +70,7 @@ def prune_folders(
 
 
 def _prune_stacks(stacks: Path, *, oldest: int, excess: int) -> int:
-    """Remove rounds of stacks, the oldest first; return how many bytes they had."""
+    """Remove stack samples, oldest first, and return their size in bytes."""
     removed = 0
     rounds = sorted(stacks.glob("*Z"))
     for number, path in enumerate(rounds):

@@ -1,4 +1,4 @@
-"""Saves what the jobs of this host show, before a time-out destroys it, as `diagnose` reads it."""
+"""Collector of job data: saves what `forewarn diagnose` needs before a time-out destroys it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["JobCollector"]
 
-_MAX_OPERATION_AGE = 30 * SECOND  # an operation that is older does not move
-_MIN_SILENCE_SECONDS = 8 * 60.0  # seconds without a line
-_MIN_STACK_INTERVAL = 29 * SECOND  # between two samples of stacks: five of them within two minutes
-_MAX_STACK_SAMPLES = 60  # that are left of a job
-_MAX_PARALLEL_REQUESTS = 8  # processes that are asked at a time
+_MAX_OPERATION_AGE = 30 * SECOND  # an older operation is stalled
+_MIN_SILENCE_SECONDS = 8 * 60.0
+_MIN_STACK_INTERVAL = 29 * SECOND  # five stack samples in two minutes
+_MAX_STACK_SAMPLES = 60  # kept per job
+_MAX_PARALLEL_REQUESTS = 8
 _EXIT_REWRITE_PERIOD = (
     600 * SECOND
-)  # for so long exits are written again, should another host lose them
-_PRUNE_INTERVAL = HOUR  # between two looks for folders to remove
+)  # exits are rewritten for this long, in case another host overwrites them
+_PRUNE_INTERVAL = HOUR
 
 
 @dataclass(slots=True)
@@ -52,17 +52,17 @@ class _JobState:
 
 @dataclass(slots=True)
 class JobCollector:
-    """Follows all jobs of a host.
+    """Collector for all jobs of a host.
 
     Parameters
     ----------
     policy : JobsTable
     folder : Path
-        In it a folder a job.
+        Contains one folder per job.
     machine : str
     clock : Clock
     say : callable
-        Takes a line for people.
+        Writes a line to the agent's log.
     proc : Path
     """
 
@@ -89,17 +89,17 @@ class JobCollector:
         self._exits = ExitWatcher(self.clock, self.proc)
 
     def run(self, stop: threading.Event) -> None:
-        """Collect again and again until an event."""
+        """Collect periodically until an event is set."""
         threading.Thread(target=self._exits.watch, args=(stop,), name="exits", daemon=True).start()
         while not stop.is_set():
             try:
                 self.collect()
-            except OSError as error:  # a disk that is full is no reason to watch no GPU
+            except OSError as error:  # a full disk must not stop the monitoring of GPUs
                 self._say_once(f"jobs are not collected: {error}")
             self.clock.wait(self.pause(self.clock.now()), stop)
 
     def pause(self, now: int) -> float:
-        """Return the seconds until the next look: no later than a question or a sample is due."""
+        """Return the seconds until the next poll, request or sample is due."""
         due = [state.due for state in self._jobs.values()]
         due += [
             state.sampled + _MIN_STACK_INTERVAL for state in self._jobs.values() if state.is_idle
@@ -108,7 +108,7 @@ class JobCollector:
         return min([self.policy.every, *ahead]) / SECOND
 
     def collect(self) -> int:
-        """Look at all training processes of this host once; return how many there are."""
+        """Collect once from all training processes of this host and return their number."""
         processes = find_processes(self.proc)
         for process in processes:
             self._exits.follow(process)
@@ -119,7 +119,7 @@ class JobCollector:
         return len(processes)
 
     def _note_ends(self) -> None:
-        """Save the last words of who ended, and their exit codes."""
+        """Save the final output and exit codes of processes that have ended."""
         now = self.clock.now()
         for end in self._exits.ended():
             job = end.process.job
@@ -134,7 +134,7 @@ class JobCollector:
                 del self._ends[job]
 
     def _prune(self, busy: set[str]) -> None:
-        """Remove folders of jobs that are too old or too many, once an hour."""
+        """Remove folders of jobs that are too old or too large, once an hour."""
         now, policy = self.clock.now(), self.policy
         if now - self._pruned < _PRUNE_INTERVAL:
             return
@@ -156,7 +156,7 @@ class JobCollector:
         if now >= state.due:
             oldest = self._ask_recorders(processes, folder)
             state.is_idle = oldest is not None and now - oldest >= _MAX_OPERATION_AGE
-            # Again as soon as it would be too old: each second counts before the time-out.
+            # Again as soon as the operation would be too old: a time-out may follow soon.
             old = (
                 now
                 if oldest is None or state.is_idle
@@ -175,7 +175,7 @@ class JobCollector:
             self._say_once('samples of the kernel need pyarrow: pip install "forewarn[jobs]"')
 
     def _ask_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
-        """Save what recorders hold; return when the oldest operation that lasts was entered."""
+        """Save the flight recorders; return the entry time of the oldest unfinished operation."""
         servers = [process for process in processes if self._servers.has(process)]
         times = []
         for process, dump in self._each(servers, self._servers.recorder):
@@ -187,7 +187,7 @@ class JobCollector:
         if self.policy.stacks == "off":
             return
         take = self._servers.stacks if self.policy.stacks == "server" else self._spied
-        # Hosts of one job sample within the same half minute, and write into one folder.
+        # All hosts of a job write the samples of the same half minute into one folder.
         name = format_iso(now // (30 * SECOND) * 30 * SECOND)
         for process, threads in self._each(processes, take):
             _write_json(folder / "stacks" / name / f"{process.rank}.json", threads)
@@ -198,10 +198,10 @@ class JobCollector:
                 old.rmdir()
 
     def _spied(self, process: JobProcess) -> list[dict[str, Any]]:
-        """Return the threads of a process, which goes on meanwhile.
+        """Return the threads of a process, taken by py-spy without pausing it.
 
-        A job that is looked at stands still anyway, and on a process in state D a py-spy that
-        stops it first would wait for as long as that lasts.
+        A job that is sampled is stalled anyway. On a process in state D, a py-spy that pauses the
+        process would block until that state ends.
         """
         command = [self.policy.py_spy, "dump", "--nonblocking", "--json"]
         command += ["--pid", str(process.pid)]
@@ -216,7 +216,7 @@ class JobCollector:
     def _each(
         self, processes: Sequence[JobProcess], ask: Callable[[JobProcess], Any]
     ) -> list[tuple[JobProcess, Any]]:
-        """Ask all processes side by side; who does not answer is left out, and named once."""
+        """Query all processes in parallel; skip those that do not answer, and log each once."""
 
         def answer(process: JobProcess) -> tuple[JobProcess, Any]:
             try:

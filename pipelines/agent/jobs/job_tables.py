@@ -1,4 +1,4 @@
-"""The tables of a job that several hosts write: `ranks.csv` and `exits.csv`."""
+"""Tables of a job that several hosts write: `ranks.csv` and `exits.csv`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _EXIT_COLUMNS = ("rank", "exit_code", "timestamp")
 
 
 def write_ranks(path: Path, processes: Sequence[JobProcess], machine: str) -> None:
-    """Bring the rows of this host into the table; those of other hosts stay as they are.
+    """Update the rows of this host in the table and keep those of other hosts.
 
-    Two hosts that write at once lose the rows of one, which writes them again at its next look.
+    If two hosts write at the same time, the rows of one are lost until it writes again.
     """
     own = {
         str(process.rank): dict(zip(_COLUMNS, map(_cell, _values(process, machine)), strict=True))
@@ -35,7 +35,7 @@ def write_ranks(path: Path, processes: Sequence[JobProcess], machine: str) -> No
 
 
 def write_exits(path: Path, own: Iterable[tuple[int, int, str]]) -> None:
-    """Bring the exits that this host has seen into the table, as `write_ranks` does.
+    """Add the exits seen on this host to the table, as `write_ranks` does.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def write_exits(path: Path, own: Iterable[tuple[int, int, str]]) -> None:
 
 
 def _read(path: Path, columns: Sequence[str]) -> tuple[list[dict[str, str]], Sequence[str]]:
-    """Return the rows of a table, and its columns: ours, and those that somebody else wrote."""
+    """Return the rows of a table and its columns, including columns that others added."""
     with suppress(OSError), path.open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream, restval="")
         rows = [row for row in reader if row.get("rank")]

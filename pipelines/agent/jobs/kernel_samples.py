@@ -1,4 +1,4 @@
-"""What the kernel says of training processes, sample by sample."""
+"""Samples of the kernel's state and counters of training processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forewarn.pipelines.storage.files.file_names import arrow_path
 
 __all__ = ["KernelSamples"]
 
-_MAX_FILES = 120  # of a job that are left, the last ones
+_MAX_FILES = 120  # kept per job
 _TEXTS = ("state", "wchan")
 _NUMBERS = ("d_seconds", "runq_wait_ms", "syscalls")
 _SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
@@ -22,7 +22,7 @@ _SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 
 @dataclass(frozen=True, slots=True)
 class _ProcessCounters:
-    """What the kernel has counted of a process up to a moment."""
+    """Counters of a process at one time."""
 
     time: int
     state: str
@@ -31,9 +31,9 @@ class _ProcessCounters:
     switches: float | None
 
     def asleep(self, before: _ProcessCounters) -> float | None:
-        """Return the seconds since an earlier sample that were spent in state D for sure.
+        """Return the seconds certainly spent in state D since an earlier sample; None if unknown.
 
-        Who is in state D at both ends and was not switched has not run in between.
+        A process in state D at both times without a context switch did not run in between.
         """
         if self.switches is None or before.switches is None:
             return None
@@ -43,7 +43,7 @@ class _ProcessCounters:
 
 @dataclass(slots=True)
 class KernelSamples:
-    """Samples of the processes of this host that are not on disk yet.
+    """Samples of this host's processes that are not yet on disk.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class KernelSamples:
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def take(self, process: JobProcess, now: int) -> None:
-        """Read the state of a process, and what it did since the last sample.
+        """Sample the state of a process and its counters since the last sample.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class KernelSamples:
         )
 
     def _waited(self, folder: Path) -> float | None:
-        """Return how long the main thread was ready and did not run, in ms."""
+        """Return how long the main thread waited in the run queue, in ms."""
         parts = (self._text(folder / "schedstat") or "").split()
         return float(parts[1]) / 1e6 if len(parts) > 1 else None
 
@@ -115,7 +115,7 @@ class KernelSamples:
         Raises
         ------
         ImportError
-            If there is no pyarrow: an agent does without it, and without this part.
+            If pyarrow is not installed; the agent runs without it and then omits this part.
         """
         rows = self._rows.pop(job, [])
         if not rows:

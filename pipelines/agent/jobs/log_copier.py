@@ -1,4 +1,4 @@
-"""Follows what training processes write: copies their logs into the folder of the job."""
+"""Copies of the logs of training processes in the folder of their job."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class _Source:
     process: JobProcess
     stream: str
     inode: Inode
-    opened: Path  # below /proc: the file that the process has open, whatever its name is now
+    opened: Path  # path below /proc, valid even if the file was renamed
     path: Path
 
 
 @dataclass(slots=True)
 class LogCopier:
-    """How far each log was copied.
+    """Incremental copies of logs.
 
     Parameters
     ----------
     machine : str
     most : int
-        Bytes of a copy; of a longer one the end is left.
+        Maximum size of a copy in bytes; the end of a longer log is kept.
     proc : Path
     """
 
@@ -51,18 +51,18 @@ class LogCopier:
     _last: dict[tuple[int, int], list[tuple[_Source, Path]]] = field(default_factory=dict)
 
     def copy(self, processes: Sequence[JobProcess], folder: Path) -> float | None:
-        """Copy what is new of all processes of a job; return when any of them last wrote.
+        """Copy new output of all processes of a job; return the time of the last write.
 
         Parameters
         ----------
         processes : sequence of JobProcess
         folder : Path
-            `logs` of the job.
+            Folder `logs` of the job.
 
         Returns
         -------
         float or None
-            Seconds since 1970 UTC; None where no process writes to a file.
+            Seconds since 1970 UTC; None if no process writes to a file.
         """
         sources = [source for process in processes for source in self._sources(process, folder)]
         ranks = Counter({source.inode: 0 for source in sources})
@@ -80,12 +80,12 @@ class LogCopier:
         return max(written, default=None)
 
     def finish(self, process: JobProcess, folder: Path) -> bool:
-        """Copy what a process wrote since it was last looked at, now that it has ended.
+        """Copy the remaining output of a process that has ended.
 
         Returns
         -------
         bool
-            torchrun's worker left an exception.
+            Whether torchrun's worker left an exception.
         """
         has_error = False
         for source, target in self._last.pop((process.pid, process.start), []):
@@ -99,7 +99,7 @@ class LogCopier:
         return has_error
 
     def _sources(self, process: JobProcess, folder: Path) -> Iterator[_Source]:
-        """Yield the files that a process writes to; terminals, pipes and our copies are none."""
+        """Yield the regular files that a process writes to, except our copies."""
         seen = set[Inode]()
         for number, stream in _STREAMS.items():
             opened = self.proc / str(process.pid) / "fd" / str(number)
@@ -120,7 +120,7 @@ class LogCopier:
         return folder / f"{source.stream}_{source.process.rank}.log"
 
     def _append(self, source: _Source, target: Path, *, by_name: bool = False) -> float:
-        """Copy what is new; by its name only the file that the process had open."""
+        """Copy new output; use a path only if it is still the file that the process had open."""
         flags = os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if by_name else 0)
         with os.fdopen(os.open(source.path if by_name else source.opened, flags), "rb") as stream:
             status = os.fstat(stream.fileno())
@@ -129,7 +129,7 @@ class LogCopier:
             copied = target.stat().st_size if target.exists() else 0
             offset = self._offsets.get((target, source.inode), copied)
             if offset > status.st_size:
-                offset = 0  # it was cut off, or it is another file
+                offset = 0  # truncated, or another file
             stream.seek(max(offset, status.st_size - self.most))
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("ab") as copy:
@@ -142,7 +142,7 @@ class LogCopier:
 
 
 def _truncate_head(target: Path, length: int) -> None:
-    """Keep the end of a copy, from a whole line on."""
+    """Keep the end of a copy, starting at a whole line."""
     with target.open("rb") as stream:
         stream.seek(-length, os.SEEK_END)
         stream.readline()
@@ -152,7 +152,7 @@ def _truncate_head(target: Path, length: int) -> None:
 
 
 def _copy_error(source: _Source, target: Path) -> None:
-    """Copy the exception that torchrun's worker wrote beside its log, if it is the user's own."""
+    """Copy the exception that torchrun's worker wrote next to its log, if its user owns it."""
     with suppress(OSError):
         path = source.path.with_name("error.json")
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

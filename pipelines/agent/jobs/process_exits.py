@@ -1,4 +1,4 @@
-"""How training processes end: their exit codes, though they are no children of ours."""
+"""Exit codes of training processes that are not children of the agent."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["ExitWatcher", "ProcessExit"]
 _STAT_START_TIME, _STAT_EXIT_CODE = (
     19,
     49,
-)  # fields of /proc/PID/stat behind the name of the process
+)  # fields of /proc/PID/stat after the process name
 _GET_INFO, _INFO_EXIT = 0xC040FF0B, 1 << 3  # PIDFD_GET_INFO of 64 bytes; linux/pidfd.h, from 6.15
 _INFO = struct.Struct("=QQ11Ii")
-_POLL_MILLISECONDS = 500  # milliseconds until a process that came later is waited for, too
+_POLL_MILLISECONDS = 500  # until newly followed processes are polled
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """The end of a training process.
+    """Exit of a training process.
 
     Attributes
     ----------
     process : JobProcess
     code : int or None
-        Below 0 the signal that ended it; None where nobody tells: its parent took the code before
-        us, and the kernel is older than 6.15.
+        A negative code is the signal that ended it. None if unknown: the parent collected the code
+        first and the kernel is older than 6.15.
     time : int
         Nanoseconds since 1970 UTC.
     """
@@ -46,7 +46,7 @@ class ProcessExit:
 
 @dataclass(slots=True)
 class ExitWatcher:
-    """Waits for the ends of processes; a descriptor of each is held until then.
+    """Waits for the exit of processes by means of process file descriptors.
 
     Parameters
     ----------
@@ -56,31 +56,31 @@ class ExitWatcher:
 
     clock: Clock
     proc: Path = Path("/proc")
-    _followed: dict[int, JobProcess] = field(default_factory=dict)  # by descriptor
+    _followed: dict[int, JobProcess] = field(default_factory=dict)  # by file descriptor
     _ended: list[ProcessExit] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self, process: JobProcess) -> None:
-        """Begin to wait for a process, if it is not waited for yet."""
+        """Start watching a process that is not watched yet."""
         with self._lock:
             known = {(other.pid, other.start) for other in self._followed.values()}
         if (process.pid, process.start) in known:
             return
-        with suppress(OSError, IndexError, ValueError):  # it has ended, or there are no descriptors
+        with suppress(OSError, IndexError, ValueError):  # it has ended, or pidfds are not supported
             number = os.pidfd_open(process.pid)
             if int(stat_fields(self.proc / str(process.pid))[_STAT_START_TIME]) != process.start:
-                os.close(number)  # another process has got its number
+                os.close(number)  # the process id was reused
                 return
             with self._lock:
                 self._followed[number] = process
 
     def watch(self, stop: threading.Event) -> None:
-        """Note each end when it comes, until an event: who was first tells who began it."""
+        """Record each exit when it occurs, until an event is set; the order matters."""
         while not stop.is_set():
             self._poll(_POLL_MILLISECONDS)
 
     def ended(self) -> list[ProcessExit]:
-        """Return who ended since the last call."""
+        """Return the exits since the last call."""
         self._poll(0)
         with self._lock:
             ended, self._ended = self._ended, []
@@ -100,8 +100,8 @@ class ExitWatcher:
                     os.close(number)
 
     def _code(self, number: int, process: JobProcess) -> int | None:
-        """Return the exit code of a process, before its parent takes it or after."""
-        for _ in range(2):  # it may be taken between the two questions
+        """Return the exit code of a process, whether or not its parent has collected it."""
+        for _ in range(2):  # the parent may collect it between the two queries
             with suppress(OSError):
                 answer = bytearray(_INFO.pack(_INFO_EXIT, *[0] * 13))
                 fcntl.ioctl(number, _GET_INFO, answer)

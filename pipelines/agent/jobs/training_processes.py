@@ -1,4 +1,4 @@
-"""The training processes of this host: those with a RANK in their environment."""
+"""Training processes of this host: those with RANK in their environment."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ __all__ = ["JobProcess", "find_processes", "stat_fields"]
 _NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _NAMES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FOREWARN_JOB")
 _SERVER = "TORCH_WORKER_SERVER_SOCKET"
-_MAX_ENVIRONMENT_BYTES = 1 << 20  # bytes of an environment
+_MAX_ENVIRONMENT_BYTES = 1 << 20
 _MAX_RANKS = 1_000_000
-_PARENT, _START = 1, 19  # fields of /proc/PID/stat behind the name of the process
+_PARENT, _START = 1, 19  # fields of /proc/PID/stat after the process name
 
 
 @dataclass(frozen=True, slots=True)
 class JobProcess:
-    """A process that trains.
+    """A training process.
 
     Attributes
     ----------
     pid : int
     start : int
-        Ticks since the host's start; with `pid` it is never the same twice.
+        Start time in clock ticks since boot, which makes (pid, start) unique.
     uid : int
-        Of its user.
+        User id.
     job : str
-        Its name, fit for a folder.
+        Job name, valid as a folder name.
     rank : int
     local_rank : int or None
     socket : Path or None
-        Of torch's worker server.
+        Socket of torch's worker server.
     """
 
     pid: int
@@ -48,9 +48,9 @@ class JobProcess:
 
 
 def find_processes(proc: Path = Path("/proc")) -> list[JobProcess]:
-    """Return one process a rank: its loaders inherit the environment and are left out.
+    """Return one process per rank, without data loaders, which inherit the environment.
 
-    Of a script and the interpreter that it starts the interpreter counts.
+    If a script starts a Python interpreter, the interpreter is returned.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def find_processes(proc: Path = Path("/proc")) -> list[JobProcess]:
     ranked: dict[tuple[str, int], list[tuple[JobProcess, int]]] = {}
     for entry in os.scandir(proc):
         if entry.name.isascii() and entry.name.isdecimal():
-            with suppress(OSError, ValueError, IndexError):  # it may end at any moment
+            with suppress(OSError, ValueError, IndexError):  # the process may have ended
                 process, parent = _process(Path(entry.path))
                 ranked.setdefault((process.job, process.rank), []).append((process, parent))
     chosen = (_training_process(several, proc) for several in ranked.values())
@@ -67,7 +67,13 @@ def find_processes(proc: Path = Path("/proc")) -> list[JobProcess]:
 
 
 def _process(folder: Path) -> tuple[JobProcess, int]:
-    """Return a process and its parent's number; ValueError if it does not train."""
+    """Return a process and its parent's pid.
+
+    Raises
+    ------
+    ValueError
+        If it is not a training process.
+    """
     environment = dict(_environment(folder))
     rank = int(environment["RANK"]) if "RANK" in environment else -1
     if not 0 <= rank < _MAX_RANKS:
@@ -88,7 +94,7 @@ def _process(folder: Path) -> tuple[JobProcess, int]:
 
 
 def _environment(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield what says which rank it is; nothing else of an environment is looked at."""
+    """Yield the variables that identify the rank; other variables are not read."""
     names = {*_NUMBERS, *_NAMES, _SERVER}
     with (folder / "environ").open("rb") as stream:
         for item in stream.read(_MAX_ENVIRONMENT_BYTES).split(b"\0"):
@@ -103,13 +109,13 @@ def _job(environment: Mapping[str, str]) -> str:
 
 
 def stat_fields(folder: Path) -> list[str]:
-    """Return the fields of a process's `stat` behind its name, its state first."""
+    """Return the fields of a process's `stat` after its name; the first one is its state."""
     text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     return text.rpartition(")")[2].split()
 
 
 def _training_process(several: list[tuple[JobProcess, int]], proc: Path) -> JobProcess:
-    """Return the outermost interpreter of the processes of a rank, or the outermost of all."""
+    """Return the outermost Python process of a rank, or the outermost process without one."""
     parents = {process.pid: parent for process, parent in several}
     ordered = sorted(several, key=lambda item: (_depth(item[0].pid, parents), item[0].start))
     programs = [(process, _program(proc / str(process.pid))) for process, _ in ordered]

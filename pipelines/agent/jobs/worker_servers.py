@@ -1,4 +1,4 @@
-"""Asks torch's worker servers of this host: what their recorders hold, where their stacks are."""
+"""Client of torch's worker servers on this host: flight recorder dumps and stacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forewarn.pipelines.agent.jobs.training_processes import JobProcess
 
 __all__ = ["ServerError", "WorkerServers", "oldest_unfinished"]
 
-_MAX_RESPONSE_BYTES = 256 << 20  # bytes of an answer
+_MAX_RESPONSE_BYTES = 256 << 20
 _LOOPBACK = "127.0.0.1"
 
 _THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+)(?: \[([^\]]*)\])?")
@@ -24,11 +24,11 @@ _MAX_FRAMES = 512
 
 
 class ServerError(Exception):
-    """A worker server that does not answer as one."""
+    """A worker server that does not give a valid answer."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a socket of the file system."""
+    """HTTP connection over a Unix socket."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -42,12 +42,13 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class WorkerServers:
-    """The servers of the processes of this host; nothing but loopback is ever asked.
+    """Worker servers of this host's processes; only loopback addresses are contacted.
 
     Parameters
     ----------
     port : int
-        Where a process names no socket: that of local rank 0, the others follow; 0: none.
+        Port of local rank 0 for processes that name no socket; other ranks use the following ports.
+        0 disables ports.
     timeout : float
         Seconds.
     """
@@ -56,7 +57,7 @@ class WorkerServers:
         self._port, self._timeout = port, timeout
 
     def has(self, process: JobProcess) -> bool:
-        """Say whether a process has a server that may be asked."""
+        """Return whether a process has a server that may be contacted."""
         return self._socket(process) is not None or self._port_of(process) is not None
 
     def recorder(self, process: JobProcess) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class WorkerServers:
         Raises
         ------
         ServerError
-            If there is no answer, or it is none.
+            If there is no valid answer.
         """
         data = self._ask(process, "handler/fr_trace_json")
         try:
@@ -77,12 +78,12 @@ class WorkerServers:
         return dump
 
     def stacks(self, process: JobProcess) -> list[dict[str, Any]]:
-        """Return the threads of a process, as py-spy prints them.
+        """Return the threads of a process in the format of py-spy.
 
         Raises
         ------
         ServerError
-            If there is no answer, or it holds no stack.
+            If there is no answer, or it contains no stack.
         """
         data = self._ask(process, "handler/dump_traceback")
         threads = _parse_traceback(data.decode("utf-8", "replace"), process.pid)
@@ -110,7 +111,7 @@ class WorkerServers:
         return data
 
     def _socket(self, process: JobProcess) -> Path | None:
-        """Return the socket that a process names, if it is its own: an agent may speak to all."""
+        """Return the socket that a process names, if its user owns it."""
         if process.socket is None:
             return None
         try:
@@ -127,12 +128,12 @@ class WorkerServers:
 
 
 def oldest_unfinished(dump: Mapping[str, Any]) -> int | None:
-    """Return when the oldest operation that is not done was entered, None if all are.
+    """Return the entry time of the oldest unfinished operation, or None if all are finished.
 
     Parameters
     ----------
     dump : mapping
-        Of a flight recorder. With gloo only `pg_status` may tell what is done.
+        Flight recorder dump. With gloo, only `pg_status` may show what is finished.
 
     Returns
     -------
@@ -165,18 +166,18 @@ def oldest_unfinished(dump: Mapping[str, Any]) -> int | None:
 
 
 def _parse_traceback(text: str, pid: int) -> list[dict[str, Any]]:
-    r"""Return the threads of a process, the innermost call of each first.
+    r"""Parse the threads of a process, innermost call of each first.
 
     Parameters
     ----------
     text : str
-        Threads, the newest first: the last one is the main thread.
+        Threads, newest first; the last one is the main thread.
     pid : int
 
     Examples
     --------
     >>> text = 'Thread 0x7f (most recent call first):\n  File "a.py", line 3 in wait\n'
-    >>> _threads_of_traceback(text, 9)[0]["frames"]
+    >>> _parse_traceback(text, 9)[0]["frames"]
     [{'name': 'wait', 'filename': 'a.py', 'line': 3}]
     """
     threads: list[dict[str, Any]] = []

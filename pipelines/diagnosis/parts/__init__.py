@@ -1,1 +1,1 @@
-"""The parts of a job's folder: a reader for each, and what each part can judge."""
+"""Readers for the parts of a job's folder."""

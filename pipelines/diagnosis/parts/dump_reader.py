@@ -1,4 +1,4 @@
-"""Many dumps read side by side, by processes that import little, so that they start soon."""
+"""Parallel reading of dumps in processes that import little and therefore start fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forewarn.pipelines.runtime.progress import progress_bar
 
 __all__ = ["FlightError", "read_dumps"]
 
-_MIN_PARALLEL_BYTES = 64 * 2**20  # bytes of all dumps below which processes do not pay
+_MIN_PARALLEL_BYTES = 64 * 2**20  # total size below which processes cost more than they save
 
 
 class FlightError(InputError):
@@ -27,12 +27,12 @@ class FlightError(InputError):
 
 
 def read_dumps(files: Sequence[Path]) -> Iterator[FlightRecorderDump | str]:
-    """Yield each file's dump, or why it cannot be used, by as many processes as there are cores.
+    """Yield the dump of each file, or the reason why it cannot be used; use one process per core.
 
     Raises
     ------
     FlightError
-        If a file is a pickle that holds more than plain values.
+        If a file is a pickle that contains more than plain values.
     """
     size = sum(file.stat().st_size for file in files)
     workers = min(len(os.sched_getaffinity(0)), len(files))
@@ -49,7 +49,7 @@ def read_dumps(files: Sequence[Path]) -> Iterator[FlightRecorderDump | str]:
 
 
 def _read(file: Path) -> FlightRecorderDump | str:
-    """Read one dump; what is forbidden is an error, what is broken a reason."""
+    """Read one dump; forbidden content is an error, broken content a reason."""
     try:
         return parse_dump(file.read_bytes())
     except ForbiddenOpcodeError as error:

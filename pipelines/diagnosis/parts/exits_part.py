@@ -1,4 +1,4 @@
-"""`exits.csv`: how the ranks ended."""
+"""Part `exits.csv`: exit codes of the ranks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["ExitsPart", "read_exits"]
 
 @dataclass(frozen=True, slots=True)
 class ExitsPart:
-    """The ends of processes.
+    """Exits of the processes of a job.
 
     Attributes
     ----------
-    exits : mapping of int to tuple of Exit
-        Of each rank, in their order.
+    exits : mapping of int to tuple of RankExitCode
+        In time order, by rank.
     """
 
     exits: Mapping[int, tuple[RankExitCode, ...]]
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Ranks that it mentions."""
+        """Ranks mentioned in the part."""
         return frozenset(self.exits)
 
     @property
@@ -42,7 +42,7 @@ class ExitsPart:
         return max((time for time in times if time is not None), default=None)
 
     def last_exit(self, rank: int, at: int, since: int | None = None) -> RankExitCode | None:
-        """Return the last exit of a rank up to a moment, and from another on; None: it runs."""
+        """Return the last exit of a rank in [`since`, `at`], or None if it is still running."""
         ends = [
             end
             for end in self.exits.get(rank, ())
@@ -51,7 +51,7 @@ class ExitsPart:
         return ends[-1] if ends else None
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say who ended first; where there are logs, these say it with the exits."""
+        """Return the rank that exited first; with logs, the part `logs` does this."""
         if "logs" in case.parts:
             return PartResult()
         ends = []

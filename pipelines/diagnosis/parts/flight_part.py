@@ -1,4 +1,4 @@
-"""`flight/`: dumps of PyTorch's flight recorder, one a rank."""
+"""Part `flight/`: flight recorder dumps of PyTorch, one per rank."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from forewarn.pipelines.storage.files.regular_files import require_regular
 __all__ = ["FlightPart", "read_flight"]
 
 _RANK_IN_NAME = re.compile(r"(?:.*?[^0-9])?([0-9]{1,6})(?:\.[A-Za-z]+)?", re.DOTALL)
-_MAX_SKEWED_SHARE = 0.5  # of the ranks: where more clocks disagree, none is believed
-_MAX_DUMP_BYTES = 2**30  # bytes of a dump; one of 2,000 entries has 1 MB
+_MAX_SKEWED_SHARE = 0.5  # of the ranks; with more skewed clocks, lateness is not reported
+_MAX_DUMP_BYTES = 2**30  # a dump of 2,000 entries has 1 MB
 
 
 @dataclass(frozen=True, slots=True)
 class FlightPart:
-    """The operations of all ranks.
+    """Operations of all ranks.
 
     Attributes
     ----------
-    operations : Operations
+    operations : CollectiveOperations
     broken : frozenset of int
-        Ranks whose dump cannot be used.
+        Ranks with an unusable dump.
     notes : tuple of str
-        Why, a line each, and what else was left out.
+        Reasons, one line each, and what else was skipped.
     """
 
     operations: CollectiveOperations
@@ -60,11 +60,11 @@ class FlightPart:
 
     @property
     def last(self) -> int | None:
-        """Last time in any entry."""
+        """Latest time in any entry."""
         return self.operations.last
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Build the wait graph, measure lateness, and say whether operations end."""
+        """Build the wait-for graph, measure lateness, and check for unfinished operations."""
         logs = case.parts.get("logs")
         ahead = logs.clocks_ahead(case) if isinstance(logs, LogsPart) else {}
         operations = self.operations.by_one_clock(ahead).until(case.at)
@@ -78,7 +78,7 @@ class FlightPart:
 
 
 def _first_step_phase(lateness: Iterable[Lateness]) -> tuple[Phase, ...]:
-    """Return that the first step is over, where operations repeat themselves step by step."""
+    """Return the end of the first step if operations repeat step by step."""
     begins = [int(late.begin[-1]) for late in lateness]
     return (Phase("first step", max(begins), max(begins)),) if begins else ()
 
@@ -86,7 +86,7 @@ def _first_step_phase(lateness: Iterable[Lateness]) -> tuple[Phase, ...]:
 def _lateness_finding(
     operations: CollectiveOperations, ranks: Ranks
 ) -> tuple[JobFinding | None, Mapping[int, Lateness], tuple[str, ...]]:
-    """Say who is late of its own, by which figures, and what clocks that disagree leave open."""
+    """Return the late ranks, the lateness of all ranks, and notes on clock skew."""
     if not needs_clock_alignment(operations):
         lateness = measure_lateness(operations)
         return slow_finding(lateness, ranks), lateness, ()
@@ -117,12 +117,12 @@ def _clock_notes(unclear: frozenset[int], alignment: ClockAlignment | None) -> I
 
 
 def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
-    """Read all dumps of a job; None if there is none.
+    """Read all dumps of a job, or return None if there are none.
 
     Raises
     ------
     FlightError
-        If a dump is a pickle that holds more than plain values, or no regular file.
+        If a dump is a pickle that contains more than plain values, or not a regular file.
     """
     path = folder.part("flight")
     files = [] if path is None else list(_dump_files(path))
@@ -149,7 +149,7 @@ def _last_entry_time(dump: FlightRecorderDump) -> int:
 
 
 def _dump_files(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the dumps by rank: the last number of a file's name is its rank."""
+    """Yield the dumps by rank, which is the last number in the file name."""
     if not folder.is_dir():
         raise FlightError(f"{folder}: is no folder, expected one of dumps.")
     for file in sorted(folder.iterdir()):

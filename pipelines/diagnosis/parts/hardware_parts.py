@@ -1,4 +1,4 @@
-"""What is known beside a job's folder: events of its hosts, and the at-risk list."""
+"""Parts outside a job's folder: events of its hosts, and the at-risk list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
 __all__ = ["AtRiskPart", "EventsPart", "event_symptoms"]
 
-_MAX_EVENT_AGE = HOUR  # before the verdict: it covers a time-out of 30 minutes
+_MAX_EVENT_AGE = HOUR  # before the verdict; covers a time-out of 30 minutes
 
 
 def _machines(case: JobSnapshot) -> Sequence[str]:
@@ -32,18 +32,18 @@ def _machines(case: JobSnapshot) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class EventsPart:
-    """Xids and lost GPUs of the job's machines, up to an hour before the verdict."""
+    """Xids and lost GPUs of the job's machines in the hour before the verdict."""
 
     events: HostEvents
     ranks: frozenset[int] = frozenset()
     last: int | None = None
 
     def rows(self, case: JobSnapshot) -> list[dict[str, Any]]:
-        """Return what was said in the hour up to a case's moment."""
+        """Return the events of the hour before the verdict."""
         return self.events.grave_events(_machines(case), case.at - _MAX_EVENT_AGE, case.at)
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say which ranks run on a GPU that broke."""
+        """Return the ranks that run on a failed GPU."""
         events = [
             HostEvent(row["machine_id"], row["gpu_serial"], row["xid"], parse_moment(row["time"]))
             for row in self.rows(case)
@@ -54,14 +54,14 @@ class EventsPart:
 
 @dataclass(frozen=True, slots=True)
 class AtRiskPart:
-    """Machines with a GPU on a list that was valid at the verdict."""
+    """Machines with a GPU on a list that was valid at the time of the verdict."""
 
     lists: Prior
     ranks: frozenset[int] = frozenset()
     last: int | None = None
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say which machines were listed."""
+        """Return the listed machines."""
         machines = _machines(case)
         listed = self.lists.listed(machines, case.at)
         names = [machine for machine, is_listed in zip(machines, listed, strict=True) if is_listed]
@@ -70,13 +70,13 @@ class AtRiskPart:
 
 
 def event_symptoms(case: JobSnapshot, matcher: LogMatcher) -> list[MachineSymptom]:
-    """Return what hosts said in the hour up to a case's moment; nothing where that is not known.
+    """Return the symptoms of hosts in the hour before the verdict, as far as known.
 
     Parameters
     ----------
-    case : Case
+    case : JobSnapshot
     matcher : LogMatcher
-        Says what an Xid means.
+        Provides the meaning of an Xid.
     """
     part = case.parts.get("events")
     if not isinstance(part, EventsPart):
@@ -88,11 +88,11 @@ def event_symptoms(case: JobSnapshot, matcher: LogMatcher) -> list[MachineSympto
 def _event_symptom(
     row: Mapping[str, Any], ranks: Ranks, matcher: LogMatcher
 ) -> MachineSymptom | None:
-    """Return an event as the kernel log would have said it."""
+    """Return an event as the symptom of the equivalent kernel log line."""
     line = f"NVRM: Xid (PCI:?): {row['xid']}"
     if row["kind"] == "lost":
         line = "NVRM: GPU has fallen off the bus"
-    if (row["raw"] or "").startswith("NVRM:"):  # it may say how grave it is
+    if (row["raw"] or "").startswith("NVRM:"):  # the raw line may contain the severity
         line = row["raw"]
     pattern = matcher.first(line.encode())
     if pattern is None:

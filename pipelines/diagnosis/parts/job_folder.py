@@ -1,4 +1,4 @@
-"""The folder of a job: which parts there are."""
+"""Folder of a job and its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forewarn.pipelines.storage.files.regular_files import require_regular
 
 __all__ = ["PARTS", "JobFolder", "JobFolderError", "read_text"]
 
-# The parts by the names that `blind` and evidence use, and where each lies.
+# Paths of the parts, by the names that `blind` and evidence use.
 PARTS = {
     "ranks": "ranks.csv",
     "exits": "exits.csv",
@@ -23,11 +23,11 @@ PARTS = {
     "kernel": "kernel",
     "profiles": "profiles",
 }
-_MAX_TABLE_BYTES = 256 * 2**20  # bytes
+_MAX_TABLE_BYTES = 256 * 2**20
 
 
 class JobFolderError(InputError):
-    """A folder that is none of a job."""
+    """A folder that is not a job's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class JobFolder:
     ----------
     path : Path
     patterns : tuple of Path
-        What a site changes of the knowledge base.
+        The site's changes of the knowledge base.
     """
 
     path: Path
@@ -46,12 +46,12 @@ class JobFolder:
 
     @classmethod
     def open(cls, path: Path, patterns: Sequence[Path] = ()) -> JobFolder:
-        """Look into a folder.
+        """Open a folder.
 
         Raises
         ------
         JobFolderError
-            If it is none, or holds no part.
+            If it does not exist or contains no part.
         """
         if not path.is_dir():
             raise JobFolderError(f"{path}: is no folder, expected that of a job.")
@@ -65,16 +65,16 @@ class JobFolder:
 
     @property
     def name(self) -> str:
-        """Name of the job: that of its folder."""
+        """Name of the job, which is the name of its folder."""
         return self.path.resolve().name
 
     def part(self, name: str) -> Path | None:
-        """Return where a part lies, None if it is absent."""
+        """Return the path of a part, or None if it is absent."""
         path = self.path / PARTS[name]
         return path if path.exists() else None
 
     def ranks(self) -> Ranks:
-        """Read `ranks.csv`; without it a table that is empty and not `listed`."""
+        """Read `ranks.csv`; without it, return an empty table that is not `listed`."""
         path = self.part("ranks")
         return Ranks({}, listed=False) if path is None else parse_ranks(read_text(path), str(path))
 
@@ -85,7 +85,7 @@ def read_text(path: Path) -> str:
     Raises
     ------
     JobFolderError
-        If it is no regular file, too large, or no text.
+        If the path is not a regular file, is too large, or is not text.
     """
     require_regular(path)
     if path.stat().st_size > _MAX_TABLE_BYTES:

@@ -1,4 +1,4 @@
-"""What every part of a job's folder has to offer once it is read."""
+"""Interface of the parts of a job's folder."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["JobSnapshot", "Part", "PartResult"]
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """A job at a moment.
+    """A job at a point in time.
 
     Attributes
     ----------
     ranks : Ranks
     at : int
-        Nothing later counts; nanoseconds since 1970 UTC.
+        Nanoseconds since 1970 UTC; later data is ignored.
     parts : mapping of str to Part
-        What was read, by name; a part that is absent is not in it.
+        Parts that were read, by name.
     """
 
     ranks: Ranks
@@ -34,17 +34,17 @@ class JobSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """What a part says of a case.
+    """Result of evaluating a part.
 
     Attributes
     ----------
     probe : Probe or None
-        None for a part that is none.
-    findings : tuple of Finding
+        None if the part has no probe.
+    findings : tuple of JobFinding
     phases : tuple of Phase
-        Spans in which standing still is no hang, in any order.
+        Quiet phases, in any order.
     blind : tuple of str
-        What of the part cannot be used and why, such as `logs of rank 3: no times`.
+        Unusable data with reasons, such as `logs of rank 3: no times`.
     """
 
     probe: Probe | None = None
@@ -54,15 +54,15 @@ class PartResult:
 
 
 class Part(Protocol):
-    """A part of a job's folder, read. It holds all times; `judge` cuts off what is later."""
+    """A part of a job's folder with data of all times; `judge` ignores data after the snapshot."""
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Ranks that it mentions."""
+        """Ranks mentioned in the part."""
 
     @property
     def last(self) -> int | None:
-        """Last time in it, nanoseconds since 1970 UTC; None where it holds no time."""
+        """Latest time in the part, in nanoseconds since 1970 UTC; None if it has no times."""
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say what it shows; the work is done by pure functions in `models/diagnosis`."""
+        """Evaluate the part with the pure functions in `models/diagnosis`."""

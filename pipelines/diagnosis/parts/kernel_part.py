@@ -1,4 +1,4 @@
-"""`kernel/`: what the kernel, or eBPF tools, say of the processes of the ranks."""
+"""Part `kernel/`: samples of the ranks' processes from the kernel or eBPF tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["KernelPart", "read_kernel"]
 
 _NUMBERS = ("d_seconds", "runq_wait_ms", "syscalls", "cuda_call_ms", "verbs_completions")
 
-# What peers share, with the difference that matters at least.
+# Quantities that are similar among peers, with the smallest relevant difference.
 _PEER_CHANNELS = {
     "runq_wait_ms": ("run-queue wait in ms", 10.0),
     "syscalls": ("system calls an interval", 100.0),
@@ -35,7 +35,7 @@ class KernelPart(SampledPart):
     """Samples of the processes of all ranks."""
 
     def blocked(self, case: JobSnapshot) -> tuple[JobFinding, ...]:
-        """Say who sleeps in the kernel or is stopped."""
+        """Return the ranks in uninterruptible sleep or stopped."""
         samples = self.samples.between(0, case.at)
         findings = (
             sleep_finding(samples, case.ranks, case.at),
@@ -44,7 +44,7 @@ class KernelPart(SampledPart):
         return tuple(finding for finding in findings if finding is not None)
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say who sleeps in the kernel, is stopped, works without result, or differs from peers."""
+        """Return ranks that are asleep, stopped, busy without completions, or deviating."""
         samples, metrics = self.samples.between(0, case.at), metrics_until(case)
         if not len(samples.rank):
             return PartResult(blind=("kernel: no sample before the verdict",))
@@ -63,7 +63,7 @@ class KernelPart(SampledPart):
 
 
 def read_kernel(folder: JobFolder, _: Ranks) -> KernelPart | None:
-    """Read what the kernel says of a job's processes; None if there is no sample.
+    """Read the kernel samples of a job, or return None if there are none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The knowledge base as files: the patterns of the package, and what a site changes of them."""
+"""Log knowledge base: the patterns of the package and the site's changes of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Lines = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
 
 
 class PatternTable(StrictTable):
-    """A pattern, or what a site changes of one."""
+    """A pattern, or the site's changes of one."""
 
     pattern: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     role: Role | None = None
@@ -58,15 +58,15 @@ class _KnowledgeTable(StrictTable):
 
 
 def load_patterns(overlays: Sequence[Path] = ()) -> LogMatcher:
-    """Return the patterns of the package with what the files of a site change, later ones last.
+    """Return the patterns of the package with the changes of site files; later files win.
 
-    New patterns of a site go before those of the package: it knows better what its lines mean.
+    New patterns of a site precede those of the package, so that they win for the lines they match.
 
     Raises
     ------
     SettingsError
-        If a file cannot be read, has an unknown key or a wrong value, if an expression is none
-        that RE2 knows, or if an example of a site does not fit or a counterexample does.
+        If a file cannot be read, has an unknown key or an invalid value, contains an expression
+        that is not valid in RE2, or contradicts its own examples or counterexamples.
     """
     tables = pattern_tables()
     for path in overlays:
@@ -85,7 +85,7 @@ def load_patterns(overlays: Sequence[Path] = ()) -> LogMatcher:
 
 
 def pattern_tables() -> dict[str, Any]:
-    """Return the tables of the package as they stand in its file."""
+    """Return the tables of the package's file."""
     resource = files("forewarn.pipelines.diagnosis.parts") / "knowledge.toml"
     tables: dict[str, Any] = tomllib.loads(resource.read_text(encoding="utf-8"))["patterns"]
     return tables
@@ -101,7 +101,7 @@ def _validate_tables(values: Mapping[str, Any], name: str) -> dict[str, PatternT
 
 
 def _merge_tables(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of both; new ones first, and a key of the overlay replaces one."""
+    """Merge tables: new ones first, and keys of the overlay replace existing ones."""
     new = {name: table for name, table in overlay.items() if name not in base}
     return new | {name: {**table, **overlay.get(name, {})} for name, table in base.items()}
 
@@ -109,7 +109,7 @@ def _merge_tables(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[s
 def _check_lines(
     tables: Mapping[str, PatternTable], changed: Mapping[str, PatternTable], name: str
 ) -> None:
-    """Refuse what is incomplete, or does not do what its own examples say."""
+    """Reject patterns that are incomplete or contradict their own examples."""
     for key in changed:
         table = tables[key]
         for part in _REQUIRED_KEYS:

@@ -1,4 +1,4 @@
-"""The logs of a job as of a moment: those of the attempt that runs then, and what they say."""
+"""Logs of the attempt that was running at a given time, and what they contain."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
 
 __all__ = ["JobAttempt", "attempt_at"]
 
-# How a launcher says that a process ended: it tells nothing of the machine, and may have been the
-# launcher itself that killed it. `exits.csv` says the same with times.
+# A launcher's report of an exit says nothing about the machine, and the launcher itself may have
+# sent the signal. `exits.csv` has the same information with times.
 _LAUNCHER_EXIT_LINE = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
 _OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b")
 
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """What the logs hold of the attempt that runs at a moment.
+    """Logs of the attempt that is running at a time.
 
     Attributes
     ----------
-    logs : tuple of ReadLog
-        Of torchrun's tree those of this attempt, and all others.
+    logs : tuple of ScannedLog
+        Logs of this attempt in torchrun's tree, and all logs outside of it.
     at, start : int and (int or None)
         Nanoseconds since 1970 UTC.
     number : int
-        Of torchrun's tree.
+        Attempt number in torchrun's tree.
     """
 
     logs: tuple[ScannedLog, ...]
@@ -48,13 +48,13 @@ class JobAttempt:
     )
 
     def __post_init__(self) -> None:
-        """Sort the logs by rank."""
+        """Index the logs by rank."""
         for log in self.logs:
             self._by_rank.setdefault(log.file.rank, []).append(log)
 
     @property
     def since(self) -> int | None:
-        """From when on exits are those of this attempt; clocks may differ by a minute."""
+        """Time from which exits belong to this attempt; clocks may differ by a minute."""
         return None if self.start is None else self.start - MINUTE
 
     def of_rank(self, rank: int) -> list[ScannedLog]:
@@ -62,7 +62,7 @@ class JobAttempt:
         return self._by_rank.get(rank, [])
 
     def hits(self, scan: LogScan) -> Iterator[LogHit]:
-        """Yield what patterns know of this attempt, up to the moment."""
+        """Yield the matched lines of this attempt, up to its time."""
         current = _count_attempts(scan, self.at)
         is_whole = scan.last is None or scan.last <= self.at
         for hit in scan.hits:
@@ -71,7 +71,7 @@ class JobAttempt:
                 yield hit
 
     def last_writes(self) -> dict[int, int | None]:
-        """Return when each rank last wrote; None where none of its logs tells times."""
+        """Return the last write of each rank; None if none of its logs has times."""
         writes: dict[int, int | None] = {}
         for log in self.logs:
             if log.file.rank is None or log.scan is None or not log.scan.size:
@@ -82,13 +82,13 @@ class JobAttempt:
         return writes
 
     def marks(self, since: int | None) -> list[int]:
-        """Return when any rank wrote, from a moment on; none where there is no such moment."""
+        """Return when any rank wrote since a time; none if that time is None."""
         scans = [log.scan for log in self.logs if log.file.rank is not None]
         every = {mark for scan in scans if scan is not None for mark in (*scan.marks, scan.last)}
         return [mark for mark in every if mark is not None and since is not None and mark >= since]
 
     def last_step(self, rank: int | None = None) -> int | None:
-        """Return when the last step was written down, by a rank or by any."""
+        """Return when the last step of a rank, or of any rank, was logged."""
         logs = self.logs if rank is None else self.of_rank(rank)
         times = [time for log in logs if log.scan is not None for _, time in log.scan.steps]
         return max((time for time in times if time <= self.at), default=None)
@@ -103,7 +103,7 @@ class JobAttempt:
         return clock_offsets(steps)
 
     def ends(self, ranks: Ranks, matcher: LogMatcher, exits: ExitsPart | None) -> list[RankExit]:
-        """Return how each rank ended, or that nothing speaks of an end."""
+        """Return the exit of each rank, empty if there is no sign of one."""
         offsets, writes = self.offsets(ranks), self.last_writes()
         reports = self._master_reports()
         ends = []
@@ -143,7 +143,7 @@ class JobAttempt:
                 yield symptom_from_line(pattern, line[:500], error.time, is_report=True)
 
     def _master_reports(self) -> dict[int, ErrorReport]:
-        """Return what DLRover's master wrote of each rank, of the last restart that it knows."""
+        """Return the reports of DLRover's master per rank, from the last known restart."""
         reports: dict[int, ErrorReport] = {}
         known = [
             report
@@ -160,10 +160,7 @@ class JobAttempt:
         return reports
 
     def machine_signs(self, ranks: Ranks) -> list[MachineSymptom]:
-        """Return what the logs of machines say, such as those of their kernels.
-
-        That a launcher saw a process end is left out.
-        """
+        """Return the symptoms in logs of machines, without exits reported by a launcher."""
         named = {row.machine for row in ranks.table.values()} - {None}
         alone = next(iter(named)) if len(named) == 1 else None
         signs = []
@@ -179,7 +176,7 @@ class JobAttempt:
         return signs
 
     def has_crashed(self, ends: Sequence[RankExit]) -> bool:
-        """Say whether the job ended: by an exit, an exception, or the last lines of a log."""
+        """Return whether the job ended: by an exit, an exception, or the last lines of a log."""
         if any(end.exit_code for end in ends):
             return True
         if any(sign.is_report for end in ends for sign in end.signs):
@@ -188,7 +185,7 @@ class JobAttempt:
         return any(self._ends_with(end, step) for end in ends)
 
     def _ends_with(self, end: RankExit, step: int | None) -> bool:
-        """Say whether the log of a rank ends with an error, and no step came after it."""
+        """Return whether the log of a rank ends with an error and no later step."""
         sign = end.decisive
         if sign is None or sign.level == "warning":
             return False
@@ -200,7 +197,7 @@ class JobAttempt:
 
 
 def attempt_at(logs: Sequence[ScannedLog], at: int) -> JobAttempt:
-    """Return the attempt that runs at a moment; what was before it is forgotten."""
+    """Return the attempt that is running at a time."""
     begun = [
         log.file.attempt
         for log in logs
@@ -220,7 +217,7 @@ def _first_time(log: ScannedLog) -> int | None:
 
 
 def _attempt_start(log: ScannedLog, at: int) -> int | None:
-    """Return when the attempt of a log began."""
+    """Return the start of the attempt that a log belongs to."""
     if log.scan is None:
         return None
     starts = [time for time in log.scan.starts if time is not None and time <= at]
@@ -228,7 +225,7 @@ def _attempt_start(log: ScannedLog, at: int) -> int | None:
 
 
 def _count_attempts(scan: LogScan, at: int) -> int:
-    """Return how many attempts a log has behind it at a moment."""
+    """Return the number of attempts in a log before a time."""
     return sum(1 for time in scan.starts if time is None or time <= at)
 
 

@@ -1,4 +1,4 @@
-"""The files of logs in a job's folder: whose they are, and of which attempt."""
+"""Log files in a job's folder, with their rank, machine and attempt."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class JobLogFile:
     ----------
     path : Path
     name : str
-        Below `logs`, for people.
+        Path below `logs`, for messages.
     rank : int or None
-        None: of a machine as a whole, of a launcher, or nobody knows.
+        None for a log of a machine or a launcher, or if the rank is unknown.
     machine : str or None
     attempt : int
-        Of torchrun's tree, from 0 on.
+        Attempt number in torchrun's tree, counted from 0.
     is_torchrun : bool
-        It lies in torchrun's tree.
+        Whether it is in torchrun's tree.
     """
 
     path: Path
@@ -49,17 +49,17 @@ class JobLogFile:
 
 
 def find_log_files(folder: Path, ranks: Ranks) -> list[JobLogFile]:
-    """Return the files below a folder, those of ranks first; links are left out.
+    """Return the files below a folder, sorted by name and without symbolic links.
 
-    `RANK.log` lies at the top; torchrun's tree (`attempt_N/LOCAL_RANK/`) at the top or under a
-    folder a machine; any other file is of its machine, or of a launcher.
+    `RANK.log` is at the top level. Torchrun's tree (`attempt_N/LOCAL_RANK/`) is at the top level or
+    in one folder per machine. Any other file belongs to its machine or to a launcher.
 
     Parameters
     ----------
     folder : Path
     ranks : Ranks
-        Tells which rank is which local rank of a machine. Without it a local rank is a rank where
-        there is one machine only.
+        Maps local ranks of a machine to ranks. Without it, a local rank is the rank if there is
+        only one machine.
     """
     paths = sorted(path for path in _walk_files(folder) if not path.name.startswith("."))
     machines = {_machine_folder(path.relative_to(folder)) for path in paths}
@@ -78,7 +78,7 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 
 def _machine_folder(path: Path) -> str | None:
-    """Return the folder of a machine in torchrun's tree, None where it begins at the top."""
+    """Return the machine's folder in torchrun's tree, or None if there is none."""
     attempt = next((n for n, part in enumerate(path.parts) if _ATTEMPT.fullmatch(part)), None)
     return path.parts[0] if attempt else None
 
@@ -102,12 +102,12 @@ def _log_file(path: Path, folder: Path, ranks: Ranks, machines: int) -> JobLogFi
 def _torchrun_file(
     path: Path, below: Path, attempt: int, ranks: Ranks, machines: int
 ) -> JobLogFile:
-    """Return a file of torchrun's tree; folders of its runs may stand before the attempt."""
+    """Return a file of torchrun's tree; folders of its runs may precede the attempt."""
     local, number = below.parts[attempt + 1], _ATTEMPT.fullmatch(below.parts[attempt])
     machine = _machine_folder(below)
     named = {row.machine for row in ranks.table.values()}
     if machine not in named and len(named) == 1 and machines == 1:
-        machine = next(iter(named))  # a folder of the run, and the job has one machine
+        machine = next(iter(named))  # the folder of a run, in a job on one machine
     rank = None
     if local.isascii() and local.isdecimal() and len(local) < 8:
         rank = _rank_by_local_rank(int(local), machine, ranks, machines)
@@ -123,5 +123,5 @@ def _rank_by_local_rank(local: int, machine: str | None, ranks: Ranks, machines:
     rank = ranks.rank_at(machine, local)
     if rank is not None:
         return rank
-    on_machine = ranks.on(machine)  # without a column local_rank: in the order of their numbers
+    on_machine = ranks.on(machine)  # without a column `local_rank`: in order of rank
     return on_machine[local] if local < len(on_machine) else None

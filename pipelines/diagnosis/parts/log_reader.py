@@ -1,4 +1,4 @@
-"""Reads the logs of a job, part by part, in bounded memory."""
+"""Reader for the logs of a job, in chunks and bounded memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from forewarn.pipelines.diagnosis.parts.log_files import JobLogFile
 
 __all__ = ["DlroverReport", "ScannedLog", "last_timestamp_with_year", "read_log"]
 
-_CHUNK_BYTES = 2**18  # bytes read at once
+_CHUNK_BYTES = 2**18
 _MAX_LINE_BYTES = 2**20
 _TAIL_BYTES = 2**16
 _HEAD_BYTES = 2**14
-_MAX_BINARY_SHARE = 0.05  # share of bytes that no text has
+_MAX_BINARY_SHARE = 0.05  # of bytes that do not occur in text
 _MAX_ERROR_BYTES = 2**22
 _BINARY_BYTES = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _MASTER_MARK = b" fails: {"
@@ -31,14 +31,14 @@ _MASTER_MARK = b" fails: {"
 
 @dataclass(frozen=True, slots=True)
 class DlroverReport:
-    """What DLRover's master wrote of a failed process.
+    """Report of a failed process by DLRover's master.
 
     Attributes
     ----------
     rank : int
     error : ErrorReport
     time : int or None
-        Of the line, nanoseconds since 1970 UTC.
+        Time of the line, in nanoseconds since 1970 UTC.
     """
 
     rank: int
@@ -48,17 +48,17 @@ class DlroverReport:
 
 @dataclass(slots=True)
 class ScannedLog:
-    """A file of the part `logs`, read.
+    """A scanned file of the part `logs`.
 
     Attributes
     ----------
-    file : LogFile
+    file : JobLogFile
     scan : LogScan or None
-        None for an error file, and for what is no text.
+        None for an error file or a binary file.
     error : ErrorReport or None
-    master : list of MasterReport
+    master : list of DlroverReport
     blind : str
-        Why it cannot be used, empty if it can.
+        Reason why the file cannot be used; empty if it can.
     """
 
     file: JobLogFile
@@ -69,7 +69,7 @@ class ScannedLog:
 
 
 def last_timestamp_with_year(files: Iterable[JobLogFile]) -> int | None:
-    """Return the last time with a year in the ends of files; it tells the year of the others."""
+    """Return the latest time with a year at the end of any file, used for files without years."""
     times = [_time_of_end(file) for file in files]
     return max((time for time in times if time is not None), default=None)
 
@@ -93,14 +93,14 @@ def _read_error(path: Path) -> ErrorReport | None:
 
 
 def read_log(file: JobLogFile, matcher: LogMatcher, before: int | None) -> ScannedLog:
-    """Read a file; what cannot be read is blind.
+    """Read a file; an unreadable file is blind.
 
     Parameters
     ----------
-    file : LogFile
+    file : JobLogFile
     matcher : LogMatcher
     before : int or None
-        Tells the year of lines without one.
+        Determines the year of timestamps without one.
     """
     result = ScannedLog(file)
     try:
@@ -136,7 +136,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what was read, cut after a newline; a line that is too long is cut anywhere."""
+    """Yield chunks that end at a newline; a line that is too long is split anywhere."""
     rest = b""
     for part in parts:
         text = rest + part

@@ -1,4 +1,4 @@
-"""The part `logs`: when ranks last wrote, phases, and the first cause of a crash."""
+"""Part `logs`: last writes of ranks, quiet phases, and the root cause of a crash."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from forewarn.pipelines.runtime.progress import progress_bar
 
 __all__ = ["LogsPart", "read_logs"]
 
-_MAX_UNKNOWN_ERRORS = 5  # kinds of errors that nobody knows
+_MAX_UNKNOWN_ERRORS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class LogsPart:
-    """All logs of a job, read.
+    """All logs of a job.
 
     Attributes
     ----------
-    logs : tuple of ReadLog
+    logs : tuple of ScannedLog
     matcher : LogMatcher
     """
 
@@ -55,19 +55,19 @@ class LogsPart:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Ranks that it mentions."""
+        """Ranks mentioned in the part."""
         ranks = {log.file.rank for log in self.logs if log.file.rank is not None}
         return frozenset(ranks | {report.rank for log in self.logs for report in log.master})
 
     @property
     def last(self) -> int | None:
-        """Last time in any log."""
+        """Latest time in any log."""
         times = [log.scan.last for log in self.logs if log.scan is not None]
         times += [log.error.time for log in self.logs if log.error is not None]
         return max((time for time in times if time is not None), default=None)
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say whether ranks still write, and who failed first."""
+        """Return whether ranks still write, and which rank failed first."""
         attempt = attempt_at(self.logs, case.at)
         finding = self._finding(case, attempt)
         return PartResult(
@@ -78,7 +78,7 @@ class LogsPart:
         )
 
     def clocks_ahead(self, case: JobSnapshot) -> dict[int, int]:
-        """Return by how many nanoseconds the clock of each rank's machine is ahead, if known."""
+        """Return by how many nanoseconds the clock of each rank's machine is ahead."""
         offsets = attempt_at(self.logs, case.at).offsets(case.ranks)
         machines = {rank: row.machine for rank, row in case.ranks.table.items()}
         return {
@@ -93,7 +93,7 @@ class LogsPart:
             case.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
         signs = attempt.machine_signs(case.ranks)
-        if not attempt.has_crashed(ends):  # of a hang the part `events` speaks for itself
+        if not attempt.has_crashed(ends):  # in a hang, the part `events` reports these itself
             return None if "events" in case.parts else hang_hardware_finding(signs, ends)
         signs += event_symptoms(case, self.matcher)
         finding = find_root_cause(ends, machine_signs=signs, masked=log_template)
@@ -106,7 +106,7 @@ class LogsPart:
 
 
 def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
-    """Read the logs of a job; None if there are none."""
+    """Read the logs of a job, or return None if there are none."""
     path = folder.part("logs")
     if path is None or not path.is_dir():
         return None
@@ -123,7 +123,7 @@ def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
 
 
 def _probe(case: JobSnapshot, attempt: JobAttempt) -> Probe | None:
-    """Return the log probe; None where no rank has a log."""
+    """Return the log probe, or None if no rank has a log."""
     exits, writes = case.parts.get("exits"), attempt.last_writes()
     if isinstance(exits, ExitsPart) and case.ranks.table:
         since = attempt.since
@@ -133,7 +133,7 @@ def _probe(case: JobSnapshot, attempt: JobAttempt) -> Probe | None:
 
 
 def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
-    """Yield the phases of all attempts, and the restarts that cut them off."""
+    """Yield the phases of all attempts, and the restarts that interrupt them."""
     lines: dict[tuple[int, int], list[PhaseLine]] = {}
     restarts, first_steps = set[int](), []
     current = {id(log) for log in attempt.logs}
@@ -159,13 +159,13 @@ def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
 
 
 def _unusable_logs(logs: Sequence[ScannedLog]) -> Iterator[str]:
-    """Yield what cannot be used, one line for all logs of which the same is true."""
+    """Yield the reasons why logs cannot be used, one line per reason."""
     timed = {log.file.rank for log in logs if log.scan is not None and log.scan.last is not None}
     reasons: dict[str, list[str]] = {}
     for log in logs:
         reason = log.blind
         if reason.startswith(("no times", "times ")) and log.file.rank in timed:
-            continue  # the other stream of the same rank has times
+            continue  # another stream of the same rank has times
         if log.file.is_torchrun and log.file.rank is None:
             reason = "nobody knows of which rank"
         if reason:
@@ -176,7 +176,7 @@ def _unusable_logs(logs: Sequence[ScannedLog]) -> Iterator[str]:
 
 
 def _unknown_error_evidence(logs: Sequence[ScannedLog]) -> Iterator[Evidence]:
-    """Yield what looks like an error and no pattern knows, the rarest logs first."""
+    """Yield templates of error-like lines that match no pattern, rarest across logs first."""
     lines, files = Counter[str](), Counter[str]()
     for log in logs:
         if log.scan is not None:

@@ -1,4 +1,4 @@
-"""`metrics/`: GPU and network metrics of the ranks."""
+"""Part `metrics/`: GPU and network metrics of the ranks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _GAUGES = ("gpu_utilization", "sm_activity")
 
 @dataclass(frozen=True, slots=True)
 class MetricsPart(SampledPart):
-    """The metrics of all ranks, as they were sampled."""
+    """Metrics of all ranks."""
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say whether bytes move, or did so for long, whose GPU is idle, and who moves less."""
+        """Return whether bytes move, times of work, idle GPUs, and ranks with deviating traffic."""
         samples = metrics_until(case)
         if not len(samples.rank):
             return PartResult(blind=("metrics: no sample before the verdict",))
@@ -39,7 +39,7 @@ class MetricsPart(SampledPart):
 
 
 def metrics_until(case: JobSnapshot) -> RankSamples:
-    """Return the metrics of a case up to its moment; none where none were read."""
+    """Return the metrics up to the time of a snapshot; empty if none were read."""
     part = case.parts.get("metrics")
     if isinstance(part, MetricsPart):
         return part.samples.between(0, case.at)
@@ -48,7 +48,7 @@ def metrics_until(case: JobSnapshot) -> RankSamples:
 
 
 def traffic_channels(samples: RankSamples) -> list[PeerChannel]:
-    """Return the bytes that each rank moves by NVLink and RDMA, to compare them with its peers'."""
+    """Return the NVLink and RDMA byte rates of each rank for comparison with its peers."""
     nvlink = samples.rates("nvlink_bytes")
     rdma = samples.rates("rdma_tx_bytes", "rdma_rx_bytes")
     return [
@@ -58,7 +58,7 @@ def traffic_channels(samples: RankSamples) -> list[PeerChannel]:
 
 
 def read_metrics(folder: JobFolder, _: Ranks) -> MetricsPart | None:
-    """Read the metrics of a job; None if there is no sample.
+    """Read the metrics of a job, or return None if there is no sample.
 
     Raises
     ------

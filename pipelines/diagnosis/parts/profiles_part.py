@@ -1,4 +1,4 @@
-"""`profiles/{normal,slow}/RANK.{on,off}.folded`: what ranks do in slow spans and in normal ones."""
+"""Part `profiles/{normal,slow}/RANK.{on,off}.folded`: stacks in slow spans and in normal ones."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _CLOCKS: dict[str, Literal["on", "off"]] = {"on": "on", "off": "off"}
 
 @dataclass(frozen=True, slots=True)
 class ProfilesPart:
-    """Profiles that have a normal span and a slow one.
+    """Profiles with both a normal and a slow span.
 
     Attributes
     ----------
     profiles : tuple of Profile
     notes : tuple of str
-        What could not be used, and why.
+        Profiles that could not be used, with reasons.
     """
 
     profiles: tuple[Profile, ...]
@@ -40,23 +40,23 @@ class ProfilesPart:
 
     @property
     def last(self) -> None:
-        """Profiles tell no time."""
+        """None: profiles have no times."""
         return
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say what grew in slow spans, and on which rank."""
+        """Return what grew in slow spans, and on which rank."""
         del case
         finding = jitter_finding(self.profiles)
         return PartResult(findings=() if finding is None else (finding,), blind=self.notes)
 
 
 def read_profiles(folder: JobFolder, _: Ranks) -> ProfilesPart | None:
-    """Read the profiles of a job; None if none has both spans.
+    """Read the profiles of a job, or return None if none has both spans.
 
     Raises
     ------
     JobFolderError
-        If a file's name is of no rank, or it is no text.
+        If a file name contains no rank, or a file is not text.
     """
     path = folder.part("profiles")
     if path is None or not (path / "slow").is_dir() or not (path / "normal").is_dir():

@@ -1,4 +1,4 @@
-"""Parquet tables of samples of ranks: the parts `metrics` and `kernel`."""
+"""Parquet tables of rank samples, for the parts `metrics` and `kernel`."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class SampledPart:
 
 
 def read_samples(folder: Path, channels: Sequence[str], state: str | None = None) -> RankSamples:
-    """Read all tables below a folder, or a single one.
+    """Read a table, or all tables below a folder.
 
     Parameters
     ----------
     folder : Path
     channels : sequence of str
-        Columns of numbers; one that is absent is empty.
+        Numeric columns; missing ones are filled with NaN.
     state : str, optional
-        A column of the states of processes; it becomes the channels `in_d` and `is_stopped`.
+        Column of process states, converted to the channels `in_d` and `is_stopped`.
 
     Raises
     ------
     JobFolderError
-        If a table lacks `timestamp` or `rank`, or a column is of another type.
+        If a table lacks `timestamp` or `rank`, or a column has the wrong type.
     """
     files = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
     tables = [_samples(file, read_parquet(file), channels, state) for file in files]
@@ -108,7 +108,7 @@ def _number_column(file: Path, table: pa.Table, name: str) -> Float64Array:
 
 
 def _is_in_state(file: Path, table: pa.Table, name: str, *letters: str) -> Float64Array:
-    """Return 1 where a process is in one of some states, 0 where not, NaN where unknown."""
+    """Return 1 if a process is in one of the states, 0 if not, and NaN if unknown."""
     if name not in table.column_names or pa.types.is_null(table[name].type):
         return np.full(table.num_rows, np.nan)
     if not is_text(table[name].type):

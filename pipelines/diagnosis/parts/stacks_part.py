@@ -1,4 +1,4 @@
-"""`stacks/TIME/RANK.json`: samples of the stacks of all ranks."""
+"""Part `stacks/TIME/RANK.json`: stack samples of all ranks."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MAX_NOTES = 5
 
 @dataclass(frozen=True, slots=True)
 class StacksPart:
-    """The samples, in the order of their times.
+    """Stack samples in time order.
 
     Attributes
     ----------
-    rounds : tuple of StackRound
+    rounds : tuple of StackSample
     notes : tuple of str
-        What could not be used, and why.
+        Files that could not be used, with reasons.
     """
 
     rounds: tuple[StackSample, ...]
@@ -45,7 +45,7 @@ class StacksPart:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Ranks of which a stack was taken."""
+        """Ranks with a stack."""
         return frozenset(rank for sample in self.rounds for rank in sample.stacks)
 
     @property
@@ -54,9 +54,9 @@ class StacksPart:
         return self.rounds[-1].time if self.rounds else None
 
     def judge(self, case: JobSnapshot) -> PartResult:
-        """Say whether the stacks change, whose is not where the others wait, and what phase it is.
+        """Return whether stacks change, which ranks are outliers, and the current quiet phase.
 
-        A single sample shows the last two, too, even if it cannot tell whether the job moves.
+        A single sample is enough for the last two, although it does not show whether the job moves.
         """
         rounds = [sample for sample in self.rounds if sample.time <= case.at]
         probe = stack_probe(rounds, len(case.ranks.table), case.at)
@@ -68,12 +68,12 @@ class StacksPart:
 
 
 def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:
-    """Read all samples of a job; None if there is none.
+    """Read all samples of a job, or return None if there are none.
 
     Raises
     ------
     JobFolderError
-        If a folder is no time, or a file none of a rank.
+        If a folder name is not a time, or a file name not a rank.
     """
     path = folder.part("stacks")
     if path is None or not path.is_dir():
@@ -92,7 +92,7 @@ def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:
 
 
 def _sample_time(sample: Path) -> int:
-    """Return the time that a folder's name tells: ISO 8601, with or without separators."""
+    """Return the time in a folder name: ISO 8601, with or without separators."""
     match = _COMPACT_TIME.fullmatch(sample.name)
     text = "{}-{}-{}T{}:{}:{}Z".format(*match.groups()) if match else sample.name
     try:
