@@ -67,7 +67,7 @@ def parse_exits(
                 RankExitCode(128 - code if code > 128 else code, time)
             )
     except csv.Error as error:
-        raise ExitsError(f"{name}: is no table ({error}).") from None
+        raise ExitsError(f"{name}: is not a valid CSV table ({error}).") from None
     return {rank: tuple(sorted(ends, key=_sort_key)) for rank, ends in sorted(exits.items())}
 
 
@@ -81,7 +81,7 @@ def _parse_integer(cell: str, least: int, most: int, where: str) -> int:
         number = int(text)
         if least <= number <= most:
             return number
-    raise ExitsError(f"{where} is {cell[:40]!r}, expected a whole number from {least} to {most}.")
+    raise ExitsError(f"{where} is {cell[:40]!r}, expected an integer from {least} to {most}.")
 
 
 def _parse_time(cell: str, moment: Callable[[str], int], where: str) -> int | None:

@@ -135,11 +135,11 @@ def parse_dump(data: bytes) -> FlightRecorderDump:
             raise BrokenDumpError(f"has version {dump.version[:20]!r}, expected 2.x")
         return _to_arrays(dump)
     except msgspec.ValidationError as error:
-        raise BrokenDumpError(f"is no dump: {error}") from None
+        raise BrokenDumpError(f"is not a flight recorder dump: {error}") from None
     except (msgspec.DecodeError, BrokenPickleError, OverflowError) as error:
-        raise BrokenDumpError(f"is cut off or no dump: {error}") from None
+        raise BrokenDumpError(f"is truncated or not a flight recorder dump: {error}") from None
     except RecursionError:
-        raise BrokenDumpError("is nested too deep for a dump") from None
+        raise BrokenDumpError("is nested too deep for a flight recorder dump") from None
 
 
 def _decode(data: bytes) -> _Dump:

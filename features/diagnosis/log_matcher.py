@@ -18,7 +18,7 @@ from forewarn.features.diagnosis.log_pattern import (
 
 __all__ = ["LogMatcher", "MatchedLine", "find_matching_lines"]
 
-_SENTINEL = "the automaton of all patterns works"
+_SENTINEL = "sentinel of the combined automaton"
 
 
 class MatchedLine(NamedTuple):
@@ -66,7 +66,7 @@ class LogMatcher:
             self._all.Add(expression_bytes(expression))
         self._all.Compile()
         if not self._all.Match(_SENTINEL.encode()):  # RE2 exceeds its memory silently
-            raise PatternError("are too many or too large to be searched for together")
+            raise PatternError("are too many or too large for one automaton")
 
     def first(self, line: bytes) -> LogPattern | None:
         """Return the first pattern that matches a line, or None."""

@@ -109,15 +109,15 @@ def compile_pattern(expression: str) -> re2._Regexp:
     try:
         regular = re2.compile(expression_bytes(expression), re2_options(_MAX_PATTERN_BYTES))
     except UnicodeEncodeError:
-        raise PatternError("has characters beyond ASCII") from None
+        raise PatternError("contains non-ASCII characters") from None
     except re2.error as error:
         detail = error.args[0]
         text = detail.decode("latin-1") if isinstance(detail, bytes) else str(detail)
-        raise PatternError(f"cannot be searched for in linear time ({text[:200]})") from None
+        raise PatternError(f"is not valid in RE2 ({text[:200]})") from None
     if regular.programsize > _MAX_PROGRAM_SIZE:
         raise PatternError(
-            f"is too large ({regular.programsize} steps, at most {_MAX_PROGRAM_SIZE})"
+            f"is too large ({regular.programsize} instructions, at most {_MAX_PROGRAM_SIZE})"
         )
     if regular.search(b"") is not None:
-        raise PatternError("fits a line that is empty")
+        raise PatternError("matches an empty line")
     return regular

@@ -57,7 +57,7 @@ def read_plain_pickle(data: bytes) -> Any:
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
         if isinstance(error, InputError):
             raise
-        raise BrokenPickleError(f"no whole pickle ({type(error).__name__})") from None
+        raise BrokenPickleError(f"truncated or invalid pickle ({type(error).__name__})") from None
 
 
 def _read(data: bytes) -> Any:
@@ -75,7 +75,7 @@ def _read(data: bytes) -> Any:
         elif code == 0x28:  # MARK
             marks.append(len(stack))
             if len(marks) > _MAX_DEPTH:
-                raise BrokenPickleError(f"values nested over {_MAX_DEPTH} deep, expected a dump")
+                raise BrokenPickleError(f"values nested deeper than {_MAX_DEPTH}")
         elif code == 0x5D:  # EMPTY_LIST
             stack.append([])
         elif code == 0x65:  # APPENDS
@@ -122,7 +122,7 @@ def _run_rare_opcode(
     elif code == 0x86:  # TUPLE2
         second, first = stack.pop(), stack.pop()
         if isinstance(first, tuple) or isinstance(second, tuple):
-            raise BrokenPickleError("a pair inside a pair, expected none")
+            raise BrokenPickleError("nested pairs")
         stack.append((first, second))
     elif code in (0x71, 0x72):  # BINPUT, LONG_BINPUT
         width = 1 if code == 0x71 else 4
@@ -163,12 +163,12 @@ def _read_scalar(code: int, data: bytes, at: int, stack: list[Any]) -> int:
         return at + 1
     name = _OPCODE_NAMES.get(code)
     if name is None or at == 1:
-        raise BrokenPickleError("no pickle")
+        raise BrokenPickleError("not a pickle")
     raise ForbiddenOpcodeError(f"opcode {name} at byte {at - 1}")
 
 
 def _read_bytes(data: bytes, at: int, width: int) -> bytes:
     part = data[at : at + width]
     if len(part) < width:
-        raise BrokenPickleError("the data end inside a value")
+        raise BrokenPickleError("the data ends inside a value")
     return part

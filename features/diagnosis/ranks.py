@@ -193,9 +193,9 @@ def parse_ranks(text: str, name: str) -> Ranks:
     try:
         rows = [_parse_rank(cells, f"{name}: line {reader.line_num}") for cells in reader]
     except csv.Error as error:
-        raise RanksError(f"{name}: is no table ({error}).") from None
+        raise RanksError(f"{name}: is not a valid CSV table ({error}).") from None
     if not rows:
-        raise RanksError(f"{name}: holds no rank, expected one or more.")
+        raise RanksError(f"{name}: contains no rank, expected at least one.")
     _check_unique([str(row.number) for row in rows], f"{name}: rank")
     addresses = [f"{row.machine}/{row.local_rank}" for row in rows if row.local_rank is not None]
     _check_unique(addresses, f"{name}: machine and local_rank")
@@ -206,7 +206,7 @@ def _check_unique(values: list[str], what: str) -> None:
     seen = set[str]()
     for value in values:
         if value in seen:
-            raise RanksError(f"{what} {value[:80]} comes twice, expected once.")
+            raise RanksError(f"{what} {value[:80]} occurs twice, expected once.")
         seen.add(value)
 
 
@@ -229,7 +229,7 @@ def _parse_number(cells: Mapping[str, str], column: str, where: str) -> int | No
     most = MAX_RANKS - 1 if column == "rank" else 2**31 - 1
     if not (cell.isascii() and cell.isdecimal() and len(cell) < 11 and int(cell) <= most):
         raise RanksError(
-            f"{where}: column `{column}` is {cell[:40]!r}, expected a whole number, 0 to {most}."
+            f"{where}: column `{column}` is {cell[:40]!r}, expected an integer from 0 to {most}."
         )
     return int(cell)
 

@@ -88,10 +88,10 @@ def main_stack(data: bytes) -> Stack:
     try:
         threads = _DECODER.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BrokenStackError(f"is cut off or no stack: {error}") from None
+        raise BrokenStackError(f"is truncated or not a stack: {error}") from None
     threads = [thread for thread in threads if thread.frames]
     if not threads:
-        raise BrokenStackError("holds no frame")
+        raise BrokenStackError("contains no frame")
     main = max(threads, key=_is_main)
     calls = main.frames[:_MAX_FRAMES]
     return tuple(Frame(call.name, call.filename, call.line) for call in calls)

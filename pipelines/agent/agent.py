@@ -153,7 +153,7 @@ class Agent:
 
     def _say_unread(self, unread: Unread) -> None:
         for why, count in unread.counts.items():
-            self.say(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
+            self.say(f"skipped {count} times: {why}, such as {unread.examples[why]!r}")
 
     def learn(self) -> None:
         """Read the GPUs of the host, so that addresses in the kernel log can be mapped to GPUs."""

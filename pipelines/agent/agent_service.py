@@ -68,8 +68,8 @@ def _clean_token(token: str | None) -> str:
         raise AgentError("FOREWARN_TOKEN is not set, expected the token of the site's collector.")
     if not (clean.isascii() and clean.isprintable()) or " " in clean:
         raise AgentError(
-            "FOREWARN_TOKEN holds a character that is not shown here, expected letters, digits "
-            "and signs of ASCII without blanks."
+            "FOREWARN_TOKEN contains an invalid character (not shown here), expected printable "
+            "ASCII characters without spaces."
         )
     return clean
 
@@ -96,7 +96,9 @@ def _locked_state(policy: AgentPolicy, say: Callable[[str], None]) -> Iterator[A
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AgentError(f"{policy.state}: another agent uses it, expected one.") from None
+            raise AgentError(
+                f"{policy.state}: in use by another agent, expected one agent per folder."
+            ) from None
         yield policy
 
 
@@ -143,7 +145,7 @@ def run_agent(
         state.sweep()
         spool = Spool(held.state / "spool", held.spool_mib << 20)
         for stray in spool.strays:
-            say(f"{stray}: is no batch of this agent, and is left alone")
+            say(f"{stray}: not a batch of this agent, ignored")
         sender = (
             Sender(held.collector, token, spool, clock, held.ca, say=say)
             if held.collector is not None
@@ -172,7 +174,7 @@ def _run_once(agent: Agent, sender: Sender | None, out: TextIO) -> int:
         if sender is not None:
             sender.send_all()
     except (SendError, OSError) as error:
-        agent.say(f"not sent, kept: {error}")
+        agent.say(f"not sent, will retry: {error}")
     return 0
 
 
@@ -192,7 +194,7 @@ def _run_forever(agent: Agent, sender: Sender | None) -> int:
             work()
         except Exception as error:  # a partly running agent would look healthy
             failed.append(name)
-            agent.say(f"{name} failed, and with it the agent: {_error_location(error)}")
+            agent.say(f"{name} failed, stopping the agent: {_error_location(error)}")
             finish()
 
     signal.signal(signal.SIGTERM, finish)

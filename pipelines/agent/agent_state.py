@@ -129,11 +129,11 @@ class AgentState:
 
 def _read_bounded(path: Path) -> bytes:
     if not path.is_file():
-        raise ValueError("it is no file")
+        raise ValueError("not a regular file")
     with path.open("rb") as file:
         content = file.read(_MAX_FILE_BYTES + 1)
     if len(content) > _MAX_FILE_BYTES:
-        raise ValueError(f"it has more than {_MAX_FILE_BYTES} bytes")
+        raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
     return content
 
 
@@ -155,6 +155,6 @@ def move_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
             aside.unlink(missing_ok=True)
         path.replace(aside)
     except OSError as error:
-        say(f"{path}: cannot be used ({why}), nor set aside ({error.strerror})")
+        say(f"{path}: cannot be used ({why}) and cannot be renamed ({error.strerror})")
     else:
-        say(f"{path}: cannot be used ({why}); it is now {aside.name}, and begins anew")
+        say(f"{path}: cannot be used ({why}); renamed to {aside.name} and reset")

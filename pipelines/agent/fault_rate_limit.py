@@ -78,7 +78,7 @@ class FaultRateLimit:
             "id": event_id(last["id"], "suppressed"),
             "kind": "suppressed",
             "count": left,
-            "raw": f"{left} more of {kind} in one interval, the last one: {last['raw'][:_MAX_SHOWN_CHARS]}",
+            "raw": f"{left} more of {kind} in one interval, last: {last['raw'][:_MAX_SHOWN_CHARS]}",
         }
 
 

@@ -92,9 +92,9 @@ def _reason_unknown(answer: GpuPoll) -> str:
     if answer.trouble:
         return answer.trouble
     if not answer.readings:
-        return "no GPU answers"
+        return "no GPU responds"
     if not all(map(_identifiers, answer.readings)):
-        return "a GPU answers and does not say which one it is"
+        return "a GPU responds without an identifier"
     return ""
 
 

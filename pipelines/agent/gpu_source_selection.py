@@ -50,7 +50,7 @@ def open_source(kind: str, timeout: float) -> GpuSource:
         if _works(source, timeout):
             return NvmlWithFallback(source, NvidiaSmi())
     if kind == "nvml":
-        raise NoSourceError("the library of NVML is not there")
+        raise NoSourceError("NVML is not installed")
     return NvidiaSmi()
 
 

@@ -91,7 +91,7 @@ class KmsgFollower:
                 return
             except BrokenPipeError:  # records were overwritten; the next read continues after them
                 yield FollowedLine(
-                    "the kernel overwrote lines", f"{self.boot}:{self.last}:gap", True
+                    "the kernel overwrote unread lines", f"{self.boot}:{self.last}:gap", True
                 )
                 continue
             if not record:
@@ -141,13 +141,13 @@ class FileFollower:
             yield from self._after_cut()
         yield from self._rest()
         if self._is_replaced():
-            self._start_anew()
+            self._restart()
             yield from self._rest()
 
     def _open(self) -> Iterator[FollowedLine]:
         """Continue at the stored position if that file still exists."""
         if not self.inode:
-            self._start_anew()
+            self._restart()
             return
         for path in (self.path, *sorted(self.path.parent.glob(f"{self.path.name}?*"))):
             with suppress(OSError):
@@ -157,12 +157,12 @@ class FileFollower:
                     return
                 file.close()
         position = f"{self.inode}:{self.offset}:gap"
-        self._start_anew()
+        self._restart()
         yield FollowedLine(
-            "the log was cut off or renamed away while nobody read it", position, True
+            "the log was truncated or rotated while the agent was not running", position, True
         )
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         self.close()
         self._file = _open_file(self.path)
         self.inode, self.offset, self.head = _inode(self._file), 0, ""
@@ -187,7 +187,7 @@ class FileFollower:
         # The size distinguishes two truncations at the same offset.
         size = os.fstat(self._file.fileno()).st_size
         position = f"{self.inode}:{self.offset}:{size}:cut"
-        text = f"the log was cut off after {self.offset} bytes: lines that came last may be lost"
+        text = f"the log was truncated after {self.offset} bytes: the last lines may be lost"
         self.offset, self.head, self.skipping, self._begin = 0, "", False, b""
         yield FollowedLine(text, position, True)
 
@@ -213,13 +213,13 @@ class FileFollower:
                 self.offset += len(piece)
                 self.skipping = False
                 yield from self._gap(
-                    "NULs in the log: a loss of power may have cost lines", position
+                    "NUL bytes in the log: a power loss may have lost lines", position
                 )
             elif len(piece) > _MAX_LINE_BYTES or self.skipping:
                 self.offset += len(piece)
                 self.skipping = not whole
                 yield from self._gap(
-                    f"lines of more than {_MAX_LINE_BYTES} bytes are left out", position
+                    f"lines of more than {_MAX_LINE_BYTES} bytes are skipped", position
                 )
             elif whole:
                 self.offset += len(piece)
@@ -248,7 +248,7 @@ class FileFollower:
 def _open_file(path: Path) -> BinaryIO:
     """Open a log unbuffered: it may be truncated and rewritten between two polls."""
     if path.exists() and not path.is_file():  # opening a pipe would block
-        raise OSError(errno.EINVAL, "no file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.open("rb", buffering=0)
 
 

@@ -35,12 +35,12 @@ class _Output:
 
     def end(self) -> str:
         if self.code < 0:
-            return f"was ended by signal {-self.code}"
-        return f"ended with exit code {self.code}"
+            return f"was killed by signal {-self.code}"
+        return f"exited with code {self.code}"
 
     def first_line(self) -> str:
         lines = (line.strip() for line in self.text.splitlines())
-        return next((line[:_MAX_SHOWN_CHARS] for line in lines if line), "it printed nothing")
+        return next((line[:_MAX_SHOWN_CHARS] for line in lines if line), "no output")
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class NvidiaSmi:
                 running.wait(max(0.0, end - time.monotonic()))
         except (TimeoutError, subprocess.TimeoutExpired):
             _abandon(running)
-            raise HangError(f"{self.program} gave no answer in {timeout:g} s") from None
+            raise HangError(f"{self.program} did not respond within {timeout:g} s") from None
         if len(printed) > _MAX_OUTPUT_BYTES:
             _abandon(running)
             raise NoSourceError(f"{self.program} printed more than {_MAX_OUTPUT_BYTES >> 20} MiB")

@@ -15,7 +15,7 @@ from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceErro
 
 __all__ = ["Nvml"]
 
-_UNREAD = "a GPU that NVML names and cannot read"
+_UNREAD = "a GPU that NVML lists but cannot read"
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Nvml:
     def read(self, timeout: float) -> GpuPoll:
         """Return all GPUs; a call that hangs keeps its thread, and no second call is made."""
         if self._stuck is not None and self._stuck.is_alive():
-            raise HangError("NVML still gives no answer")
+            raise HangError("NVML is still not responding")
         result: list[GpuPoll | Exception] = []
 
         def work() -> None:
@@ -48,7 +48,7 @@ class Nvml:
         self._stuck.start()
         self._stuck.join(timeout)
         if not result:
-            raise HangError(f"NVML gave no answer in {timeout:g} s")
+            raise HangError(f"NVML did not respond within {timeout:g} s")
         if isinstance(result[0], NoSourceError):
             raise result[0]
         if isinstance(result[0], Exception):
@@ -64,7 +64,7 @@ class Nvml:
             with suppress(nvml.NVMLError):
                 nvml.nvmlShutdown()
         if not answer.readings and not answer.lost:
-            raise NoSourceError(answer.trouble or "NVML: it names no GPU")
+            raise NoSourceError(answer.trouble or "NVML lists no GPU")
         return answer
 
     def _all_gpus(self, driver: str) -> GpuPoll:

@@ -42,7 +42,9 @@ class Outbox:
     def hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
         """Queue a batch for `flush`; if the queue is full, the oldest batch is dropped."""
         if len(self.held) == _MAX_HELD_BATCHES:
-            self.say(f"more than {_MAX_HELD_BATCHES} batches are held: the oldest one is lost")
+            self.say(
+                f"more than {_MAX_HELD_BATCHES} batches queued in memory: the oldest one was dropped"
+            )
         self.held.append((batch, fault))
 
     def flush(self) -> None:
@@ -59,14 +61,14 @@ class Outbox:
             self.spool.put(batch, fault=fault)
         except SpoolError as error:
             if not self._unwritten:
-                self.say(f"{error}; held until it can be")
+                self.say(f"{error}; batches are queued in memory")
             self._unwritten = True
             return False
         if self._unwritten:
             self.say("the spool can be written again")
         self._unwritten = False
         if self.spool.dropped > self._dropped:
-            self.say(f"the spool is full: {self.spool.dropped} batches gave way since the start")
+            self.say(f"the spool is full: {self.spool.dropped} batches evicted since the start")
         self._dropped = self.spool.dropped
         self.wake.set()
         return True

@@ -126,19 +126,21 @@ class Sender:
             self.spool.remove(path)  # it was evicted
             return
         except (OSError, ValueError) as error:
-            self.say(f"{path}: cannot be read ({error}); set aside")
+            self.say(f"{path}: cannot be read ({error}); moved aside")
             self.spool.set_aside(path)
             return
         answer = self._post(data)
         if clock := _clock_refusal(answer):
             if not self.ahead:
-                self.say(f"kept: the clock of this host or of the collector is wrong: {clock!r}")
+                self.say(
+                    f"batch kept: the clock of this host or of the collector is wrong: {clock!r}"
+                )
             self.ahead.add(path)
         elif answer.status_code in _PERMANENT_STATUS_CODES:
             self.refused += 1
             self.spool.set_aside(path)
         elif answer.status_code != 200:
-            raise SendError(f"{self.url}: answered {answer.status_code}")
+            raise SendError(f"{self.url}: status {answer.status_code}")
         else:
             self.spool.remove(path)
 
@@ -159,7 +161,7 @@ class Sender:
                 patience = _BACKOFF_SECONDS[0]
                 self.clock.wait(_BACKOFF_SECONDS[1], self.wake)
             except (SendError, OSError) as error:
-                self.say(f"not sent, kept: {error}")
+                self.say(f"not sent, will retry: {error}")
                 # Jitter, so that not all agents of a site reconnect at the same time.
                 self.clock.wait(patience * random.uniform(0.5, 1.5), self.stop)
                 patience = min(2 * patience, _BACKOFF_SECONDS[1])
@@ -182,6 +184,6 @@ def _clock_refusal(answer: httpx.Response) -> str:
         return ""
     if not isinstance(refusal, dict) or refusal.get("error") != "clock":
         return ""
-    return f"{refusal.get('detail', '')} (there it is {refusal.get('now', 'unknown')})"[
+    return f"{refusal.get('detail', '')} (collector time: {refusal.get('now', 'unknown')})"[
         :_MAX_SHOWN_CHARS
     ]

@@ -35,7 +35,7 @@ def read_stream(data: bytes) -> tuple[pa.Table, pa.Table]:
         raise
     except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, KeyError) as error:
         detail = (str(error).splitlines() or [""])[0]
-        raise TableError(f"no whole Arrow IPC stream ({detail[:120]})") from None
+        raise TableError(f"not a complete Arrow IPC stream ({detail[:120]})") from None
     if "kind" in table.column_names:
         return READINGS.empty_table(), check_table(table, EVENTS)
     return check_table(table, READINGS), EVENTS.empty_table()
@@ -52,9 +52,9 @@ def _check_messages(data: bytes) -> None:
         head = message.metadata.to_pybytes()
         kind = message.type
         if kind == "dictionary":
-            raise TableError("texts are encoded as dictionaries, expected plain ones")
+            raise TableError("dictionary-encoded strings, expected plain ones")
         if kind == "record batch" and _is_compressed(head):
-            raise TableError("buffers are compressed, expected plain ones")
+            raise TableError("compressed buffers, expected uncompressed ones")
 
 
 def _is_compressed(head: bytes) -> bool:
@@ -69,7 +69,7 @@ def _is_compressed(head: bytes) -> bool:
 
 def _whole(reader: pa.RecordBatchStreamReader) -> pa.Table:
     if len(set(reader.schema.names)) < len(reader.schema.names):
-        raise TableError("a column comes twice")
+        raise TableError("a column occurs twice")
     batches, rows = [], 0
     for batch in reader:
         rows += batch.num_rows

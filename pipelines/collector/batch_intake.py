@@ -230,14 +230,14 @@ def _check_batch(offer: _PendingBatch, parts: Sequence[_BatchRows], now: int) ->
     parts = [part for part in parts if len(part.times())]
     for host in {host for part in parts for host in part.hosts()}:
         if not offer.speaker.speaks_for(host):
-            raise RefusedError(403, f"the token of {offer.speaker.site} does not speak for {host}")
+            raise RefusedError(403, f"the token of {offer.speaker.site} is not valid for {host}")
     time, host = max((part.newest() for part in parts), default=(now, ""))
     if time > now + MAX_CLOCK_SKEW:
         raise ClockError(host, time - now, now)
     total = sum(len(part.times()) for part in parts)
     old = sum(int((part.times() < now - _MAX_ROW_AGE).sum()) for part in parts)
     if old:
-        _log.warning("%s: %d rows older than 30 days, set aside", offer.speaker.site, old)
+        _log.warning("%s: %d rows older than 30 days, moved aside", offer.speaker.site, old)
     return {"rows": total - old, "too_old": old}
 
 

@@ -44,16 +44,16 @@ class CollectorMetrics(ServiceMetrics):
     def __init__(self) -> None:
         super().__init__("forewarn_collector")
         self.skews = ClockSkews()
-        self._rows = self.counter("rows", "Rows taken, safe on disk.")
-        self._too_old = self.counter("too_old_rows", "Rows too old for records, set aside.")
+        self._rows = self.counter("rows", "Rows accepted and stored on disk.")
+        self._too_old = self.counter("too_old_rows", "Rows too old for records, moved aside.")
         self.gauge(
             "clock_skew_seconds",
-            "Most that a host's clock was ahead within the last hour, where it was too much.",
+            "Largest clock skew of a host whose batches were refused within the last hour.",
             lambda: max(self.skews.recent(), default=0.0),
         )
         self.gauge(
             "hosts_ahead",
-            "Hosts whose batches were refused within the last hour, for their clock is ahead.",
+            "Hosts whose batches were refused within the last hour because of clock skew.",
             lambda: len(self.skews.recent()),
         )
 

@@ -55,7 +55,7 @@ class CollectorHealth:
     def trouble(self) -> str | None:
         """Return the current problem, or None."""
         if not self.intake.is_alive():
-            return "nothing is taken any more"
+            return "the batch intake has stopped"
         if self.publisher.age() > self.patience:
             return f"nothing has landed for {self.publisher.age():.0f} s"
         if self.waiting() > self.patience:
@@ -72,14 +72,18 @@ class CollectorHealth:
         quarantine = Quarantine(self.publisher.landing.folder)
         metrics.gauge(
             "landing_age_seconds",
-            "Since all that waited had landed, or there was nothing to land.",
+            "Time since the last successful landing.",
             self.publisher.age,
         )
-        metrics.gauge("inbox_age_seconds", "The oldest batch not landed.", self.waiting)
         metrics.gauge(
-            "inbox_files", "Batches not landed.", lambda: len(self.publisher.inbox.files())
+            "inbox_age_seconds", "Age of the oldest batch that has not landed.", self.waiting
         )
-        metrics.gauge("quarantined_files", "Files set aside.", lambda: len(quarantine))
+        metrics.gauge(
+            "inbox_files",
+            "Batches that have not landed.",
+            lambda: len(self.publisher.inbox.files()),
+        )
+        metrics.gauge("quarantined_files", "Files in quarantine.", lambda: len(quarantine))
 
 
 def run_collector(

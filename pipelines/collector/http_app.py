@@ -93,7 +93,7 @@ class CollectorApp:
         """Return the owner of the request's token."""
         speaker = self.tokens.speaker(bearer_token(request))
         if speaker is None:
-            raise RefusedError(403, "a wrong token")
+            raise RefusedError(403, "an invalid token")
         return speaker
 
     def _refusal(self, request: Request, refused: RefusedError) -> Response:

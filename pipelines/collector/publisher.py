@@ -50,7 +50,7 @@ class WatchedFile(Generic[_Content]):
             self._stamp = stamp
             return self.read(self.path)
         except Exception as error:  # batches must land whatever is wrong with this file
-            _log.warning("the last good content of %s holds: %s", self.path, error)
+            _log.warning("%s is invalid, using its last valid content: %s", self.path, error)
             return None
 
     def forget(self) -> None:
@@ -96,7 +96,7 @@ class Publisher:
             except Exception as error:
                 if not is_corrupt(error) or not taken.files:
                     raise
-                _log.warning("not landed together, now one by one: %s", error)
+                _log.warning("landing failed, landing batches one by one: %s", error)
                 self._land_singly(taken.files, tickets)
         self._landed_at = time.monotonic()
         return len(taken.files)
@@ -124,7 +124,10 @@ class Publisher:
         for moved in landed.quarantined:
             _log.error("%s", moved)
         if landed.ahead:
-            _log.warning("%d rows of the future left out: was this clock set back?", landed.ahead)
+            _log.warning(
+                "%d rows from the future skipped: was the clock of this host set back?",
+                landed.ahead,
+            )
         new = landed.unknown - self._warned
         if new:
             _log.warning("%d serials not in the CMDB: %s ...", len(new), ", ".join(sorted(new)[:5]))
@@ -139,7 +142,7 @@ class Publisher:
         for rival in landed.rivals:
             pair = f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}"
             if pair not in self._warned:
-                _log.warning("%s: it stays with %s, which had it before", pair, rival.holder)
+                _log.warning("%s: it stays with %s, which reported it first", pair, rival.holder)
                 self._warned.add(pair)
 
     def _land_singly(self, files: tuple[Path, ...], tickets: pa.Table | None) -> None:
@@ -166,6 +169,6 @@ class Publisher:
                 while self.more:
                     self.publish()
             except Exception:  # the next batch may land
-                _log.exception("not landed, tried again")
+                _log.exception("landing failed, will retry")
             if last:
                 return

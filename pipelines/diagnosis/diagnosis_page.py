@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["render_diagnosis_page", "write_diagnosis_page"]
 
 _HEADLINES = {
-    "hang": "This job stands still",
+    "hang": "This job hangs",
     "slow": "This job is slowed down",
-    "jitter": "This job is slow at times",
+    "jitter": "This job has jitter",
     "crash": "This job has crashed",
-    "none": "Nothing was found wrong with this job",
+    "none": "No problem found",
 }
-_STALLED_HEADLINE = "This job stands still, and that is not called a hang"
+_STALLED_HEADLINE = "This job is stalled but not classified as a hang"
 _MAX_EVENTS, _MAX_EVIDENCE = 24, 60
 
 
@@ -86,10 +86,10 @@ def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the events in time order, each with its share of the whole span."""
     events = [(evidence["time"], evidence["says"]) for evidence in line["evidence"]]
     events += [
-        (probe["since"], f"the {name} probe sees nothing move from here on")
+        (probe["since"], f"last activity seen by the {name} probe")
         for name, probe in line["probes"].items()
     ]
-    events += [(line["detected_at"], "sure"), (line["at"], "the moment of this verdict")]
+    events += [(line["detected_at"], "problem confirmed"), (line["at"], "time of this verdict")]
     timed = sorted((pd.Timestamp(time), text) for time, text in events if time)
     timed = timed[:_MAX_EVENTS] + timed[_MAX_EVENTS:][-2:]
     first, last = timed[0][0], timed[-1][0]

@@ -11,11 +11,11 @@ _MAX_LINES = 12  # candidates, and lines of evidence
 _KIND_TEXT = {
     "hang": "hangs",
     "slow": "is slowed down",
-    "jitter": "is slow at times",
+    "jitter": "has jitter",
     "crash": "has crashed",
-    "none": "shows nothing wrong",
+    "none": "has no known problem",
 }
-_STALLED_TEXT = "is not called a hang, though it stands still"
+_STALLED_TEXT = "is stalled but not classified as a hang"
 
 
 def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
@@ -30,9 +30,9 @@ def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
     kind = _STALLED_TEXT if line["kind"] == "none" and since else _KIND_TEXT[line["kind"]]
     yield f"{line['job']} {kind}{since}"
     if line["rank"] is not None or line["machine"] is not None:
-        yield f"  begun by {describe_culprit(line)}"
+        yield f"  root cause: {describe_culprit(line)}"
     elif line["kind"] != "none":
-        yield "  nobody is named"
+        yield "  no culprit identified"
     if line["cause"]:
         yield f"  cause: {line['cause']}"
     for candidate in line["also"][:_MAX_LINES]:

@@ -88,7 +88,7 @@ class JobWatch:
         """
         if not self.folder.is_dir():
             raise JobFolderError(
-                f"{self.folder}: is no folder, expected that of a job, or of jobs."
+                f"{self.folder}: is not a folder, expected a job folder or a folder of jobs."
             )
         jobs = _job_folders(self.folder)
         for job in jobs:
@@ -159,5 +159,5 @@ def _stored_verdicts(path: Path) -> dict[str, ReportedVerdict]:
         }
     except (OSError, ValueError, TypeError, AttributeError):
         raise JobFolderError(
-            f"{path}: is no state of a watch, expected one that `diagnose watch` wrote."
+            f"{path}: is not a state file, expected one written by `diagnose watch`."
         ) from None

@@ -31,7 +31,7 @@ _USED_PARTS = {
     "kernel": ("metrics",),
 }
 _DUMPS_WITHOUT_TIME = (
-    "flight: dumps do not say when they were taken; without it (--at) no hang shows"
+    "flight: dumps have no time of their own; use --at, otherwise no hang is detected"
 )
 
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
@@ -159,7 +159,7 @@ def _moment(folder: JobFolder, parts: Mapping[str, Part], at: int | None) -> int
     times = [part.last for part in parts.values() if part.last is not None]
     if at is not None or times:
         return at if at is not None else max(times)
-    raise JobFolderError(f"{folder.path}: no part holds a time, expected one, or --at TIME.")
+    raise JobFolderError(f"{folder.path}: no part has a time, expected one, or --at TIME.")
 
 
 def _fuse_parts(

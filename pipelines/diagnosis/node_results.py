@@ -76,21 +76,21 @@ class NodeCheckResult:
         for key, words in _SENTENCES.items():
             for name in line[key]:
                 yield words.format(name if isinstance(name, str) else " - ".join(name))
-        yield f"{line['good']} of {line['nodes']} nodes are proven good"
+        yield f"{line['good']} of {line['nodes']} nodes are known to be good"
         if self.groups:
             yield f"round {self.round} (at most {ROUND_LIMIT:g} s):"
             yield from (f"  {' '.join(group)}" for group in self.groups)
         else:
             suspects = line["suspects"]
-            yield from (f"{node}: nobody can tell" for node in suspects)
+            yield from (f"{node}: undetermined" for node in suspects)
 
 
 _SENTENCES = {
     "faulty": "{}: faulty",
-    "links": "{}: the link is bad, both nodes are good",
+    "links": "{}: bad link between good nodes",
     "stragglers": "{}: straggler",
-    "slow_links": "{}: the link is slow, both nodes are fast with others",
-    "unsteady": "{}: passes at one time and fails at another, test it by itself",
+    "slow_links": "{}: slow link between nodes that are fast with others",
+    "unsteady": "{}: passes and fails intermittently, test it alone",
 }
 
 
@@ -119,7 +119,7 @@ def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
     strangers = sorted(set(named) - set(known))
     if strangers:
         raise NodeResultsError(
-            f"{results}: names node {strangers[0][:80]!r}, expected one of the {len(known)} nodes "
+            f"{results}: contains node {strangers[0][:80]!r}, expected one of the {len(known)} nodes "
             "of the check."
         )
     outcomes = [test for _, test in tests]
@@ -153,7 +153,7 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, object
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
-                raise NodeResultsError(f"{path}: line {number} is no JSON object, expected one.")
+                raise NodeResultsError(f"{path}: line {number} is not a JSON object, expected one.")
             yield f"{path}: line {number}", row
 
 
@@ -166,7 +166,7 @@ def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, object]
         for row in reader:
             yield f"{path}: line {reader.line_num}", {**row, "nodes": row["nodes"].split()}
     except csv.Error as error:
-        raise NodeResultsError(f"{path}: is no table ({error}).") from None
+        raise NodeResultsError(f"{path}: is not a valid CSV table ({error}).") from None
 
 
 def _parse_test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...], GroupTest]:
@@ -174,10 +174,10 @@ def _parse_test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...],
     names = tuple(nodes) if isinstance(nodes, list) else ()
     if not 2 <= len(names) <= 3 or any(not isinstance(n, str) or not n for n in names):
         raise NodeResultsError(
-            f"{where}: `nodes` is {_shorten(nodes)}, expected two names or three."
+            f"{where}: `nodes` is {_shorten(nodes)}, expected two or three names."
         )
     if len(set(names)) < len(names):
-        raise NodeResultsError(f"{where}: `nodes` names {names[0][:40]!r} twice, expected once.")
+        raise NodeResultsError(f"{where}: `nodes` contains {names[0][:40]!r} twice, expected once.")
     number = _parse_number(row.get("round"))
     if number is None or number != int(number) or not 1 <= number <= _MAX_ROUNDS:
         shown = _shorten(row.get("round"))
@@ -196,7 +196,7 @@ def _parse_seconds(value: object, where: str) -> float | None:
     if seconds is None or seconds <= 0:
         shown = _shorten(value)
         raise NodeResultsError(
-            f"{where}: `seconds` is {shown}, expected more than 0, or nothing where none is known."
+            f"{where}: `seconds` is {shown}, expected more than 0, or an empty cell if unknown."
         )
     return seconds
 

@@ -69,7 +69,7 @@ def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGr
     ]
     svg = inline_svg(
         draw_boxes(list(boxes.values()), waits, width=_WIDTH, right=_LOOP_WIDTH),
-        title="Ranks, and arrows to those that they wait for",
+        title="Wait-for graph of ranks",
         description="; ".join(f"{start.title} to {end.title}" for start, end in waits),
     )
     return WaitGraphDrawing(svg, len(nodes) - len(shown))
@@ -143,7 +143,7 @@ def _box_text(node: RankGroup, about: Mapping[str, Any], stalls: Sequence[StallD
     silent = {rank for n in about["missed_in"] for rank in stalls[n]["silent"]}
     if silent.issuperset(node):
         return "left no dump"
-    return "waits for nobody" if len(node) == 1 else "wait for nobody"
+    return "not waiting"
 
 
 def _box_title(node: RankGroup) -> str:

@@ -15,11 +15,11 @@ _RECENT_WINDOW = 10 * MINUTE  # before the exit of a rank
 _PRECEDING_WINDOW = MINUTE
 _MAX_FLUSH_DELAY = 5 * SECOND  # delay with which an earlier step may be logged
 _SIGNALS = {
-    -4: "an illegal instruction",
-    -7: "a page that cannot be had (SIGBUS)",
-    -8: "an arithmetic error",
-    -9: "SIGKILL, from outside",
-    -11: "a read of memory that is not its own (SIGSEGV)",
+    -4: "SIGILL (illegal instruction)",
+    -7: "SIGBUS (inaccessible memory page)",
+    -8: "SIGFPE (arithmetic error)",
+    -9: "SIGKILL from another process",
+    -11: "SIGSEGV (invalid memory access)",
 }
 _SIGKILL_CODE = -9
 _REQUESTED_EXIT_CODES = (0, -1, -2, -15)
@@ -65,7 +65,7 @@ def symptom_from_line(
 ) -> Symptom:
     """Return the symptom of a log line or error file; an unknown error has the role `root`."""
     if pattern is None:
-        says, what = "an error that the knowledge base does not know", "see its stack"
+        says, what = "an error that is not in the knowledge base", "check its stack trace"
         return Symptom("logs", "root", "application", says, what, line, time, is_report=is_report)
     return Symptom(
         *("logs", pattern.role, pattern.scope, pattern.says, pattern.next, line, time),
@@ -81,7 +81,7 @@ def symptom_from_exit_code(code: int, time: int | None) -> Symptom | None:
         return None
     reason = _SIGNALS.get(code, f"signal {-code}")
     scope: Scope = "node" if code in (_SIGKILL_CODE, -7) else "application"
-    what = "look for the OOM killer and for an Xid in the kernel log of that machine"
+    what = "check the kernel log of the machine for the OOM killer and Xids"
     return Symptom("exits", "root", scope, f"ended by {reason}", what, f"exit code {code}", time)
 
 

@@ -131,7 +131,7 @@ def _is_program_error(split: _RanksByRole, ends: Sequence[RankExit], masked: Mas
 
 def _program_error(split: _RanksByRole) -> JobFinding:
     rank, sign = next(iter(split.roots.items()))
-    cause = f"{len(split.roots)} ranks met the same error: {sign.line} ({sign.says})"
+    cause = f"{len(split.roots)} ranks had the same error: {sign.line} ({sign.says})"
     evidence = _symptom_evidence(rank, sign)
     return JobFinding("crash", cause, evidence=(evidence,), of_program=True)
 
@@ -183,26 +183,24 @@ def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[Cu
     others = len(split.waited)
     is_lost = all(end.exit_code is None for end in ends if end.rank in split.silent)
     if len(split.silent) == 1 and others > 1:
-        why = f"{others} ranks waited until their time-out or lost a peer, and this one wrote none"
+        why = f"{others} ranks timed out or lost a peer, and this rank logged no error"
         return [CulpritCandidate(split.silent[0], why, STRONG)]
     names = {machines[rank] for rank in split.silent}
     of_waiting = {machines[rank] for rank in split.waited}
     if is_lost and len(names) == 1 and None not in names and not names & of_waiting and others > 1:
-        why = (
-            f"{others} ranks of other machines lost a peer, and no rank of this one wrote an error"
-        )
+        why = f"{others} ranks on other machines lost a peer, and no rank of this machine logged an error"
         return [CulpritCandidate(None, why, STRONG, machine=names.pop())]
     if len(split.silent) > others:
         return []
-    why = f"one of {len(split.silent)} ranks that wrote no error, while {others} waited"
+    why = f"one of {len(split.silent)} ranks that logged no error while {others} ranks waited"
     return [CulpritCandidate(rank, why, WEAK) for rank in split.silent]
 
 
 def _cause(leader: CulpritCandidate | None, split: _RanksByRole) -> str:
     if leader is None:
         if split.waited and not split.silent:
-            return "all ranks waited for each other until the time-out, none failed by itself"
-        return "the job was ended, and no rank wrote why"
+            return "all ranks waited for each other until the time-out, and none failed on its own"
+        return "the job was ended, and no rank logged a reason"
     sign = split.roots.get(leader.rank) if leader.rank is not None else None
     return leader.why if sign is None or sign.next in leader.why else f"{leader.why}; {sign.next}"
 
@@ -220,8 +218,8 @@ def _evidence(
     codes = {end.rank: end.exit_code for end in ends}
     for rank in split.silent:
         code = codes[rank]
-        ended = "no exit code is known" if code is None else f"exit code {code}"
-        items.append(Evidence("exits", f"rank {rank} wrote no error, {ended}", rank))
+        ended = "exit code unknown" if code is None else f"exit code {code}"
+        items.append(Evidence("exits", f"rank {rank} logged no error, {ended}", rank))
     hardware = [s for s in machine_signs if s.is_near(moment) and s.is_of_hardware]
     return items + [
         Evidence(s.sign.source, f"{s.machine}: {s.sign.says}: {s.sign.line}", s.rank, s.sign.time)

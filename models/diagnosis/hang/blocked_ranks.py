@@ -106,7 +106,7 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | No
         Nanoseconds since 1970 UTC.
     """
     says = "is in state D", "is in uninterruptible sleep"
-    shared = "are in state D: storage or a network that all use"
+    shared = "are in state D, probably because of shared storage or network"
     sleeping = sleeping_ranks(kernel, at)
     finding = _state_finding(sleeping, kernel, ranks, says, shared)
     if finding is None:
@@ -140,8 +140,8 @@ def stopped_process_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFi
     at : int
         Nanoseconds since 1970 UTC.
     """
-    says = "is in state T", "is stopped, by SIGSTOP or a debugger,"
-    shared = "are in state T: somebody suspended them together"
+    says = "is in state T", "is stopped (SIGSTOP or debugger)"
+    shared = "are in state T, suspended together"
     last = int(kernel.time.max(initial=0))
     finding = _state_finding(
         _blocked_in_state(kernel, last, "is_stopped", ""), kernel, ranks, says, shared
@@ -219,12 +219,13 @@ def busy_without_completion(
     candidates = tuple(
         CulpritCandidate(
             rank,
-            "its SMs work without any completion" + (" in state D" if rank in sleeping else ""),
+            "its SMs are busy without a verbs completion"
+            + (" in state D" if rank in sleeping else ""),
             (STRONG if rank in sleeping else MODERATE) / len(stuck),
         )
         for rank in stuck
     )
-    says = "has SM activity over 70 % for a minute and no verbs completion"
+    says = "had SM activity over 70 % for a minute without a verbs completion"
     evidence = tuple(Evidence("kernel", f"rank {rank} {says}", rank) for rank in stuck[:8])
     cause = f"rank {stuck[0]} {says}" if len(stuck) == 1 else ""
     return JobFinding("hang", cause, candidates, evidence=evidence)

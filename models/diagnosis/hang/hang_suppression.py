@@ -17,14 +17,14 @@ __all__ = ["suppression_reason"]
 _MAX_UNSEEN_PAUSE = 30 * MINUTE  # an unseen pause may last as long as Megatron's time-out
 _MIN_LONE_ABSENCE = 5 * MINUTE  # after all others have entered
 _INFERRED_PHASES = ("pause", "repeat", "absence")  # no log or stack names them
-_NO_STACKS_REASON = "no stack tells whether it saves a checkpoint or evaluates"
+_NO_STACKS_REASON = "it may be saving a checkpoint or evaluating (no stacks to check)"
 _PHASE_REASONS = {
-    "first step": "no part tells that a first step was made",
-    "checkpoint": "it saves a checkpoint",
-    "evaluation": "it evaluates",
-    "pause": "it has come out of such pauses before",
-    "repeat": "it has come out of this call before",
-    "absence": "the program may have sent elsewhere whom the others wait for",
+    "first step": "there is no sign of a first step yet",
+    "checkpoint": "the job is saving a checkpoint",
+    "evaluation": "the job is evaluating",
+    "pause": "the job has resumed after similar pauses",
+    "repeat": "the job has returned from this call before",
+    "absence": "the program may have sent the absent ranks elsewhere",
 }
 
 
@@ -83,7 +83,7 @@ def suppression_reason(
 
 def _format_reason(what: str, left: int) -> str:
     minutes = math.ceil(left / MINUTE)
-    return f"{what}: a hang is called in {minutes} min if nothing moves until then"
+    return f"{what}; classified as a hang in {minutes} min without progress"
 
 
 def _applicable_phases(phases: Sequence[Phase], began: int) -> Iterator[Phase]:

@@ -41,7 +41,7 @@ def multi_group_finding(operations: CollectiveOperations) -> JobFinding | None:
     several = {int(r): int(n) for r, n in zip(ranks, counts, strict=True) if n > 1}
     if not several or len(several) > max(1, int(_MAX_RANK_SHARE * len(operations.ranks))):
         return None
-    why = {rank: f"is unfinished in {count} groups at once" for rank, count in several.items()}
+    why = {rank: f"has unfinished operations in {count} groups" for rank, count in several.items()}
     return JobFinding(
         "hang",
         "",

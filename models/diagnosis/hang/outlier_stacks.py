@@ -67,7 +67,7 @@ def _lone_collective(stacks: Mapping[int, Stack], since: int | None) -> JobFindi
     rank = next(rank for rank, name in names.items() if name == odd)
     if rank == _LEADER_RANK:
         return None
-    why = f"is alone in {odd}, all {n_others} others are in {usual}"
+    why = f"is the only rank in {odd}; all {n_others} others are in {usual}"
     return _outlier_finding([rank], why, stacks, since)
 
 
@@ -82,7 +82,7 @@ def _lone_device_wait(
     if not all(elsewhere) or len(peers) < _MIN_OTHERS:
         return None
     own = "waits for its own device" if len(devices) == 1 else "wait for their own devices"
-    why = f"{own}, {len(peers)} peers wait for other ranks"
+    why = f"{own}; {len(peers)} peers wait for other ranks"
     return _outlier_finding(devices, why, stacks, since)
 
 

@@ -81,12 +81,12 @@ def _evidence(stall: Stall) -> Evidence:
         says = f"operation {stall.seq} of group {stall.group} differs: {parts}"
     else:
         blocking = stall.absent or stall.silent
-        whom = format_ranks(blocking) if blocking else "nobody: all have entered"
+        blockers = format_ranks(blocking) if blocking else "no rank (all have entered)"
         no_dump = " (no dump)" if not stall.absent and stall.silent else ""
-        waiters = format_ranks(stall.waiting) if stall.waiting else "nobody"
+        waiters = format_ranks(stall.waiting) if stall.waiting else "no rank"
         verb = "waits" if len(stall.waiting) < 2 else "wait"
         says = (
-            f"{waiters} {verb} for {whom}{no_dump} in {stall.operation}, operation {stall.seq} of "
+            f"{waiters} {verb} for {blockers}{no_dump} in {stall.operation}, operation {stall.seq} of "
             f"group {stall.group}"
         )
     details = {
@@ -107,9 +107,9 @@ def _mismatch_finding(
     """Return the ranks that differ from the majority of a group."""
     odd = dict.fromkeys(rank for stall in stalls for rank in stall.odd_ranks())
     first = min(stalls, key=lambda stall: stall.since)
-    why = f"does something else than the others in operation {first.seq} of group {first.group}"
+    why = f"differs from the other ranks in operation {first.seq} of group {first.group}"
     candidates = tuple(CulpritCandidate(rank, why, STRONG / len(odd), first.since) for rank in odd)
-    cause = f"a mismatch in group {first.group}: " + " against ".join(
+    cause = f"a mismatch in group {first.group}: " + " vs. ".join(
         f"{text} ({format_ranks(ranks)})" for text, ranks in first.variants.items()
     )
     rest = waiting - odd.keys()
@@ -191,8 +191,8 @@ def _origin_candidates(
         since = min((stall.since for stall in by_rank[rank]), default=None)
         is_doubtful = bool(sure) or is_stuck
         weight = STRONG / len(sure) if rank in sure else _weight_without_dump(silent, is_doubtful)
-        dump = " and left no dump" if rank in silent else ""
-        why = f"{format_ranks(sorted(waiters))} waits for it, it waits for nobody{dump}"
+        dump = " but left no dump" if rank in silent else ""
+        why = f"{format_ranks(sorted(waiters))} waits for it, and it waits for no rank{dump}"
         if len(waiters) > 1:
             why = why.replace("waits for it", "wait for it", 1)
         candidates.append(CulpritCandidate(rank, why, weight, since))
@@ -213,7 +213,7 @@ def _stuck_candidates(stalls: Sequence[Stall]) -> tuple[CulpritCandidate, ...]:
     first = min(stuck, key=lambda stall: stall.since, default=None)
     if first is None:
         return ()
-    why = f"is in operation {first.seq} of group {first.group}, which all entered and none left"
+    why = f"is in operation {first.seq} of group {first.group}, which all have entered and none has left"
     weight = min(MODERATE, STRONG / len(members))
     return tuple(CulpritCandidate(rank, why, weight, first.since) for rank in members)
 
@@ -222,6 +222,6 @@ def _deadlock_finding(
     circles: Sequence[Sequence[int]], waiting: frozenset[int], evidence: tuple[Evidence, ...]
 ) -> JobFinding:
     ranks = [rank for circle in circles for rank in circle]
-    cause = f"a deadlock of the program: {format_ranks(ranks)} wait for each other in a circle"
-    cause += "; on other machines it would come again"
+    cause = f"a deadlock of the program: {format_ranks(ranks)} wait for each other in a cycle"
+    cause += "; it would recur on other machines"
     return JobFinding("hang", cause, (), waiting, evidence, of_program=True, cannot_end=True)

@@ -24,17 +24,17 @@ def collective_probe(operations: CollectiveOperations, at: int) -> Probe:
         Nanoseconds since 1970 UTC.
     """
     if not len(operations.entries):
-        return Probe("collective", "blind", None, "no operation was recorded")
+        return Probe("collective", "blind", None, "no recorded operations")
     unfinished = operations.unfinished()
     if not len(unfinished):
-        return Probe("collective", "active", None, "all operations have ended")
+        return Probe("collective", "active", None, "all operations have finished")
     row = unfinished[np.argmin(unfinished["created"])]
     since = int(row["created"])
     age = (at - since) / SECOND
     name, group = operations.names[row["name"]], operations.groups[row["group"]]
-    what = f"{name} of rank {row['rank']} in group {group} is unfinished for {age:.0f} s"
+    what = f"{name} of rank {row['rank']} in group {group} has been unfinished for {age:.0f} s"
     if at - since < _MAX_OPERATION_AGE:
         return Probe(
-            "collective", "active", None, f"{what}, under {_MAX_OPERATION_AGE // SECOND} s"
+            "collective", "active", None, f"{what}, less than {_MAX_OPERATION_AGE // SECOND} s"
         )
     return Probe("collective", "idle", since, what, sure=since + _MAX_OPERATION_AGE)

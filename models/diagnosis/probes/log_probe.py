@@ -36,18 +36,22 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
     """
     times = {rank: time for rank, time in last_writes.items() if time is not None}
     if not times:
-        return Probe("log", "blind", None, "no log of a rank tells times")
+        return Probe("log", "blind", None, "no log of a rank has timestamps")
     rank = max(times, key=lambda number: (times[number], -number))
     silence, limit = at - times[rank], _silence_limit([mark for mark in marks if mark <= at])
     if silence < limit:
         if len(times) < len(last_writes):
             missing = len(last_writes) - len(times)
-            why = f"rank {rank} wrote {_format_span(silence)} ago; {missing} logs tell no times"
+            why = (
+                f"rank {rank} wrote {_format_span(silence)} ago; {missing} logs have no timestamps"
+            )
             return Probe("log", "active", None, why)
         return Probe("log", "active", None, f"rank {rank} wrote {_format_span(silence)} ago")
     if len(times) < len(last_writes):
-        return Probe("log", "blind", None, "some logs tell no times, and the others are silent")
-    why = f"no rank wrote for {_format_span(silence)}, the last was rank {rank}"
+        return Probe(
+            "log", "blind", None, "some logs have no timestamps, and the others are silent"
+        )
+    why = f"no rank has written for {_format_span(silence)}, the last one was rank {rank}"
     return Probe("log", "idle", times[rank], why, sure=times[rank] + limit)
 
 

@@ -66,22 +66,26 @@ def metrics_probe(samples: RankSamples, n_ranks: int, at: int) -> Probe:
     utilization = recent.medians("gpu_utilization")
     measured = np.unique(rates.rank[rates.time >= at - _IDLE_WINDOW])
     if len(measured) < _MIN_COVERAGE * n_ranks or len(utilization) < _MIN_COVERAGE * n_ranks:
-        why = f"the last 3 minutes have traffic and utilisation of {len(measured)} of {n_ranks}"
+        why = (
+            f"the last 3 minutes have traffic and utilization of only {len(measured)} of {n_ranks}"
+        )
         return Probe("metrics", "blind", None, f"{why} ranks")
     moved = _last_moved(rates)
     since = int(samples.time.min()) if moved is None else moved
     if at - since < _IDLE_WINDOW:
-        return Probe("metrics", "active", None, f"{link} moved bytes {_seconds(at - since)} s ago")
+        return Probe("metrics", "active", None, f"last {link} traffic {_seconds(at - since)} s ago")
     busy = np.mean([value >= _MIN_BUSY_UTILIZATION for value in utilization.values()])
     activity = sm_percent(samples).between(at - _IDLE_WINDOW, at).medians("sm_activity")
     low = np.mean([value < _MAX_LOW_SM_PERCENT for value in activity.values()]) if activity else 1.0
-    still = f"no rank moved a byte by {link} for {_seconds(at - since)} s"
+    still = f"no {link} traffic for {_seconds(at - since)} s"
     spin = f"{busy:.0%} of the GPUs are at 100 %"
     if busy <= _MAJORITY:
         return Probe("metrics", "active", None, f"{still}, but only {spin}")
     if low <= _MAJORITY:
-        return Probe("metrics", "active", None, f"{still}, but SMs work on {1 - low:.0%} of them")
-    sm = "with low SM activity" if activity else "SM activity is not known"
+        return Probe(
+            "metrics", "active", None, f"{still}, but SMs are busy on {1 - low:.0%} of them"
+        )
+    sm = "with low SM activity" if activity else "SM activity unknown"
     return Probe("metrics", "idle", since, f"{still}; {spin}, {sm}", sure=since + _IDLE_WINDOW)
 
 
@@ -118,7 +122,7 @@ def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) ->
     busy = sum(value >= _MIN_BUSY_UTILIZATION for value in utilization.values())
     if not idle or busy <= _MAJORITY * len(utilization):
         return None
-    why = "its GPU is at 0 % where the others are at 100 %"
+    why = "its GPU is at 0 % while the others are at 100 %"
     machines = {ranks.machine(rank) for rank in idle}
     candidates: tuple[CulpritCandidate, ...] = ()
     if len(idle) <= _MAX_IDLE_RANKS:
@@ -141,7 +145,7 @@ def _evidence(
     return tuple(
         Evidence(
             "metrics",
-            f"GPU utilisation of rank {rank} is {utilization[rank]:.0f} %, the median of the "
+            f"GPU utilization of rank {rank} is {utilization[rank]:.0f} %, the median of the "
             f"others is {others:.0f} %",
             rank,
             since,

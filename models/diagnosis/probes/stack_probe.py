@@ -61,10 +61,10 @@ def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
         Nanoseconds since 1970 UTC.
     """
     if not rounds or at - rounds[-1].time > _MAX_SAMPLE_AGE:
-        return Probe("stack", "blind", None, "no stack was taken in the last 5 minutes")
+        return Probe("stack", "blind", None, "no stack sample in the last 5 minutes")
     last = rounds[-1]
     if len(last.stacks) < _MIN_COVERAGE * n_ranks:
-        why = f"the last sample has {len(last.stacks)} of {n_ranks} ranks"
+        why = f"the last sample has only {len(last.stacks)} of {n_ranks} ranks"
         return Probe("stack", "blind", None, why)
     same = list(takewhile(lambda sample: not _moved(sample, last), reversed(rounds)))
     if len(same) < len(rounds):
@@ -78,7 +78,7 @@ def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
             "stack",
             "blind",
             None,
-            f"{len(rounds)} samples, expected {_MIN_EQUAL_SAMPLES} over 2 min",
+            f"{len(rounds)} samples, at least {_MIN_EQUAL_SAMPLES} over 2 min needed",
         )
     since = same[-1].time
     why = f"all {len(last.stacks)} stacks are the same in {len(same)} samples"
@@ -167,7 +167,7 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
         for rank in outside
         if weight
     )
-    cause = f"rank {outside[0]} stands in {stacks[outside[0]][0]}" if len(outside) == 1 else ""
+    cause = f"rank {outside[0]} is in {stacks[outside[0]][0]}" if len(outside) == 1 else ""
     waiting = frozenset(_waiting(waits)) - set(outside)
     usual = min(inside - set(outside), default=None)
     evidence = tuple(
@@ -210,10 +210,10 @@ def _evidence(
         "frames": [str(call) for call in stacks[rank][:_MAX_DETAIL_FRAMES]]
     }
     if usual is None:
-        return Evidence("stacks", f"rank {rank} stands in {path}", rank, since, details)
+        return Evidence("stacks", f"rank {rank} is in {path}", rank, since, details)
     details |= {
         "usual_frames": [str(call) for call in stacks[usual][:_MAX_DETAIL_FRAMES]],
         "usual_rank": usual,
     }
-    says = f"rank {rank} stands in {path}, rank {usual} in {stacks[usual][0]}"
+    says = f"rank {rank} is in {path}, rank {usual} in {stacks[usual][0]}"
     return Evidence("stacks", says, rank, since, details)

@@ -79,8 +79,8 @@ class _Growth:
 
     def evidence(self) -> Evidence:
         says = (
-            f"{self.cause}: {self.after:.0%} of what rank {self.rank} does {self.clock} CPU in "
-            f"slow spans, {self.before:.0%} in normal ones; most of it in {self.frame}"
+            f"{self.cause}: {self.after:.0%} of the {self.clock}-CPU time of rank {self.rank} in "
+            f"slow spans, {self.before:.0%} in normal ones, mostly in {self.frame}"
         )
         details = {"share": self.after, "normal_share": self.before, "frame": self.frame}
         return Evidence("profiles", says, self.rank, None, details)
@@ -113,7 +113,7 @@ def jitter_finding(profiles: Iterable[Profile]) -> JobFinding | None:
     evidence = tuple(g.evidence() for g in sorted(own or large, key=lambda g: -g.by)[:8])
     if not own:
         ranks = sorted({growth.rank for growth in large})
-        cause = f"{top.cause} on {format_ranks(ranks)}: {top.after:.0%} against {top.before:.0%}"
+        cause = f"{top.cause} on {format_ranks(ranks)}: {top.after:.0%} instead of {top.before:.0%}"
         return JobFinding("jitter", cause, evidence=evidence)
     best = {g.rank: g for g in sorted(own, key=lambda growth: growth.by)}
     candidates = tuple(
@@ -130,7 +130,7 @@ def _is_larger(growth: _Growth) -> bool:
 
 
 def _why(growth: _Growth) -> str:
-    return f"{growth.cause} {growth.clock} CPU: {growth.after:.0%} against {growth.before:.0%}"
+    return f"{growth.cause} {growth.clock} CPU: {growth.after:.0%} instead of {growth.before:.0%}"
 
 
 def _median_growth(key: tuple[str, str], growths: list[_Growth], profiles: list[Profile]) -> float:

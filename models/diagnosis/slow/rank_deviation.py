@@ -64,7 +64,7 @@ class _Deviation:
     ratio: float
 
     def evidence(self) -> Evidence:
-        past = "" if self.past is None else f", before it was {self.past:.4g}"
+        past = "" if self.past is None else f", its baseline {self.past:.4g}"
         says = (
             f"{self.channel.says} of rank {self.rank} is {self.now:.4g}, the median of its peers "
             f"{self.peers:.4g}{past}"
@@ -117,7 +117,7 @@ def _channel_kind(channel: PeerChannel) -> str:
 
 def _candidate(rank: int, several: list[_Deviation], is_agreed: bool) -> CulpritCandidate:
     what = " and ".join(deviation.channel.says for deviation in several)
-    why = f"differs from its peers in {what}"
+    why = f"deviates from its peers in {what}"
     return CulpritCandidate(rank, why, STRONG if is_agreed else WEAK)
 
 

@@ -87,8 +87,8 @@ def slow_finding(
     top = excesses[0]
     gain = top.seconds - (excesses[1].seconds if len(excesses) > 1 else 0.0)
     cause = (
-        f"rank {top.rank} enters its collectives {top.seconds:.3f} s a step later than its peers; "
-        f"without that a step of {top.step:.3f} s would gain {gain:.3f} s"
+        f"rank {top.rank} enters its collectives {top.seconds:.3f} s per step later than its peers; "
+        f"without this delay a step of {top.step:.3f} s would gain {gain:.3f} s"
     )
     return JobFinding(
         "slow",
@@ -148,19 +148,19 @@ def _candidates(
     for excess in excesses:
         others = sorted(unseen.get(excess.rank, frozenset()) - late)
         weight = STRONG * excess.seconds / excesses[0].seconds / (1 + len(others))
-        why = f"{excess.seconds:.3f} s a step later than its peers, of its own"
+        why = f"{excess.seconds:.3f} s per step later than its peers, on its own"
         if others:
-            why = f"{why} or since it waited for {format_ranks(others)} without a dump"
+            why = f"{why} or because it waited for {format_ranks(others)} without a dump"
         candidates[excess.rank] = CulpritCandidate(excess.rank, why, weight, excess.since)
         for rank in others:
-            why = f"left no dump, and rank {excess.rank}, which is late, may have waited for it"
+            why = f"left no dump, and the late rank {excess.rank} may have waited for it"
             candidates.setdefault(rank, CulpritCandidate(rank, why, weight, excess.since))
     return tuple(candidates.values())
 
 
 def _evidence(excess: _Excess) -> Evidence:
     says = (
-        f"rank {excess.rank} takes {excess.peers + excess.seconds:.3f} s a step between its "
+        f"rank {excess.rank} takes {excess.peers + excess.seconds:.3f} s per step between its "
         f"collectives, the median of its peers is {excess.peers:.3f} s"
     )
     details = {"excess_seconds": excess.seconds, "step_seconds": excess.step}

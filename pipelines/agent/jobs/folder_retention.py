@@ -62,8 +62,8 @@ def prune_folders(
             shutil.rmtree(aside, ignore_errors=True)
             room -= job.size
             days = (now - job.last) / DAY
-            why = "" if is_old else ", as all folders took too much room"
-            yield f"removed {job.path}: nobody wrote to it for {days:.1f} days{why}"
+            why = "" if is_old else ", because the job folders exceeded the size limit"
+            yield f"removed {job.path}: no writes for {days:.1f} days{why}"
     for job in folders:
         if job.path.name in busy:
             room -= _prune_stacks(job.path / "stacks", oldest=now - keep, excess=room - most)

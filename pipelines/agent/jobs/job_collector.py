@@ -95,7 +95,7 @@ class JobCollector:
             try:
                 self.collect()
             except OSError as error:  # a full disk must not stop the monitoring of GPUs
-                self._say_once(f"jobs are not collected: {error}")
+                self._say_once(f"jobs cannot be collected: {error}")
             self.clock.wait(self.pause(self.clock.now()), stop)
 
     def pause(self, now: int) -> float:
@@ -172,7 +172,7 @@ class JobCollector:
         try:
             self._samples.write(job, folder / "kernel")
         except ImportError:
-            self._say_once('samples of the kernel need pyarrow: pip install "forewarn[jobs]"')
+            self._say_once('kernel samples require pyarrow: pip install "forewarn[jobs]"')
 
     def _ask_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
         """Save the flight recorders; return the entry time of the oldest unfinished operation."""

@@ -72,9 +72,9 @@ class WorkerServers:
         try:
             dump = json.loads(data)
         except (ValueError, RecursionError):
-            raise ServerError("its recorder answers with what is no JSON") from None
+            raise ServerError("the answer of its flight recorder is not JSON") from None
         if not isinstance(dump, dict) or "entries" not in dump:
-            raise ServerError("its recorder answers without `entries`")
+            raise ServerError("the answer of its flight recorder has no `entries`")
         return dump
 
     def stacks(self, process: JobProcess) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ class WorkerServers:
         data = self._ask(process, "handler/dump_traceback")
         threads = _parse_traceback(data.decode("utf-8", "replace"), process.pid)
         if not threads:
-            raise ServerError("its server answers without a stack")
+            raise ServerError("the answer of its worker server has no stack")
         return threads
 
     def _ask(self, process: JobProcess, handler: str) -> bytes:
@@ -103,11 +103,13 @@ class WorkerServers:
             answer = connection.getresponse()
             data = answer.read(_MAX_RESPONSE_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise ServerError(f"its server does not answer ({error or 'no reason'})") from None
+            raise ServerError(
+                f"its worker server does not answer ({error or 'no reason'})"
+            ) from None
         finally:
             connection.close()
         if answer.status != http.client.OK or len(data) > _MAX_RESPONSE_BYTES:
-            raise ServerError(f"its server answers with status {answer.status}")
+            raise ServerError(f"its worker server answers with status {answer.status}")
         return data
 
     def _socket(self, process: JobProcess) -> Path | None:

@@ -106,13 +106,13 @@ def _lateness_finding(
 
 def _clock_notes(unclear: frozenset[int], alignment: ClockAlignment | None) -> Iterator[str]:
     if unclear:
-        who = format_ranks(sorted(unclear))
-        yield f"flight: clocks disagree, the lateness of {who} is unknown"
+        skewed = format_ranks(sorted(unclear))
+        yield f"flight: clock skew, the lateness of {skewed} is unknown"
     if alignment is not None:
         least = 2 * max(alignment.unsure.values(), default=0.0)
         yield (
-            f"flight: clocks of machines are {alignment.apart:.3f} s apart, and were compared by "
-            f"their collectives; who is late by less than {least:.3f} s is unknown"
+            f"flight: clocks of machines are {alignment.apart:.3f} s apart and were aligned by their "
+            f"collectives; lateness below {least:.3f} s cannot be detected"
         )
 
 
@@ -151,13 +151,13 @@ def _last_entry_time(dump: FlightRecorderDump) -> int:
 def _dump_files(folder: Path) -> Iterator[tuple[int, Path]]:
     """Yield the dumps by rank, which is the last number in the file name."""
     if not folder.is_dir():
-        raise FlightError(f"{folder}: is no folder, expected one of dumps.")
+        raise FlightError(f"{folder}: is not a folder, expected a folder of dumps.")
     for file in sorted(folder.iterdir()):
         match = _RANK_IN_NAME.fullmatch(file.name)
         if file.name.startswith((".", "_")) or match is None:
             continue
         require_regular(file, FlightError)
         if file.stat().st_size > _MAX_DUMP_BYTES:
-            raise FlightError(f"{file}: has over {_MAX_DUMP_BYTES} bytes, expected a dump.")
+            raise FlightError(f"{file}: is larger than {_MAX_DUMP_BYTES} bytes, expected a dump.")
         if int(match[1]) < MAX_RANKS:
             yield int(match[1]), file

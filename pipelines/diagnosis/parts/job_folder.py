@@ -54,11 +54,11 @@ class JobFolder:
             If it does not exist or contains no part.
         """
         if not path.is_dir():
-            raise JobFolderError(f"{path}: is no folder, expected that of a job.")
+            raise JobFolderError(f"{path}: is not a folder, expected a job folder.")
         folder = cls(path, tuple(patterns))
         if all(folder.part(name) is None for name in PARTS):
             raise JobFolderError(
-                f"{path}: holds no part of a job, expected one or more of "
+                f"{path}: contains no part of a job, expected at least one of "
                 f"{', '.join(PARTS.values())}."
             )
         return folder
@@ -89,10 +89,10 @@ def read_text(path: Path) -> str:
     """
     require_regular(path)
     if path.stat().st_size > _MAX_TABLE_BYTES:
-        raise JobFolderError(f"{path}: has over {_MAX_TABLE_BYTES} bytes, expected a table.")
+        raise JobFolderError(f"{path}: is larger than {_MAX_TABLE_BYTES} bytes, expected a table.")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise JobFolderError(
-            f"{path}: byte {error.start} is no UTF-8, expected a table as text."
+            f"{path}: byte {error.start} is not valid UTF-8, expected a text table."
         ) from None

@@ -44,7 +44,7 @@ class PartResult:
     phases : tuple of Phase
         Quiet phases, in any order.
     blind : tuple of str
-        Unusable data with reasons, such as `logs of rank 3: no times`.
+        Unusable data with reasons, such as `logs 3.log: no timestamps`.
     """
 
     probe: Probe | None = None

@@ -25,7 +25,7 @@ _NUMBERS = ("d_seconds", "runq_wait_ms", "syscalls", "cuda_call_ms", "verbs_comp
 # Quantities that are similar among peers, with the smallest relevant difference.
 _PEER_CHANNELS = {
     "runq_wait_ms": ("run-queue wait in ms", 10.0),
-    "syscalls": ("system calls an interval", 100.0),
+    "syscalls": ("system calls per interval", 100.0),
     "cuda_call_ms": ("time in CUDA calls in ms", 10.0),
 }
 

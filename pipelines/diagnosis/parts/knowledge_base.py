@@ -122,7 +122,7 @@ def _check_lines(
         for part, expected in (("examples", True), ("counterexamples", False)):
             for line in getattr(table, part):
                 if (regular.search(line.encode()) is not None) is not expected:
-                    verb = "does not fit" if expected else "fits"
+                    verb = "does not match" if expected else "matches"
                     raise SettingsError(
                         f"{name}: key `patterns.{key}.{part}`: the pattern {verb} {line[:100]!r}."
                     )

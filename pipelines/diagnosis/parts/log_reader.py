@@ -106,7 +106,7 @@ def read_log(file: JobLogFile, matcher: LogMatcher, before: int | None) -> Scann
     try:
         if file.is_error:
             result.error = _read_error(file.path)
-            result.blind = "" if result.error else "cut off, or no error of a worker"
+            result.blind = "" if result.error else "truncated, or not a worker error"
         else:
             _scan_log(result, matcher, before)
     except OSError as error:
@@ -118,7 +118,7 @@ def _scan_log(result: ScannedLog, matcher: LogMatcher, before: int | None) -> No
     scan = LogScan(matcher, before)
     with result.file.path.open("rb") as stream:
         if _is_binary(stream.read(_HEAD_BYTES)):
-            result.blind = "no text"
+            result.blind = "binary file"
             return
         stream.seek(0)
         for part in _whole_lines(iter(lambda: stream.read(_CHUNK_BYTES), b"")):
@@ -128,7 +128,7 @@ def _scan_log(result: ScannedLog, matcher: LogMatcher, before: int | None) -> No
     result.scan = scan
     if scan.size and scan.last is None:
         undated = any(lacks_year(line) for line in scan.tail.splitlines())
-        result.blind = "times without a year" if undated else "no times"
+        result.blind = "timestamps without a year" if undated else "no timestamps"
 
 
 def _is_binary(head: bytes) -> bool:

@@ -164,10 +164,10 @@ def _unusable_logs(logs: Sequence[ScannedLog]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for log in logs:
         reason = log.blind
-        if reason.startswith(("no times", "times ")) and log.file.rank in timed:
+        if reason.startswith(("no timestamps", "timestamps ")) and log.file.rank in timed:
             continue  # another stream of the same rank has times
         if log.file.is_torchrun and log.file.rank is None:
-            reason = "nobody knows of which rank"
+            reason = "rank unknown"
         if reason:
             reasons.setdefault(reason, []).append(log.file.name)
     for reason, names in reasons.items():

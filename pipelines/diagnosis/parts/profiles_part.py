@@ -65,7 +65,9 @@ def read_profiles(folder: JobFolder, _: Ranks) -> ProfilesPart | None:
     for slow in sorted((path / "slow").glob("*.folded")):
         match = _NAME.fullmatch(slow.name)
         if match is None:
-            raise JobFolderError(f"{slow}: its name is no rank's, expected such as 3.off.folded.")
+            raise JobFolderError(
+                f"{slow}: its name contains no rank, expected a name such as 3.off.folded."
+            )
         normal = path / "normal" / slow.name
         if not normal.exists():
             notes.append(f"profiles: {slow.name} has no normal span")

@@ -77,7 +77,7 @@ def _samples(
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise JobFolderError(
             f"{file}: `timestamp` is {table['timestamp'].type} and `rank` {table['rank'].type}, "
-            "expected a timestamp and whole numbers."
+            "expected a timestamp and integers."
         ) from None
     extent = pc.min_max(rank).as_py()
     if time.null_count or rank.null_count or not _is_valid_rank_range(extent["min"], extent["max"]):

@@ -99,7 +99,7 @@ def _sample_time(sample: Path) -> int:
         return parse_moment(text)
     except ValueError:
         raise JobFolderError(
-            f"{sample}: its name is no time, expected such as 2026-11-22T08:30:00Z."
+            f"{sample}: its name is not a time, expected a name such as 2026-11-22T08:30:00Z."
         ) from None
 
 
@@ -107,11 +107,13 @@ def _read_sample(sample: Path, notes: list[str]) -> Iterator[tuple[int, Stack]]:
     for file in sorted(sample.glob("*.json")):
         name = file.stem
         if not (name.isascii() and name.isdecimal() and len(name) < 8 and int(name) < MAX_RANKS):
-            raise JobFolderError(f"{file}: its name is no rank, expected such as 12.json.")
+            raise JobFolderError(
+                f"{file}: its name is not a rank, expected a name such as 12.json."
+            )
         require_regular(file, JobFolderError)
         try:
             if file.stat().st_size > _MAX_STACK_BYTES:
-                raise BrokenStackError(f"has over {_MAX_STACK_BYTES} bytes, expected a stack")
+                raise BrokenStackError(f"is larger than {_MAX_STACK_BYTES} bytes, expected a stack")
             yield int(name), main_stack(file.read_bytes())
         except BrokenStackError as error:
             notes.append(f"stacks: {sample.name}/{file.name} {error}")

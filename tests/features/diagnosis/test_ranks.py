@@ -33,14 +33,14 @@ def test_without_coordinates_all_others_are_peers() -> None:
     ("text", "message"),
     [
         ("machine\nm\n", "column `rank` is missing"),
-        ("rank,machine\n", "holds no rank"),
-        ("rank,machine\n0,a\n0,b\n", "rank 0 comes twice"),
-        ("rank,machine,local_rank\n0,a,1\n1,a,1\n", "machine and local_rank a/1 comes twice"),
+        ("rank,machine\n", "contains no rank"),
+        ("rank,machine\n0,a\n0,b\n", "rank 0 occurs twice"),
+        ("rank,machine,local_rank\n0,a,1\n1,a,1\n", "machine and local_rank a/1 occurs twice"),
         ("rank,machine\n-1,a\n", "line 2: column `rank` is '-1'"),
-        ("rank,machine\n1e3,a\n", "expected a whole number"),
-        ("rank,machine\n\N{SUPERSCRIPT TWO},a\n", "expected a whole number"),
+        ("rank,machine\n1e3,a\n", "expected an integer"),
+        ("rank,machine\n\N{SUPERSCRIPT TWO},a\n", "expected an integer"),
         ("rank,machine\n7\n", "column `machine` is empty"),
-        ('rank,machine\n0,"' + "x" * 200_000 + '"\n', "is no table"),
+        ('rank,machine\n0,"' + "x" * 200_000 + '"\n', "is not a valid CSV table"),
     ],
 )
 def test_a_table_that_is_wrong_is_refused_with_where(text: str, message: str) -> None:

@@ -581,7 +581,7 @@ def test_readings_of_a_full_disk_are_held_and_written_later(
     assert [batch for batch, _ in host.spooled()] == ["faults"] + ["batches"] * 4
     assert [line for line in host.said if "spool" in line] == [
         f"{host.folder}/state/spool/1-faults: cannot be written (No space left on device); "
-        "held until it can be",
+        "batches are queued in memory",
         "the spool can be written again",
     ]
 
@@ -593,7 +593,7 @@ def test_what_is_held_in_memory_is_bounded_and_its_loss_is_said(
         for tick in range(502):
             host.agent.collect(START + tick * 10 * MINUTE)
     host.agent.collect(START + 5020 * MINUTE)
-    assert sum("the oldest one is lost" in line for line in host.said) == 3
+    assert sum("the oldest one was dropped" in line for line in host.said) == 3
     assert len(host.spooled()) == 500
 
 
@@ -685,7 +685,7 @@ def test_bad_state_is_set_aside_and_begins_anew(
         host.restart()
         host.agent.follow()
         run_for(host, 11)
-        (line,) = [line for line in host.said if "begins anew" in line]
+        (line,) = [line for line in host.said if "and reset" in line]
         assert line.startswith(f"{state / name}: cannot be used (")
         assert len(line) < 300
         assert (state / f"{name}.bad").exists()
@@ -838,7 +838,7 @@ def test_once_without_its_collector_keeps_what_it_read(
     assert main(["agent", "--policy", str(policy), "--once"]) == 0
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1
-    assert "not sent, kept" in said.err
+    assert "not sent, will retry" in said.err
     assert "secret" not in said.err
     assert len(list((policy.parent / "state" / "spool").glob("*/*.json"))) == 1
 
@@ -868,7 +868,7 @@ def test_an_agent_of_which_a_part_dies_ends_and_is_no_success(
     assert main(daemon) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
     assert re.search(
-        r"and with it the agent: ValueError: of all things \(test_agent.py:\d+\)", line
+        r"stopping the agent: ValueError: of all things \(test_agent.py:\d+\)", line
     )
 
 
@@ -921,7 +921,7 @@ def test_whatever_stands_in_the_way_of_a_service_is_set_aside(
     assert len(list((state / "spool" / "2-batches").glob("*.json"))) == 1
     assert not list(state.rglob(".*"))
     said = capsys.readouterr().err
-    for name in ("lock: cannot be used", "1-faults: cannot be used", "notes.txt: is no batch"):
+    for name in ("lock: cannot be used", "1-faults: cannot be used", "notes.txt: not a batch"):
         assert name in said
 
 
@@ -944,7 +944,7 @@ def test_blanks_around_a_token_are_taken_off_and_it_is_not_printed(
     monkeypatch.setenv("FOREWARN_TOKEN", token)
     assert main([*daemon, "--once"]) == 0
     said = capsys.readouterr()
-    assert "not sent, kept" in said.err
+    assert "not sent, will retry" in said.err
     assert "secret" not in said.out + said.err
 
 

@@ -192,5 +192,5 @@ def test_a_disk_that_refuses_does_not_end_the_sender(
 
     monkeypatch.setattr(Spool, "set_aside", full)
     site.sender.run()
-    assert site.said == ["not sent, kept: No space left on device"] * 3
+    assert site.said == ["not sent, will retry: No space left on device"] * 3
     assert site.waiting() == [1, 2, 3, 4]

@@ -98,7 +98,7 @@ def test_while_the_cmdb_is_broken_the_last_good_one_holds(
         put(publisher, minute)
         publisher.publish()
     assert [row["rack"] for row in records(publisher)] == ["r1", "r1"]
-    assert caplog.text.count("the last good content") == 1
+    assert caplog.text.count("using its last valid content") == 1
     (tmp_path / "cmdb.csv").unlink()
     put(publisher, 30)
     publisher.publish()
@@ -135,7 +135,7 @@ def test_what_cannot_be_landed_stays(
         patched.setattr(LandingFolder, "write", full)
         publisher.stop.set()
         publisher.run(0.0)
-    assert "not landed, tried again" in caplog.text
+    assert "landing failed, will retry" in caplog.text
     assert publisher.publish() == 1
     assert len(records(publisher)) == 1
     assert not set_aside(publisher)
@@ -296,7 +296,7 @@ def test_a_cmdb_that_cannot_be_used_stops_no_landing(
     put(publisher, 10)
     publisher.publish()
     assert [row["rack"] for row in records(publisher)] == ["r1"]
-    assert "the last good content" in caplog.text
+    assert "using its last valid content" in caplog.text
 
 
 def test_rows_of_the_future_are_not_landed_whoever_wrote_them(publisher: Publisher) -> None:

@@ -287,7 +287,7 @@ def test_without_the_token_nothing_is_told_or_taken(
         )
     refused(service, caplog.text, answer, status, "token")
     assert service.client.get("/v1/policy", headers=given).status_code == status
-    assert "wrong" not in caplog.text.replace("a wrong token", "")
+    assert "wrong" not in caplog.text.replace("an invalid token", "")
 
 
 def test_an_oversized_batch(service: Service, caplog: pytest.LogCaptureFixture) -> None:

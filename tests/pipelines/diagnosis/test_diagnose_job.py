@@ -26,13 +26,13 @@ def refused(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str
 
 
 def test_a_folder_without_a_part_is_refused(tmp_path: Path, capsys: Any) -> None:
-    assert "holds no part of a job, expected one or more of ranks.csv" in refused(tmp_path, capsys)
-    assert "is no folder" in refused(tmp_path / "absent", capsys)
+    assert "contains no part of a job, expected at least one of ranks.csv" in refused(tmp_path, capsys)
+    assert "is not a folder" in refused(tmp_path / "absent", capsys)
 
 
 def test_a_folder_without_a_time_needs_one(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "ranks.csv").write_text("rank,machine\n0,a\n")
-    assert "no part holds a time, expected one, or --at TIME" in refused(tmp_path, capsys)
+    assert "no part has a time, expected one, or --at TIME" in refused(tmp_path, capsys)
 
 
 def test_of_a_folder_of_which_nothing_is_known_all_is_blind(tmp_path: Path, diagnose: Any) -> None:
@@ -47,9 +47,9 @@ def test_of_a_folder_of_which_nothing_is_known_all_is_blind(tmp_path: Path, diag
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"rank,machine\n0,a\n0,b\n", "rank 0 comes twice"),
+        (b"rank,machine\n0,a\n0,b\n", "rank 0 occurs twice"),
         (b"rank,host\n0,a\n", "column `machine` is missing"),
-        (b"\xff\xfe\x00", "byte 0 is no UTF-8"),
+        (b"\xff\xfe\x00", "byte 0 is not valid UTF-8"),
     ],
 )
 def test_a_table_of_ranks_that_is_wrong_is_refused(
@@ -124,7 +124,7 @@ def test_the_page_shows_who_waits_for_whom(
     options = ["--at", "2026-11-22T12:00:00Z", "--html", str(page)]
     assert main(["diagnose", "run", "--job", str(undecided), *options]) == 0
     text = page.read_text()
-    assert "It began at rank 2 on m2." in text
+    assert "Root cause: rank 2 on m2." in text
     assert text.count("stroke: var(--bad, #b3261e)") == 1  # the box of rank 2
     for arrow in ("rank 0 to rank 1", "rank 0 to rank 2", "rank 1 to rank 2"):
         assert text.count(arrow) == 1
@@ -133,7 +133,7 @@ def test_the_page_shows_who_waits_for_whom(
     first = page.read_bytes()
     assert main(["diagnose", "run", "--job", str(undecided), *options]) == 0
     assert page.read_bytes() == first
-    assert "begun by rank 2 on m2" in capsys.readouterr().out
+    assert "root cause: rank 2 on m2" in capsys.readouterr().out
 
 
 def test_in_a_mismatch_the_page_says_what_each_does(
@@ -146,7 +146,7 @@ def test_in_a_mismatch_the_page_says_what_each_does(
     assert main(["diagnose", "run", "--job", str(job), *options]) == 0
     assert "in all_reduce 2, group a (a)" in page.read_text()
     assert "in barrier 2, group a (a)" in page.read_text()
-    assert "nobody is named" in capsys.readouterr().out
+    assert "no culprit identified" in capsys.readouterr().out
 
 
 def test_the_page_puts_an_odd_stack_beside_a_usual_one() -> None:

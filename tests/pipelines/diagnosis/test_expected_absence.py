@@ -54,7 +54,7 @@ def test_who_may_save_a_checkpoint_has_half_an_hour(
     job = put_job(put_dump, missing, apart)
     verdict = diagnose(job, 100 + 500)
     assert (verdict["kind"], verdict["rank"]) == ("none", None)
-    assert "a hang is called in" in verdict["cause"]
+    assert "classified as a hang in" in verdict["cause"]
     assert diagnose(job, 100 + 1810)["kind"] == "hang"
 
 

@@ -59,7 +59,7 @@ def test_a_job_that_cannot_be_read_stops_no_other_and_is_named_once(
     become(tmp_path / "b", hung)
     lines = list(JobWatch(tmp_path).run(0.0, StoppingAfterTwo()))
     assert [line["job"] for line in lines] == ["b"]
-    assert capsys.readouterr().err.count("holds no part of a job") == 1
+    assert capsys.readouterr().err.count("contains no part of a job") == 1
 
 
 def test_a_single_job_by_the_door(tmp_path: Path, hung: Path, capsys: Any) -> None:
@@ -71,6 +71,6 @@ def test_a_single_job_by_the_door(tmp_path: Path, hung: Path, capsys: Any) -> No
     assert capsys.readouterr().out == ""
     state.write_text("[]")
     assert main(command) == 2
-    assert "is no state of a watch" in capsys.readouterr().err
+    assert "is not a state file" in capsys.readouterr().err
     assert main(["diagnose", "watch", "--jobs", str(tmp_path / "none"), "--once"]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err

@@ -73,16 +73,16 @@ def test_a_person_reads_who_is_faulty(tmp_path: Path, capsys: pytest.CaptureFixt
     ("text", "message"),
     [
         ("round,passed\n1,true\n", "column `nodes` is missing"),
-        ("round,nodes\n1,node-1\n", "line 2: `nodes` is ['node-1'], expected two names or three"),
-        ("round,nodes\n1,node-1 node-1\n", "names 'node-1' twice"),
-        ("round,nodes\n1,node-1 node-9\n", "names node 'node-9', expected one of the 6 nodes"),
+        ("round,nodes\n1,node-1\n", "line 2: `nodes` is ['node-1'], expected two or three names"),
+        ("round,nodes\n1,node-1 node-1\n", "contains 'node-1' twice"),
+        ("round,nodes\n1,node-1 node-9\n", "contains node 'node-9', expected one of the 6 nodes"),
         ("round,nodes\nx,node-1 node-2\n", "`round` is 'x', expected 1 to 1000"),
         ("round,nodes\n1.5,node-1 node-2\n", "`round` is '1.5'"),
         ("round,nodes,seconds\n1,node-1 node-2,0\n", "`seconds` is '0', expected more than 0"),
         ("round,nodes,seconds\n1,node-1 node-2,nan\n", "`seconds` is 'nan'"),
         ("round,nodes,passed\n1,node-1 node-2,maybe\n", "`passed` is 'maybe', expected true or"),
-        ('{"round": 1', "line 1 is no JSON object"),
-        ('{"round": 1, "nodes": "ab"}', "`nodes` is 'ab', expected two names or three"),
+        ('{"round": 1', "line 1 is not a JSON object"),
+        ('{"round": 1, "nodes": "ab"}', "`nodes` is 'ab', expected two or three names"),
     ],
 )
 def test_bad_results_are_one_line_and_exit_2(

@@ -136,7 +136,7 @@ def test_a_simulation_never_writes_over_something(tmp_path: Path, capsys: Any) -
     ("table", "message"),
     [
         ({"rank": [0]}, "column `timestamp` is missing"),
-        ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": ["x"]}, "expected a timestamp and whole"),
+        ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": ["x"]}, "expected a timestamp and integers"),
         ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": [-1]}, "expected ranks from 0"),
         (
             {"timestamp": ["2026-11-22T00:00:00Z"], "rank": [0], "gpu_utilization": ["x"]},
@@ -157,9 +157,9 @@ def test_folders_and_files_that_are_no_samples_are_refused(tmp_path: Path, capsy
     sample = tmp_path / "stacks" / "2026-11-22T00:00:00Z"
     sample.mkdir(parents=True)
     (sample / "a.json").write_text("[]")
-    assert "its name is no rank" in refused(run, capsys)
+    assert "its name is not a rank" in refused(run, capsys)
     (sample / "a.json").rename(sample / "3.json")
     line = diagnose(tmp_path, capsys)
-    assert any("3.json holds no frame" in text for text in line["blind"])
+    assert any("3.json contains no frame" in text for text in line["blind"])
     sample.rename(sample.with_name("yesterday"))
-    assert "its name is no time" in refused(run, capsys)
+    assert "its name is not a time" in refused(run, capsys)

@@ -36,7 +36,7 @@ def test_a_collective_that_nobody_else_is_in_was_called_by_mistake(name: str) ->
     assert finding is not None
     assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(5, 1.0, 5)]
     assert finding.waiting == {0, 1, 2, 3, 4, 6, 7}
-    assert finding.cause == f"rank 5 is alone in {name}, all 7 others are in all_reduce"
+    assert finding.cause == f"rank 5 is the only rank in {name}; all 7 others are in all_reduce"
 
 
 @pytest.mark.parametrize(

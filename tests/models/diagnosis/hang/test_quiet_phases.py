@@ -118,7 +118,7 @@ def test_why_a_stand_still_is_no_hang_is_said() -> None:
     refusal = fuse_findings([], idle, phases, ranks=ranks, at=at)
     assert refusal.kind == "none"
     assert refusal.cause == (
-        "no part tells that a first step was made: a hang is called in 60 min if nothing moves "
+        "no part tells that a first step was made: classified as a hang in 60 min if nothing moves "
         "until then"
     )
     assert (refusal.since, refusal.detected_at) == (50, None)

@@ -147,15 +147,15 @@ def without(key: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (OWN.replace("\\d+", "(?<=a)b"), "patterns.our-loader.pattern`: cannot be searched"),
+        (OWN.replace("\\d+", "(?<=a)b"), "patterns.our-loader.pattern`: is not valid in RE2"),
         (OWN.replace("\\d+ is broken", "(\\d)\\1"), "invalid escape sequence"),
         (OWN.replace('"root"', '"culprit"'), "patterns.our-loader.role`: found 'culprit'"),
-        (OWN.replace("17 is broken", "is broken"), "does not fit 'ValueError: loader: shard is"),
-        (OWN.replace("is read", "is broken"), "the pattern fits 'loader: shard 17 is broken'"),
+        (OWN.replace("17 is broken", "is broken"), "does not match 'ValueError: loader: shard is"),
+        (OWN.replace("is read", "is broken"), "the pattern matches 'loader: shard 17 is broken'"),
         (without("next"), "`patterns.our-loader` has no `next`, expected one"),
         (OWN + "colour = 1\n", "unknown key `patterns.our-loader.colour`"),
         ("[pattern.x]\n", "unknown key `pattern`"),
-        ("[patterns.dns]\npattern = 'x'\n", "`patterns.dns.examples`: the pattern does not fit"),
+        ("[patterns.dns]\npattern = 'x'\n", "`patterns.dns.examples`: the pattern does not match"),
     ],
 )
 def test_what_is_wrong_in_an_overlay_is_one_line(tmp_path: Path, text: str, message: str) -> None:
