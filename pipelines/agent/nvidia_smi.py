@@ -36,7 +36,7 @@ class _Output:
     def end(self) -> str:
         if self.code < 0:
             return f"was killed by signal {-self.code}"
-        return f"exited with code {self.code}"
+        return f"ended with exit code {self.code}"
 
     def first_line(self) -> str:
         lines = (line.strip() for line in self.text.splitlines())

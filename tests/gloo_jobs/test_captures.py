@@ -38,9 +38,7 @@ def hung(job: Path) -> Diagnosis:
 
 
 @pytest.mark.parametrize("fault", HANGS)
-def test_who_began_a_hang_is_named_while_it_lasts_and_after_its_time_out(
-    fault: str, unpack: Unpack
-) -> None:
+def test_hang_culprit_during_and_after_hang(fault: str, unpack: Unpack) -> None:
     job, truth = unpack(fault), Plan.drawn(fault, SEED).truth
     before, after = hung(job), diagnose(job).diagnosis
     assert (before.kind, before.rank) == ("hang", truth)
@@ -49,12 +47,12 @@ def test_who_began_a_hang_is_named_while_it_lasts_and_after_its_time_out(
 
 
 @pytest.mark.parametrize("fault", CRASHES)
-def test_who_ended_by_itself_is_the_first_cause(fault: str, unpack: Unpack) -> None:
+def test_crash_root_cause(fault: str, unpack: Unpack) -> None:
     verdict = diagnose(unpack(fault)).diagnosis
     assert (verdict.kind, verdict.rank) == ("crash", Plan.drawn(fault, SEED).truth)
 
 
-def test_who_is_late_by_a_tenth_of_a_second_is_named_with_what_a_step_would_gain(
+def test_slow_rank_by_a_tenth_of_second(
     unpack: Unpack,
 ) -> None:
     job, truth = unpack("slow"), Plan.drawn("slow", SEED).truth
@@ -63,14 +61,14 @@ def test_who_is_late_by_a_tenth_of_a_second_is_named_with_what_a_step_would_gain
     assert "would gain 0.1" in str(verdict.cause)
 
 
-def test_a_stopped_rank_is_not_named_for_the_sigkill_of_its_launcher(unpack: Unpack) -> None:
+def test_stopped_rank_is_not_blamed_for_sigkill(unpack: Unpack) -> None:
     verdict = diagnose(unpack("sigstop")).diagnosis
     assert "SIGKILL" not in str(verdict.cause)
-    assert "is stopped, by SIGSTOP or a debugger" in str(verdict.cause)
+    assert "is stopped (SIGSTOP or debugger)" in str(verdict.cause)
 
 
 @pytest.mark.parametrize("part", ["flight", "exits"])
-def test_without_a_part_nobody_else_is_named(part: str, unpack: Unpack) -> None:
+def test_missing_part_names_no_other_rank(part: str, unpack: Unpack) -> None:
     for fault in ("loader_stuck", "sigkill"):
         verdict = diagnose(unpack(fault), without=(part,)).diagnosis
         assert verdict.kind == "crash"

@@ -26,9 +26,7 @@ def programs() -> Path:
     return folder
 
 
-def test_a_rank_whose_loader_is_stuck_is_named_while_the_job_hangs(
-    programs: Path, tmp_path: Path
-) -> None:
+def test_stuck_loader_is_culprit_during_hang(programs: Path, tmp_path: Path) -> None:
     plan, job = Plan.drawn("loader_stuck", 0), tmp_path / "job"
     run_job(plan, job, programs, to_the_end=False)
     (look,) = (job / "stacks").iterdir()
@@ -37,7 +35,7 @@ def test_a_rank_whose_loader_is_stuck_is_named_while_the_job_hangs(
     assert "get (queue.py" in _says(verdict, "stacks")
 
 
-def test_a_rank_that_raised_is_the_first_cause(programs: Path, tmp_path: Path) -> None:
+def test_exception_is_root_cause(programs: Path, tmp_path: Path) -> None:
     plan, job = Plan.drawn("exception", 0), tmp_path / "job"
     run_job(plan, job, programs)
     verdict = diagnose(job).diagnosis
@@ -45,9 +43,7 @@ def test_a_rank_that_raised_is_the_first_cause(programs: Path, tmp_path: Path) -
     assert f"label {plan.step} is out of range" in str(verdict.cause)
 
 
-def test_a_rank_that_is_slow_by_a_tenth_of_a_second_is_named(
-    programs: Path, tmp_path: Path
-) -> None:
+def test_slow_rank_by_a_tenth_of_second(programs: Path, tmp_path: Path) -> None:
     plan, job = Plan.drawn("slow", 0), tmp_path / "job"
     run_job(plan, job, programs)
     verdict = diagnose(job).diagnosis

@@ -72,7 +72,7 @@ def job(tmp_path: Path) -> Iterator[str]:
         process.communicate()
 
 
-def test_a_stopped_rank_is_named_by_stacks_that_py_spy_took(job: str, tmp_path: Path) -> None:
+def test_stopped_rank_found_by_py_spy_stacks(job: str, tmp_path: Path) -> None:
     programs = torch_programs()
     if programs is None:
         skip_or_fail("no environment with py-spy: make it by .ci/setup_torch")
@@ -91,5 +91,5 @@ def test_a_stopped_rank_is_named_by_stacks_that_py_spy_took(job: str, tmp_path: 
     # The logs tell no times.
     assert states == {"log": "blind", "stack": "idle", "kernel": "idle"}
     says = " ".join(evidence.says for evidence in verdict.evidence)
-    assert f"rank {STUCK} stands in read_shard" in says
+    assert f"rank {STUCK} is in read_shard" in says
     assert f"rank {STUCK} is in state T" in says

@@ -36,7 +36,7 @@ def dump(*entries: dict[str, Any], **keys: Any) -> bytes:
 
 @pytest.mark.parametrize("job", ["hang", "wrong_collective"])
 @pytest.mark.parametrize("rank", range(4))
-def test_both_forms_of_a_dump_of_torch_are_the_same(shared_data: Path, job: str, rank: int) -> None:
+def test_json_and_pickle_dumps_are_equal(shared_data: Path, job: str, rank: int) -> None:
     file = shared_data / "flight_recorder" / job / f"dump_{rank}"
     text, pickled = (parse_dump(file.with_suffix(s).read_bytes()) for s in (".json", ".pickle"))
     assert (text.entries == pickled.entries).all()
@@ -45,7 +45,7 @@ def test_both_forms_of_a_dump_of_torch_are_the_same(shared_data: Path, job: str,
     assert text.signatures == pickled.signatures
 
 
-def test_an_entry_becomes_a_row() -> None:
+def test_parse_dump_converts_entry_to_row() -> None:
     read = parse_dump(dump({"state": "started", "time_discovered_started_ns": 10**18 + 5}))
     (row,) = read.entries
     assert (row["seq"], row["created"], row["started"], row["completed"]) == (
@@ -58,7 +58,7 @@ def test_an_entry_becomes_a_row() -> None:
     assert read.signatures == ("Half[[2,3]]->[[2,3]]",)
 
 
-def test_what_is_done() -> None:
+def test_completed_states() -> None:
     status = {"4": {"last_completed_collective": "2", "last_started_collective": None}}
     rows: list[dict[str, Any]] = [
         {"state": "scheduled"},
@@ -72,12 +72,12 @@ def test_what_is_done() -> None:
     assert states == [SCHEDULED, STARTED, COMPLETED, COMPLETED, COMPLETED, SCHEDULED]
 
 
-def test_entries_are_in_the_order_of_their_records() -> None:
+def test_entries_sorted_by_record_id() -> None:
     rows = [{"record_id": 9, "time_created_ns": 9}, {"record_id": 2, "time_created_ns": 2}]
     assert parse_dump(dump(*rows)).entries["created"].tolist() == [2, 9]
 
 
-def test_members_of_a_group_are_text_and_a_group_that_is_empty_has_none() -> None:
+def test_members_are_parsed_from_text() -> None:
     config = {
         "a": {"name": "7", "desc": "", "ranks": "[4, 6]"},
         "": {"name": "", "desc": "", "ranks": "[]"},
@@ -86,7 +86,7 @@ def test_members_of_a_group_are_text_and_a_group_that_is_empty_has_none() -> Non
     assert parse_dump(dump(ENTRY, pg_config=config)).members == {"7": (4, 6)}
 
 
-def test_ranks_share_groups_by_name_and_mention_is_membership() -> None:
+def test_merged_groups_match_by_name() -> None:
     ranks = {
         5: parse_dump(dump({"process_group": ["b", "x"]}, {"process_group": ["a", ""]})),
         2: parse_dump(dump({"process_group": ["a", ""]})),
@@ -105,8 +105,8 @@ def test_ranks_share_groups_by_name_and_mention_is_membership() -> None:
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (b"{", "cut off"),
-        (dump({})[:-30], "cut off"),
+        (b"{", "truncated"),
+        (dump({})[:-30], "truncated"),
         (b"[1, 2]", "is not a flight recorder dump"),
         (b"\xff\xfe\x00", "truncated or not a flight recorder dump"),
         (b'{"version": "3.1", "entries": []}', "has version '3.1', expected 2.x"),
@@ -119,10 +119,10 @@ def test_ranks_share_groups_by_name_and_mention_is_membership() -> None:
         (b'{"version": "2.10", "x": ' + b"[" * 100_000, "nested too deep"),
     ],
 )
-def test_what_is_no_dump_is_said(data: bytes, message: str) -> None:
+def test_invalid_dumps_raise(data: bytes, message: str) -> None:
     with pytest.raises(BrokenDumpError, match=message):
         parse_dump(data)
 
 
-def test_send_and_recv_are_numbered_for_themselves() -> None:
+def test_p2p_entries_use_p2p_sequence_numbers() -> None:
     assert parse_dump(dump({"is_p2p": True, "p2p_seq_id": 9})).entries["seq"].tolist() == [9]

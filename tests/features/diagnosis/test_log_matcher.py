@@ -17,25 +17,25 @@ def matched(text: bytes, *expressions: str) -> list[tuple[bytes, str]]:
     return [(text[m.start : m.end], m.pattern.id) for m in matcher.lines(text)]
 
 
-def test_lines_come_in_order_each_with_the_first_pattern_that_fits() -> None:
+def test_lines_in_order_with_first_pattern() -> None:
     text = b"one b\ntwo\nthree ab\nfour b"
     assert matched(text, "ab", "b$") == [(b"one b", "1"), (b"three ab", "0"), (b"four b", "1")]
 
 
-def test_no_expression_reaches_over_the_end_of_a_line() -> None:
+def test_matches_do_not_span_lines() -> None:
     assert matched(b"a\nb\n", r"a\s*b", r"a[^x]b", "(?s)a.b") == []
 
 
-def test_bytes_that_are_no_text_are_searched_too() -> None:
+def test_binary_text_is_searched() -> None:
     assert matched(b"\xff\xfe error\x00 12\n", "error. 12") == [(b"\xff\xfe error\x00 12", "0")]
 
 
-def test_what_is_left_out_does_not_hide_others() -> None:
+def test_excluded_patterns_do_not_hide_others() -> None:
     matcher = LogMatcher([pattern("a", "x"), pattern("b", "xy")])
     assert [m.pattern.id for m in matcher.lines(b"xy\n", without={"a"})] == ["b"]
 
 
-def test_no_patterns_match_nothing() -> None:
+def test_empty_matcher_matches_nothing() -> None:
     assert matched(b"anything") == []
     assert LogMatcher([]).first(b"anything") is None
 
@@ -43,14 +43,14 @@ def test_no_patterns_match_nothing() -> None:
 @pytest.mark.parametrize(
     "expression", [r"(a+)+$", r"(a|aa)+$", r"(.*a){12}$", r"^(([a-z])+.)+[A-Z]$", r"(a|a?)+b$"]
 )
-def test_expressions_that_make_others_hang_are_searched_at_once(expression: str) -> None:
+def test_pathological_expressions_run_in_linear_time(expression: str) -> None:
     """With backtracking the first takes 2 to the power of 100,000 steps."""
     text = b"a" * 100_000 + b"!"
     assert matched(text, expression, "nothing") == []
     assert matched(text + b"\n" + b"a" * 9, "(a+)+$")[-1] == (b"a" * 9, "0")
 
 
-def test_a_pattern_that_needs_many_states_does_not_blind_the_others() -> None:
+def test_large_pattern_does_not_disable_others() -> None:
     wide = [f"[ab]*a[ab]{{{n}}}x" for n in range(8, 14)]
     text = (b"ab" * 40 + b"ba" * 31 + b"\n") * 200 + b"No space left\n"
     assert matched(text, *wide, "No space") == [(b"No space left", "6")]
@@ -68,7 +68,7 @@ def test_a_pattern_that_needs_many_states_does_not_blind_the_others() -> None:
         ("a*", "matches an empty line"),
     ],
 )
-def test_what_the_engine_does_not_know_is_refused(expression: str, problem: str) -> None:
+def test_unsupported_expressions_are_rejected(expression: str, problem: str) -> None:
     with pytest.raises(PatternError, match=problem):
         compile_pattern(expression)
 
@@ -80,7 +80,7 @@ EXPRESSIONS = st.lists(
 
 
 @given(LINES, EXPRESSIONS)
-def test_a_whole_text_gives_what_each_line_gives(lines: list[str], expressions: list[str]) -> None:
+def test_text_and_line_matching_agree(lines: list[str], expressions: list[str]) -> None:
     patterns = [pattern(str(n), expression) for n, expression in enumerate(expressions)]
     matcher, text = LogMatcher(patterns), "\n".join(lines).encode()
     expected = []

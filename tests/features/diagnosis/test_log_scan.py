@@ -36,7 +36,7 @@ def scanned(*parts: bytes) -> LogScan:
     return scan
 
 
-def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
+def test_undated_line_inherits_previous_time() -> None:
     scan = scanned(line(0, "step 1"), line(5, "step 2") + b"OSError: No space left\n")
     (hit,) = scan.hits
     assert (hit.time, hit.line) == (T0 + 5 * S, "OSError: No space left")
@@ -45,7 +45,7 @@ def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
     assert scan.hits[0].time == T0 + 7 * S
 
 
-def test_a_line_that_begins_an_attempt_counts_one_up() -> None:
+def test_attempt_line_increments_attempt() -> None:
     scan = scanned(line(1, "No space") + line(2, "will restart") + line(3, "No space"))
     assert [(hit.pattern.id, hit.attempt) for hit in scan.hits] == [
         *(("full", 0), ("again", 1), ("full", 1)),
@@ -53,14 +53,14 @@ def test_a_line_that_begins_an_attempt_counts_one_up() -> None:
     assert scan.starts == [T0 + 2 * S]
 
 
-def test_first_steps_are_those_of_each_attempt() -> None:
+def test_first_step_per_attempt() -> None:
     text = line(0, "starting") + line(9, "step 0") + line(12, "step 1")
     again = line(20, "will restart") + line(31, "iteration 2/ 10") + line(35, "step 3")
     assert scanned(text, again).first_steps == [(0, T0 + 9 * S), (1, T0 + 31 * S)]
     assert scanned(text + again).first_steps[0] == (0, T0 + 9 * S)
 
 
-def test_many_lines_of_one_kind_take_little_memory() -> None:
+def test_repeated_lines_use_bounded_memory() -> None:
     scan = scanned(*[b"No space left\n" * 1000] * 20)
     assert len(scan.hits) == 20
     scan = scanned(*[b"".join(b"%d errors of kind %d\n" % (n, n) for n in range(900))] * 5)
@@ -68,12 +68,12 @@ def test_many_lines_of_one_kind_take_little_memory() -> None:
     assert scan.unknown.total() == 2_000
 
 
-def test_errors_that_a_pattern_knows_are_not_new() -> None:
+def test_known_errors_are_not_unknown() -> None:
     scan = scanned(b"error: No space left\nfrob failed at 7\n" + b"No space: failed\n" * 50)
     assert dict(scan.unknown) == {"frob failed at <n>": 1}
 
 
-def test_the_last_write_before_a_moment() -> None:
+def test_last_before() -> None:
     fast = b"".join(line(n / 10, f"step {n}") for n in range(20_000))
     scan = scanned(fast[: len(fast) // 2], fast[len(fast) // 2 :])
     assert scan.last == T0 + 1999 * S
@@ -85,7 +85,7 @@ def test_the_last_write_before_a_moment() -> None:
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60), st.integers(0, 12_000))
-def test_a_sparse_log_is_known_within_ten_seconds(gaps: list[int], at: int) -> None:
+def test_sparse_log_is_accurate_to_ten_seconds(gaps: list[int], at: int) -> None:
     times = [sum(gaps[: n + 1]) for n in range(len(gaps))]
     scan = scanned(b"".join(line(time, f"step {n}") for n, time in enumerate(times)))
     exact = max((time for time in times if time <= at), default=None)
@@ -98,7 +98,7 @@ def test_a_sparse_log_is_known_within_ten_seconds(gaps: list[int], at: int) -> N
 
 
 @given(st.lists(st.binary(max_size=80), max_size=8))
-def test_any_bytes_are_read(parts: list[bytes]) -> None:
+def test_arbitrary_bytes_are_scanned(parts: list[bytes]) -> None:
     scan = scanned(*parts)
     assert scan.size == sum(map(len, parts))
     assert scan.last is None or scan.last >= 0
@@ -125,11 +125,11 @@ def test_error_files(text: str, message: str, time: int | None) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"message": 7}', '{"message": {"message": 7}}', "[" * 100_000]
 )
-def test_what_is_no_error_file_is_none(text: str) -> None:
+def test_invalid_error_files_are_none(text: str) -> None:
     assert parse_error(text) is None
 
 
-def test_a_line_of_dlrovers_master() -> None:
+def test_dlrover_master_line() -> None:
     text = (
         b'[2025-03-01 04:00:00] [INFO] job-worker-116 restart 0 fails: {"784": {"local_rank": 0, '
         b'"exitcode": -6, "message": {"message": "m", "extraInfo": {"py_callstack": "s", '
@@ -153,7 +153,7 @@ def test_a_line_of_dlrovers_master() -> None:
         ("user  :info  : [    5.000000] NVRM: Xid (PCI:0000:3b:00): 79, x", False),
     ],
 )
-def test_what_quotes_the_kernel_is_no_word_of_the_kernel(line: str, is_hit: bool) -> None:
+def test_quoted_kernel_lines_do_not_count(line: str, is_hit: bool) -> None:
     xid = LogPattern(
         "xid", r"NVRM:.*Xid \(.*\): 79", "root", "gpu", "error", "x", "x", by_kernel=True
     )

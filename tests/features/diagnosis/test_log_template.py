@@ -17,13 +17,13 @@ from forewarn.features.diagnosis.log_template import log_template
         ("s3://bucket/x is gone", "s3://other/y/z is gone"),
     ],
 )
-def test_lines_that_differ_in_what_is_masked_are_alike(first: str, second: str) -> None:
+def test_lines_with_different_variables_share_template(first: str, second: str) -> None:
     assert log_template(first) == log_template(second)
 
 
-def test_other_words_are_not_alike() -> None:
+def test_different_words_have_different_templates() -> None:
     assert log_template("shard 17 is short") != log_template("shard 17 is long")
 
 
-def test_long_lines_are_cut() -> None:
+def test_long_lines_are_truncated() -> None:
     assert len(log_template("word " * 1000)) <= 300

@@ -39,7 +39,7 @@ def nanoseconds(moment: dt.datetime, fraction: int = 0) -> int:
         (b"[Sat Mar  1 12:00:00 2025] NVRM: x", 0),
     ],
 )
-def test_common_forms_of_times(line: bytes, fraction: int) -> None:
+def test_common_timestamp_formats(line: bytes, fraction: int) -> None:
     assert parse_line_timestamp(line, BEFORE) == nanoseconds(NOON, fraction)
 
 
@@ -56,25 +56,25 @@ def test_common_forms_of_times(line: bytes, fraction: int) -> None:
         b"\xff\xfe\x00",
     ],
 )
-def test_what_is_no_time(line: bytes) -> None:
+def test_lines_without_timestamp(line: bytes) -> None:
     assert parse_line_timestamp(line, BEFORE) is None
 
 
-def test_without_a_moment_after_it_a_line_without_a_year_has_no_time() -> None:
+def test_missing_year_requires_reference_time() -> None:
     line = b"[rank3]:[E301 12:00:00.1 a.cpp:1] x"
     assert parse_line_timestamp(line, None) is None
     assert lacks_year(line)
     assert not lacks_year(b"[2025-03-01 12:00:00] x")
 
 
-def test_the_year_is_the_last_one_in_which_it_is_not_in_the_future() -> None:
+def test_missing_year_is_latest_past_year() -> None:
     new_year = int(dt.datetime(2025, 1, 1, 0, 10, tzinfo=dt.UTC).timestamp()) * SECOND
     line = b"E1231 23:59:59.0 1 a] x"
     expected = dt.datetime(2024, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
     assert parse_line_timestamp(line, new_year) == nanoseconds(expected)
 
 
-def test_the_last_line_with_a_time_counts() -> None:
+def test_last_timestamp_of_text() -> None:
     text = b"[2025-03-01 12:00:00] a\n[2025-03-01 12:00:01] b\n  File x\n  raise\n"
     assert last_timestamp(text, None) == nanoseconds(NOON) + 10**9
     assert last_timestamp(b"no\ntimes", None) is None
@@ -82,6 +82,6 @@ def test_the_last_line_with_a_time_counts() -> None:
 
 
 @given(st.binary(max_size=200), st.none() | st.integers(0, 2**62))
-def test_any_bytes_have_a_time_or_none(line: bytes, before: int | None) -> None:
+def test_arbitrary_bytes_do_not_raise(line: bytes, before: int | None) -> None:
     time = parse_line_timestamp(line, before)
     assert time is None or 0 <= time < 2**63

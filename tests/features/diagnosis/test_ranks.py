@@ -11,7 +11,7 @@ TABLE = "rank,machine,local_rank,tp,pp,dp\n" + "".join(
 )
 
 
-def test_a_rank_has_its_machine_and_the_peers_that_do_the_same_work() -> None:
+def test_machine_and_peers_of_rank() -> None:
     ranks = parse_ranks(TABLE, "ranks.csv")
     assert ranks.machine(5) == "m1"
     assert ranks.on("m1") == (4, 5, 6, 7)
@@ -19,13 +19,13 @@ def test_a_rank_has_its_machine_and_the_peers_that_do_the_same_work() -> None:
     assert ranks.peers(5) == (1, 3, 7)
 
 
-def test_with_too_few_copies_the_peers_are_those_of_the_stage() -> None:
+def test_few_data_copies_use_stage_peers() -> None:
     rows = "".join(f"{rank},m,{rank % 2},{rank // 4},0\n" for rank in range(8))
     ranks = parse_ranks("rank,machine,tp,pp,dp\n" + rows, "ranks.csv")
     assert ranks.peers(6) == (4, 5, 7)
 
 
-def test_without_coordinates_all_others_are_peers() -> None:
+def test_missing_coordinates_use_all_ranks_as_peers() -> None:
     assert parse_ranks("rank,machine\n2,a\n0,b\n1,c\n", "ranks.csv").peers(1) == (0, 2)
 
 
@@ -43,7 +43,7 @@ def test_without_coordinates_all_others_are_peers() -> None:
         ('rank,machine\n0,"' + "x" * 200_000 + '"\n', "is not a valid CSV table"),
     ],
 )
-def test_a_table_that_is_wrong_is_refused_with_where(text: str, message: str) -> None:
+def test_invalid_tables_raise_with_location(text: str, message: str) -> None:
     with pytest.raises(RanksError, match=message) as error:
         parse_ranks(text, "j/ranks.csv")
     assert str(error.value).startswith("j/ranks.csv")

@@ -45,44 +45,44 @@ def verdict(*findings: JobFinding, at: int = 10 * MINUTE) -> Diagnosis:
     return fuse_findings(findings, IDLE, (), ranks=RANKS, at=at)
 
 
-def test_ranks_of_a_machine_that_are_accused_alike_name_the_machine() -> None:
+def test_equally_suspect_ranks_identify_machine() -> None:
     named = verdict(finding("a", (2, STRONG), (3, 0.95 * STRONG)))
     assert (named.rank, named.machine) == (None, "m1")
     named = verdict(finding("a", (2, STRONG), (3, MODERATE)))
     assert (named.rank, named.machine) == (2, "m1")
 
 
-def test_one_sure_finding_names_a_rank_and_its_cause() -> None:
+def test_strong_finding_identifies_rank_and_cause() -> None:
     diagnosis = verdict(finding("a", (3, STRONG)))
     assert (diagnosis.rank, diagnosis.machine, diagnosis.cause) == (3, "m1", "cause of a")
     assert (diagnosis.kind, diagnosis.since, diagnosis.detected_at) == ("hang", 0, 8 * MINUTE)
 
 
-def test_two_halves_that_agree_name_and_two_that_do_not_do_not() -> None:
+def test_two_moderate_findings_must_agree() -> None:
     assert verdict(finding("a", (3, MODERATE)), finding("b", (3, MODERATE))).rank == 3
     apart = verdict(finding("a", (3, MODERATE)), finding("b", (5, MODERATE)))
     assert apart.rank is None
     assert [candidate.rank for candidate in apart.also] == [3, 5]
 
 
-def test_a_close_second_on_another_machine_prevents_a_name() -> None:
+def test_close_second_on_other_machine_prevents_culprit() -> None:
     assert verdict(finding("a", (3, STRONG), (5, 0.75))).rank is None
     assert verdict(finding("a", (3, STRONG), (5, MODERATE))).rank == 3
     assert verdict(finding("a", (2, STRONG), (3, STRONG))).machine == "m1"  # the same machine
 
 
-def test_who_only_waits_is_no_candidate() -> None:
+def test_waiting_rank_is_no_candidate() -> None:
     waits = JobFinding("hang", "", waiting=frozenset({3}))
     assert verdict(finding("a", (3, STRONG)), waits).also == ()
 
 
-def test_a_mistake_of_the_program_names_nobody() -> None:
+def test_program_error_identifies_no_culprit() -> None:
     deadlock = JobFinding("hang", "a deadlock", of_program=True)
     diagnosis = verdict(deadlock, finding("a", (3, STRONG)))
     assert (diagnosis.rank, diagnosis.machine, diagnosis.also) == (None, None, ())
 
 
-def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
+def test_crash_precedes_hang_precedes_slow() -> None:
     findings = [
         finding("slow", (0, STRONG), kind="slow"),
         finding("hang", (1, STRONG), kind="hang"),
@@ -93,26 +93,24 @@ def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
     assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
 
 
-def test_nobody_is_slow_in_a_job_that_stands_still() -> None:
+def test_stalled_job_has_no_slow_rank() -> None:
     slow = finding("slow", (0, STRONG), kind="slow")
     saves = [Phase("checkpoint", 0, None)]
     excused = fuse_findings([slow], IDLE, saves, ranks=RANKS, at=10 * MINUTE)
     assert (excused.kind, excused.rank, excused.machine, excused.since) == ("none", None, None, 0)
     assert excused.cause is not None
-    assert excused.cause.startswith("it saves a checkpoint")
+    assert excused.cause.startswith("the job is saving a checkpoint")
     assert fuse_findings([slow], IDLE[2:], saves, ranks=RANKS, at=10 * MINUTE).kind == "slow"
 
 
 @pytest.mark.parametrize(("taken", "kind"), [(-MINUTE, "none"), (2 * MINUTE, "hang")])
-def test_only_who_was_stopped_after_the_stand_still_began_explains_it(
-    taken: int, kind: str
-) -> None:
+def test_only_stop_after_stall_start_counts(taken: int, kind: str) -> None:
     stopped = replace(finding("kernel", (0, MODERATE)), cannot_end=True, taken=taken)
     guessed = [Phase("absence", 0, None)]
     assert fuse_findings([stopped], IDLE, guessed, ranks=RANKS, at=10 * MINUTE).kind == kind
 
 
-def test_who_timed_out_itself_may_have_begun_the_hang_before() -> None:
+def test_timed_out_rank_may_be_origin() -> None:
     """After a wrong collective all ranks time out; the wait graph knows who differed."""
     everybody = JobFinding("crash", "waited", waiting=frozenset(range(8)), after_hang=True)
     graph = finding("wait graph", (4, STRONG))
@@ -127,26 +125,26 @@ def test_who_timed_out_itself_may_have_begun_the_hang_before() -> None:
     assert verdict(raised, waits).rank == 6
 
 
-def test_a_look_from_before_the_hang_tells_nothing_of_it() -> None:
+def test_observation_before_hang_is_ignored() -> None:
     looked = replace(finding("stacks", (3, STRONG)), taken=-1)
     assert verdict(looked).rank is None
     assert verdict(replace(looked, taken=1)).rank == 3
 
 
-def test_without_two_idle_probes_there_is_no_hang() -> None:
+def test_hang_needs_two_idle_probes() -> None:
     one = fuse_findings([finding("a", (3, STRONG))], IDLE[:1], (), ranks=RANKS, at=4 * MINUTE)
     assert (one.kind, one.rank, one.evidence) == ("none", None, ())
     moves = (IDLE[0], Probe("metrics", "active", None, ""))
     assert fuse_findings([], moves, (), ranks=RANKS, at=HOUR).kind == "none"
 
 
-def test_idle_probes_of_different_times_do_not_agree() -> None:
+def test_idle_probes_must_agree_in_time() -> None:
     apart = [Probe("log", "idle", 0, ""), Probe("stack", "idle", 6 * MINUTE, "")]
     assert detect_hang(apart, HOUR) is None
     assert detect_hang([apart[0], Probe("stack", "idle", 5 * MINUTE, "")], HOUR) is not None
 
 
-def test_of_a_name_that_is_certain_an_at_risk_list_changes_nothing() -> None:
+def test_at_risk_list_does_not_change_strong_verdict() -> None:
     listed = at_risk_finding(["m3"])
     assert listed is not None
     diagnosis = verdict(finding("a", (3, STRONG)), listed)
@@ -154,7 +152,7 @@ def test_of_a_name_that_is_certain_an_at_risk_list_changes_nothing() -> None:
     assert verdict(listed).rank is None
 
 
-def test_an_xid_decides_between_two_and_names_nobody_alone() -> None:
+def test_xid_decides_between_two_candidates() -> None:
     events = [HostEvent("m2", "S5", 79, 5), HostEvent("m0", "S0", 31, 5)]  # 31: a program's
     hardware = hardware_finding(events, RANKS)
     assert hardware is not None
@@ -165,7 +163,7 @@ def test_an_xid_decides_between_two_and_names_nobody_alone() -> None:
     assert "Xid 79" in str(diagnosis.cause)
 
 
-def test_a_lost_gpu_of_nobody_speaks_for_its_machine() -> None:
+def test_lost_unassigned_gpu_counts_for_machine() -> None:
     lost = hardware_finding([HostEvent("m2", "S99", None, 5)], RANKS)
     assert lost is not None
     assert (lost.candidates[0].rank, lost.candidates[0].machine) == (None, "m2")
@@ -203,13 +201,13 @@ _FIVE = [(0, 4), (10, 13), (20, 22), (30, 31), (40, 44)]
         ([(20, None)], 10, False),  # it has not begun
     ],
 )
-def test_a_phase_explains_a_stand_still_up_to_its_limit(
+def test_phase_suppresses_up_to_its_limit(
     spans: list[tuple[int, int | None]], minute: float, is_quiet: bool
 ) -> None:
     assert (quiet_phase(phases(*spans), round(minute * MINUTE)) is not None) == is_quiet
 
 
-def test_a_restart_closes_what_it_cut_off() -> None:
+def test_restart_ends_interrupted_phase() -> None:
     """A checkpoint that a restart cut off is not open for good, nor a length to learn from."""
     cut = phases((0, None)) + phases((10, 10), kind="restart")
     assert quiet_phase(cut, HOUR) is None
@@ -218,14 +216,14 @@ def test_a_restart_closes_what_it_cut_off() -> None:
     assert quiet_phase(restarting, HOUR) is not None
 
 
-def test_a_phase_makes_a_hang_none() -> None:
+def test_phase_suppresses_hang() -> None:
     quiet = fuse_findings(
         [finding("a", (3, STRONG))], IDLE, phases((0, None)), ranks=RANKS, at=10 * MINUTE
     )
     assert (quiet.kind, quiet.rank) == ("none", None)
 
 
-def test_ranks_of_one_machine_that_are_accused_together_name_it() -> None:
+def test_ranks_of_one_machine_identify_machine() -> None:
     diagnosis = verdict(finding("a", (2, MODERATE), (3, MODERATE)))
     assert (diagnosis.rank, diagnosis.machine) == (None, "m1")
     assert [candidate.rank for candidate in diagnosis.also] == [2, 3]
@@ -235,13 +233,13 @@ def test_ranks_of_one_machine_that_are_accused_together_name_it() -> None:
     )
 
 
-def test_many_signs_of_one_finding_are_no_more_than_a_name() -> None:
+def test_one_finding_counts_at_most_strong() -> None:
     several = finding("a", *((rank, MODERATE) for rank in (0, 1)))
     both = verdict(several, finding("b", (2, MODERATE), (3, MODERATE)))
     assert (both.rank, both.machine) == (None, None)
 
 
-def test_a_job_that_writes_seldom_is_silent_only_after_longer() -> None:
+def test_rarely_writing_job_has_longer_limit() -> None:
     marks = [20 * MINUTE * n for n in range(8)]
     last = marks[-1]
     assert log_probe({0: last}, last + 30 * MINUTE, marks).state == "active"
@@ -250,7 +248,7 @@ def test_a_job_that_writes_seldom_is_silent_only_after_longer() -> None:
     assert log_probe({0: last}, last + 9 * MINUTE, marks[-2:]).state == "idle"  # too few to tell
 
 
-def test_a_restart_that_ranks_write_down_by_their_clocks_does_not_cut_what_it_begins() -> None:
+def test_restart_does_not_cut_its_own_step() -> None:
     restarts = [Phase("restart", 1000 * SECOND + n * SECOND, 0) for n in range(4)]
     begun = Phase("first step", 1000 * SECOND, None)
     assert quiet_phase([*restarts, begun], 1600 * SECOND) == begun

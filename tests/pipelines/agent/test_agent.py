@@ -147,7 +147,7 @@ def xid(gpu: int, code: int) -> str:
     return f"NVRM: Xid (PCI:0000:1{gpu}:00): {code}, pid=7, name=python, text"
 
 
-def test_a_gpu_dead_when_the_driver_loads_is_reported_at_its_address(host: Host) -> None:
+def test_gpu_lost_at_driver_load_has_address(host: Host) -> None:
     host.write("NVRM: The NVIDIA GPU 0000:b3:00.0")
     host.write("NVRM: (PCI ID: 10de:2330) installed in this system has")
     assert host.agent.follow() == 0
@@ -158,7 +158,7 @@ def test_a_gpu_dead_when_the_driver_loads_is_reported_at_its_address(host: Host)
     assert batch["events"][0]["pci"] == "0000:b3:00"
 
 
-def test_what_other_programs_write_into_the_log_is_no_fault(host: Host) -> None:
+def test_quoted_log_lines_are_no_fault(host: Host) -> None:
     quoted = xid(1, 79)
     with host.log.open("a") as file:
         file.write(f'2025-03-01T00:00:00+00:00 node-1 gpud[7]: [XID found] "{quoted}"\n{quoted}\n')
@@ -169,14 +169,14 @@ def test_what_other_programs_write_into_the_log_is_no_fault(host: Host) -> None:
     assert host.agent.follow() == 1
 
 
-def test_a_line_of_no_known_form_is_noted(host: Host) -> None:
+def test_unknown_line_format_is_logged(host: Host) -> None:
     with host.log.open("a") as file:
         file.write(f"2025.03.01 00:00 node-1 kernel {xid(1, 79)}\n")
     assert host.agent.follow() == 0
     assert any("no known form" in line for line in host.said)
 
 
-def test_a_recovery_that_the_driver_asks_for_is_reported_once(host: Host) -> None:
+def test_requested_recovery_is_reported_once(host: Host) -> None:
     host.source.actions = {"S1": "reset"}
     host.agent.collect()
     host.agent.collect()
@@ -206,16 +206,14 @@ def test_a_recovery_that_the_driver_asks_for_is_reported_once(host: Host) -> Non
         ("NVRM: GPU 0000:11:00.0: RmInitAdapter failed! (0x62:0x40:2142)", True),
     ],
 )  # fmt: skip
-def test_the_drivers_word_decides_what_is_reported_at_once(
-    host: Host, line: str, is_fault: bool
-) -> None:
+def test_driver_severity_decides_immediate_report(host: Host, line: str, is_fault: bool) -> None:
     host.write(line)
     host.agent.follow()
     ((kind, _),) = host.spooled()
     assert kind == ("faults" if is_fault else "batches")
 
 
-def test_a_reading_is_spooled_with_its_host(host: Host) -> None:
+def test_reading_is_spooled_with_host(host: Host) -> None:
     host.agent.follow()
     rows = host.agent.collect(START)
     ((batch, content),) = host.spooled()
@@ -235,13 +233,13 @@ def test_a_reading_is_spooled_with_its_host(host: Host) -> None:
     assert host.source.taken == [30.0]
 
 
-def test_a_reading_that_begins_a_little_late_is_the_scheduled_one(host: Host) -> None:
+def test_slightly_late_reading_keeps_schedule(host: Host) -> None:
     for late, stamped in ((100, START), (200, START + 200 * SECOND)):
         host.clock.time = START + late * SECOND
         assert host.agent.collect(START)[0]["timestamp"] == stamped
 
 
-def test_a_fatal_xid_goes_ahead_of_everything_with_what_was_before(host: Host) -> None:
+def test_fatal_xid_first_with_context(host: Host) -> None:
     host.agent.collect(START)
     host.write("eth0: up")
     host.write(xid(1, 13))
@@ -256,7 +254,7 @@ def test_a_fatal_xid_goes_ahead_of_everything_with_what_was_before(host: Host) -
     assert any("xid 79" in line for line in host.said)
 
 
-def test_the_policy_says_which_xids_are_reported_at_once(host: Host) -> None:
+def test_policy_selects_reported_xids(host: Host) -> None:
     host.agent.collection = CollectionPolicy(report_xids=(13,))
     host.write(xid(0, 13))
     host.write(xid(0, 79))
@@ -264,7 +262,7 @@ def test_the_policy_says_which_xids_are_reported_at_once(host: Host) -> None:
     assert host.events() == [("faults", "xid", 13), ("batches", "xid", 79)]
 
 
-def test_a_restart_neither_loses_nor_repeats_a_line(host: Host) -> None:
+def test_restart_neither_loses_nor_repeats_lines(host: Host) -> None:
     host.write(xid(0, 13))
     host.agent.follow()
     host.restart()
@@ -273,7 +271,7 @@ def test_a_restart_neither_loses_nor_repeats_a_line(host: Host) -> None:
     assert [code for _, _, code in host.events()] == [13, 31]
 
 
-def test_a_kill_between_spool_and_position_repeats_the_same_event(
+def test_kill_before_position_repeats_same_event(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.write(xid(0, 13))
@@ -291,7 +289,7 @@ def test_a_kill_between_spool_and_position_repeats_the_same_event(
     assert (len(ids), len(set(ids))) == (2, 1)
 
 
-def test_a_gpu_that_is_gone_is_lost_once_and_back_once(host: Host) -> None:
+def test_lost_and_returned_gpu_reported_once(host: Host) -> None:
     host.agent.collect(START)
     for serials in (["S0"], ["S0"], ["S0"], ["S0", "S1"], ["S0", "S1"]):
         host.source.serials = serials
@@ -299,7 +297,7 @@ def test_a_gpu_that_is_gone_is_lost_once_and_back_once(host: Host) -> None:
     assert host.events() == [("faults", "lost", "S1"), ("batches", "back", "S1")]
 
 
-def test_a_gpu_is_lost_since_the_first_answer_that_lacks_it(host: Host) -> None:
+def test_loss_time_is_first_missing_poll(host: Host) -> None:
     host.agent.collect(START)
     host.source.serials = ["S0"]
     for tick in (1, 2, 3):
@@ -309,7 +307,7 @@ def test_a_gpu_is_lost_since_the_first_answer_that_lacks_it(host: Host) -> None:
     assert (event["kind"], event["timestamp"]) == ("lost", START + 10 * MINUTE)
 
 
-def test_a_gpu_that_went_while_the_agent_was_away_is_lost(host: Host) -> None:
+def test_gpu_lost_while_agent_was_down(host: Host) -> None:
     host.agent.collect(START)
     host.restart()
     host.source.serials = ["S0"]
@@ -323,7 +321,7 @@ def test_a_gpu_that_went_while_the_agent_was_away_is_lost(host: Host) -> None:
     assert len(host.events()) == 1
 
 
-def test_a_gpu_whose_place_another_one_took_was_replaced(host: Host) -> None:
+def test_replaced_gpu_is_not_lost(host: Host) -> None:
     host.agent.collect(START)
     host.source.serials = ["S0", "T1"]
     host.agent.collect()
@@ -331,7 +329,7 @@ def test_a_gpu_whose_place_another_one_took_was_replaced(host: Host) -> None:
     assert host.events() == []
 
 
-def test_a_gpu_that_the_driver_calls_lost(host: Host) -> None:
+def test_driver_reported_lost_gpu(host: Host) -> None:
     host.agent.collect(START)
     host.source.serials, host.source.lost = ["S0"], ("0000:11:00", "0000:77:00")
     host.agent.collect()
@@ -342,7 +340,7 @@ def test_a_gpu_that_the_driver_calls_lost(host: Host) -> None:
     ]
 
 
-def test_a_gpu_that_one_answer_lacks_is_not_lost(host: Host) -> None:
+def test_single_missing_poll_is_not_loss(host: Host) -> None:
     for serials in (["S0", "S1"], ["S0"], ["S0", "S1"], ["S0"], [], ["S0"], ["S0", "S1"]):
         host.source.serials = serials
         host.agent.collect()
@@ -350,7 +348,7 @@ def test_a_gpu_that_one_answer_lacks_is_not_lost(host: Host) -> None:
     assert host.events() == [("faults", "blind", None)]
 
 
-def test_a_gpu_that_does_not_say_which_one_it_is_hides_another_one(host: Host) -> None:
+def test_unidentified_gpu_hides_missing_one(host: Host) -> None:
     host.agent.collect()
     host.source.serials, host.source.dumb = ["S0"], 1
     for _ in range(3):
@@ -385,9 +383,7 @@ LOST_3 = "Unable to determine the device handle for GPU0000:13:00.0: Unknown Err
         ("exec /nowhere/nvidia-smi", "blind"),
     ],
 )
-def test_trouble_with_nvidia_smi_marks_no_gpu_as_failed(
-    tmp_path: Path, script: str, kind: str
-) -> None:
+def test_nvidia_smi_trouble_marks_no_failure(tmp_path: Path, script: str, kind: str) -> None:
     smi = tmp_path / "nvidia-smi"
 
     def program(text: str) -> None:
@@ -417,7 +413,7 @@ def test_trouble_with_nvidia_smi_marks_no_gpu_as_failed(
 REPEATED = "message repeated 999999999 times: [ "
 
 
-def test_repetitions_without_end_stop_no_agent(host: Host) -> None:
+def test_endless_repetitions_are_bounded(host: Host) -> None:
     host.write(REPEATED * 50 + xid(1, 79) + "]" * 50)
     host.write(REPEATED + "NVRM: 999999999 callbacks suppressed]")
     host.write(xid(1, 48))
@@ -442,9 +438,7 @@ WITH_POWER = "".join(f"{line}, {{}}\\n" for line in TABLE.split("\\n")[:-1]).for
         (f"printf '{WITH_POWER}'", ["lost"]),
     ],
 )
-def test_the_gpu_that_the_driver_calls_lost_is_the_only_one(
-    tmp_path: Path, script: str, kinds: list[str]
-) -> None:
+def test_only_driver_reported_gpu_is_lost(tmp_path: Path, script: str, kinds: list[str]) -> None:
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\nprintf '{TABLE}'\n")
     smi.chmod(0o755)
@@ -459,11 +453,9 @@ def test_the_gpu_that_the_driver_calls_lost_is_the_only_one(
 
 @pytest.mark.parametrize(
     ("trouble", "kind"),
-    [(HangError("nvidia-smi gave no answer in 30 s"), "hang"), (NoSourceError("none"), "blind")],
+    [(HangError("nvidia-smi did not respond within 30 s"), "hang"), (NoSourceError("none"), "blind")],
 )
-def test_gpus_that_do_not_answer_are_a_finding_once(
-    host: Host, trouble: Exception, kind: str
-) -> None:
+def test_unresponsive_gpus_are_reported_once(host: Host, trouble: Exception, kind: str) -> None:
     host.source.trouble = trouble
     assert host.agent.collect() == host.agent.collect() == []
     assert host.events() == [("faults", kind, None)]
@@ -474,7 +466,7 @@ def test_gpus_that_do_not_answer_are_a_finding_once(
     assert len(host.events()) == 2
 
 
-def test_a_log_that_cannot_be_read_is_blind_and_no_health(host: Host) -> None:
+def test_unreadable_log_is_blind(host: Host) -> None:
     host.log.unlink()
     host.agent.follow()
     host.agent.follow()
@@ -485,7 +477,7 @@ def test_a_log_that_cannot_be_read_is_blind_and_no_health(host: Host) -> None:
     assert host.agent.collect()[0]["log_read"] is True
 
 
-def test_a_storm_of_lines_is_sent_in_pieces(host: Host) -> None:
+def test_many_lines_are_sent_in_chunks(host: Host) -> None:
     with host.log.open("a") as file:
         file.writelines(f"2025-03-01T00:00:00+00:00 n kernel: {xid(0, 13)}\n" for _ in range(2500))
     host.agent.follow()
@@ -520,28 +512,28 @@ def run_for(host: Host, minutes: float, *jumps: tuple[float, float]) -> list[flo
     return read
 
 
-def test_readings_come_on_the_full_interval(host: Host) -> None:
+def test_readings_at_full_intervals(host: Host) -> None:
     host.clock.time = START + 3 * MINUTE
     assert run_for(host, 45) == [10, 20, 30, 40]
 
 
-def test_a_clock_that_falls_back_reads_no_moment_twice(host: Host) -> None:
+def test_clock_set_back_repeats_no_reading(host: Host) -> None:
     assert run_for(host, 75, (35, -20)) == [0, 10, 20, 30, 40, 50]
 
 
-def test_a_clock_that_jumps_ahead_goes_on_from_there(host: Host) -> None:
+def test_clock_jump_ahead_continues_from_there(host: Host) -> None:
     # The moment it was waiting for is long past: that reading is one of now.
     assert run_for(host, 40, (15, 30)) == [0, 10, 45, 50, 60]
 
 
-def test_a_clock_that_was_years_ahead_does_not_silence_the_agent(host: Host) -> None:
+def test_clock_years_ahead_recovers(host: Host) -> None:
     host.clock.time = START + 10_000 * MINUTE
     read = run_for(host, 45, (15, -10_000))
     assert read[:2] == [10_000, 10_010]
     assert read[2:] == [20, 30, 40]
 
 
-def test_a_reading_that_a_kill_prevented_is_made_up_for(host: Host) -> None:
+def test_reading_missed_by_kill_is_made_up(host: Host) -> None:
     run_for(host, 12)
     host.restart()
     host.clock.time = START + 21 * MINUTE
@@ -566,9 +558,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_readings_of_a_full_disk_are_held_and_written_later(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_queues_readings(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.agent.collect(START)
     with full_disk(monkeypatch):
         host.source.trouble = NoSourceError("none")
@@ -586,9 +576,7 @@ def test_readings_of_a_full_disk_are_held_and_written_later(
     ]
 
 
-def test_what_is_held_in_memory_is_bounded_and_its_loss_is_said(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_queue_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with full_disk(monkeypatch):
         for tick in range(502):
             host.agent.collect(START + tick * 10 * MINUTE)
@@ -597,15 +585,13 @@ def test_what_is_held_in_memory_is_bounded_and_its_loss_is_said(
     assert len(host.spooled()) == 500
 
 
-def test_the_schedule_goes_on_over_a_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedule_continues_on_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with full_disk(monkeypatch):
         assert run_for(host, 25) == []
     assert run_for(host, 15) == [0, 10, 20, 30, 40]
 
 
-def test_a_reading_that_is_only_in_memory_is_made_up_for_after_a_kill(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queued_reading_is_repeated_after_kill(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with full_disk(monkeypatch):
         run_for(host, 5)
     host.restart()
@@ -613,7 +599,7 @@ def test_a_reading_that_is_only_in_memory_is_made_up_for_after_a_kill(
     assert run_for(host, 1) == [0]
 
 
-def test_lines_of_a_full_disk_are_read_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_rereads_log_lines(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with full_disk(monkeypatch):
         for _ in range(6):
             host.write(xid(0, 79))
@@ -628,7 +614,7 @@ def test_lines_of_a_full_disk_are_read_again(host: Host, monkeypatch: pytest.Mon
     assert len(host.spooled()) == 2
 
 
-def test_a_log_that_cannot_be_read_on_a_full_disk_is_told_later(
+def test_unreadable_log_on_full_disk_reported_later(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.log.unlink()
@@ -671,7 +657,7 @@ SPOILT: dict[str, bytes | Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("name", STATE)
 @pytest.mark.parametrize("content", SPOILT.values(), ids=SPOILT)
-def test_bad_state_is_set_aside_and_begins_anew(
+def test_corrupt_state_is_reset(
     host: Host, name: str, content: bytes | Callable[[Path], None]
 ) -> None:
     host.write(xid(0, 13))
@@ -709,7 +695,7 @@ def used(host: Host) -> int:
     return sum(path.stat().st_size for path in (host.folder / "state/spool").rglob("*.json"))
 
 
-def test_a_storm_of_fatal_lines_is_reported_and_counted(host: Host) -> None:
+def test_burst_of_fatal_lines_is_rate_limited(host: Host) -> None:
     host.agent.collect()
     storm(host, 5000)
     host.agent.follow()
@@ -729,7 +715,7 @@ def test_a_storm_of_fatal_lines_is_reported_and_counted(host: Host) -> None:
     assert counted[0]["raw"].startswith("2497 more of xid 79 in one interval")
 
 
-def test_a_gpu_that_never_stops_is_heard_in_every_interval(host: Host) -> None:
+def test_repeating_gpu_reported_every_interval(host: Host) -> None:
     host.agent.collect()
     storm(host, 600, spacing=6.0)  # an hour
     host.clock.time += HOUR
@@ -743,16 +729,14 @@ def test_a_gpu_that_never_stops_is_heard_in_every_interval(host: Host) -> None:
 
 
 @pytest.mark.parametrize("spacing", [0.0, 60.0])
-def test_the_spool_of_a_storm_keeps_to_its_limit(host: Host, spacing: float) -> None:
+def test_burst_respects_spool_limit(host: Host, spacing: float) -> None:
     host.agent.collect()
     storm(host, 20_000, spacing=spacing)
     host.agent.follow()
     assert 0 < used(host) <= 1 << 20
 
 
-def test_a_storm_takes_work_in_proportion_to_its_lines(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_burst_costs_linear_work(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fatal event was compared with every other one: 100,000 lines took three minutes."""
     most: list[int] = []
     report = Agent._report
@@ -779,7 +763,7 @@ def test_a_storm_takes_work_in_proportion_to_its_lines(
 # --- the spool -----------------------------------------------------------------------------------
 
 
-def test_the_spool_keeps_its_order_over_restarts(tmp_path: Path) -> None:
+def test_spool_order_survives_restarts(tmp_path: Path) -> None:
     for _ in range(2):
         spool = Spool(tmp_path, 1 << 20)
         spool.put({"a": 1})
@@ -792,7 +776,7 @@ def test_the_spool_keeps_its_order_over_restarts(tmp_path: Path) -> None:
     ]
 
 
-def test_a_full_spool_gives_way_from_the_oldest_and_keeps_faults(tmp_path: Path) -> None:
+def test_full_spool_evicts_oldest_readings_first(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 850)
     spool.put({"x": "f" * 500}, fault=True)
     for number in range(5):
@@ -820,9 +804,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_once_prints_the_record_and_leaves_nothing(
-    policy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_once_prints_record_without_state(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agent", "--policy", str(policy), "--once"]) == 0
     (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (row["gpu_serial"], row["temperature_gpu"], row["log_read"]) == ("S0", 40.0, True)
@@ -830,7 +812,7 @@ def test_once_prints_the_record_and_leaves_nothing(
     assert not (policy.parent / "state").exists()
 
 
-def test_once_without_its_collector_keeps_what_it_read(
+def test_once_without_collector_keeps_batch(
     policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy.write_text('collector = "http://127.0.0.1:9"\n' + policy.read_text())
@@ -855,7 +837,7 @@ def daemon(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 
 
 @pytest.mark.parametrize("part", ["collect_on_schedule", "follow_log"])
-def test_an_agent_of_which_a_part_dies_ends_and_is_no_success(
+def test_failed_thread_stops_agent(
     daemon: list[str],
     part: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -867,12 +849,10 @@ def test_an_agent_of_which_a_part_dies_ends_and_is_no_success(
     monkeypatch.setattr(Agent, part, dies)
     assert main(daemon) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
-    assert re.search(
-        r"stopping the agent: ValueError: of all things \(test_agent.py:\d+\)", line
-    )
+    assert re.search(r"stopping the agent: ValueError: of all things \(test_agent.py:\d+\)", line)
 
 
-def test_a_service_reads_the_log_before_its_first_reading(
+def test_log_is_read_before_first_reading(
     daemon: list[str], policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the first record after each start would not know whether there was an Xid."""
@@ -887,9 +867,7 @@ def test_a_service_reads_the_log_before_its_first_reading(
     assert json.loads(path.read_text())["readings"][0]["log_read"] is True
 
 
-def test_an_agent_whose_sender_dies_ends_and_is_no_success(
-    daemon: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_sender_stops_agent(daemon: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(*_: object) -> None:
         raise ValueError("of all things")
 
@@ -899,7 +877,7 @@ def test_an_agent_whose_sender_dies_ends_and_is_no_success(
 
 @pytest.mark.parametrize("name", ["collection.json", *STATE])
 @pytest.mark.parametrize("content", SPOILT.values(), ids=SPOILT)
-def test_a_service_begins_anew_from_bad_state(
+def test_service_starts_from_corrupt_state(
     daemon: list[str], policy: Path, name: str, content: bytes | Callable[[Path], None]
 ) -> None:
     path = policy.parent / "state" / name
@@ -908,7 +886,7 @@ def test_a_service_begins_anew_from_bad_state(
     assert main([*daemon, "--once"]) == 0
 
 
-def test_whatever_stands_in_the_way_of_a_service_is_set_aside(
+def test_obstacles_are_moved_aside(
     daemon: list[str], policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = policy.parent / "state"
@@ -925,7 +903,7 @@ def test_whatever_stands_in_the_way_of_a_service_is_set_aside(
         assert name in said
 
 
-def test_what_a_kernel_log_holds_moves_no_terminal(
+def test_control_characters_are_not_printed(
     daemon: list[str], policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (policy.parent / "kern.log").write_text(
@@ -938,7 +916,7 @@ def test_what_a_kernel_log_holds_moves_no_terminal(
 
 
 @pytest.mark.parametrize("token", ["secret\n", " secret", "secret\r\n"])
-def test_blanks_around_a_token_are_taken_off_and_it_is_not_printed(
+def test_token_whitespace_is_stripped(
     daemon: list[str], token: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("FOREWARN_TOKEN", token)
@@ -949,7 +927,7 @@ def test_blanks_around_a_token_are_taken_off_and_it_is_not_printed(
 
 
 @pytest.mark.parametrize("token", ["sec\nret", "sec ret", "sécret", "sec\x1bret", "\n"])
-def test_a_token_that_no_header_can_carry_is_refused_without_printing_it(
+def test_invalid_token_is_refused_without_printing(
     daemon: list[str], token: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("FOREWARN_TOKEN", token)
@@ -960,7 +938,7 @@ def test_a_token_that_no_header_can_carry_is_refused_without_printing_it(
 
 
 @pytest.mark.parametrize("address", ["http://user:s3cret@host:1", "ftp://user:s3cret@host:1"])
-def test_an_address_with_a_password_is_refused_without_printing_it(
+def test_address_with_password_is_refused(
     policy: Path, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy.write_text(f'collector = "{address}"\n')
@@ -970,9 +948,7 @@ def test_an_address_with_a_password_is_refused_without_printing_it(
     assert "s3cret" not in said
 
 
-def test_requests_of_an_agent_are_not_logged_with_their_address(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_request_urls_are_not_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level(logging.INFO):
         sender = Sender("http://127.0.0.1:9", "secret", Spool(tmp_path, 1), FakeClock())
         sender._client = httpx.Client(
@@ -997,7 +973,7 @@ def test_requests_of_an_agent_are_not_logged_with_their_address(
         ('gpu = "nvml"', "no GPU was read"),
     ],
 )
-def test_what_is_wrong_is_the_last_line(
+def test_invalid_policy_error_is_last_line(
     policy: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy.write_text(text)
@@ -1005,12 +981,12 @@ def test_what_is_wrong_is_the_last_line(
     assert said in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_daemon_needs_a_collector(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_daemon_requires_collector(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agent", "--policy", str(policy)]) == 2
     assert "the policy has no `collector`" in capsys.readouterr().err
 
 
-def test_an_agent_imports_neither_numpy_nor_arrow() -> None:
+def test_agent_imports_neither_numpy_nor_arrow() -> None:
     import subprocess
     import sys
 
@@ -1023,7 +999,7 @@ def test_an_agent_imports_neither_numpy_nor_arrow() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_lost_gpu_in_the_newer_wording_is_a_fault_of_that_gpu(tmp_path: Path) -> None:
+def test_new_lost_gpu_message_names_gpu(tmp_path: Path) -> None:
     program, state = tmp_path / "nvidia-smi", tmp_path / "lost"
     header = "index, serial, uuid, pci.bus_id, temperature.gpu"
     rows = [f"{n}, S{n}, GPU-{n}, 00000000:{bus}:00.0, 4{n}" for n, bus in ((0, "19"), (1, "3B"))]

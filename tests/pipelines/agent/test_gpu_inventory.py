@@ -22,7 +22,7 @@ answers = st.builds(
 
 
 @given(st.lists(st.one_of(answers, st.none()), max_size=12))
-def test_lost_is_what_the_driver_says_or_two_whole_answers_in_a_row(
+def test_loss_by_driver_or_two_complete_polls(
     steps: list[GpuPoll | None],
 ) -> None:
     roll, before = GpuInventory(), None
@@ -44,7 +44,7 @@ def test_lost_is_what_the_driver_says_or_two_whole_answers_in_a_row(
 
 
 @given(st.lists(answers, max_size=12))
-def test_every_gpu_is_known_whatever_is_answered(steps: list[GpuPoll]) -> None:
+def test_inventory_keeps_every_gpu(steps: list[GpuPoll]) -> None:
     roll = GpuInventory()
     roll.call(GpuPoll(GPUS), 0)
     lost: list[GpuReading] = []
@@ -57,7 +57,7 @@ def test_every_gpu_is_known_whatever_is_answered(steps: list[GpuPoll]) -> None:
         assert not told.blind or silent or not answer.readings
 
 
-def test_gpus_of_one_board_are_lost_and_come_back_one_by_one() -> None:
+def test_board_gpus_are_lost_individually() -> None:
     board = [
         GpuReading(serial="B1", uuid=f"GPU-{slot}", pci=f"0000:4{slot}:00", slot=slot)
         for slot in range(4)
@@ -77,7 +77,7 @@ def test_gpus_of_one_board_are_lost_and_come_back_one_by_one() -> None:
     assert called[0].uuid == "GPU-0"
 
 
-def test_a_gpu_that_was_flashed_is_not_lost() -> None:
+def test_reflashed_gpu_is_not_lost() -> None:
     gpu = GpuReading(serial="S1", uuid="GPU-old", pci="0000:19:00")
     roll = GpuInventory()
     roll.call(GpuPoll([gpu]), 0)

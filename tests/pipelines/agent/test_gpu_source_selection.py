@@ -33,14 +33,14 @@ def smi(tmp_path: Path) -> Callable[[str], NvidiaSmi]:
 Smi = Callable[[str], NvidiaSmi]
 
 
-def test_a_table_is_read(smi: Smi) -> None:
+def test_csv_table_is_read(smi: Smi) -> None:
     answer = smi(f"printf '{CSV}'").read(WAIT)
     assert [(r.serial, r.pci, r.numbers) for r in answer.readings] == [
         ("S0", "0000:10:00", {"temperature_gpu": 40.0})
     ]
 
 
-def test_a_field_that_the_driver_does_not_know_is_not_asked_for_again(smi: Smi) -> None:
+def test_unknown_field_is_dropped(smi: Smi) -> None:
     source = smi(
         'case "$1" in\n'
         """--help-query-gpu) printf '"index"\\n"serial"\\n"temperature.gpu"\\n' ;;\n"""
@@ -51,18 +51,18 @@ def test_a_field_that_the_driver_does_not_know_is_not_asked_for_again(smi: Smi) 
     assert "clocks.sm" not in source._fields
 
 
-def test_a_program_that_prints_without_end_is_blind_and_fills_no_memory(smi: Smi) -> None:
+def test_endless_output_is_blind_and_bounded(smi: Smi) -> None:
     with pytest.raises(NoSourceError, match="printed more than 4 MiB"):
         smi(f"printf '{CSV}'; exec yes 0, S0, 00000000:10:00.0, 40").read(60)
 
 
-def test_xml_is_read_where_there_is_no_table(smi: Smi, shared_data: Path) -> None:
+def test_xml_fallback_without_table(smi: Smi, shared_data: Path) -> None:
     document = shared_data / "nvidia_smi_xml" / "a10g.xml"
     answer = smi(f'[ "$1" = -q ] && cat {document} || echo "no such option"').read(WAIT)
     assert len(answer.readings) == 1
 
 
-def test_lost_gpus_are_named_beside_the_others(smi: Smi) -> None:
+def test_lost_gpus_next_to_others(smi: Smi) -> None:
     lost = "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"
     answer = smi(f"echo '{lost}'; printf '{CSV}'; exit 15").read(WAIT)
     assert (len(answer.readings), answer.lost) == (1, ("0000:3b:00",))
@@ -72,39 +72,39 @@ def test_lost_gpus_are_named_beside_the_others(smi: Smi) -> None:
     ("script", "why"),
     [
         ("echo 'Driver/library version mismatch'; exit 18", "exit code 18: 'Driver/library ver"),
-        ("exit 0", "no table of GPUs: 'it printed nothing'"),
+        ("exit 0", "no table of GPUs: 'no output'"),
         ("exit 9", "ended with exit code 9"),
-        ("kill -9 $$", "ended by signal 9"),
-        (f"printf '{CSV}'; kill -11 $$", "ended by signal 11"),
+        ("kill -9 $$", "killed by signal 9"),
+        (f"printf '{CSV}'; kill -11 $$", "killed by signal 11"),
         (r"printf '\\377\\000,,\\001\\n<x>'", "no table of GPUs"),
         ("echo 'No devices were found'; exit 6", "No devices were found"),
     ],
 )
-def test_a_program_without_a_table_is_no_host_without_gpus(smi: Smi, script: str, why: str) -> None:
+def test_output_without_table_is_error(smi: Smi, script: str, why: str) -> None:
     with pytest.raises(NoSourceError, match=why):
         smi(script).read(WAIT)
 
 
-def test_a_table_that_may_not_be_whole_says_so(smi: Smi) -> None:
+def test_incomplete_table_is_reported(smi: Smi) -> None:
     assert smi(f"printf '{CSV}'").read(WAIT).trouble == ""
     assert "exit code 3" in smi(f"printf '{CSV}'; exit 3").read(WAIT).trouble
     damaged = smi(f"printf '{CSV}1, S1\\n'").read(WAIT)
     assert (len(damaged.readings), "number of fields" in damaged.trouble) == (1, True)
 
 
-def test_a_lost_gpu_is_named_where_nothing_else_is_printed(smi: Smi) -> None:
+def test_lost_gpu_without_other_output(smi: Smi) -> None:
     lost = "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost."
     answer = smi(f"echo '{lost}'; exit 15").read(WAIT)
     assert (answer.readings, answer.lost) == ([], ("0000:3b:00",))
     assert "exit code 15" in answer.trouble
 
 
-def test_a_program_that_hangs_is_a_finding(smi: Smi) -> None:
-    with pytest.raises(HangError, match=r"no answer in 0\.2 s"):
+def test_hanging_program_raises(smi: Smi) -> None:
+    with pytest.raises(HangError, match=r"not respond within 0\.2 s"):
         smi("exec sleep 1000").read(0.2)
 
 
-def test_no_program_at_all() -> None:
+def test_missing_program_raises() -> None:
     with pytest.raises(NoSourceError, match="No such file"):
         NvidiaSmi("/nowhere/nvidia-smi").read(WAIT)
 
@@ -212,7 +212,7 @@ class FakeNvml:
         return unsupported
 
 
-def test_nvml_is_read_in_the_units_of_records() -> None:
+def test_nvml_units_equal_record_units() -> None:
     library = FakeNvml()
     first, second = Nvml(library).read(WAIT).readings
     assert first.numbers == {
@@ -236,13 +236,13 @@ def test_nvml_is_read_in_the_units_of_records() -> None:
     assert library.open == 0
 
 
-def test_a_lost_gpu_costs_no_other() -> None:
+def test_lost_gpu_does_not_hide_others() -> None:
     answer = Nvml(FakeNvml(lost=True)).read(WAIT)
     assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ("0000:11:00",))
 
 
 @pytest.mark.parametrize("error", [FakeNvml.NVMLError_GpuIsLost, FakeNvml.NVMLError_Unknown])
-def test_a_gpu_without_a_handle_is_lost_at_the_address_where_it_was(error: type) -> None:
+def test_gpu_without_handle_keeps_last_address(error: type) -> None:
     library = FakeNvml()
     source = Nvml(library)
     assert source.read(WAIT).lost == ()
@@ -253,14 +253,14 @@ def test_a_gpu_without_a_handle_is_lost_at_the_address_where_it_was(error: type)
     assert Nvml(library).read(WAIT).trouble  # where it was is not known
 
 
-def test_a_gpu_that_cannot_tell_which_one_it_is_is_lost_at_its_address() -> None:
+def test_unidentifiable_gpu_is_lost_at_address() -> None:
     library = FakeNvml()
     library.errors = dict.fromkeys(("Serial", "UUID", "Name"), library.NVMLError_Unknown())
     answer = Nvml(library).read(WAIT)
     assert ([r.pci for r in answer.readings], answer.lost) == (["0000:10:00"], ("0000:11:00",))
 
 
-def test_nvml_tells_the_recovery_that_a_gpu_needs() -> None:
+def test_nvml_reports_recovery_action() -> None:
     library = FakeNvml()
     assert [r.action for r in Nvml(library).read(WAIT).readings] == [None, None]
     library.action = 2
@@ -275,7 +275,7 @@ def test_nvml_tells_the_recovery_that_a_gpu_needs() -> None:
 LOST_WORDS = "Unable to determine the device handle for GPU1: 0000:3B:00.0: Unknown Error"
 
 
-def test_states_in_words_of_the_program(smi: Smi) -> None:
+def test_nvml_states_use_smi_words(smi: Smi) -> None:
     table = (
         "index, serial, uuid, pci.bus_id, temperature.gpu\n"
         "0, S0, GPU-0, 00000000:10:00.0, [GPU requires reset]\n"
@@ -286,14 +286,14 @@ def test_states_in_words_of_the_program(smi: Smi) -> None:
     assert answer.lost == ("0000:3b:00", "0000:19:00")
 
 
-def test_lost_gpus_before_a_document(smi: Smi, shared_data: Path) -> None:
+def test_lost_gpus_before_xml_document(smi: Smi, shared_data: Path) -> None:
     document = shared_data / "nvidia_smi_xml" / "a10g.xml"
     script = f"echo '{LOST_WORDS}'; [ \"$1\" = -q ] && cat {document}; exit 15"
     answer = smi(script).read(WAIT)
     assert (len(answer.readings), answer.lost) == (1, ("0000:3b:00",))
 
 
-def test_nvml_that_cannot_read_one_gpu_reads_the_other_and_calls_none_lost() -> None:
+def test_partly_readable_nvml_reports_no_loss() -> None:
     answer = Nvml(FakeNvml(dumb=1)).read(WAIT)
     assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ())
     assert "Unknown Error" in answer.trouble
@@ -306,12 +306,12 @@ def test_nvml_that_cannot_read_one_gpu_reads_the_other_and_calls_none_lost() -> 
         (FakeNvml(dumb=2), "Unknown Error"),
     ],
 )
-def test_nvml_that_reads_no_gpu_is_no_host_without_gpus(library: FakeNvml, why: str) -> None:
+def test_nvml_without_gpu_raises(library: FakeNvml, why: str) -> None:
     with pytest.raises(NoSourceError, match=why):
         Nvml(library).read(WAIT)
 
 
-def test_nvidia_smi_goes_on_where_a_new_driver_leaves_nvml_behind(smi: Smi) -> None:
+def test_smi_fallback_after_driver_upgrade(smi: Smi) -> None:
     library = FakeNvml()
     source = NvmlWithFallback(Nvml(library), smi(f"printf '{CSV}'"))
     assert [reading.serial for reading in source.read(WAIT).readings] == ["S0", "S1"]
@@ -324,11 +324,11 @@ def test_nvidia_smi_goes_on_where_a_new_driver_leaves_nvml_behind(smi: Smi) -> N
         source.read(WAIT)
 
 
-def test_a_library_that_hangs_keeps_one_thread() -> None:
+def test_hanging_library_keeps_one_thread() -> None:
     library = FakeNvml()
     library.answers.clear()
     source = Nvml(library)
-    with pytest.raises(HangError, match=r"no answer in 0\.1 s"):
+    with pytest.raises(HangError, match=r"not respond within 0\.1 s"):
         source.read(0.1)
     with pytest.raises(HangError, match="still"):
         source.read(WAIT)
@@ -338,7 +338,7 @@ def test_a_library_that_hangs_keeps_one_thread() -> None:
     assert len(source.read(WAIT).readings) == 2
 
 
-def test_without_a_driver_nvidia_smi_is_the_source() -> None:
+def test_smi_without_nvml() -> None:
     """This machine has no GPU: the real library says so, and is left."""
     assert isinstance(open_source("auto", WAIT), NvidiaSmi)
     assert isinstance(open_source("nvidia-smi", WAIT), NvidiaSmi)

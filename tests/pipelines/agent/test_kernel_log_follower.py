@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from forewarn.pipelines.agent.kernel_log_follower import FileFollower, KmsgFollower, open_follower
 
-CUT_OFF = "the log was cut off after 8 bytes: lines that came last may be lost"
-NULS = "NULs in the log: a loss of power may have cost lines"
-OVERLONG = "lines of more than 8192 bytes are left out"
+CUT_OFF = "the log was truncated after 8 bytes: the last lines may be lost"
+NULS = "NUL bytes in the log: a power loss may have lost lines"
+OVERLONG = "lines of more than 8192 bytes are skipped"
 Follow = Callable[[Path, dict[str, Any]], FileFollower]
 
 
@@ -60,7 +60,7 @@ def write(log: Path, text: str) -> None:
         file.write(text)
 
 
-def test_lines_come_once_and_only_when_whole(log: Path, follow: Follow) -> None:
+def test_whole_lines_are_read_once(log: Path, follow: Follow) -> None:
     follower = follow(log, {})
     assert read(follower) == ["one", "two"]
     write(log, "thr")
@@ -69,7 +69,7 @@ def test_lines_come_once_and_only_when_whole(log: Path, follow: Follow) -> None:
     assert read(follower) == ["three", "four"]
 
 
-def test_a_restart_goes_on_where_it_stood(log: Path, follow: Follow) -> None:
+def test_restart_continues_at_position(log: Path, follow: Follow) -> None:
     first = follow(log, {})
     read(first)
     write(log, "three\n")
@@ -80,7 +80,7 @@ def test_a_restart_goes_on_where_it_stood(log: Path, follow: Follow) -> None:
     assert [line.position for line in third.lines()] == [f"{third.inode}:8"]
 
 
-def test_a_log_that_is_rotated_loses_no_line(log: Path, follow: Follow) -> None:
+def test_rotation_loses_no_line(log: Path, follow: Follow) -> None:
     follower = follow(log, {})
     read(follower)
     write(log, "three\n")
@@ -89,7 +89,7 @@ def test_a_log_that_is_rotated_loses_no_line(log: Path, follow: Follow) -> None:
     assert read(follower) == ["three", "four"]
 
 
-def test_a_log_that_is_rotated_between_two_starts(log: Path, follow: Follow) -> None:
+def test_rotation_between_two_starts(log: Path, follow: Follow) -> None:
     first = follow(log, {})
     read(first)
     stood = first.position()
@@ -99,7 +99,7 @@ def test_a_log_that_is_rotated_between_two_starts(log: Path, follow: Follow) -> 
     assert read(follow(log, stood)) == ["three", "four"]
 
 
-def test_a_log_that_was_rotated_away_is_a_gap(log: Path, follow: Follow) -> None:
+def test_rotated_away_log_is_gap(log: Path, follow: Follow) -> None:
     first = follow(log, {})
     read(first)
     stood = first.position()
@@ -110,7 +110,7 @@ def test_a_log_that_was_rotated_away_is_a_gap(log: Path, follow: Follow) -> None
     assert found[1].text == "other line"
 
 
-def test_a_log_that_is_cut_off_begins_anew(log: Path, follow: Follow) -> None:
+def test_truncated_log_restarts(log: Path, follow: Follow) -> None:
     follower = follow(log, {})
     read(follower)
     os.truncate(log, 0)
@@ -119,7 +119,7 @@ def test_a_log_that_is_cut_off_begins_anew(log: Path, follow: Follow) -> None:
     assert read(follower) == []
 
 
-def test_a_log_that_is_cut_off_and_has_grown_again_is_a_gap(log: Path, follow: Follow) -> None:
+def test_truncated_and_regrown_log_is_gap(log: Path, follow: Follow) -> None:
     """With copytruncate what came between the last look and the cut is in no file of ours."""
     follower = follow(log, {})
     read(follower)
@@ -131,9 +131,7 @@ def test_a_log_that_is_cut_off_and_has_grown_again_is_a_gap(log: Path, follow: F
     assert read(follower) == [CUT_OFF, "four", "five", "six"]
 
 
-def test_a_log_that_is_cut_off_under_a_writer_that_goes_on_behind(
-    log: Path, follow: Follow
-) -> None:
+def test_truncation_under_active_writer(log: Path, follow: Follow) -> None:
     follower = follow(log, {})
     read(follower)
     os.truncate(log, 0)
@@ -144,7 +142,7 @@ def test_a_log_that_is_cut_off_under_a_writer_that_goes_on_behind(
 
 
 @pytest.mark.parametrize("size", [1, 1 << 10, 2 << 20])
-def test_nuls_after_a_loss_of_power_hide_no_line(log: Path, follow: Follow, size: int) -> None:
+def test_nul_bytes_hide_no_line(log: Path, follow: Follow, size: int) -> None:
     with log.open("ab") as file:
         file.write(b"half a li" + b"\0" * size + b"NVRM: Xid 79\nlast\n")
     follower = follow(log, {})
@@ -153,12 +151,12 @@ def test_nuls_after_a_loss_of_power_hide_no_line(log: Path, follow: Follow, size
 
 
 @pytest.mark.parametrize("size", [8193, 2 << 20])
-def test_a_line_without_end_is_left_out_and_said(log: Path, follow: Follow, size: int) -> None:
+def test_endless_line_is_skipped_with_gap(log: Path, follow: Follow, size: int) -> None:
     write(log, "x" * size + "\nNVRM: Xid 79\n")
     assert read(follow(log, {})) == ["one", "two", OVERLONG, "NVRM: Xid 79"]
 
 
-def test_a_line_without_end_is_left_out_over_looks_and_starts(log: Path, follow: Follow) -> None:
+def test_endless_line_is_skipped_across_polls(log: Path, follow: Follow) -> None:
     first = follow(log, {})
     write(log, "x" * 10_000)
     assert read(first) == ["one", "two", OVERLONG]
@@ -169,7 +167,7 @@ def test_a_line_without_end_is_left_out_over_looks_and_starts(log: Path, follow:
     assert read(follow(log, second.position())) == [OVERLONG, "three"]
 
 
-def test_no_more_than_a_chunk_of_a_log_is_in_memory(log: Path, follow: Follow) -> None:
+def test_memory_is_bounded_by_chunk(log: Path, follow: Follow) -> None:
     """36 MiB of Xids, read as a whole, did not fit into what the unit allows."""
     with log.open("a") as file:
         for _ in range(8):
@@ -186,9 +184,7 @@ def test_no_more_than_a_chunk_of_a_log_is_in_memory(log: Path, follow: Follow) -
 
 
 @pytest.mark.parametrize("line", [b"NVRM: Xid 79\n", b"a\0", b"\0", b"x", b"\n"])
-def test_reading_a_log_takes_as_many_bytes_as_it_has(
-    log: Path, follow: Follow, line: bytes
-) -> None:
+def test_reading_cost_is_linear(log: Path, follow: Follow, line: bytes) -> None:
     log.write_bytes(line * ((3 << 18) // len(line)))
     follower = follow(log, {})
     counted = CountedFile(log)
@@ -199,7 +195,7 @@ def test_reading_a_log_takes_as_many_bytes_as_it_has(
     assert counted.taken < 1.1 * log.stat().st_size
 
 
-def test_what_is_no_log_beside_a_log_is_passed_by(log: Path, follow: Follow) -> None:
+def test_unrelated_files_are_ignored(log: Path, follow: Follow) -> None:
     first = follow(log, {})
     read(first)
     log.rename(log.with_name("kern.log.2"))
@@ -209,13 +205,13 @@ def test_what_is_no_log_beside_a_log_is_passed_by(log: Path, follow: Follow) -> 
     assert read(follow(log, first.position())) == ["three"]
 
 
-def test_a_pipe_is_no_log_and_nobody_waits_for_its_writer(tmp_path: Path, follow: Follow) -> None:
+def test_pipe_is_rejected_without_blocking(tmp_path: Path, follow: Follow) -> None:
     os.mkfifo(tmp_path / "kern.log")
-    with pytest.raises(OSError, match="no file"):
+    with pytest.raises(OSError, match="not a regular file"):
         read(follow(tmp_path / "kern.log", {}))
 
 
-def test_a_log_that_is_not_there_yet(tmp_path: Path, follow: Follow) -> None:
+def test_missing_log_is_read_later(tmp_path: Path, follow: Follow) -> None:
     follower = follow(tmp_path / "kern.log", {})
     with pytest.raises(FileNotFoundError):
         list(follower.lines())
@@ -224,7 +220,7 @@ def test_a_log_that_is_not_there_yet(tmp_path: Path, follow: Follow) -> None:
 
 
 @given(st.lists(st.sampled_from(["write", "part", "read", "restart", "rotate"]), max_size=25))
-def test_whatever_happens_every_line_comes_once(
+def test_every_line_once_under_any_rotation(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
 ) -> None:
     log = tmp_path_factory.mktemp("log") / "kern.log"
@@ -255,7 +251,7 @@ def test_whatever_happens_every_line_comes_once(
     assert got == [f"line {number}" for number in range(written)]
 
 
-def test_records_of_the_kernel_are_numbered(tmp_path: Path) -> None:
+def test_kernel_records_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     path.write_text("6,7,100,-;one\n")
     found = []
@@ -271,6 +267,6 @@ def test_records_of_the_kernel_are_numbered(tmp_path: Path) -> None:
     assert position == {"boot": "boot-2", "sequence": 7}
 
 
-def test_the_right_follower_is_taken(tmp_path: Path) -> None:
+def test_follower_type_by_path(tmp_path: Path) -> None:
     assert isinstance(open_follower(tmp_path / "kern.log", {}), FileFollower)
     assert isinstance(open_follower(Path("/dev/null"), {}), KmsgFollower)

@@ -78,7 +78,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("status", [409, 422, 400])
-def test_a_row_of_the_future_is_kept_and_nothing_waits_behind_it(site: Site, status: int) -> None:
+def test_future_row_is_kept_without_blocking(site: Site, status: int) -> None:
     site.collector.answers = {1: (status, CLOCK), 3: (status, CLOCK)}
     site.sender.send_all()
     assert site.collector.took() == [0, 1, 2, 3, 4]
@@ -89,7 +89,7 @@ def test_a_row_of_the_future_is_kept_and_nothing_waits_behind_it(site: Site, sta
     assert CLOCK["now"] in note
 
 
-def test_a_row_of_the_future_is_tried_again_slowly_until_it_is_taken(site: Site) -> None:
+def test_future_row_is_retried_slowly(site: Site) -> None:
     site.collector.answers = {1: (409, CLOCK), 3: (409, CLOCK)}
     site.sender.send_all()
     site.collector.took()
@@ -104,7 +104,7 @@ def test_a_row_of_the_future_is_tried_again_slowly_until_it_is_taken(site: Site)
     assert site.waiting() == []
 
 
-def test_a_wrong_clock_is_said_once_until_it_is_right(site: Site) -> None:
+def test_clock_skew_is_logged_once(site: Site) -> None:
     site.collector.answers = {1: (409, CLOCK)}
     for _ in range(5):
         site.sender.send_all()
@@ -113,7 +113,7 @@ def test_a_wrong_clock_is_said_once_until_it_is_right(site: Site) -> None:
     assert len(site.said) == 1
 
 
-def test_a_clock_that_is_set_back_does_not_stop_the_trying(site: Site) -> None:
+def test_clock_set_back_keeps_retrying(site: Site) -> None:
     site.collector.answers = {1: (409, CLOCK)}
     site.sender.send_all()
     site.sender.send_all()
@@ -123,7 +123,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_trying(site: Site) -> None:
     assert site.waiting() == []
 
 
-def test_rows_of_the_future_hold_up_no_new_ones(site: Site) -> None:
+def test_future_rows_do_not_delay_new_ones(site: Site) -> None:
     site.collector.answers = dict.fromkeys(range(5), (409, CLOCK))
     site.sender.send_all()
     site.sender.spool.put({"number": 5})
@@ -136,7 +136,7 @@ def test_rows_of_the_future_hold_up_no_new_ones(site: Site) -> None:
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 @pytest.mark.parametrize("body", [{"error": "no JSON"}, b"<html>", [1], {"error": ["clock"]}])
-def test_a_batch_that_is_wrong_is_set_aside(site: Site, status: int, body: object) -> None:
+def test_invalid_batch_is_moved_aside(site: Site, status: int, body: object) -> None:
     site.collector.answers = {1: (status, body)}
     site.sender.send_all()
     assert (site.waiting(), site.sender.refused) == ([], 1)
@@ -144,7 +144,7 @@ def test_a_batch_that_is_wrong_is_set_aside(site: Site, status: int, body: objec
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 500, 503])
-def test_a_collector_that_is_in_trouble_gets_the_batch_again(site: Site, status: int) -> None:
+def test_collector_error_is_retried(site: Site, status: int) -> None:
     site.collector.answers = {1: (status, {"error": "away"})}
     with pytest.raises(SendError, match=str(status)):
         site.sender.send_all()
@@ -162,25 +162,21 @@ def _folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_huge, _folder])
-def test_a_batch_that_cannot_be_read_is_set_aside(
-    site: Site, spoil: Callable[[Path], None]
-) -> None:
+def test_unreadable_batch_is_moved_aside(site: Site, spoil: Callable[[Path], None]) -> None:
     spoil(site.sender.spool.waiting()[1])
     site.sender.send_all()
     assert site.collector.took() == [0, 2, 3, 4]
-    assert "set aside" in site.said[0]
+    assert "moved aside" in site.said[0]
     assert len(list((site.sender.spool.folder / "refused").iterdir())) == 1
 
 
-def test_a_batch_that_is_gone_is_forgotten(site: Site) -> None:
+def test_missing_batch_is_forgotten(site: Site) -> None:
     site.sender.spool.waiting()[1].unlink()
     site.sender.send_all()
     assert (site.collector.took(), site.sender.spool.waiting()) == ([0, 2, 3, 4], [])
 
 
-def test_a_disk_that_refuses_does_not_end_the_sender(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_error_does_not_stop_sender(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.collector.answers = {1: (400, {"error": "no JSON"})}
     refused: list[Any] = []
 

@@ -24,9 +24,7 @@ def folder(tmp_path: Path) -> Path:
     "name", ["notes.json", "1.json", "9999999999999999.json", "x", "000000000000001.json.bak"]
 )
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
-def test_a_stray_in_the_spool_is_left_alone(
-    folder: Path, name: str, make: Callable[[Path], None]
-) -> None:
+def test_stray_files_are_ignored(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     stray = folder / "2-batches" / name
     make(stray)
     spool = Spool(folder, 1 << 20)
@@ -35,7 +33,7 @@ def test_a_stray_in_the_spool_is_left_alone(
     assert int(spool.put({"c": 1}).stem) == 3
 
 
-def test_what_a_kill_left_half_written_is_removed(folder: Path) -> None:
+def test_stale_temporary_files_are_removed(folder: Path) -> None:
     half = folder / "1-faults" / ".000000000000003.json.tmp"
     half.write_text('{"half')
     spool = Spool(folder, 1 << 20)
@@ -43,7 +41,7 @@ def test_what_a_kill_left_half_written_is_removed(folder: Path) -> None:
     assert (len(spool.waiting()), spool.strays) == (2, [])
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing_half(
+def test_full_disk_raises_without_partial_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool(folder, 1 << 20)
@@ -60,7 +58,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_half(
     assert int(spool.put({"c": 2}).stem) == 3
 
 
-def test_no_reading_takes_the_place_of_a_fault_report(tmp_path: Path) -> None:
+def test_reading_never_replaces_fault_report(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1000)
     faults = [spool.put({"x": "f" * 400}, fault=True) for _ in range(2)]
     for _ in range(5):
@@ -68,7 +66,7 @@ def test_no_reading_takes_the_place_of_a_fault_report(tmp_path: Path) -> None:
     assert spool.waiting() == faults
 
 
-def test_fault_reports_alone_keep_to_the_limit(tmp_path: Path) -> None:
+def test_fault_reports_respect_limit(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 10_000)
     for number in range(100):
         spool.put({"number": number, "x": "f" * 400}, fault=True)
@@ -78,9 +76,7 @@ def test_fault_reports_alone_keep_to_the_limit(tmp_path: Path) -> None:
     assert len(spool.waiting()) + spool.dropped == 100
 
 
-def test_the_folder_is_listed_once_and_not_for_every_batch(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_is_listed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = Spool(folder, 300)
 
     def listed(*_: object) -> None:
@@ -94,7 +90,7 @@ def test_the_folder_is_listed_once_and_not_for_every_batch(
     assert 2 < len(spool.waiting()) < 30
 
 
-def test_of_what_was_refused_the_newest_is_kept(tmp_path: Path) -> None:
+def test_newest_refused_batches_are_kept(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 800)
     note = tmp_path / "refused" / "notes.txt"
     note.parent.mkdir()

@@ -71,7 +71,7 @@ def replace(path: Path, text: str) -> None:
     os.utime(path, ns=(moment, moment))
 
 
-def test_what_waits_is_landed_and_forgotten(publisher: Publisher) -> None:
+def test_waiting_batches_land_and_are_cleared(publisher: Publisher) -> None:
     for minute in (10, 20, 30):
         put(publisher, minute)
     assert publisher.publish() == 3
@@ -80,7 +80,7 @@ def test_what_waits_is_landed_and_forgotten(publisher: Publisher) -> None:
     assert not list(publisher.inbox.folder.iterdir())
 
 
-def test_the_cmdb_is_read_again_when_it_changes(publisher: Publisher, tmp_path: Path) -> None:
+def test_changed_cmdb_is_reloaded(publisher: Publisher, tmp_path: Path) -> None:
     put(publisher, 10)
     publisher.publish()
     replace(tmp_path / "cmdb.csv", "gpu_serial,rack\nS1,r2\n")
@@ -89,7 +89,7 @@ def test_the_cmdb_is_read_again_when_it_changes(publisher: Publisher, tmp_path: 
     assert [row["rack"] for row in records(publisher)] == ["r1", "r2"]
 
 
-def test_while_the_cmdb_is_broken_the_last_good_one_holds(
+def test_broken_cmdb_keeps_last_valid_content(
     publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     publisher.publish()
@@ -105,7 +105,7 @@ def test_while_the_cmdb_is_broken_the_last_good_one_holds(
     assert records(publisher)[-1]["rack"] == "r1"
 
 
-def test_tickets_that_come_later_are_failures(publisher: Publisher, tmp_path: Path) -> None:
+def test_later_tickets_become_failures(publisher: Publisher, tmp_path: Path) -> None:
     publisher.publish()
     replace(tmp_path / "repairs.csv", "gpu_serial,failed_at,cause\nS1,2025-03-01T00:30Z,fan\n")
     publisher.publish()
@@ -113,7 +113,7 @@ def test_tickets_that_come_later_are_failures(publisher: Publisher, tmp_path: Pa
     assert table["cause"].to_pylist() == ["fan"]
 
 
-def test_a_strange_serial_is_told_once(
+def test_unknown_serial_is_logged_once(
     publisher: Publisher, caplog: pytest.LogCaptureFixture
 ) -> None:
     for minute in (10, 20):
@@ -122,7 +122,7 @@ def test_a_strange_serial_is_told_once(
     assert caplog.text.count("1 serials not in the CMDB: S9") == 1
 
 
-def test_what_cannot_be_landed_stays(
+def test_failed_landing_is_retried(
     publisher: Publisher, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that does not answer is no broken file: nothing is set aside for it."""
@@ -166,7 +166,7 @@ def spoil(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "flipped", "zeros"])
-def test_a_broken_batch_in_the_inbox_stops_no_other(publisher: Publisher, how: str) -> None:
+def test_broken_batch_does_not_block_others(publisher: Publisher, how: str) -> None:
     for minute in (10, 20, 30):
         put(publisher, minute)
     (path, *_) = publisher.inbox.files()
@@ -181,9 +181,7 @@ def test_a_broken_batch_in_the_inbox_stops_no_other(publisher: Publisher, how: s
 
 @pytest.mark.parametrize("how", ["cut", "empty", "zeros"])
 @pytest.mark.parametrize("name", ["places", "boots", "evidence"])
-def test_a_broken_state_is_made_again_of_what_came(
-    publisher: Publisher, name: str, how: str
-) -> None:
+def test_broken_state_is_rebuilt(publisher: Publisher, name: str, how: str) -> None:
     row = {"timestamp": START + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
     row |= {"pci": "0000:01:00", "boot_time": START}
     fell = {"timestamp": START + 5 * MINUTE, "machine_id": "n", "kind": "xid", "code": 79}
@@ -216,7 +214,7 @@ def test_broken_tickets_are_read_again(publisher: Publisher, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["cut", "zeros"])
-def test_a_broken_hour_of_readings_loses_no_record(publisher: Publisher, how: str) -> None:
+def test_broken_readings_hour_loses_no_record(publisher: Publisher, how: str) -> None:
     put(publisher, 10)
     publisher.publish()
     (hour,) = publisher.landing.folder.glob("_readings/*/*.parquet")
@@ -230,7 +228,7 @@ def test_a_broken_hour_of_readings_loses_no_record(publisher: Publisher, how: st
     assert list(set_aside(publisher)) == ["_readings/date=2025-03-01/00.parquet"]
 
 
-def test_a_broken_hour_of_events_loses_no_xid(publisher: Publisher) -> None:
+def test_broken_events_hour_loses_no_xid(publisher: Publisher) -> None:
     row = {"timestamp": START + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
     fell = {"timestamp": START + 5 * MINUTE, "kind": "xid", "code": 79, "gpu_serial": "S1"}
     events = build_table([fell | {"id": "fell"}], EVENTS)
@@ -244,7 +242,7 @@ def test_a_broken_hour_of_events_loses_no_xid(publisher: Publisher) -> None:
     assert pq.read_table(hour)["code"].to_pylist() == [79]
 
 
-def test_a_batch_that_cannot_be_landed_is_set_aside_and_the_others_land(
+def test_unlandable_batch_is_quarantined(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land = Landing.land
@@ -263,7 +261,7 @@ def test_a_batch_that_cannot_be_landed_is_set_aside_and_the_others_land(
     assert reason == "OverflowError: a number too large\n"
 
 
-def test_what_no_batch_is_to_blame_for_sets_none_aside(
+def test_general_failure_quarantines_nothing(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -286,7 +284,7 @@ def test_what_no_batch_is_to_blame_for_sets_none_aside(
         "",
     ],
 )
-def test_a_cmdb_that_cannot_be_used_stops_no_landing(
+def test_unusable_cmdb_does_not_stop_landing(
     publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     publisher.publish()
@@ -299,7 +297,7 @@ def test_a_cmdb_that_cannot_be_used_stops_no_landing(
     assert "using its last valid content" in caplog.text
 
 
-def test_rows_of_the_future_are_not_landed_whoever_wrote_them(publisher: Publisher) -> None:
+def test_future_rows_are_not_landed(publisher: Publisher) -> None:
     """A dropped file named 2035 made every day of now on complete."""
     ahead = {"timestamp": time.time_ns() + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
     landed = publisher.landing.land(build_table([ahead], READINGS), EVENTS.empty_table())
@@ -307,12 +305,10 @@ def test_rows_of_the_future_are_not_landed_whoever_wrote_them(publisher: Publish
     assert not records(publisher)
 
 
-def test_what_is_wrong_is_told_by_the_health(
-    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_health_reports_problems(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     intake = BatchIntake(publisher.inbox, SystemClock(), publisher.inbox)
     health = CollectorHealth(publisher, intake, patience=60.0)
-    assert health.trouble() == "nothing is taken any more"
+    assert health.trouble() == "the batch intake has stopped"
     intake.start()
     try:
         assert health.trouble() is None
@@ -329,9 +325,7 @@ def test_what_is_wrong_is_told_by_the_health(
         intake.stop()
 
 
-def test_one_landing_takes_so_many_bytes_of_the_inbox(
-    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_landing_size_is_bounded(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     for minute in (10, 20, 30):
         put(publisher, minute)
     monkeypatch.setattr(inbox, "_TOGETHER", publisher.inbox.files()[0].stat().st_size * 2)
@@ -354,7 +348,7 @@ def test_one_landing_takes_so_many_bytes_of_the_inbox(
         ("a=secret", ["--port", "{taken}"], "cannot listen there"),
     ],
 )
-def test_what_cannot_start_says_why_in_its_last_line(
+def test_startup_error_is_last_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -404,7 +398,7 @@ def collector(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
             process.terminate()
 
 
-def test_agents_speak_tls_and_trust_only_what_they_are_told_to(
+def test_agents_verify_tls_certificate(
     tmp_path: Path, certificate: tuple[Path, Path], collector: str
 ) -> None:
     smi = tmp_path / "nvidia-smi"
@@ -427,7 +421,7 @@ def test_agents_speak_tls_and_trust_only_what_they_are_told_to(
 
     assert "CERTIFICATE_VERIFY_FAILED" in once("secret")
     trusted = f'ca = "{certificate[0]}"'
-    assert "answered 403" in once("wrong", trusted)
+    assert "status 403" in once("wrong", trusted)
     assert once("secret", trusted) == ""
     # All three readings were kept until somebody took them.
     for _ in range(1200):

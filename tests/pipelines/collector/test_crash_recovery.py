@@ -142,13 +142,13 @@ def killed(
     return site.out, sent, interrupted
 
 
-def test_the_kills_hit_something(killed: tuple[Path, int, int]) -> None:
+def test_kills_interrupt_work(killed: tuple[Path, int, int]) -> None:
     _, sent, interrupted = killed
     assert sent > KILLS
     assert interrupted > KILLS // 10
 
 
-def test_no_record_is_lost_and_none_is_there_twice(killed: tuple[Path, int, int]) -> None:
+def test_records_are_complete_and_unique(killed: tuple[Path, int, int]) -> None:
     out, sent, _ = killed
     files = sorted(out.glob("date=*/*.parquet"))
     table = pa.concat_tables(pq.read_table(file, partitioning=None) for file in files)
@@ -163,14 +163,14 @@ def test_no_record_is_lost_and_none_is_there_twice(killed: tuple[Path, int, int]
     )
 
 
-def test_no_event_is_lost_and_none_is_there_twice(killed: tuple[Path, int, int]) -> None:
+def test_events_are_complete_and_unique(killed: tuple[Path, int, int]) -> None:
     out, sent, _ = killed
     events = pq.read_table(out / "_events").to_pylist()
     assert sorted(event["raw"] for event in events) == sorted(f"line {n}" for n in range(sent))
     assert all(event["gpu_serial"] == f"S{event['pci'][6]}" for event in events)
 
 
-def test_nothing_half_written_is_left(killed: tuple[Path, int, int]) -> None:
+def test_no_temporary_files_remain(killed: tuple[Path, int, int]) -> None:
     out, _, _ = killed
     assert not list(out.rglob("*.tmp"))
     assert not list((out / "_inbox").iterdir())

@@ -108,7 +108,7 @@ def stream(table: pa.Table, **options: Any) -> bytes:
 # --- taken ---------------------------------------------------------------------------------------
 
 
-def test_json_is_kept_before_the_answer(service: Service) -> None:
+def test_json_is_stored_before_answer(service: Service) -> None:
     answer = service.post(body(readings=[READING, READING | {"gpu_serial": "S2"}], events=[EVENT]))
     assert (answer.status_code, answer.json()) == (200, {"rows": 3, "too_old": 0})
     taken = service.inbox.take(10)
@@ -119,7 +119,7 @@ def test_json_is_kept_before_the_answer(service: Service) -> None:
     assert service.files() == []
 
 
-def test_gzip_and_arrow_are_taken(service: Service) -> None:
+def test_gzip_and_arrow_are_accepted(service: Service) -> None:
     packed = gzip.compress(body(readings=[READING]))
     assert service.post(packed, Content_Encoding="gzip").json()["rows"] == 1
     table = build_table([READING] * 3, READINGS)
@@ -128,13 +128,13 @@ def test_gzip_and_arrow_are_taken(service: Service) -> None:
     assert service.post(stream(events), **ARROW).json()["rows"] == 1
 
 
-def test_the_policy_is_what_an_agent_can_read(service: Service) -> None:
+def test_served_policy_is_valid(service: Service) -> None:
     answer = service.client.get("/v1/policy", headers=TOKEN)
     assert CollectionPolicy.model_validate(answer.json()) == CollectionPolicy()
 
 
 @pytest.mark.parametrize("part", ["readings", "events"])
-def test_a_batch_of_the_future_is_refused_whole_so_that_the_agent_keeps_it(
+def test_future_batch_is_refused_whole(
     service: Service, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ahead = (READING if part == "readings" else EVENT) | {"timestamp": NOW + 660 * MINUTE}
@@ -147,19 +147,19 @@ def test_a_batch_of_the_future_is_refused_whole_so_that_the_agent_keeps_it(
     assert detail in caplog.text
 
 
-def test_a_batch_of_the_future_as_arrow_is_refused_too(service: Service) -> None:
+def test_future_arrow_batch_is_refused(service: Service) -> None:
     table = build_table([READING | {"timestamp": NOW + 6 * MINUTE}], READINGS)
     answer = service.post(stream(table), **ARROW)
     assert (answer.status_code, answer.json()["error"]) == (409, "clock")
     assert service.files() == []
 
 
-def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(service: Service) -> None:
+def test_small_clock_skew_is_accepted(service: Service) -> None:
     near = READING | {"timestamp": NOW + 4 * MINUTE}
     assert service.post(body(readings=[near])).json() == {"rows": 1, "too_old": 0}
 
 
-def test_a_batch_of_the_future_costs_no_other_that_is_kept_with_it(service: Service) -> None:
+def test_future_batch_does_not_affect_group(service: Service) -> None:
     intake = BatchIntake(service.inbox, StoppedClock(), service.outdated)
     hosts = Tokens.from_config({"x": "a"}, {}).speaker("x")
     assert hosts is not None
@@ -174,9 +174,7 @@ def test_a_batch_of_the_future_costs_no_other_that_is_kept_with_it(service: Serv
     assert service.inbox.take(10).readings["gpu_serial"].to_pylist() == ["S0", "S2", "S4"]
 
 
-def test_rows_older_than_a_month_are_set_aside_and_the_rest_is_taken(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_old_rows_are_moved_aside(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     """A batch over 3,000 hours would have all of them written anew."""
     rows = [READING | {"timestamp": NOW - hours * HOUR} for hours in range(3000)]
     with caplog.at_level(logging.WARNING):
@@ -202,7 +200,7 @@ def test_rows_older_than_a_month_are_set_aside_and_the_rest_is_taken(
         ("other", "node-1", 403),
     ],
 )
-def test_a_token_speaks_only_for_the_hosts_of_its_site(
+def test_token_is_valid_only_for_own_hosts(
     service: Service, token: str, host: str | None, status: int
 ) -> None:
     """Else any site could mark a GPU of another one as failed."""
@@ -212,7 +210,7 @@ def test_a_token_speaks_only_for_the_hosts_of_its_site(
     assert len(service.files()) == (status == 200)
 
 
-def test_what_the_metrics_say(service: Service) -> None:
+def test_metrics_count_rows_and_refusals(service: Service) -> None:
     def value(name: str) -> float:
         lines = service.client.get("/metrics").text.splitlines()
         return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
@@ -229,7 +227,7 @@ def test_what_the_metrics_say(service: Service) -> None:
     assert "node-" not in service.client.get("/metrics").text  # no label that grows with the fleet
 
 
-def test_many_at_once_are_each_answered_for_themselves(service: Service) -> None:
+def test_concurrent_batches_are_answered_individually(service: Service) -> None:
     """One that is wrong costs no other that is kept with it."""
     numbers = range(40)
     answers: dict[int, httpx.Response] = {}
@@ -253,7 +251,7 @@ def test_many_at_once_are_each_answered_for_themselves(service: Service) -> None
     assert sorted(kept) == sorted(f"S{n}" for n in good for _ in range(n + 1))
 
 
-def test_a_full_disk_is_no_answer_of_success(service: Service) -> None:
+def test_full_disk_is_server_error(service: Service) -> None:
     service.inbox.folder.parent.joinpath("inbox").write_text("a file where the folder should be")
     assert service.post(body(readings=[READING])).status_code == 500
 
@@ -278,7 +276,7 @@ def refused(service: Service, log: str, answer: httpx.Response, status: int, why
         ({"Authorization": "Bearer righ"}, 403),
     ],
 )
-def test_without_the_token_nothing_is_told_or_taken(
+def test_missing_token_is_refused(
     service: Service, given: dict[str, str], status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -290,15 +288,13 @@ def test_without_the_token_nothing_is_told_or_taken(
     assert "wrong" not in caplog.text.replace("an invalid token", "")
 
 
-def test_an_oversized_batch(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_oversized_batch(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         answer = service.post(b" " * (LIMIT + 1))
     refused(service, caplog.text, answer, 413, "expected at most")
 
 
-def test_an_oversized_batch_that_does_not_say_so(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_oversized_chunked_batch(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(200):
             yield b" " * 1000
@@ -308,7 +304,7 @@ def test_an_oversized_batch_that_does_not_say_so(
     refused(service, caplog.text, answer, 413, "unpacked")
 
 
-def test_a_decompression_bomb(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_decompression_bomb(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(80)) + packer.flush()
     assert len(bomb) < LIMIT
@@ -318,7 +314,7 @@ def test_a_decompression_bomb(service: Service, caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
-def test_a_bomb_inside_arrow(
+def test_compressed_arrow_bomb(
     service: Service, codec: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = pa.table({"timestamp": pa.array([0] * 1_000_000, pa.int64())})
@@ -329,7 +325,7 @@ def test_a_bomb_inside_arrow(
     refused(service, caplog.text, answer, 422, "compressed")
 
 
-def test_rows_that_cost_nothing_to_send(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_null_column_bomb(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     data = stream(pa.table({"timestamp": pa.nulls(10**9)}))
     assert len(data) < 1000
     with caplog.at_level(logging.WARNING):
@@ -339,7 +335,7 @@ def test_rows_that_cost_nothing_to_send(service: Service, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("name", ["../../etc/cron.d/x", "a/b", "..", ".hidden", "a\\b", "", "a\0"])
 @pytest.mark.parametrize("part", ["readings", "events"])
-def test_a_path_in_a_host_name(
+def test_path_in_host_name(
     service: Service, part: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = (READING if part == "readings" else EVENT) | {"machine_id": name}
@@ -370,7 +366,7 @@ def test_a_path_in_a_host_name(
         (b"no arrow", {"Content_Type": ARROW["Content-Type"]}, 422, "Arrow"),
     ],
 )
-def test_what_is_no_batch(
+def test_invalid_batches_are_refused(
     service: Service,
     content: bytes,
     headers: dict[str, str],
@@ -383,7 +379,7 @@ def test_what_is_no_batch(
     refused(service, caplog.text, answer, status, why)
 
 
-def test_rows_without_end_in_few_bytes(
+def test_many_tiny_rows_are_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from forewarn.pipelines.collector import batch_intake as intake
@@ -399,7 +395,7 @@ def test_rows_without_end_in_few_bytes(
         refused(service, caplog.text, answer, 413, why)
 
 
-def test_all_requests_together_hold_so_much_memory_and_no_more(
+def test_total_request_memory_is_bounded(
     server: tuple[CollectorApp, str], service: Service
 ) -> None:
     """What cannot be held now is refused so that whoever sent it keeps it."""
@@ -414,7 +410,7 @@ def test_all_requests_together_hold_so_much_memory_and_no_more(
     assert collector.bodies.held == 0
 
 
-def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:
+def test_group_bytes_are_bounded(service: Service) -> None:
     from forewarn.pipelines.serving.tokens import TokenHolder
 
     intake = BatchIntake(service.inbox, StoppedClock(), service.outdated)
@@ -436,14 +432,14 @@ def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:
     assert max(sizes) == 2  # of 3 MiB each, where 8 are kept at once
 
 
-def test_tokens_come_with_their_sites() -> None:
+def test_token_entries_name_sites() -> None:
     assert parse_tokens("a=x, b=y=z") == {"x": "a", "y=z": "b"}
     for text in ("", " ", "token", "a=", "=x", "a=x,b=x"):
         with pytest.raises(TokenError, match="FOREWARN_TOKENS"):
             parse_tokens(text)
 
 
-def test_a_token_that_ends_in_a_line_break_works_and_a_broken_one_is_not_printed() -> None:
+def test_token_newline_is_stripped_and_errors_redacted() -> None:
     assert parse_tokens("a=x\n") == {"x": "a"}
     assert parse_tokens("a = x ,\n b=y\n") == {"x": "a", "y": "b"}
     for text in ("a=secr et", "a=secr\x07et", "a=secrét", "a=sec\nret"):
@@ -453,14 +449,14 @@ def test_a_token_that_ends_in_a_line_break_works_and_a_broken_one_is_not_printed
 
 
 @pytest.mark.parametrize("hosts", ["aB+/S3cretT0ken", "n-[S3cret", "n-[2-S3cret]", "ok,S3cret/"])
-def test_a_token_in_the_place_of_a_host_list_is_not_printed(hosts: str) -> None:
+def test_token_as_host_list_is_not_printed(hosts: str) -> None:
     with pytest.raises(TokenError, match="entry 2") as caught:
         Tokens.from_config(parse_tokens(f"paris=T1,S3cret:{hosts},rome=T2"), {})
     assert "S3cret" not in str(caught.value)
     assert "cretT" not in str(caught.value)
 
 
-def test_of_several_sites_each_says_which_hosts_its_token_speaks_for() -> None:
+def test_several_sites_require_host_lists() -> None:
     alone = Tokens.from_config({"x": "a", "y": "a"}, {}).speaker("y")
     assert alone is not None
     assert alone.speaks_for("any")
@@ -472,7 +468,7 @@ def test_of_several_sites_each_says_which_hosts_its_token_speaks_for() -> None:
         Tokens.from_config({"x": "a"}, {"c": ("*",)})
 
 
-def test_a_token_of_some_hosts_speaks_for_them_and_says_so() -> None:
+def test_host_bound_token_limits_hosts() -> None:
     text = "site=all, rack:n-[1-2,04],login=two"
     tokens = Tokens.from_config(parse_tokens(text), {})
     shared, bound = tokens.speaker("all"), tokens.speaker("two")
@@ -485,7 +481,7 @@ def test_a_token_of_some_hosts_speaks_for_them_and_says_so() -> None:
     assert not bound.speaks_for(None)
 
 
-def test_patterns_of_a_site_bound_its_host_lists_too() -> None:
+def test_site_patterns_limit_host_lists() -> None:
     narrow = Tokens.from_config(parse_tokens("berlin:b-[1-9]=x,paris=y"), {"berlin": ("b-1*",)})
     speaker = narrow.speaker("x")
     assert speaker is not None
@@ -502,14 +498,14 @@ def test_patterns_of_a_site_bound_its_host_lists_too() -> None:
         ("a:n-[1-999999999]=x", "no host list"),
     ],
 )
-def test_host_lists_that_cannot_be_used_are_one_line(text: str, why: str) -> None:
+def test_invalid_host_lists_are_one_line(text: str, why: str) -> None:
     with pytest.raises(TokenError, match="FOREWARN_TOKENS") as caught:
         Tokens.from_config(parse_tokens(text), {})
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_the_collector_alone_says_who_vouches_for_an_event(service: Service) -> None:
+def test_collector_sets_event_voucher(service: Service) -> None:
     event = {"timestamp": NOW, "machine_id": "node-7", "kind": "xid", "code": 79, "id": "1"}
     sent = body(events=[event | {"vouched": "host", "count": 10**30}])
     headers = JSON | {"Authorization": "Bearer right"}

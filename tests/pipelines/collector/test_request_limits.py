@@ -95,7 +95,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             process.terminate()
 
 
-def test_what_a_kill_left_in_the_inbox_is_swept_at_the_start(collector: Running) -> None:
+def test_stale_inbox_files_are_removed_at_start(collector: Running) -> None:
     assert collector.takes_a_batch()
     assert not (collector.out / "_inbox" / HALF).exists()
 
@@ -108,7 +108,7 @@ def test_what_a_kill_left_in_the_inbox_is_swept_at_the_start(collector: Running)
         b"GET /" + b"x" * 10_000,
     ],
 )
-def test_headers_without_end_are_cut_off(collector: Running, head: bytes) -> None:
+def test_endless_headers_are_cut_off(collector: Running, head: bytes) -> None:
     """103 MiB of them were read, and took 1.4 GiB."""
     before, sent, refused = collector.peak(), 0, collector.metric(REFUSED.format(431))
     more = head.splitlines(keepends=True)[-1] * 10
@@ -124,7 +124,7 @@ def test_headers_without_end_are_cut_off(collector: Running, head: bytes) -> Non
     assert collector.takes_a_batch()
 
 
-def test_a_long_head_is_answered_with_431(collector: Running) -> None:
+def test_long_header_is_answered_with_431(collector: Running) -> None:
     before = collector.metric(REFUSED.format(431))
     with collector.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: c\r\nX-Line: " + b"x" * 17_000)
@@ -132,7 +132,7 @@ def test_a_long_head_is_answered_with_431(collector: Running) -> None:
     assert collector.metric(REFUSED.format(431)) == before + 1
 
 
-def test_half_open_requests_shut_nobody_out_and_end_by_themselves(collector: Running) -> None:
+def test_half_open_requests_time_out(collector: Running) -> None:
     """256 of them shut agents out for 100 s."""
     parts = [
         b"",
@@ -163,7 +163,7 @@ def test_half_open_requests_shut_nobody_out_and_end_by_themselves(collector: Run
     ],
     ids=["rows", "lists"],
 )
-def test_twelve_bodies_of_a_few_kilobytes_take_no_gigabyte(collector: Running, body: bytes) -> None:
+def test_small_bombs_use_bounded_memory(collector: Running, body: bytes) -> None:
     """They took 2.8 GiB."""
     packed, before = gzip.compress(body, 9), collector.peak()
     assert len(packed) < 40_000
@@ -179,7 +179,7 @@ def test_twelve_bodies_of_a_few_kilobytes_take_no_gigabyte(collector: Running, b
     assert collector.takes_a_batch()
 
 
-def test_how_old_what_waits_is_stands_in_the_metrics(collector: Running) -> None:
+def test_metrics_report_landing_age(collector: Running) -> None:
     assert collector.takes_a_batch()
     assert collector.metric("forewarn_collector_landing_age_seconds") < 60
     assert collector.metric("forewarn_collector_inbox_age_seconds") < 60

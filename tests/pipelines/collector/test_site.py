@@ -363,7 +363,7 @@ def records(site: Site) -> pd.DataFrame:
     return chosen.reset_index(drop=True)
 
 
-def test_the_records_are_those_of_the_script(records: pd.DataFrame) -> None:
+def test_records_equal_script(records: pd.DataFrame) -> None:
     got = records.set_index(["gpu_serial", "timestamp"])[COLUMNS].sort_index()
     assert not got.index.has_duplicates
     want = pd.DataFrame(list(script())).set_index(["gpu_serial", "timestamp"]).sort_index()
@@ -395,7 +395,7 @@ def script() -> Iterator[dict[str, Any]]:
                 }
 
 
-def test_what_the_cmdb_knows_is_joined_and_a_strange_serial_kept(records: pd.DataFrame) -> None:
+def test_cmdb_columns_are_joined(records: pd.DataFrame) -> None:
     known = records[records["gpu_serial"] != f"S{STRANGE}3"]
     assert (known["rack"] == "rack-" + known["gpu_serial"].str[1]).all()
     assert (known["machine_id"] == "node-" + known["gpu_serial"].str[1]).all()
@@ -405,7 +405,7 @@ def test_what_the_cmdb_knows_is_joined_and_a_strange_serial_kept(records: pd.Dat
     assert strange["rack"].isna().all()
 
 
-def test_every_event_is_there_once(site: Site) -> None:
+def test_every_event_occurs_once(site: Site) -> None:
     events = pq.read_table(site.records / "_events").to_pandas()
     xids = events[events["kind"] == "xid"]
     xids = xids.assign(time=xids["timestamp"].astype("int64"))
@@ -424,7 +424,7 @@ def test_every_event_is_there_once(site: Site) -> None:
     assert list(hangs["machine_id"]) == [f"node-{HUNG}"]
 
 
-def test_the_failures_are_those_of_the_script(site: Site) -> None:
+def test_failures_equal_script(site: Site) -> None:
     failures = pq.read_table(site.records / "failures.parquet").to_pandas().set_index("gpu_serial")
     assert list(failures.index) == [f"S{LOST}1", "S40", f"S{GONE}2"]
     fatal, ticket, gone = (failures.loc[s] for s in failures.index)
@@ -441,7 +441,7 @@ def test_the_failures_are_those_of_the_script(site: Site) -> None:
     assert gone["repaired_at"].value == START + 190 * MINUTE
 
 
-def test_a_fault_report_comes_with_what_was_seen_before(site: Site) -> None:
+def test_fault_report_has_context(site: Site) -> None:
     events = pq.read_table(site.records / "_events").to_pandas()
     context = json.loads(events[events["code"] == 79]["context"].item())
     assert [row["timestamp"] for row in context["readings"]] == [
@@ -450,7 +450,7 @@ def test_a_fault_report_comes_with_what_was_seen_before(site: Site) -> None:
     assert "fallen off the bus" in context["log"][-1]
 
 
-def test_nothing_half_written_is_left(site: Site) -> None:
+def test_no_temporary_files_remain(site: Site) -> None:
     left = [path for path in site.records.rglob("*") if path.name.endswith(".tmp")]
     assert left == []
     assert not list((site.records / "_inbox").glob("*"))
@@ -459,7 +459,7 @@ def test_nothing_half_written_is_left(site: Site) -> None:
         assert not list(spool.glob("*/*.json"))
 
 
-def test_the_rules_make_a_list_of_it(site: Site, tmp_path: Path) -> None:
+def test_rules_rank_collected_records(site: Site, tmp_path: Path) -> None:
     arguments = ["--records", str(site.records), "--out", str(tmp_path), "--model", "builtin:rules"]
     assert main(["score", *arguments, "--at", "2025-03-01T04:00:00Z"]) == 0
     (path,) = tmp_path.glob("date=*/at_risk.csv")

@@ -25,17 +25,19 @@ def refused(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str
     return error
 
 
-def test_a_folder_without_a_part_is_refused(tmp_path: Path, capsys: Any) -> None:
-    assert "contains no part of a job, expected at least one of ranks.csv" in refused(tmp_path, capsys)
+def test_folder_without_part_is_refused(tmp_path: Path, capsys: Any) -> None:
+    assert "contains no part of a job, expected at least one of ranks.csv" in refused(
+        tmp_path, capsys
+    )
     assert "is not a folder" in refused(tmp_path / "absent", capsys)
 
 
-def test_a_folder_without_a_time_needs_one(tmp_path: Path, capsys: Any) -> None:
+def test_folder_without_time_requires_at_option(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "ranks.csv").write_text("rank,machine\n0,a\n")
     assert "no part has a time, expected one, or --at TIME" in refused(tmp_path, capsys)
 
 
-def test_of_a_folder_of_which_nothing_is_known_all_is_blind(tmp_path: Path, diagnose: Any) -> None:
+def test_folder_without_data_is_all_blind(tmp_path: Path, diagnose: Any) -> None:
     (tmp_path / "ranks.csv").write_text("rank,machine\n0,a\n")
     verdict = diagnose(tmp_path)
     assert (verdict["job"], verdict["kind"], verdict["rank"]) == (tmp_path.name, "none", None)
@@ -52,7 +54,7 @@ def test_of_a_folder_of_which_nothing_is_known_all_is_blind(tmp_path: Path, diag
         (b"\xff\xfe\x00", "byte 0 is not valid UTF-8"),
     ],
 )
-def test_a_table_of_ranks_that_is_wrong_is_refused(
+def test_invalid_rank_table_is_refused(
     tmp_path: Path, capsys: Any, content: bytes, message: str
 ) -> None:
     (tmp_path / "ranks.csv").write_bytes(content)
@@ -69,7 +71,7 @@ def undecided(put_dump: Any) -> Path:
     return job
 
 
-def test_two_that_are_waited_for_are_candidates(undecided: Path, diagnose: Any) -> None:
+def test_two_absent_ranks_are_candidates(undecided: Path, diagnose: Any) -> None:
     verdict = diagnose(undecided)
     assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("hang", None, None)
     assert [(c["rank"], c["machine"], c["weight"]) for c in verdict["also"]] == [
@@ -78,7 +80,7 @@ def test_two_that_are_waited_for_are_candidates(undecided: Path, diagnose: Any) 
     ]
 
 
-def test_an_xid_of_the_hour_decides(undecided: Path, tmp_path: Path, diagnose: Any) -> None:
+def test_recent_xid_decides(undecided: Path, tmp_path: Path, diagnose: Any) -> None:
     event = {
         "timestamp": BEGIN.value,
         "machine_id": "m2",
@@ -98,9 +100,7 @@ def test_an_xid_of_the_hour_decides(undecided: Path, tmp_path: Path, diagnose: A
     assert diagnose(undecided, 7000.0, *options)["rank"] is None  # over an hour ago
 
 
-def test_the_at_risk_list_puts_a_candidate_first(
-    undecided: Path, tmp_path: Path, diagnose: Any
-) -> None:
+def test_at_risk_list_orders_candidates(undecided: Path, tmp_path: Path, diagnose: Any) -> None:
     rows = {
         "machine_id": ["m2"],
         "flagged": [True],
@@ -115,9 +115,7 @@ def test_the_at_risk_list_puts_a_candidate_first(
     assert [candidate["rank"] for candidate in verdict["also"]] == [2, 1]
 
 
-def test_the_page_shows_who_waits_for_whom(
-    undecided: Path, put_dump: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_page_draws_wait_graph(undecided: Path, put_dump: Any, tmp_path: Path, capsys: Any) -> None:
     put_dump(1, [("a", 1, 0.0), ("b", 1, 2.0, OPEN | {"process_group": ["b", "<b>tp"]})])
     put_dump(2, [("a", 1, 0.0), ("b", 0, 0.5, {"process_group": ["b", "<b>tp"]})])
     page = tmp_path / "pages" / "page.html"
@@ -136,9 +134,7 @@ def test_the_page_shows_who_waits_for_whom(
     assert "root cause: rank 2 on m2" in capsys.readouterr().out
 
 
-def test_in_a_mismatch_the_page_says_what_each_does(
-    put_dump: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_page_shows_mismatched_operations(put_dump: Any, tmp_path: Path, capsys: Any) -> None:
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     job = put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0, OPEN | {"profiling_name": "gloo:barrier"})])
     page = tmp_path / "page.html"
@@ -149,7 +145,7 @@ def test_in_a_mismatch_the_page_says_what_each_does(
     assert "no culprit identified" in capsys.readouterr().out
 
 
-def test_the_page_puts_an_odd_stack_beside_a_usual_one() -> None:
+def test_page_compares_outlier_stack() -> None:
     from forewarn.pipelines.diagnosis.diagnosis_page import render_diagnosis_page
 
     details = {"frames": ["read (loader.py:7)"], "usual_frames": ["all_reduce"], "usual_rank": 0}

@@ -35,7 +35,7 @@ def put_job(put_dump: Any, missing: set[int], apart: float = 1.0, **of_missing: 
     ("missing", "apart", "rank", "machine"),
     [({3}, 1.0, 3, "m1"), ({2, 3}, 1.0, None, "m1"), ({3}, 60.0, 3, "m1")],
 )
-def test_who_alone_has_not_come_is_named_after_minutes(
+def test_lone_absence_is_hang_after_minutes(
     missing: set[int],
     apart: float,
     rank: int | None,
@@ -48,7 +48,7 @@ def test_who_alone_has_not_come_is_named_after_minutes(
 
 
 @pytest.mark.parametrize(("missing", "apart"), [({0}, 1.0), ({1, 4}, 1.0), ({3}, 200.0)])
-def test_who_may_save_a_checkpoint_has_half_an_hour(
+def test_possible_checkpoint_has_half_an_hour(
     missing: set[int], apart: float, put_dump: Any, diagnose: Any
 ) -> None:
     job = put_job(put_dump, missing, apart)
@@ -58,6 +58,6 @@ def test_who_may_save_a_checkpoint_has_half_an_hour(
     assert diagnose(job, 100 + 1810)["kind"] == "hang"
 
 
-def test_a_device_that_has_not_begun_saves_no_checkpoint(put_dump: Any, diagnose: Any) -> None:
+def test_unstarted_device_is_no_checkpoint(put_dump: Any, diagnose: Any) -> None:
     verdict = diagnose(put_job(put_dump, {0}, state="scheduled"), 100 + 500)
     assert (verdict["kind"], verdict["rank"]) == ("hang", 0)

@@ -34,9 +34,7 @@ def become(job: Path, other: Path) -> None:
     shutil.copytree(other, job)
 
 
-def test_each_verdict_is_said_once_and_its_end_too(
-    tmp_path: Path, hung: Path, healthy: Path
-) -> None:
+def test_verdict_and_recovery_are_reported_once(tmp_path: Path, hung: Path, healthy: Path) -> None:
     jobs, state = tmp_path / "jobs", tmp_path / "said.json"
     become(jobs / "llm", healthy)
     watch = JobWatch(jobs, state=state)
@@ -52,9 +50,7 @@ def test_each_verdict_is_said_once_and_its_end_too(
     assert over["kind"] == "none"
 
 
-def test_a_job_that_cannot_be_read_stops_no_other_and_is_named_once(
-    tmp_path: Path, hung: Path, capsys: Any
-) -> None:
+def test_unreadable_job_is_noted_once(tmp_path: Path, hung: Path, capsys: Any) -> None:
     (tmp_path / "a").mkdir()
     become(tmp_path / "b", hung)
     lines = list(JobWatch(tmp_path).run(0.0, StoppingAfterTwo()))
@@ -62,7 +58,7 @@ def test_a_job_that_cannot_be_read_stops_no_other_and_is_named_once(
     assert capsys.readouterr().err.count("contains no part of a job") == 1
 
 
-def test_a_single_job_by_the_door(tmp_path: Path, hung: Path, capsys: Any) -> None:
+def test_watch_command_with_single_job(tmp_path: Path, hung: Path, capsys: Any) -> None:
     state = tmp_path / "said.json"
     command = ["diagnose", "watch", "--jobs", str(hung), "--once", "--json", "--state", str(state)]
     assert main(command) == 0

@@ -31,15 +31,13 @@ def results(tmp_path: Path, text: str) -> list[str]:
     return ["--results", str(path)]
 
 
-def test_before_any_result_it_prints_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_round_pairs_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
     line = printed(capsys, *NODES)
     assert line["pairs"] == [["node-1", "node-2"], ["node-3", "node-4"], ["node-5", "node-6"]]
     assert (line["round"], line["done"], line["faulty"]) == (1, False, [])
 
 
-def test_it_prints_the_next_round_and_then_the_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_next_round_then_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = printed(capsys, *NODES, *results(tmp_path, FIRST))
     assert line["pairs"][:2] == [["node-5", "node-1"], ["node-6", "node-2"]]
     assert line["suspects"] == ["node-5", "node-6"]
@@ -48,7 +46,7 @@ def test_it_prints_the_next_round_and_then_the_verdict(
     assert (line["round"], line["good"], line["nodes"]) == (2, 5, 6)
 
 
-def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_equal_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row.split(",") for row in (FIRST + SECOND).splitlines()[1:]]
     lines = [
         {
@@ -64,7 +62,7 @@ def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert from_json == printed(capsys, *NODES, *results(tmp_path, FIRST + SECOND))
 
 
-def test_a_person_reads_who_is_faulty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_lists_faulty_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "nodes", *results(tmp_path, FIRST + SECOND)]) == 0
     assert "node-6: faulty" in capsys.readouterr().out
 
@@ -85,7 +83,7 @@ def test_a_person_reads_who_is_faulty(tmp_path: Path, capsys: pytest.CaptureFixt
         ('{"round": 1, "nodes": "ab"}', "`nodes` is 'ab', expected two or three names"),
     ],
 )
-def test_bad_results_are_one_line_and_exit_2(
+def test_invalid_results_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     assert main(["diagnose", "nodes", *NODES, *results(tmp_path, text)]) == 2
@@ -94,7 +92,7 @@ def test_bad_results_are_one_line_and_exit_2(
     assert error.count("\n") == 1
 
 
-def test_without_nodes_and_results_there_is_nothing_to_say(
+def test_missing_nodes_and_results_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["diagnose", "nodes"]) == 2

@@ -40,33 +40,33 @@ def diagnose(job: Path, capsys: Any, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fault", ["loader", "sigstop", "dstate", "collective", "sigkill"])
-def test_the_rank_is_named(tmp_path: Path, capsys: Any, fault: str) -> None:
+def test_faulty_rank_is_culprit(tmp_path: Path, capsys: Any, fault: str) -> None:
     truth = simulate(tmp_path / "job", fault)
     line = diagnose(tmp_path / "job", capsys)
     assert (line["kind"], line["rank"]) == (truth["kind"], truth["rank"])
     assert line["machine"] == truth["machine"]
 
 
-def test_a_rank_that_became_slow_is_named_in_spite_of_its_past(tmp_path: Path, capsys: Any) -> None:
+def test_newly_slow_rank_is_culprit(tmp_path: Path, capsys: Any) -> None:
     truth = simulate(tmp_path / "job", "slow")
     line = diagnose(tmp_path / "job", capsys)
     assert (line["kind"], line["rank"]) == ("slow", truth["rank"])
 
 
-def test_a_machine_whose_ranks_are_accused_together_is_named(tmp_path: Path, capsys: Any) -> None:
+def test_faulty_machine_is_culprit(tmp_path: Path, capsys: Any) -> None:
     truth = simulate(tmp_path / "job", "machine")
     line = diagnose(tmp_path / "job", capsys)
     assert (line["kind"], line["rank"], line["machine"]) == ("hang", None, truth["machine"])
 
 
-def test_a_healthy_job_shows_nothing(tmp_path: Path, capsys: Any) -> None:
+def test_healthy_job_has_no_verdict(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "job", "none")
     line = diagnose(tmp_path / "job", capsys)
     assert (line["kind"], line["rank"]) == ("none", None)
     assert {probe["state"] for probe in line["probes"].values()} == {"active"}
 
 
-def test_who_writes_a_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
+def test_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
     plan = replace(draw_plan(8, "none", 5), saves_in_d=True, is_silent=True, checkpoint=(25, 600.0))
     truth = write_job(run_job(plan), tmp_path / "job")
     reading = read_job(tmp_path / "job")
@@ -81,13 +81,13 @@ def test_who_writes_a_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
         assert kinds == {"none"}
 
 
-def test_before_the_first_operation_nothing_is_known(tmp_path: Path, capsys: Any) -> None:
+def test_nothing_known_before_first_operation(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "job", "none")
     begin = format_iso(JOB_BEGIN + 10**9)
     assert diagnose(tmp_path / "job", capsys, "--at", begin)["kind"] == "none"
 
 
-def test_without_the_recorder_stacks_and_kernel_name_the_rank(tmp_path: Path, capsys: Any) -> None:
+def test_stacks_and_kernel_suffice_without_recorder(tmp_path: Path, capsys: Any) -> None:
     truth = simulate(tmp_path / "job", "dstate")
     shutil.rmtree(tmp_path / "job" / "flight")
     line = diagnose(tmp_path / "job", capsys)
@@ -95,7 +95,7 @@ def test_without_the_recorder_stacks_and_kernel_name_the_rank(tmp_path: Path, ca
     assert "flight" in line["blind"]
 
 
-def test_the_same_seed_writes_the_same_job(tmp_path: Path) -> None:
+def test_same_seed_writes_same_job(tmp_path: Path) -> None:
     first, second = (simulate(tmp_path / name, "loader", 3) for name in ("a", "b"))
     assert first == second
     for file in sorted((tmp_path / "a").rglob("*.*")):
@@ -106,7 +106,7 @@ def test_the_same_seed_writes_the_same_job(tmp_path: Path) -> None:
             )
 
 
-def test_all_parts_and_a_truth_are_written(tmp_path: Path) -> None:
+def test_all_parts_and_truth_are_written(tmp_path: Path) -> None:
     truth = simulate(tmp_path / "job", "exception")
     names = {path.name for path in (tmp_path / "job").iterdir()}
     assert {*PARTS, "ranks.csv", "exits.csv", "truth.json"} <= names
@@ -123,7 +123,7 @@ def refused(arguments: list[str], capsys: Any) -> str:
     return error
 
 
-def test_a_simulation_never_writes_over_something(tmp_path: Path, capsys: Any) -> None:
+def test_simulation_never_overwrites(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "job", "none")
     again = ["simulate", "job", "--out", str(tmp_path / "job")]
     assert "is there already" in refused(again, capsys)
@@ -136,7 +136,10 @@ def test_a_simulation_never_writes_over_something(tmp_path: Path, capsys: Any) -
     ("table", "message"),
     [
         ({"rank": [0]}, "column `timestamp` is missing"),
-        ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": ["x"]}, "expected a timestamp and integers"),
+        (
+            {"timestamp": ["2026-11-22T00:00:00Z"], "rank": ["x"]},
+            "expected a timestamp and integers",
+        ),
         ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": [-1]}, "expected ranks from 0"),
         (
             {"timestamp": ["2026-11-22T00:00:00Z"], "rank": [0], "gpu_utilization": ["x"]},
@@ -144,7 +147,7 @@ def test_a_simulation_never_writes_over_something(tmp_path: Path, capsys: Any) -
         ),
     ],
 )
-def test_tables_of_another_form_are_refused(
+def test_invalid_metric_tables_are_refused(
     tmp_path: Path, capsys: Any, table: dict[str, list[Any]], message: str
 ) -> None:
     (tmp_path / "metrics").mkdir()
@@ -152,7 +155,7 @@ def test_tables_of_another_form_are_refused(
     assert message in refused(["diagnose", "run", "--job", str(tmp_path)], capsys)
 
 
-def test_folders_and_files_that_are_no_samples_are_refused(tmp_path: Path, capsys: Any) -> None:
+def test_invalid_stack_folders_are_refused(tmp_path: Path, capsys: Any) -> None:
     run = ["diagnose", "run", "--job", str(tmp_path)]
     sample = tmp_path / "stacks" / "2026-11-22T00:00:00Z"
     sample.mkdir(parents=True)

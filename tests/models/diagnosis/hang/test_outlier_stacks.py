@@ -31,7 +31,7 @@ def weights(shown: dict[int, Stack], ranks: Ranks = RANKS) -> dict[int | None, f
 
 
 @pytest.mark.parametrize("name", ["broadcast", "barrier"])
-def test_a_collective_that_nobody_else_is_in_was_called_by_mistake(name: str) -> None:
+def test_single_rank_in_other_collective_is_outlier(name: str) -> None:
     finding = find_outlier_stacks(stacks(r5=call(name)), RANKS, 5)
     assert finding is not None
     assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(5, 1.0, 5)]
@@ -52,11 +52,11 @@ def test_a_collective_that_nobody_else_is_in_was_called_by_mistake(name: str) ->
         ),
     ],
 )
-def test_nobody_is_alone(shown: dict[int, Stack]) -> None:
+def test_no_outlier(shown: dict[int, Stack]) -> None:
     assert weights(shown) == {}
 
 
-def test_a_machine_that_waits_for_its_own_devices_where_peers_wait_for_others() -> None:
+def test_machine_waiting_for_own_devices() -> None:
     shown = stacks(r2=DEVICE, r3=DEVICE, r6=call("barrier"))
     finding = find_outlier_stacks(shown, RANKS, None)
     assert finding is not None
@@ -64,7 +64,7 @@ def test_a_machine_that_waits_for_its_own_devices_where_peers_wait_for_others() 
     assert weights(stacks(r3=DEVICE)) == {3: 1.0}
 
 
-def test_the_peers_of_all_ranks_of_a_machine_count_together() -> None:
+def test_peers_of_all_machine_ranks_count() -> None:
     """Each has two peers elsewhere, those with its parity; both pairs have four."""
     pairs = Ranks({n: Rank(n, f"m{n // 4}", tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
     four = {"r4": DEVICE, "r5": DEVICE, "r6": DEVICE, "r7": DEVICE}
@@ -72,7 +72,7 @@ def test_the_peers_of_all_ranks_of_a_machine_count_together() -> None:
     assert weights(stacks(r4=DEVICE, r6=DEVICE), pairs) == {}
 
 
-def test_a_device_that_peers_or_others_wait_for_too_is_the_program_s() -> None:
+def test_device_waits_without_outlier() -> None:
     assert weights(stacks(r1=DEVICE, r3=DEVICE)) == {}  # two machines
     assert weights(stacks(r0=DEVICE)) == {}  # rank 0 measures
     assert weights(dict.fromkeys(range(8), DEVICE)) == {}
@@ -82,7 +82,7 @@ def test_a_device_that_peers_or_others_wait_for_too_is_the_program_s() -> None:
 
 
 @given(st.lists(st.sampled_from(["all_reduce", "broadcast", "barrier"]), min_size=8, max_size=8))
-def test_at_most_one_rank_is_alone_and_it_is_in_a_call_of_its_own(names: list[str]) -> None:
+def test_at_most_one_outlier_collective(names: list[str]) -> None:
     named = weights({rank: call(name) for rank, name in enumerate(names)})
     assert len(named) <= 1
     for rank in named:

@@ -25,7 +25,7 @@ def rounds(*saving: bool) -> list[StackSample]:
     ]
 
 
-def test_a_silent_checkpoint_shows_in_a_stack_until_it_does_no_more() -> None:
+def test_checkpoint_phase_from_stacks() -> None:
     (phase,) = stack_phases(rounds(False, True, True))
     assert (phase.kind, phase.end) == ("checkpoint", None)
     assert quiet_phase([phase], 1100 * SECOND) == phase
@@ -40,7 +40,7 @@ def kind_of(stack: str, phases: list[Phase]) -> str:
     return fuse_findings([], probes, phases, ranks=Ranks({0: Rank(0)}), at=200 * SECOND).kind
 
 
-def test_a_pause_like_those_of_the_past_is_no_hang_unless_stacks_show_what_it_is() -> None:
+def test_past_pauses_suppress_hang_without_stacks() -> None:
     marks = [second * SECOND for second in (0, 10, 20, 30, 40, 140)]
     explained = find_log_pauses(marks, 200 * SECOND)
     assert kind_of("blind", explained) == "none"
@@ -54,7 +54,7 @@ def blindly(at: int, *names: str, finding: tuple[JobFinding, ...] = ()) -> str:
     return fuse_findings(finding, probes, [], ranks=Ranks({0: Rank(0)}), at=at).kind
 
 
-def test_a_first_pause_that_nobody_sees_may_last_as_long_as_the_longest_time_out() -> None:
+def test_unseen_pause_lasts_up_to_megatron_timeout() -> None:
     watched = "log", "metrics", "collective"
     assert blindly(1799 * SECOND, *watched) == "none"
     assert blindly(1801 * SECOND, *watched) == "hang"
@@ -63,7 +63,7 @@ def test_a_first_pause_that_nobody_sees_may_last_as_long_as_the_longest_time_out
     assert blindly(400 * SECOND, "collective") == "hang"  # a folder of dumps is no running job
 
 
-def test_a_call_that_the_job_has_left_before_may_last_three_times_as_long_as_then() -> None:
+def test_repeated_call_lasts_three_times_as_long() -> None:
     drain = (Frame("pwrite_all", "striped_io.py", 4), Frame("drain", "run.py", 2))
     minutes = (0, 1, 2, 40, 41, 42)
     seen = [StackSample(n * MINUTE, {0: drain, 1: WAITS}) for n in minutes]
@@ -83,7 +83,7 @@ def test_a_call_that_the_job_has_left_before_may_last_three_times_as_long_as_the
     assert stack_phases(seen[:3]) == []
 
 
-def test_what_a_rank_does_is_known_by_the_functions_it_is_in() -> None:
+def test_phase_kind_from_function_names() -> None:
     for name in ("compile_fx", "load_checkpoint", "from_pretrained", "build_index_mappings"):
         sample = StackSample(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
         assert [phase.kind for phase in stack_phases([sample])] == ["first step"]
@@ -95,13 +95,13 @@ def test_what_a_rank_does_is_known_by_the_functions_it_is_in() -> None:
         assert stack_phases([sample]) == []
 
 
-def test_the_recorder_tells_that_the_first_step_is_over() -> None:
+def test_recorded_step_ends_first_step() -> None:
     compiling = Phase("first step", 0, None)
     assert quiet_phase([compiling], 900) == compiling
     assert quiet_phase([compiling, Phase("first step", 500, 800)], 900) is None
 
 
-def test_a_moment_at_which_a_step_was_made_teaches_no_length() -> None:
+def test_zero_length_step_teaches_no_limit() -> None:
     compiled = Phase("first step", 0, 400 * SECOND)
     made = Phase("first step", 600 * SECOND, 600 * SECOND)
     again = Phase("first step", 1000 * SECOND, None)
@@ -112,14 +112,13 @@ def test_a_moment_at_which_a_step_was_made_teaches_no_length() -> None:
     assert quiet_phase([made, again, later], 1300 * SECOND) is None
 
 
-def test_why_a_stand_still_is_no_hang_is_said() -> None:
+def test_suppression_reason_is_reported() -> None:
     idle = [Probe(name, "idle", 50, "", 60) for name in ("log", "collective")]
     phases, ranks, at = [Phase("first step", 0, None)], Ranks({0: Rank(0)}), HOUR
     refusal = fuse_findings([], idle, phases, ranks=ranks, at=at)
     assert refusal.kind == "none"
     assert refusal.cause == (
-        "no part tells that a first step was made: classified as a hang in 60 min if nothing moves "
-        "until then"
+        "there is no sign of a first step yet; classified as a hang in 60 min without progress"
     )
     assert (refusal.since, refusal.detected_at) == (50, None)
     waits = JobFinding("hang", "", (CulpritCandidate(0, "they wait for it", 1.0),))
@@ -128,7 +127,7 @@ def test_why_a_stand_still_is_no_hang_is_said() -> None:
     assert fuse_findings([], [], phases, ranks=ranks, at=at).cause is None
 
 
-def test_a_single_look_during_the_stand_still_tells_what_it_is() -> None:
+def test_single_stack_sample_during_stall() -> None:
     blind = [Probe(name, "idle", 1000 * SECOND, "") for name in ("log", "collective")]
     probes, ranks, at = (
         [*blind, Probe("stack", "blind", None, "")],

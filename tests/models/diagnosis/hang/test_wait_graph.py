@@ -44,7 +44,7 @@ def waits(draw: st.DrawFn) -> list[Stall]:
 
 
 @given(waits())
-def test_whoever_is_waited_for_and_waits_for_nobody_is_a_candidate(stalls: list[Stall]) -> None:
+def test_candidates_are_sinks_of_wait_graph(stalls: list[Stall]) -> None:
     waiting = {rank for item in stalls for rank in item.waiting}
     absent = {rank for item in stalls for rank in item.absent}
     finding = wait_finding(stalls)
@@ -59,7 +59,7 @@ def test_whoever_is_waited_for_and_waits_for_nobody_is_a_candidate(stalls: list[
     assert sum(candidate.weight for candidate in finding.candidates) <= 1.0 + 1e-9
 
 
-def test_a_circle_beside_an_origin_is_not_the_programs() -> None:
+def test_cycle_with_origin_is_not_deadlock() -> None:
     """0 and 1 wait for each other, and 0 for 2 as well: 2 may have begun it all."""
     finding = wait_finding([stall({0}, {1, 2}, 1), stall({1}, {0}, 2)])
     assert finding is not None
@@ -67,7 +67,7 @@ def test_a_circle_beside_an_origin_is_not_the_programs() -> None:
     assert not finding.of_program
 
 
-def test_a_rank_without_a_dump_is_no_origin_beside_a_circle() -> None:
+def test_rank_without_dump_is_not_origin_with_cycle() -> None:
     """0 and 1 wait for each other; 2 waits for 3, which left no dump and may be in a circle."""
     silent = replace(stall({2}, set(), 3), silent=(3,))
     finding = wait_finding([stall({0}, {1}, 1), stall({1}, {0}, 2), silent])
@@ -78,7 +78,7 @@ def test_a_rank_without_a_dump_is_no_origin_beside_a_circle() -> None:
     assert [candidate.rank for candidate in alone.candidates] == [3]
 
 
-def test_a_circle_that_also_waits_for_a_rank_without_a_dump_is_the_programs() -> None:
+def test_cycle_waiting_for_missing_dump_is_deadlock() -> None:
     """0 waits for 1 and 2, 1 for 0, and 2 for 3, which left no dump."""
     others = [stall({0}, {1, 2}, 1), stall({1}, {0}, 2)]
     silent = replace(stall({2}, set(), 3), silent=(3,))
@@ -91,7 +91,7 @@ def test_a_circle_that_also_waits_for_a_rank_without_a_dump_is_the_programs() ->
     assert [candidate.rank for candidate in finding.candidates] == [3]
 
 
-def test_only_who_waits_for_a_rank_with_a_dump_began_nothing_for_sure() -> None:
+def test_waiting_requires_proven_absence() -> None:
     """4 may have entered as well: then 2 and 3 are in an operation that nobody leaves."""
     silent = replace(stall({2, 3}, set(), 2), silent=(4,))
     finding = wait_finding([stall({5}, {6}, 1), silent, stall({0, 1}, set(), 3)])
@@ -99,14 +99,14 @@ def test_only_who_waits_for_a_rank_with_a_dump_began_nothing_for_sure() -> None:
     assert finding.waiting == {5}
 
 
-def test_a_rank_without_a_dump_is_a_sign_where_another_operation_is_stuck() -> None:
+def test_missing_dump_is_weak_with_stuck_operation() -> None:
     silent = replace(stall({2}, set(), 3), silent=(3,))
     finding = wait_finding([stall({0, 1}, set(), 1), silent])
     assert finding is not None
     assert [(c.rank, c.weight) for c in finding.candidates] == [(3, 0.25)]
 
 
-def test_an_operation_that_all_entered_names_nobody() -> None:
+def test_fully_entered_operation_identifies_no_culprit() -> None:
     finding = wait_finding([stall({0, 1, 2, 3}, set())])
     assert finding is not None
     assert [candidate.weight for candidate in finding.candidates] == [0.25] * 4
@@ -114,7 +114,7 @@ def test_an_operation_that_all_entered_names_nobody() -> None:
     assert not finding.cannot_end  # clocks that are apart show it for a moment
 
 
-def test_what_cannot_end_is_a_circle_or_a_mismatch() -> None:
+def test_cycles_and_mismatches_are_permanent() -> None:
     circle = wait_finding([stall({0}, {1}, 1), stall({1}, {0}, 2)])
     absent = wait_finding([stall({0, 1}, {2})])
     assert circle is not None
@@ -122,7 +122,7 @@ def test_what_cannot_end_is_a_circle_or_a_mismatch() -> None:
     assert (circle.cannot_end, absent.cannot_end) == (True, False)
 
 
-def test_a_device_that_has_not_begun_cannot_be_waited_out_and_who_has_not_come_is_known() -> None:
+def test_halted_device_is_permanent_and_absence_known() -> None:
     first, second = stall({0, 1}, {2}, 1), replace(stall({3}, {2}, 2), last=9)
     finding = wait_finding([first, second])
     assert finding is not None

@@ -45,7 +45,7 @@ def seen_truths(draw: st.DrawFn) -> tuple[str, Truth, list[NodeGroup]]:
 
 
 @given(seen_truths())
-def test_what_is_certain_is_true_in_all_explanations_and_nothing_else_is(
+def test_conclusions_equal_all_consistent_explanations(
     case: tuple[str, Truth, list[NodeGroup]],
 ) -> None:
     nodes, truth, groups = case
@@ -59,29 +59,29 @@ def test_what_is_certain_is_true_in_all_explanations_and_nothing_else_is(
     assert proof.unsteady == frozenset()
 
 
-def test_two_failures_with_good_nodes_make_a_bad_node() -> None:
+def test_two_failures_with_good_nodes() -> None:
     assert proved(draw_conclusions([group("ab")], [group("ca")])) == ("ab", "", [])
     assert proved(draw_conclusions([group("ab")], [group("ca"), group("cb")])) == ("ab", "c", [])
 
 
-def test_a_failure_between_good_nodes_is_a_link() -> None:
+def test_failure_between_good_nodes_is_link() -> None:
     proof = draw_conclusions([group("ab"), group("cd")], [group("ac")])
     assert proved(proof) == ("abcd", "", ["ac"])
 
 
-def test_whoever_is_at_the_end_of_a_bad_link_already_makes_the_next_one_bad() -> None:
+def test_second_bad_link_of_node_is_bad_node() -> None:
     proof = draw_conclusions([group("ab"), group("cd")], [group("ac"), group("ea")])
     assert proved(proof) == ("abcd", "e", ["ac"])
 
 
-def test_a_node_that_passes_and_fails_at_random_is_neither_good_nor_bad() -> None:
+def test_intermittent_node_is_neither_good_nor_bad() -> None:
     passed = [group("ab"), group("cd"), group("ef")]
     proof = draw_conclusions(passed, [group("ac"), group("ad"), group("ae")])
     assert proof.unsteady == {"a"}
     assert "a" not in proof.good | proof.bad
 
 
-def test_a_pair_that_passed_and_failed_is_unsteady() -> None:
+def test_passed_and_failed_pair_is_unsteady() -> None:
     proof = draw_conclusions([group("ab"), group("cd")], [group("ab")])
     assert proof.unsteady == {"a", "b"}
 
@@ -89,7 +89,7 @@ def test_a_pair_that_passed_and_failed_is_unsteady() -> None:
 # --- the rounds -----------------------------------------------------------------------------------
 
 
-def test_the_example_of_dlrover() -> None:
+def test_dlrover_example() -> None:
     """(1,2)(3,4)(5,6), the last fails; then (5,1)(6,2) tell 5 and 6 apart, and 6 failed twice."""
     nodes, truth = "123456", Truth(group("6"))
     tests = run_rounds(nodes, truth, plan_next_round)
@@ -99,7 +99,7 @@ def test_the_example_of_dlrover() -> None:
     assert proved(evaluate_tests(nodes, tests).works) == ("12345", "6", [])
 
 
-def test_ends_of_bad_links_help_where_all_good_nodes_are_ends() -> None:
+def test_bad_link_ends_help_as_last_resort() -> None:
     nodes = ["n0", "n1", "n2", "n3", "n4", "n5"]
     links = frozenset({frozenset({"n0", "n1"}), frozenset({"n2", "n3"})})
     truth = Truth(frozenset({"n4", "n5"}), links)
@@ -119,7 +119,7 @@ def fleets(draw: st.DrawFn) -> tuple[list[str], Truth]:
 
 
 @given(fleets())
-def test_no_good_node_is_ever_named_and_all_bad_ones_are_if_enough_are_good(
+def test_good_nodes_are_never_blamed(
     case: tuple[list[str], Truth],
 ) -> None:
     nodes, truth = case
@@ -133,7 +133,7 @@ def test_no_good_node_is_ever_named_and_all_bad_ones_are_if_enough_are_good(
 
 
 @given(fleets())
-def test_nobody_is_in_two_groups_of_a_round_and_no_pair_meets_twice_after_round_two(
+def test_groups_are_disjoint_and_pairs_unique(
     case: tuple[list[str], Truth],
 ) -> None:
     nodes, truth = case
@@ -146,9 +146,7 @@ def test_nobody_is_in_two_groups_of_a_round_and_no_pair_meets_twice_after_round_
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(2, [2]), (5, [2, 3]), (6, [2, 2, 2]), (1, [])])
-def test_round_one_takes_neighbours_and_an_odd_node_joins_the_last_pair(
-    count: int, sizes: list[int]
-) -> None:
+def test_round_one_pairs_neighbours(count: int, sizes: list[int]) -> None:
     nodes = [f"n{number}" for number in range(count)]
     groups = plan_next_round(nodes, [])
     assert [len(g) for g in groups] == sizes
@@ -156,7 +154,7 @@ def test_round_one_takes_neighbours_and_an_odd_node_joins_the_last_pair(
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_up_to_three_nodes_nobody_is_named(count: int) -> None:
+def test_three_nodes_give_no_conclusion(count: int) -> None:
     nodes = "abc"[:count]
     tests = [GroupTest(n, group(nodes), False) for n in (1, 2)]
     tests += [GroupTest(3, group("".join(p)), False) for p in pairwise(nodes)]
@@ -165,7 +163,7 @@ def test_up_to_three_nodes_nobody_is_named(count: int) -> None:
     assert plan_next_round(nodes, tests) == ()
 
 
-def test_a_link_is_named_once_both_ends_passed_with_two_partners() -> None:
+def test_link_requires_two_partners_per_end() -> None:
     tests = [GroupTest(1, group(g), True, 10.0) for g in ("ab", "cd", "ef", "gh")]
     tests.append(GroupTest(2, group("ac"), False))
     check = evaluate_tests("abcdefgh", tests)
@@ -188,7 +186,7 @@ def timed(number: int, **seconds: Any) -> list[GroupTest]:
     return [GroupTest(number, group(g), True, s) for g, s in seconds.items()]
 
 
-def test_a_straggler_is_slow_with_two_nodes_that_are_fast_without_it() -> None:
+def test_straggler_is_slow_with_two_fast_nodes() -> None:
     tests = timed(1, ab=10.0, cd=11.0, ef=30.0) + timed(2, ea=10.0, fb=31.0, cd=10.0)
     check = evaluate_tests("abcdef", tests)
     assert check.speed.bad == {"f"}
@@ -196,7 +194,7 @@ def test_a_straggler_is_slow_with_two_nodes_that_are_fast_without_it() -> None:
     assert check.works.bad == frozenset()
 
 
-def test_slow_once_is_no_straggler_and_a_slow_pair_of_fast_nodes_is_a_link() -> None:
+def test_single_slow_test_is_no_straggler() -> None:
     first = timed(1, ab=10.0, cd=11.0, ef=30.0)
     assert evaluate_tests("abcdef", first).speed.bad == frozenset()
     check = evaluate_tests("abcdef", first + timed(2, ea=10.0, fb=12.0, cd=10.0))
@@ -204,7 +202,7 @@ def test_slow_once_is_no_straggler_and_a_slow_pair_of_fast_nodes_is_a_link() -> 
     assert check.speed.links == {group("ef")}
 
 
-def test_a_missing_time_is_not_zero() -> None:
+def test_missing_time_is_not_zero() -> None:
     """With 0 for them the only measured node would be far over the median."""
     tests = [GroupTest(1, group(g), True) for g in ("ab", "cd")] + timed(1, ef=10.0)
     tests += [GroupTest(2, group("ac"), True), *timed(2, eb=10.0)]
@@ -214,7 +212,7 @@ def test_a_missing_time_is_not_zero() -> None:
     assert set(check.fastest) == set("bef")
 
 
-def test_over_180_seconds_a_collective_has_failed() -> None:
+def test_collective_over_180_seconds_fails() -> None:
     assert GroupTest(1, group("ab"), True, 180.0).outcome is True
     assert GroupTest(1, group("ab"), True, 180.1).outcome is False
     assert GroupTest(1, group("ab"), None, 12.0).outcome is True
@@ -222,13 +220,13 @@ def test_over_180_seconds_a_collective_has_failed() -> None:
     assert GroupTest(1, group("ab"), None).outcome is None
 
 
-def test_a_test_without_an_outcome_counts_for_nothing_and_is_made_again() -> None:
+def test_test_without_outcome_is_repeated() -> None:
     tests = [GroupTest(1, group("ab"), True), GroupTest(1, group("cd"), None)]
     assert evaluate_tests("abcd", tests).works.good == group("ab")
     assert {frozenset(g) for g in plan_next_round("abcd", tests)} == {group("ca"), group("db")}
 
 
-def test_stragglers_are_found_in_few_rounds() -> None:
+def test_stragglers_found_in_few_rounds() -> None:
     rng = random.Random(1)
     nodes = [f"n{number}" for number in range(32)]
     slow = set(rng.sample(nodes, 4))

@@ -26,24 +26,24 @@ def ends(moving: list[bool], busy: list[bool], **of: int) -> list[float]:
     return [phase.begin / MINUTE for phase in phases]
 
 
-def test_three_minutes_of_work_end_the_first_step_and_again_after_a_break() -> None:
+def test_three_minutes_of_work_end_first_step() -> None:
     work = [False, False, True, True, True, True, False, True, True, True, False]
     assert ends(work, work) == [5.0, 10.0]
 
 
-def test_loading_compiling_and_tuning_are_no_steps() -> None:
+def test_loading_compiling_and_tuning_are_not_steps() -> None:
     on, off = [True] * 6, [False] * 6
     assert ends(on, off) == []  # bytes of a data set
     assert ends(off, off) == []
     assert ends(off, on) == []  # kernels are tried out
 
 
-def test_two_minutes_are_too_few_and_half_of_the_ranks_are_not_most() -> None:
+def test_two_minutes_or_half_of_ranks_insufficient() -> None:
     assert ends([True, True, False] * 2, [True] * 6) == []
     assert ends([True] * 6, [True] * 6, n_ranks=2) == []
 
 
-def test_without_utilisation_nothing_is_known() -> None:
+def test_missing_utilization_gives_no_phase() -> None:
     known = samples([True] * 6, [True] * 6)
     del known.values["gpu_utilization"]  # type: ignore[attr-defined]
     assert work_phases(known, 4) == []

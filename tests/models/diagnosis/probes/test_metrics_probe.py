@@ -37,7 +37,7 @@ def job(moves_until: int, *, step: int = 10, **gauges: object) -> RankSamples:
     return RankSamples.from_columns(rank, time * SECOND, values)
 
 
-def test_three_minutes_without_a_byte_are_idle() -> None:
+def test_three_minutes_without_traffic_is_idle() -> None:
     probe = metrics_probe(job(110), 8, AT)
     assert (probe.state, probe.since) == ("idle", 110 * SECOND)
     assert probe.sure == 290 * SECOND
@@ -45,18 +45,18 @@ def test_three_minutes_without_a_byte_are_idle() -> None:
 
 
 @pytest.mark.parametrize("step", [5, 30, 60])
-def test_other_cadences_come_to_the_same(step: int) -> None:
+def test_sampling_interval_does_not_matter(step: int) -> None:
     assert metrics_probe(job(60, step=step), 8, AT).state == "idle"
     assert metrics_probe(job(300, step=step), 8, AT).state == "active"
 
 
-def test_a_job_that_computes_or_rests_is_not_stuck() -> None:
+def test_computing_or_resting_job_is_active() -> None:
     assert metrics_probe(job(60, sm_activity=0.8), 8, AT).state == "active"
     assert metrics_probe(job(60, sm_activity=80.0), 8, AT).state == "active"
     assert metrics_probe(job(60, gpu_utilization=0.0), 8, AT).state == "active"
 
 
-def test_half_of_the_ranks_measured_is_the_least() -> None:
+def test_half_of_ranks_must_be_measured() -> None:
     samples = job(60)
     some = samples.rank < 3
     few = RankSamples(
@@ -66,7 +66,7 @@ def test_half_of_the_ranks_measured_is_the_least() -> None:
     assert metrics_probe(job(60, gpu_utilization=np.nan), 8, AT).state == "blind"
 
 
-def test_a_reset_counter_is_movement_and_a_missing_value_is_none() -> None:
+def test_counter_resets_and_missing_values() -> None:
     samples = job(60)
     counter = samples.values["rdma_tx_bytes"]
     counter[samples.time == 250 * SECOND] = np.nan
@@ -75,7 +75,7 @@ def test_a_reset_counter_is_movement_and_a_missing_value_is_none() -> None:
     assert metrics_probe(samples, 8, AT).state == "active"
 
 
-def test_nvlink_speaks_for_a_job_without_rdma() -> None:
+def test_nvlink_counts_without_rdma() -> None:
     samples = job(0)
     samples = RankSamples(
         samples.rank, samples.time, {**samples.values, "nvlink_bytes": 1e9 * samples.time / SECOND}
@@ -88,7 +88,7 @@ def test_nvlink_speaks_for_a_job_without_rdma() -> None:
     ("idle", "expected"),
     [((3,), [(3, 0.5)]), ((2, 5), [(2, 0.25), (5, 0.25)]), ((1, 2, 5), None), ((), None)],
 )
-def test_one_or_two_idle_gpus_are_named(idle: tuple[int, ...], expected: object) -> None:
+def test_one_or_two_idle_gpus_are_candidates(idle: tuple[int, ...], expected: object) -> None:
     utilization = np.full(8, 100.0)
     utilization[list(idle)] = 0.0
     finding = idle_gpus(job(60, gpu_utilization=utilization), RANKS, 0, AT)
@@ -96,7 +96,7 @@ def test_one_or_two_idle_gpus_are_named(idle: tuple[int, ...], expected: object)
     assert named == expected
 
 
-def test_idle_gpus_of_one_machine_speak_for_it() -> None:
+def test_idle_gpus_of_one_machine() -> None:
     ranks = Ranks({n: Rank(n, "a" if n < 3 else "b") for n in range(8)})
     utilization = np.array([0.0] * 3 + [100.0] * 5)
     finding = idle_gpus(job(60, gpu_utilization=utilization), ranks, 0, AT)
@@ -117,7 +117,7 @@ def kernel(asleep: dict[int, int], measured: bool = True) -> RankSamples:
     return RankSamples.from_columns(rank, time * SECOND, values)
 
 
-def test_state_d_over_five_seconds_is_half_a_name() -> None:
+def test_state_d_over_five_seconds_is_moderate() -> None:
     assert sleeping_ranks(kernel({2: 100}), AT) == {2: (100 * SECOND, 200.0)}
     assert sleeping_ranks(kernel({2: 296}), AT) == {}
     assert sleeping_ranks(kernel({2: 290}, measured=False), AT) == {2: (290 * SECOND, 10.0)}
@@ -126,13 +126,13 @@ def test_state_d_over_five_seconds_is_half_a_name() -> None:
     assert [(c.rank, c.weight) for c in finding.candidates] == [(2, 0.5)]
 
 
-def test_state_d_for_two_minutes_does_not_end_by_itself_unless_many_share_it() -> None:
+def test_state_d_for_two_minutes_is_permanent() -> None:
     sleeping = {"one": {2: 180}, "shorter": {2: 190}, "all": dict.fromkeys(range(8), 180)}
     findings = {name: sleep_finding(kernel(who), RANKS, AT) for name, who in sleeping.items()}
     assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"one"}
 
 
-def test_who_is_in_state_d_in_one_call_after_the_other_goes_on_by_itself() -> None:
+def test_repeated_calls_in_state_d_are_not_permanent() -> None:
     """A checkpoint is written so; 30 s before the end a call of the writer returned."""
     asleep = kernel({2: 100})
     calls = asleep.values["syscalls"].copy()
@@ -148,17 +148,17 @@ def test_who_is_in_state_d_in_one_call_after_the_other_goes_on_by_itself() -> No
     assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"none"}
 
 
-def test_both_ranks_of_a_machine_speak_for_it() -> None:
+def test_both_ranks_of_machine_are_candidates() -> None:
     finding = sleep_finding(kernel({2: 100, 3: 100}), RANKS, AT)
     assert finding is not None
     assert {c.rank for c in finding.candidates} == {2, 3}
 
 
-def test_where_many_sleep_it_is_what_they_share() -> None:
+def test_many_sleeping_ranks_share_a_cause() -> None:
     finding = sleep_finding(kernel(dict.fromkeys(range(8), 100)), RANKS, AT)
     assert finding is not None
     assert finding.candidates == ()
-    assert "storage or a network" in finding.cause
+    assert "shared storage or network" in finding.cause
 
 
 def _stopped(samples: RankSamples) -> RankSamples:
@@ -166,7 +166,7 @@ def _stopped(samples: RankSamples) -> RankSamples:
     return replace(samples, values={"is_stopped": samples.values["in_d"]})
 
 
-def test_a_process_that_is_stopped_for_over_five_seconds_is_half_a_name() -> None:
+def test_stopped_process_is_moderate_evidence() -> None:
     samples = kernel({2: 100}, measured=False)
     assert stopped_process_finding(samples, RANKS, AT) is None
     finding = stopped_process_finding(_stopped(samples), RANKS, AT)
@@ -178,7 +178,7 @@ def test_a_process_that_is_stopped_for_over_five_seconds_is_half_a_name() -> Non
     assert (suspended.candidates, "suspended" in suspended.cause) == ((), True)
 
 
-def test_work_without_result_in_state_d_is_a_root_cause() -> None:
+def test_busy_without_completion_in_state_d_is_strong() -> None:
     activity = np.array([0.1, 0.1, 0.97, 0.1, 0.1, 0.1, 0.1, 0.1])
     metrics = job(60, sm_activity=activity)
     awake, asleep = kernel({}), kernel({2: 100})
@@ -203,7 +203,7 @@ def channel(level: float, before: float, part: str = "runq_wait_ms") -> PeerChan
     )
 
 
-def test_two_channels_name_a_rank_and_one_is_a_sign() -> None:
+def test_two_channels_agree_one_is_weak() -> None:
     at = 900 * SECOND
     alone = deviation_finding([channel(50.0, 10.0)], RANKS, at)
     assert alone is not None
@@ -213,7 +213,7 @@ def test_two_channels_name_a_rank_and_one_is_a_sign() -> None:
     assert (both.kind, both.candidates[0].rank, both.candidates[0].weight) == ("slow", 5, 1.0)
 
 
-def test_bytes_of_two_links_are_one_kind_and_what_many_show_is_none() -> None:
+def test_link_rates_are_one_channel_kind() -> None:
     at = 900 * SECOND
     traffic = deviation_finding(
         [channel(50.0, 10.0, "rate"), channel(90.0, 10.0, "rate")], RANKS, at
@@ -229,11 +229,11 @@ def test_bytes_of_two_links_are_one_kind_and_what_many_show_is_none() -> None:
 
 
 @pytest.mark.parametrize(("level", "before"), [(50.0, 50.0), (15.0, 10.0), (10.0, 50.0)])
-def test_as_before_or_as_the_others_is_no_deviation(level: float, before: float) -> None:
+def test_baseline_or_peer_level_is_no_deviation(level: float, before: float) -> None:
     assert deviation_finding([channel(level, before)], RANKS, 900 * SECOND) is None
 
 
-def test_a_process_stays_stopped_though_nobody_samples_any_more() -> None:
+def test_stopped_process_without_further_samples() -> None:
     samples = _stopped(kernel({2: 100}, measured=False))
     later = AT + 600 * SECOND
     finding = stopped_process_finding(samples, RANKS, later)
@@ -246,7 +246,7 @@ def test_a_process_stays_stopped_though_nobody_samples_any_more() -> None:
     assert stopped_process_finding(samples._where(begun_again), RANKS, later) is None
 
 
-def test_a_rank_that_does_not_run_for_two_minutes_is_a_stand_still() -> None:
+def test_blocked_rank_makes_kernel_probe_idle() -> None:
     stopped = stopped_process_finding(_stopped(kernel({2: 100}, measured=False)), RANKS, AT)
     briefly = sleep_finding(kernel({5: 190}), RANKS, AT)
     assert stopped is not None

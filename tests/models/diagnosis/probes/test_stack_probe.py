@@ -33,43 +33,43 @@ def rounds(*stacks: Stack, apart: int = 30) -> list[StackSample]:
     return [StackSample(n * apart * SECOND, {0: s, **others}) for n, s in enumerate(stacks)]
 
 
-def test_five_samples_in_the_same_frames_are_idle() -> None:
+def test_five_equal_samples_are_idle() -> None:
     probe = stack_probe(rounds(*[REDUCE] * 5), 4, 120 * SECOND)
     assert (probe.state, probe.since, probe.sure) == ("idle", 0, 120 * SECOND)
 
 
-def test_a_rank_that_moved_makes_it_active() -> None:
+def test_changed_stack_is_active() -> None:
     probe = stack_probe(rounds(LOADER, *[REDUCE] * 4), 4, 120 * SECOND)
     assert probe.state == "active"
     assert "rank 0" in probe.why
 
 
-def test_another_line_of_the_same_function_is_a_move() -> None:
+def test_changed_line_is_activity() -> None:
     moved = (Frame("all_reduce", LIBRARY, 2811), TRAIN)
     assert stack_probe(rounds(*[REDUCE] * 4, moved), 4, 120 * SECOND).state == "active"
 
 
-def test_it_stands_still_from_the_first_of_the_samples_that_are_the_same() -> None:
+def test_stall_starts_at_first_equal_sample() -> None:
     probe = stack_probe(rounds(LOADER, *[REDUCE] * 6), 4, 180 * SECOND)
     assert (probe.state, probe.since, probe.sure) == ("idle", 30 * SECOND, 150 * SECOND)
 
 
-def test_five_samples_within_a_second_say_nothing() -> None:
+def test_five_samples_within_second_are_blind() -> None:
     assert stack_probe(rounds(*[REDUCE] * 5, apart=0), 4, 120 * SECOND).state == "blind"
 
 
 @pytest.mark.parametrize(("n_ranks", "at"), [(9, 120), (4, 1000)])
-def test_too_few_ranks_or_old_samples_are_blind(n_ranks: int, at: int) -> None:
+def test_few_ranks_or_old_samples_are_blind(n_ranks: int, at: int) -> None:
     assert stack_probe(rounds(*[REDUCE] * 5), n_ranks, at * SECOND).state == "blind"
 
 
-def test_whose_stack_is_outside_the_waits_is_a_sign_of_the_origin() -> None:
+def test_stack_outside_waits_is_moderate_evidence() -> None:
     finding = find_divergent_stacks({0: REDUCE, 1: LOADER, 2: BARRIER, 3: REDUCE}, 5)
     assert finding is not None
     assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(1, 0.5, 5)]
 
 
-def test_a_single_sample_shows_whose_stack_is_odd_for_half_an_hour() -> None:
+def test_single_sample_counts_for_half_an_hour() -> None:
     sample = rounds(LOADER)
     finding = latest_divergent_stacks(sample, 4, 1800 * SECOND, None)
     assert finding is not None
@@ -79,20 +79,20 @@ def test_a_single_sample_shows_whose_stack_is_odd_for_half_an_hour() -> None:
     assert latest_divergent_stacks([], 4, SECOND, None) is None
 
 
-def test_a_stack_in_recv_or_a_barrier_with_others_is_no_origin() -> None:
+def test_recv_or_shared_barrier_is_not_origin() -> None:
     finding = find_divergent_stacks({0: REDUCE, 1: RECEIVE, 2: BARRIER, 3: BARRIER}, None)
     assert finding is not None
     assert finding.candidates == ()
     assert finding.waiting == {1, 2, 3}
 
 
-def test_alone_in_a_barrier_it_may_have_been_called_by_mistake() -> None:
+def test_lone_barrier_may_be_mistake() -> None:
     finding = find_divergent_stacks({0: REDUCE, 1: REDUCE, 2: REDUCE, 3: BARRIER}, None)
     assert finding is not None
     assert finding.waiting == frozenset()
 
 
-def test_alone_in_another_collective_is_a_sign_and_two_kinds_of_many_are_none() -> None:
+def test_lone_other_collective_is_candidate() -> None:
     broadcast = (Frame("broadcast", LIBRARY, 2714), TRAIN)
     finding = find_divergent_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: REDUCE}, 5)
     assert finding is not None
@@ -102,24 +102,24 @@ def test_alone_in_another_collective_is_a_sign_and_two_kinds_of_many_are_none() 
     assert halves.candidates == ()
 
 
-def test_where_nobody_waits_and_all_differ_nobody_is_odd() -> None:
+def test_all_different_stacks_are_no_finding() -> None:
     stacks = {n: (Frame(f"f{n}", "train.py", n),) for n in range(4)}
     finding = find_divergent_stacks(stacks, None)
     assert finding is None or finding.candidates == ()
 
 
-def test_a_wait_for_a_queue_or_a_lock_is_no_wait_for_ranks() -> None:
+def test_queue_and_lock_waits_are_not_rank_waits() -> None:
     assert classify_wait((Frame("wait", "threading.py", 320),)) is None
     assert classify_wait(LOADER) is None
     assert classify_wait((Frame("synchronize", "torch/cuda/__init__.py", 9), TRAIN)) == "device"
 
 
-def test_the_main_thread_counts_and_broken_stacks_are_refused() -> None:
+def test_main_thread_is_used_and_broken_stacks_rejected() -> None:
     threads = (
         b'[{"thread_name":"T-1","os_thread_id":2,"pid":1,"frames":[{"name":"a"}]},'
         b'{"thread_name":"MainThread","os_thread_id":1,"pid":1,"frames":[{"name":"b","line":null}]}]'
     )
-    with pytest.raises(BrokenStackError, match="is cut off or no stack"):
+    with pytest.raises(BrokenStackError, match="is truncated or not a stack"):
         main_stack(threads)
     assert main_stack(threads.replace(b"null", b"3"))[0].name == "b"
     for data in (b"", b"[]", b"{}", b"[" * 100_000):

@@ -33,19 +33,19 @@ def profiles(
         ("train;step;preempt_schedule_irq", "neighbours on the CPU"),
     ],
 )
-def test_what_grew_is_said_with_its_shares(stack: str, cause: str) -> None:
+def test_growth_is_reported_with_shares(stack: str, cause: str) -> None:
     finding = jitter_finding(profiles(f"train;step 60\n{stack} 40\n"))
     assert finding is not None
     assert finding.kind == "jitter"
-    assert finding.cause == f"{cause} off CPU: 40% against 0%"
+    assert finding.cause == f"{cause} off CPU: 40% instead of 0%"
     assert [(c.rank, c.weight) for c in finding.candidates] == [(2, 1.0)]
 
 
-def test_waiting_longer_for_others_is_nobodys_own() -> None:
+def test_longer_waits_for_others_do_not_count() -> None:
     assert jitter_finding(profiles("train;all_reduce;futex_wait 60\ntrain;step 40\n")) is None
 
 
-def test_what_grew_on_all_ranks_names_nobody() -> None:
+def test_growth_on_all_ranks_identifies_no_culprit() -> None:
     slow = "train;step 60\ntrain;gc_collect_main 40\n"
     finding = jitter_finding(profiles(slow, ranks=(0, 1, 2, 3), clock="on"))
     assert finding is not None
@@ -53,11 +53,11 @@ def test_what_grew_on_all_ranks_names_nobody() -> None:
     assert finding.cause.startswith("garbage collection on ranks 0, 1, 2, 3")
 
 
-def test_a_little_more_or_too_few_samples_are_nothing() -> None:
+def test_small_growth_or_few_samples_are_ignored() -> None:
     assert jitter_finding(profiles("train;step 87\ntrain;load 13\n")) is None
     assert jitter_finding(profiles("train;step 5\ntrain;gc_collect 5\n")) is None
 
 
-def test_a_line_without_a_count_is_refused() -> None:
+def test_line_without_count_is_rejected() -> None:
     with pytest.raises(BrokenProfileError, match="line 2 ends in 'x', expected a count"):
         parse_folded("a;b 1\na;b x\n")

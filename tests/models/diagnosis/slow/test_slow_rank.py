@@ -40,24 +40,22 @@ def candidates(
 STAGES = {3: 0.4, 10: 0.4, 11: 0.41}  # 3 is slow, 10 and 11 wait for what it sends
 
 
-def test_another_stage_that_waits_for_a_slow_rank_is_not_slow() -> None:
+def test_waiting_pipeline_stage_is_not_slow() -> None:
     assert candidates(STAGES) == {3: 1.0}
     assert set(candidates(STAGES, hides_pairs=False)) == {3, 10, 11}
 
 
-def test_who_is_later_than_the_slow_rank_is_so_of_its_own() -> None:
+def test_later_rank_than_slow_one_is_slow() -> None:
     assert set(candidates(STAGES | {10: 0.8, 11: 0.8})) == {3, 10, 11}
 
 
-def test_where_nobody_is_late_alone_all_stages_are_suspect() -> None:
+def test_all_late_partners_make_all_stages_candidates() -> None:
     assert set(candidates(STAGES | {2: 0.4})) == {2, 3, 10, 11}
     assert set(candidates(STAGES, without=(2,))) == {3, 10, 11}
 
 
 @pytest.mark.parametrize(("partner", "weight"), [(0.0, 1.0), (0.4, 0.5)])
-def test_a_missing_dump_explains_only_what_holds_up_all_partners(
-    partner: float, weight: float
-) -> None:
+def test_missing_dump_must_delay_all_partners(partner: float, weight: float) -> None:
     """Of four tensor partners 3 is late and 1 left no dump; it would hold up 0 and 2 as well."""
     ranks = Ranks({n: Rank(n, f"m{n // 4}", tp=n % 4, dp=n // 4, pp=0) for n in range(16)})
     measured = lateness({2: partner, 3: 0.4, 0: partner}, without=(1,))

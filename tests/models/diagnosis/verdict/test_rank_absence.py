@@ -39,7 +39,7 @@ def lasts_since(*absent: Mapping[int, Stack]) -> float | None:
     return phases[0].begin / SECOND if phases else None
 
 
-def test_rank_0_and_ranks_of_several_machines_are_sent_elsewhere_a_single_other_is_not() -> None:
+def test_rank_0_or_several_machines_are_expected() -> None:
     assert lasts_since({}, {0: WRITES}, {0: WRITES}) == 0
     assert lasts_since({1: WRITES, 4: WRITES}) == -30
     assert lasts_since({3: WRITES}, {3: WRITES}) is None
@@ -48,12 +48,12 @@ def test_rank_0_and_ranks_of_several_machines_are_sent_elsewhere_a_single_other_
     assert expected_absence_phases([], RANKS) == []
 
 
-def test_a_rank_that_waits_for_data_is_sent_nowhere() -> None:
+def test_data_wait_is_no_expected_absence() -> None:
     assert lasts_since({0: READS}) is None
     assert lasts_since({1: READS, 4: READS}) is None
 
 
-def test_who_moves_works_and_so_does_the_last_of_those_that_were_in_a_call() -> None:
+def test_moving_or_abandoned_ranks_are_expected() -> None:
     elsewhere: Stack = (Frame("kqz", "zqk.py", 9), *WRITES)
     assert lasts_since({3: WRITES}, {3: elsewhere}) == -30
     assert lasts_since({3: WRITES}, *[{3: elsewhere}] * 4) is None  # it moves no more
@@ -70,7 +70,7 @@ def kind(minutes: float, *, watched: bool = True, finding: JobFinding | None = N
     return fuse_findings(findings, probes, phases, ranks=RANKS, at=round(minutes * MINUTE)).kind
 
 
-def test_who_was_sent_elsewhere_may_be_there_for_half_an_hour() -> None:
+def test_expected_absence_lasts_half_an_hour() -> None:
     assert kind(29.9) == "none"
     assert kind(30.1) == "hang"
     assert kind(5, watched=False) == "hang"  # a folder of dumps and stacks is no running job
@@ -94,7 +94,7 @@ ALONE = RankAbsence(frozenset({3}), 0, SECOND)
         (replace(ALONE, last=3 * MINUTE), 12.1, "hang"),
     ],
 )
-def test_without_stacks_a_rank_that_alone_has_not_come_for_five_minutes_hangs(
+def test_lone_absence_without_stacks_is_hang(
     absence: RankAbsence | None, minutes: float, expected: str
 ) -> None:
     probes = [Probe(name, "idle", 0, "", 60) for name in ("metrics", "collective")]

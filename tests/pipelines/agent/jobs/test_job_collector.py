@@ -136,7 +136,7 @@ def collector(folder: Path, **policy: Any) -> JobCollector:
     return JobCollector(table, folder, "node-1", SystemClock(), lambda _: None)
 
 
-def test_what_a_rank_shows_is_saved_as_a_diagnosis_reads_it(
+def test_collected_folder_is_readable_by_diagnosis(
     tmp_path: Path, train: Callable[..., Path], server: Path
 ) -> None:
     name = f"llm/7b-{os.getpid()}"
@@ -157,9 +157,7 @@ def test_what_a_rank_shows_is_saved_as_a_diagnosis_reads_it(
     assert "barrier" in (next((folder / "stacks").iterdir()) / "0.json").read_text()
 
 
-def test_stacks_are_taken_only_where_the_site_allows_it(
-    tmp_path: Path, train: Callable[..., Path], server: Path
-) -> None:
+def test_stacks_require_policy(tmp_path: Path, train: Callable[..., Path], server: Path) -> None:
     name = f"off-{os.getpid()}"
     train(0, FOREWARN_JOB=name, TORCH_WORKER_SERVER_SOCKET=str(server))
     collector(tmp_path / "jobs").collect()
@@ -168,7 +166,7 @@ def test_stacks_are_taken_only_where_the_site_allows_it(
     }
 
 
-def test_an_operation_is_looked_at_again_as_soon_as_it_is_too_old(
+def test_next_poll_when_operation_becomes_old(
     tmp_path: Path, train: Callable[..., Path], server: Path
 ) -> None:
     began = time.time_ns()
@@ -187,9 +185,7 @@ def test_an_operation_is_looked_at_again_as_soon_as_it_is_too_old(
     assert len(list(stacks.iterdir())) == 1
 
 
-def test_rows_of_other_hosts_stay_and_those_of_ended_ranks_go(
-    tmp_path: Path, train: Callable[..., Path]
-) -> None:
+def test_rank_rows_of_other_hosts_are_kept(tmp_path: Path, train: Callable[..., Path]) -> None:
     name = f"two-{os.getpid()}"
     train(3, FOREWARN_JOB=name)
     table = tmp_path / "jobs" / name / "ranks.csv"
@@ -206,7 +202,7 @@ def test_rows_of_other_hosts_stay_and_those_of_ended_ranks_go(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a socket away")
-def test_the_socket_of_another_user_is_never_asked(
+def test_foreign_sockets_are_not_contacted(
     tmp_path: Path, train: Callable[..., Path], server: Path
 ) -> None:
     os.chown(server, 12345, 12345)
@@ -216,9 +212,7 @@ def test_the_socket_of_another_user_is_never_asked(
     assert not (tmp_path / "jobs" / name / "flight").exists()
 
 
-def test_a_copy_goes_on_and_keeps_the_end_of_what_is_too_long(
-    tmp_path: Path, train: Callable[..., Path]
-) -> None:
+def test_log_copy_is_incremental_and_bounded(tmp_path: Path, train: Callable[..., Path]) -> None:
     name = f"long-{os.getpid()}"
     log = train(0, FOREWARN_JOB=name)
     (process,) = [process for process in find_processes() if process.job == name]
@@ -237,9 +231,7 @@ def test_a_copy_goes_on_and_keeps_the_end_of_what_is_too_long(
     assert copy.stat().st_size <= 1000
 
 
-def test_an_error_file_that_is_a_link_is_not_followed(
-    tmp_path: Path, train: Callable[..., Path]
-) -> None:
+def test_symlinked_error_file_is_not_followed(tmp_path: Path, train: Callable[..., Path]) -> None:
     name = f"link-{os.getpid()}"
     log = train(0, FOREWARN_JOB=name)
     (tmp_path / "secret").write_text("{}")
@@ -249,7 +241,7 @@ def test_an_error_file_that_is_a_link_is_not_followed(
     assert {path.name for path in (tmp_path / "logs").rglob("*.*")} == {"stdout.log"}
 
 
-def test_two_ranks_that_share_a_file_have_no_log_of_their_own(tmp_path: Path) -> None:
+def test_shared_file_gives_no_rank_log(tmp_path: Path) -> None:
     proc, shared = tmp_path / "proc", tmp_path / "slurm-7.out"
     shared.write_text("step 1\n")
     processes = []
@@ -262,7 +254,7 @@ def test_two_ranks_that_share_a_file_have_no_log_of_their_own(tmp_path: Path) ->
     assert (tmp_path / "logs/node-1/slurm-7.log").read_text() == "step 1\n"
 
 
-def test_with_gloo_the_status_of_a_group_tells_what_is_done() -> None:
+def test_gloo_status_marks_completed_operations() -> None:
     entries = [
         {"pg_id": 4, "collective_seq_id": number, "state": "scheduled", "time_created_ns": number}
         for number in (7, 8)
@@ -272,18 +264,14 @@ def test_with_gloo_the_status_of_a_group_tells_what_is_done() -> None:
     assert oldest_unfinished({"entries": entries[:1], "pg_status": status}) is None
 
 
-def test_without_a_folder_nothing_is_collected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_folder_collects_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "agent.toml"
     policy.write_text("[jobs]\nevery = '10s'\n")
     assert main(["diagnose", "collect", "--policy", str(policy), "--once"]) == 2
     assert "`jobs.folder` is missing" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_named_once_and_ends_nothing(
-    tmp_path: Path, train: Callable[..., Path]
-) -> None:
+def test_unwritable_folder_is_logged_once(tmp_path: Path, train: Callable[..., Path]) -> None:
     job = f"full-{os.getpid()}"
     train(0, FOREWARN_JOB=job)
     (tmp_path / "jobs").write_text("a file")
@@ -296,4 +284,4 @@ def test_a_folder_that_cannot_be_written_is_named_once_and_ends_nothing(
     jobs.run(stop)
     assert stop.looks == 2
     assert len(lines) == 1
-    assert lines[0].startswith("jobs are not collected")
+    assert lines[0].startswith("jobs cannot be collected")

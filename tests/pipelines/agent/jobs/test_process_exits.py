@@ -66,9 +66,7 @@ def wait_for_end(process: subprocess.Popen[str]) -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_the_exit_code_and_the_last_words_of_a_rank_are_saved(
-    tmp_path: Path, rank: subprocess.Popen[str]
-) -> None:
+def test_exit_code_and_final_output_are_saved(tmp_path: Path, rank: subprocess.Popen[str]) -> None:
     jobs, folder = collector(tmp_path / "jobs"), tmp_path / "jobs" / name()
     jobs.collect()
     assert not (folder / "exits.csv").exists()
@@ -97,7 +95,7 @@ def followed(process: subprocess.Popen[str], proc: Path = Path("/proc")) -> Exit
     return exits
 
 
-def test_a_signal_is_told_while_its_parent_has_not_asked(rank: subprocess.Popen[str]) -> None:
+def test_signal_before_parent_waits(rank: subprocess.Popen[str]) -> None:
     exits = followed(rank)
     assert exits.ended() == []
     rank.send_signal(signal.SIGKILL)
@@ -107,7 +105,7 @@ def test_a_signal_is_told_while_its_parent_has_not_asked(rank: subprocess.Popen[
     assert exits.ended() == []
 
 
-def test_after_its_parent_has_asked_only_a_new_kernel_tells(rank: subprocess.Popen[str]) -> None:
+def test_exit_code_after_parent_waits(rank: subprocess.Popen[str]) -> None:
     exits = followed(rank)
     rank.kill()
     rank.wait()
@@ -116,7 +114,7 @@ def test_after_its_parent_has_asked_only_a_new_kernel_tells(rank: subprocess.Pop
     assert end.code == (-9 if version >= (6, 15) else None)
 
 
-def test_another_process_with_the_same_number_is_not_followed(
+def test_reused_pid_is_not_followed(
     rank: subprocess.Popen[str],
 ) -> None:
     exits = ExitWatcher(SystemClock())
@@ -126,7 +124,7 @@ def test_another_process_with_the_same_number_is_not_followed(
     assert exits.ended() == []
 
 
-def test_the_same_exit_is_written_once(tmp_path: Path) -> None:
+def test_exit_is_written_once(tmp_path: Path) -> None:
     table = tmp_path / "exits.csv"
     for _ in range(2):
         write_exits(table, [(1, -15, "2026-11-22T10:00:00Z")])
@@ -138,7 +136,7 @@ def test_the_same_exit_is_written_once(tmp_path: Path) -> None:
     ]
 
 
-def test_time_in_state_d_is_what_was_surely_spent_in_it(tmp_path: Path) -> None:
+def test_state_d_time_is_lower_bound(tmp_path: Path) -> None:
     samples, folder = KernelSamples("node-1", tmp_path), tmp_path / "11"
     folder.mkdir()
     process = JobProcess(11, 5, 0, "job", 0, 0, None)
@@ -168,7 +166,7 @@ def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_folders_that_nobody_writes_to_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_untouched_folders_are_removed(tmp_path: Path) -> None:
     for job, days in (("old", 31.0), ("busy", 31.0), ("young", 29.0)):
         made(tmp_path, job, days)
     (tmp_path / "not-ours").mkdir()
@@ -177,7 +175,7 @@ def test_folders_that_nobody_writes_to_are_removed_and_no_others(tmp_path: Path)
     lines = list(prune_folders(tmp_path, keep=30 * DAY, most=2**30, busy={"busy"}, now=100 * DAY))
     assert left(tmp_path) == {"busy", "young", "not-ours", "link", "elsewhere"}
     assert (tmp_path / "elsewhere/kept/ranks.csv").exists()
-    assert lines == [f"removed {tmp_path / 'old'}: nobody wrote to it for 31.0 days"]
+    assert lines == [f"removed {tmp_path / 'old'}: no writes for 31.0 days"]
 
 
 def put_rounds(job: Path, ages: list[float], size: int = 100) -> None:
@@ -193,7 +191,7 @@ def put_rounds(job: Path, ages: list[float], size: int = 100) -> None:
 @pytest.mark.parametrize(
     ("most", "keep", "remaining"), [(10_000, 30, 8), (510, 30, 5), (710, 30, 7), (10_000, 0.25, 6)]
 )
-def test_rounds_of_stacks_of_a_job_that_runs_are_bounded_as_well(
+def test_stack_samples_of_running_job_are_bounded(
     tmp_path: Path, most: int, keep: float, remaining: int
 ) -> None:
     job = made(tmp_path, "busy", 0.0)
@@ -207,7 +205,7 @@ def test_rounds_of_stacks_of_a_job_that_runs_are_bounded_as_well(
     assert len(list((other / "stacks").iterdir())) == 1
 
 
-def test_of_too_many_the_longest_untouched_go_until_there_is_room(tmp_path: Path) -> None:
+def test_oldest_folders_go_until_size_fits(tmp_path: Path) -> None:
     for job, days in (("a", 3.0), ("b", 2.0), ("c", 1.0), ("d", 0.01)):
         made(tmp_path, job, days, size=100)
     list(prune_folders(tmp_path, keep=30 * DAY, most=250, busy=set(), now=100 * DAY))

@@ -44,7 +44,7 @@ def real_job(tmp_path: Path, shared_data: Path) -> Any:
 
 
 @pytest.mark.parametrize("suffix", ["json", "pickle"])
-def test_a_hang_of_torch_began_at_rank_2(real_job: Any, suffix: str, capsys: Any) -> None:
+def test_torch_hang_originates_at_rank_2(real_job: Any, suffix: str, capsys: Any) -> None:
     job = real_job("hang", suffix)
     put_ranks(job, 4)
     assert main(["diagnose", "run", "--job", str(job), "--at", LATER, "--json"]) == 0
@@ -56,14 +56,14 @@ def test_a_hang_of_torch_began_at_rank_2(real_job: Any, suffix: str, capsys: Any
     assert "rank 1 waits for rank 3" in " ".join(e["says"] for e in verdict["evidence"])
 
 
-def test_a_deadlock_of_torch_names_no_machine(real_job: Any, capsys: Any) -> None:
+def test_torch_deadlock_identifies_no_culprit(real_job: Any, capsys: Any) -> None:
     assert main(["diagnose", "run", "--job", str(real_job("deadlock")), "--at", LATER]) == 0
     text = capsys.readouterr().out
     assert "no culprit identified" in text
     assert "deadlock of the program" in text
 
 
-def test_a_mismatch_of_two_names_both_and_neither(real_job: Any, capsys: Any) -> None:
+def test_mismatch_of_two_has_two_candidates(real_job: Any, capsys: Any) -> None:
     job = real_job("wrong_collective", "pickle")
     assert main(["diagnose", "run", "--job", str(job), "--at", LATER, "--json"]) == 0
     verdict = json.loads(capsys.readouterr().out)
@@ -72,9 +72,7 @@ def test_a_mismatch_of_two_names_both_and_neither(real_job: Any, capsys: Any) ->
     assert "barrier" in verdict["cause"]
 
 
-def test_a_slow_rank_of_torch_is_named_and_not_its_tensor_partner(
-    real_job: Any, capsys: Any
-) -> None:
+def test_torch_slow_rank_is_not_tensor_partner(real_job: Any, capsys: Any) -> None:
     """Entry times alone blame rank 4 as much: it waits for rank 5 before each data all-reduce."""
     job = real_job("slow", "pickle")
     put_ranks(job, 8)
@@ -89,7 +87,7 @@ def test_a_slow_rank_of_torch_is_named_and_not_its_tensor_partner(
 # --- jobs of our own ------------------------------------------------------------------------------
 
 
-def test_who_is_waited_for_over_two_hops_began_it(put_dump: Any, diagnose: Any) -> None:
+def test_origin_over_two_hops(put_dump: Any, diagnose: Any) -> None:
     """0 waits for 1 in a, 1 for 2 in b, 2 for 3 in c; 3 is in nothing."""
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     put_dump(1, [("a", 1, 0.0), ("b", 1, 0.1), ("b", 2, 1.0, OPEN)])
@@ -99,7 +97,7 @@ def test_who_is_waited_for_over_two_hops_began_it(put_dump: Any, diagnose: Any) 
     assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("hang", 3, [])
 
 
-def test_a_hang_needs_30_seconds_and_alone_five_minutes(put_dump: Any, diagnose: Any) -> None:
+def test_hang_limits_of_collective_probe(put_dump: Any, diagnose: Any) -> None:
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     job = put_dump(1, [("a", 1, 0.0)])
     assert diagnose(job, None)["probes"]["collective"]["state"] == "active"
@@ -110,7 +108,7 @@ def test_a_hang_needs_30_seconds_and_alone_five_minutes(put_dump: Any, diagnose:
     assert (verdict["kind"], verdict["rank"]) == ("hang", 1)
 
 
-def test_dumps_alone_say_that_they_have_no_time(put_dump: Any, diagnose: Any) -> None:
+def test_dumps_alone_require_at_option(put_dump: Any, diagnose: Any) -> None:
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     job = put_dump(1, [("a", 1, 0.0)])
     (hint,) = [text for text in diagnose(job, None)["blind"] if "--at" in text]
@@ -120,7 +118,7 @@ def test_dumps_alone_say_that_they_have_no_time(put_dump: Any, diagnose: Any) ->
     assert hint not in diagnose(job, None)["blind"]  # another part has a time
 
 
-def test_the_minority_of_a_mismatch_is_named(put_dump: Any, diagnose: Any) -> None:
+def test_mismatch_minority_is_culprit(put_dump: Any, diagnose: Any) -> None:
     for rank in range(3):
         put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     other_size = OPEN | {"input_sizes": [[999]], "output_sizes": [[999]]}
@@ -129,7 +127,7 @@ def test_the_minority_of_a_mismatch_is_named(put_dump: Any, diagnose: Any) -> No
     assert "[[999]]" in verdict["cause"]
 
 
-def test_sizes_of_an_all_to_all_may_differ(put_dump: Any, diagnose: Any) -> None:
+def test_all_to_all_sizes_may_differ(put_dump: Any, diagnose: Any) -> None:
     uneven = OPEN | {"profiling_name": "nccl:all_to_all"}
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, uneven)])
     put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0, uneven | {"input_sizes": [[7]]})])
@@ -137,7 +135,7 @@ def test_sizes_of_an_all_to_all_may_differ(put_dump: Any, diagnose: Any) -> None
     assert verdict["rank"] == 2
 
 
-def test_a_device_that_has_not_begun_holds_up_the_others(put_dump: Any, diagnose: Any) -> None:
+def test_unstarted_device_blocks_others(put_dump: Any, diagnose: Any) -> None:
     """NCCL: all ranks have enqueued the operation, three run it, the fourth is not at it yet."""
     for rank in range(4):
         state = "scheduled" if rank == 1 else "started"
@@ -145,7 +143,7 @@ def test_a_device_that_has_not_begun_holds_up_the_others(put_dump: Any, diagnose
     assert diagnose(job)["rank"] == 1
 
 
-def test_done_is_what_gloo_counts_as_completed(put_dump: Any, diagnose: Any) -> None:
+def test_gloo_status_marks_operations_completed(put_dump: Any, diagnose: Any) -> None:
     """Neither state nor `retired` of the entry says so, only `pg_status`, as text."""
     status = {"1": {"last_completed_collective": "2", "last_enqueued_collective": "2"}}
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_status=status)
@@ -153,7 +151,7 @@ def test_done_is_what_gloo_counts_as_completed(put_dump: Any, diagnose: Any) -> 
     assert diagnose(job)["probes"]["collective"]["why"] == "all operations have finished"
 
 
-def test_a_receiver_whose_sender_has_not_come_waits_for_it(put_dump: Any, diagnose: Any) -> None:
+def test_receiver_waits_for_absent_sender(put_dump: Any, diagnose: Any) -> None:
     """Ranks of a send are numbered within the group: number 1 of [4, 6] is rank 6."""
     config = {"pp": {"name": "pp", "desc": "pp", "ranks": "[4, 6]"}}
     receives = OPEN | {"profiling_name": "nccl:recv 0<-1", "is_p2p": True, "p2p_seq_id": 3}
@@ -165,7 +163,7 @@ def test_a_receiver_whose_sender_has_not_come_waits_for_it(put_dump: Any, diagno
     assert diagnose(job)["rank"] is None
 
 
-def test_a_rank_without_a_dump_is_a_suspect(put_dump: Any, diagnose: Any) -> None:
+def test_rank_without_dump_is_candidate(put_dump: Any, diagnose: Any) -> None:
     for rank in (0, 1, 2):
         job = put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     (job / "ranks.csv").write_text("rank,machine\n0,m0\n1,m1\n2,m2\n3,m3\n")
@@ -175,9 +173,7 @@ def test_a_rank_without_a_dump_is_a_suspect(put_dump: Any, diagnose: Any) -> Non
 
 
 @pytest.mark.parametrize("content", ["", '{"version": "2.10", "entries": [{"pro'])
-def test_a_dump_that_broke_off_is_as_good_as_none(
-    put_dump: Any, diagnose: Any, content: str
-) -> None:
+def test_truncated_dump_counts_as_missing(put_dump: Any, diagnose: Any, content: str) -> None:
     for rank in (0, 1, 2):
         job = put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     (job / "flight" / "dump_3.json").write_text(content)
@@ -186,7 +182,7 @@ def test_a_dump_that_broke_off_is_as_good_as_none(
     assert any(text.startswith("flight: dump_3.json is") for text in verdict["blind"])
 
 
-def test_coordinates_say_which_lost_dump_matters(put_dump: Any, diagnose: Any) -> None:
+def test_coordinates_select_relevant_missing_dump(put_dump: Any, diagnose: Any) -> None:
     """8 ranks, tp 2 x dp 4; 5 and 6 left no dump, and all of dp 1, 3, 7 wait for 5 alone."""
     for rank in (1, 3, 7):
         job = put_dump(rank, [("dp1", 1, 0.0), ("dp1", 2, 1.0, OPEN)])
@@ -197,7 +193,7 @@ def test_coordinates_say_which_lost_dump_matters(put_dump: Any, diagnose: Any) -
     assert (verdict["rank"], verdict["machine"]) == (5, "m1")
 
 
-def test_the_ring_forgets_and_numbers_align(put_dump: Any, diagnose: Any) -> None:
+def test_ring_buffers_align_by_sequence_number(put_dump: Any, diagnose: Any) -> None:
     """Rank 1 is 50 operations ahead in `b`; its ring no longer holds what rank 0 waits for."""
     ahead = [("a", seq, seq / 10) for seq in range(50, 60)]
     put_dump(1, ahead)
@@ -206,9 +202,7 @@ def test_the_ring_forgets_and_numbers_align(put_dump: Any, diagnose: Any) -> Non
     assert diagnose(job)["rank"] == 2
 
 
-def test_who_is_unfinished_in_several_groups_is_a_sign_where_an_operation_is_stuck(
-    put_dump: Any, diagnose: Any
-) -> None:
+def test_multi_group_wait_is_weak_evidence(put_dump: Any, diagnose: Any) -> None:
     for rank in range(4):
         more = [("tp", 7, 1.5, OPEN)] if rank == 2 else []
         job = put_dump(rank, [("dp", 9, 1.0, OPEN), *more])
@@ -220,7 +214,7 @@ def test_who_is_unfinished_in_several_groups_is_a_sign_where_an_operation_is_stu
     }
 
 
-def test_as_of_a_moment_nothing_later_is_known(put_dump: Any, diagnose: Any) -> None:
+def test_later_entries_are_ignored(put_dump: Any, diagnose: Any) -> None:
     rows = [("a", seq, 100.0 * seq) for seq in range(1, 20)]
     ended = OPEN | {"state": "completed", "time_discovered_completed_ns": None}
     put_dump(0, [*rows, ("a", 20, 2000.0, ended)])
@@ -254,16 +248,14 @@ def put_steps(put_dump: Any, ahead: dict[int, float] | None = None, ends: bool =
     return job
 
 
-def test_entry_times_alone_blame_the_tensor_partner(put_dump: Any, diagnose: Any) -> None:
+def test_slow_rank_without_end_times(put_dump: Any, diagnose: Any) -> None:
     verdict = diagnose(put_steps(put_dump), None)
     assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
     assert verdict["evidence"][0]["details"]["excess_seconds"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("seconds", [2.0, -2.0])
-def test_a_clock_that_is_off_makes_no_rank_slow(
-    put_dump: Any, diagnose: Any, seconds: float
-) -> None:
+def test_skewed_clock_makes_no_rank_slow(put_dump: Any, diagnose: Any, seconds: float) -> None:
     """Taken as it is, rank 2 would leave each collective before, or after, all others."""
     verdict = diagnose(put_steps(put_dump, {2: seconds, 3: seconds}), None)
     assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
@@ -286,9 +278,7 @@ def put_tight_steps(put_dump: Any, ahead: float, without: int | None = None) -> 
 
 
 @pytest.mark.parametrize("ahead", [0.0, 1.5, -1.5])
-def test_clocks_of_machines_are_compared_by_their_collectives(
-    put_dump: Any, diagnose: Any, ahead: float
-) -> None:
+def test_clocks_are_aligned_by_collectives(put_dump: Any, diagnose: Any, ahead: float) -> None:
     verdict = diagnose(put_tight_steps(put_dump, ahead), None)
     assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
     assert verdict["evidence"][0]["details"]["excess_seconds"] == pytest.approx(0.1, abs=0.003)
@@ -296,7 +286,7 @@ def test_clocks_of_machines_are_compared_by_their_collectives(
     assert len(notes) == (1 if ahead else 0)
 
 
-def test_what_clocks_cannot_tell_is_no_lateness(put_dump: Any, diagnose: Any) -> None:
+def test_clock_uncertainty_hides_small_lateness(put_dump: Any, diagnose: Any) -> None:
     """A computation lies between all collectives of machines: clocks are known to 0.35 s."""
     skewed = dict.fromkeys(range(4, 8), 2.0)
     verdict = diagnose(put_steps(put_dump, skewed), None)
@@ -305,7 +295,7 @@ def test_what_clocks_cannot_tell_is_no_lateness(put_dump: Any, diagnose: Any) ->
 
 
 @pytest.mark.parametrize("without", [4, 5])
-def test_the_partner_of_a_rank_without_a_dump_is_not_named_in_its_stead(
+def test_missing_dump_shares_weight_with_partner(
     put_dump: Any, diagnose: Any, without: int
 ) -> None:
     verdict = diagnose(put_tight_steps(put_dump, 0.0, without), None)
@@ -313,7 +303,7 @@ def test_the_partner_of_a_rank_without_a_dump_is_not_named_in_its_stead(
     assert candidates(verdict) == [4, 5]
 
 
-def test_clocks_are_compared_by_the_steps_of_logs(put_dump: Any, diagnose: Any) -> None:
+def test_clocks_are_aligned_by_log_steps(put_dump: Any, diagnose: Any) -> None:
     job = put_steps(put_dump, dict.fromkeys(range(4, 8), 2.0))
     assert diagnose(job, None)["rank"] is None
     (job / "logs").mkdir()
@@ -326,7 +316,7 @@ def test_clocks_are_compared_by_the_steps_of_logs(put_dump: Any, diagnose: Any) 
     assert not [text for text in verdict["blind"] if text.startswith("flight")]
 
 
-def test_another_stage_without_a_dump_may_be_the_slow_one(put_dump: Any, diagnose: Any) -> None:
+def test_missing_dump_of_other_stage_is_candidate(put_dump: Any, diagnose: Any) -> None:
     job = put_steps(put_dump)
     stages = "".join(f"{r},m{r // 4},,{r % 2},0,{r // 2}\n" for r in range(8))
     head = "rank,machine,local_rank,tp,pp,dp\n"
@@ -336,14 +326,14 @@ def test_another_stage_without_a_dump_may_be_the_slow_one(put_dump: Any, diagnos
     assert candidates(verdict) == [5, 8]
 
 
-def test_with_ends_of_operations_clocks_do_not_matter(put_dump: Any, diagnose: Any) -> None:
+def test_end_times_make_clocks_irrelevant(put_dump: Any, diagnose: Any) -> None:
     skewed = {rank: float(rank) for rank in range(8)}
     verdict = diagnose(put_steps(put_dump, skewed, ends=True), None)
     assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
     assert not [text for text in verdict["blind"] if text.startswith("flight")]
 
 
-def test_a_few_slow_steps_are_no_slow_rank(put_dump: Any, diagnose: Any) -> None:
+def test_few_slow_steps_are_no_slow_rank(put_dump: Any, diagnose: Any) -> None:
     for rank in range(4):
         rows = [("a", n, n + (0.5 if rank == 2 and n % 4 == 0 else 0.0)) for n in range(40)]
         job = put_dump(rank, rows)
@@ -368,7 +358,7 @@ def refused(job: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-def test_a_pickle_that_names_a_function_is_refused(put_dump: Any, capsys: Any) -> None:
+def test_pickle_with_function_is_refused(put_dump: Any, capsys: Any) -> None:
     job = put_dump(0, [("a", 1, 0.0)])
     dump = {"version": "2.10", "entries": [Runs()]}
     (job / "flight" / "trace_1").write_bytes(pickle.dumps(dump, protocol=2))
@@ -377,13 +367,13 @@ def test_a_pickle_that_names_a_function_is_refused(put_dump: Any, capsys: Any) -
     assert "expected plain values only" in error
 
 
-def test_a_dump_of_a_rank_that_the_table_lacks_is_refused(put_dump: Any, capsys: Any) -> None:
+def test_unlisted_rank_is_refused(put_dump: Any, capsys: Any) -> None:
     job = put_dump(7, [("a", 1, 0.0)])
     (job / "ranks.csv").write_text("rank,machine\n0,m0\n1,m0\n")
     assert "mentions rank 7, expected one of the 2 ranks" in refused(job, capsys)
 
 
-def test_a_dump_of_an_unknown_version_is_blind(put_dump: Any, diagnose: Any) -> None:
+def test_unknown_version_is_blind(put_dump: Any, diagnose: Any) -> None:
     for rank in (0, 1):
         put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     put_dump(2, [("a", 1, 0.0)])
@@ -393,7 +383,7 @@ def test_a_dump_of_an_unknown_version_is_blind(put_dump: Any, diagnose: Any) -> 
     assert verdict["rank"] == 2
 
 
-def test_of_two_dumps_of_a_rank_the_later_counts(put_dump: Any, diagnose: Any) -> None:
+def test_later_of_two_dumps_counts(put_dump: Any, diagnose: Any) -> None:
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0)], name="later_1.json")
     job = put_dump(1, [("a", 1, 0.0)], name="early_1.json")
@@ -402,14 +392,14 @@ def test_of_two_dumps_of_a_rank_the_later_counts(put_dump: Any, diagnose: Any) -
     assert verdict["rank"] != 1 or verdict["also"]
 
 
-def test_ranks_are_text_that_is_read_and_not_run(put_dump: Any, diagnose: Any) -> None:
+def test_rank_lists_are_not_evaluated(put_dump: Any, diagnose: Any) -> None:
     config = {"a": {"name": "a", "desc": "", "ranks": "__import__('os').abort()"}}
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_config=config)
     assert diagnose(put_dump(1, [("a", 1, 0.0)]))["rank"] == 1
 
 
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"version": "2.10", "x":' + "[" * 200_000])
-def test_a_nesting_bomb_is_blind(put_dump: Any, diagnose: Any, content: str) -> None:
+def test_nesting_bomb_is_blind(put_dump: Any, diagnose: Any, content: str) -> None:
     put_dump(0, [("a", 1, 0.0)])
     job = put_dump(2, [("a", 1, 0.0)])
     (job / "flight" / "dump_1.json").write_text(content)

@@ -37,13 +37,13 @@ def matcher() -> LogMatcher:
     return load_patterns()
 
 
-def test_there_are_more_than_sixty_patterns_and_each_is_complete() -> None:
+def test_patterns_are_complete() -> None:
     assert len(TABLES) > 60
     assert [name for name, table in TABLES.items() if any(not table.get(key) for key in KEYS)] == []
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_examples_fit_and_counterexamples_do_not(name: str, matcher: LogMatcher) -> None:
+def test_examples_match_and_counterexamples_do_not(name: str, matcher: LogMatcher) -> None:
     table = TABLES[name]
     for line in table["examples"]:
         first = matcher.first(line.encode())
@@ -54,16 +54,16 @@ def test_examples_fit_and_counterexamples_do_not(name: str, matcher: LogMatcher)
 
 
 @pytest.mark.parametrize("line", QUIET)
-def test_lines_of_healthy_jobs_fit_nothing(line: str, matcher: LogMatcher) -> None:
+def test_healthy_lines_do_not_match(line: str, matcher: LogMatcher) -> None:
     pattern = matcher.first(line.encode())
     assert pattern is None or pattern.phase is not None, pattern
 
 
-def test_levels_are_the_severities_of_the_policy() -> None:
+def test_levels_equal_policy_severities() -> None:
     assert [str(severity) for severity in Severity] == list(Level.__args__)  # type: ignore[attr-defined]
 
 
-def test_an_xid_has_the_severity_that_the_policy_gives_it(matcher: LogMatcher) -> None:
+def test_xid_levels_agree_with_policy(matcher: LogMatcher) -> None:
     """Where a pattern of the driver names a code; the policy lists codes that no pattern has."""
     xids, wrong = load_policy().xids, {}
     for code, rule in xids.items():
@@ -75,7 +75,7 @@ def test_an_xid_has_the_severity_that_the_policy_gives_it(matcher: LogMatcher) -
     assert wrong == {}
 
 
-def test_the_time_outs_of_old_and_new_releases_are_known(matcher: LogMatcher) -> None:
+def test_old_and_new_time_out_messages(matcher: LogMatcher) -> None:
     for line in (
         "[E ProcessGroupNCCL.cpp:828] [Rank 1] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum=15173, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1802710 "
@@ -88,7 +88,7 @@ def test_the_time_outs_of_old_and_new_releases_are_known(matcher: LogMatcher) ->
         assert pattern.role == "cascade"
 
 
-def test_real_kernel_logs_say_what_they_hold(matcher: LogMatcher, shared_data: Path) -> None:
+def test_real_kernel_logs(matcher: LogMatcher, shared_data: Path) -> None:
     """What a person reads in them: GPU memory and GSP, a program's fault, a segfault in NCCL."""
     ids = {
         path.name: {line.pattern.id for line in matcher.lines(path.read_bytes())}
@@ -121,21 +121,21 @@ def overlay(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_new_pattern_of_a_site_goes_before_those_of_the_package(tmp_path: Path) -> None:
+def test_site_patterns_take_precedence(tmp_path: Path) -> None:
     line = b"ValueError: loader: shard 17 is broken"
     assert load_patterns().first(line).id == "python-exception"  # type: ignore[union-attr]
     matcher = load_patterns([overlay(tmp_path, OWN)])
     assert matcher.first(line).id == "our-loader"  # type: ignore[union-attr]
 
 
-def test_a_site_changes_one_key_of_a_pattern(tmp_path: Path) -> None:
+def test_site_overrides_one_key(tmp_path: Path) -> None:
     matcher = load_patterns([overlay(tmp_path, '[patterns.dns]\nlevel = "critical"\n')])
     pattern = matcher.first(TABLES["dns"]["examples"][0].encode())
     assert pattern is not None
     assert (pattern.level, pattern.says) == ("critical", TABLES["dns"]["says"])
 
 
-def test_a_site_takes_a_pattern_out(tmp_path: Path) -> None:
+def test_site_disables_pattern(tmp_path: Path) -> None:
     matcher = load_patterns([overlay(tmp_path, "[patterns.thermal]\nenabled = false\n")])
     assert "thermal" not in {pattern.id for pattern in matcher.patterns}
 
@@ -158,7 +158,7 @@ def without(key: str) -> str:
         ("[patterns.dns]\npattern = 'x'\n", "`patterns.dns.examples`: the pattern does not match"),
     ],
 )
-def test_what_is_wrong_in_an_overlay_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_overlays_are_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         load_patterns([overlay(tmp_path, text)])
     assert message in str(refused.value)
@@ -166,7 +166,7 @@ def test_what_is_wrong_in_an_overlay_is_one_line(tmp_path: Path, text: str, mess
     assert "\n" not in str(refused.value)
 
 
-def test_a_pattern_of_a_site_cannot_hang_the_search(tmp_path: Path) -> None:
+def test_site_pattern_cannot_hang_search(tmp_path: Path) -> None:
     text: Any = OWN.replace("loader: shard \\d+ is broken", "(a+)+$")
     text = text.replace("ValueError: loader: shard 17 is broken", "aa").replace("is read", "b")
     matcher = load_patterns([overlay(tmp_path, text)])

@@ -85,7 +85,7 @@ def moment(seconds: float) -> str:
     return clock(seconds).replace(" ", "T").replace(",", ".") + "Z"
 
 
-def test_after_an_exception_the_rank_that_raised_it_is_named(job: Job, diagnosed: Any) -> None:
+def test_raising_rank_is_culprit(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20)
     job.error(2, "ValueError: shard 17 is broken", T0 + 195)
@@ -97,7 +97,7 @@ def test_after_an_exception_the_rank_that_raised_it_is_named(job: Job, diagnosed
     assert "ValueError: shard 17 is broken" in line["cause"]
 
 
-def test_after_a_sigkill_the_rank_that_was_killed_is_named(job: Job, diagnosed: Any) -> None:
+def test_killed_rank_is_culprit(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20)
     for rank in (0, 1, 2):
@@ -107,7 +107,7 @@ def test_after_a_sigkill_the_rank_that_was_killed_is_named(job: Job, diagnosed: 
     assert (line["kind"], line["rank"]) == ("crash", 3)
 
 
-def test_after_a_hang_the_rank_without_an_error_is_named(job: Job, diagnosed: Any) -> None:
+def test_rank_without_error_is_origin_of_hang(job: Job, diagnosed: Any) -> None:
     """As measured: rank 1 timed out first, rank 2 left -15 and no error file."""
     for rank in range(4):
         job.steps(rank, 20)
@@ -119,9 +119,7 @@ def test_after_a_hang_the_rank_without_an_error_is_named(job: Job, diagnosed: An
     assert (line["kind"], line["rank"]) == ("crash", 2)
 
 
-def test_whom_the_launcher_itself_killed_was_not_killed_by_the_machine(
-    job: Job, diagnosed: Any
-) -> None:
+def test_launcher_kill_is_not_root_cause(job: Job, diagnosed: Any) -> None:
     """A rank that is stopped does not heed SIGTERM; torchrun's own log then tells of a SIGKILL."""
     for rank in range(4):
         job.steps(rank, 20)
@@ -138,7 +136,7 @@ def test_whom_the_launcher_itself_killed_was_not_killed_by_the_machine(
     assert [item for item in line["evidence"] if item["part"] == "kernel"] == []
 
 
-def test_the_oom_killer_names_the_process_that_it_killed(job: Job, diagnosed: Any) -> None:
+def test_oom_killed_process_is_culprit(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20)
     for rank in (0, 1, 2):
@@ -174,9 +172,7 @@ def events(folder: Path, *rows: tuple[str, str | None, str, int | None, float]) 
     return folder
 
 
-def test_an_xid_of_the_records_is_the_cause_of_what_its_rank_raised(
-    job: Job, diagnosed: Any, tmp_path: Path
-) -> None:
+def test_recorded_xid_explains_exception(job: Job, diagnosed: Any, tmp_path: Path) -> None:
     for rank in range(4):
         job.steps(rank, 20)
     job.error(3, "RuntimeError: CUDA error: unknown error", T0 + 195)
@@ -204,9 +200,7 @@ def test_records_without_events_are_refused(
     assert "holds no `_events`" in capsys.readouterr().err
 
 
-def test_a_pattern_of_the_site_says_what_a_line_means(
-    job: Job, diagnosed: Any, tmp_path: Path
-) -> None:
+def test_site_pattern_defines_cause(job: Job, diagnosed: Any, tmp_path: Path) -> None:
     for rank in range(4):
         job.steps(rank, 5)
     job.error(2, "BadThing at lane 7", T0 + 45)
@@ -219,7 +213,7 @@ def test_a_pattern_of_the_site_says_what_a_line_means(
     assert line["cause"] == "a lane is broken: BadThing at lane 7; call the lane desk"
 
 
-def test_clocks_that_are_wrong_are_aligned_by_steps(job: Job, diagnosed: Any) -> None:
+def test_clocks_are_aligned_by_steps(job: Job, diagnosed: Any) -> None:
     """The clock of m0 is an hour ahead: by itself rank 2 would be the later one."""
     for rank in range(4):
         job.steps(rank, 20, ahead=3600 if rank < 2 else 0)
@@ -232,7 +226,7 @@ def test_clocks_that_are_wrong_are_aligned_by_steps(job: Job, diagnosed: Any) ->
     )
 
 
-def test_a_restart_clears_what_came_before(tmp_path: Path, diagnosed: Any) -> None:
+def test_restart_clears_earlier_errors(tmp_path: Path, diagnosed: Any) -> None:
     job = Job(tmp_path / "job", attempts=2)
     for rank in range(4):
         job.steps(rank, 5, attempt=0)
@@ -244,14 +238,14 @@ def test_a_restart_clears_what_came_before(tmp_path: Path, diagnosed: Any) -> No
     assert (line["kind"], line["rank"]) == ("crash", 2)
 
 
-def test_nothing_after_the_moment_counts(job: Job, diagnosed: Any) -> None:
+def test_later_errors_are_ignored(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20)
     job.error(2, "ValueError: shard 17 is broken", T0 + 195)
     assert diagnosed(job, "--at", moment(T0 + 190))["kind"] == "none"
 
 
-def test_the_log_probe_is_idle_after_eight_minutes(job: Job, diagnosed: Any) -> None:
+def test_log_probe_idle_after_eight_minutes(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20 + rank)
     probe = diagnosed(job, "--at", moment(T0 + 220 + 479))["probes"]["log"]
@@ -261,7 +255,7 @@ def test_the_log_probe_is_idle_after_eight_minutes(job: Job, diagnosed: Any) -> 
     assert "the last one was rank 3" in probe["why"]
 
 
-def test_logs_without_times_are_blind_for_what_needs_them(job: Job, diagnosed: Any) -> None:
+def test_logs_without_timestamps_are_blind(job: Job, diagnosed: Any) -> None:
     job.write(0, "step 1\nstep 2\n")
     job.write(1, "Traceback (most recent call last):\nValueError: shard 3 is broken\n")
     (job.tree(2) / "stdout.log").write_bytes(b"\x7fELF\x00\x01" * 100)
@@ -274,9 +268,7 @@ def test_logs_without_times_are_blind_for_what_needs_them(job: Job, diagnosed: A
         assert text in blind
 
 
-def test_logs_of_ranks_at_the_top_and_years_that_are_missing(
-    tmp_path: Path, diagnosed: Any
-) -> None:
+def test_top_level_logs_with_missing_years(tmp_path: Path, diagnosed: Any) -> None:
     folder = tmp_path / "job"
     (folder / "logs").mkdir(parents=True)
     watchdog = (
@@ -291,9 +283,7 @@ def test_logs_of_ranks_at_the_top_and_years_that_are_missing(
     assert line["at"] == "2025-03-01T04:00:02.500000Z"
 
 
-def test_the_log_of_dlrovers_master_names_the_rank_that_failed(
-    tmp_path: Path, diagnosed: Any
-) -> None:
+def test_dlrover_master_log_identifies_rank(tmp_path: Path, diagnosed: Any) -> None:
     folder = tmp_path / "job"
     (folder / "logs").mkdir(parents=True)
     extra = {"py_callstack": "", "timestamp": str(T0 + 5)}
@@ -316,7 +306,7 @@ def test_the_log_of_dlrovers_master_names_the_rank_that_failed(
     assert (line["kind"], line["rank"]) == ("crash", 1)
 
 
-def test_an_error_that_nobody_knows_is_new(job: Job, diagnosed: Any) -> None:
+def test_unknown_error_is_reported(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 5)
     job.write(2, "frobnicate failed on lane 7\nfrobnicate failed on lane 8\n")
@@ -328,13 +318,13 @@ def test_an_error_that_nobody_knows_is_new(job: Job, diagnosed: Any) -> None:
     assert new == ["new: 2 lines in 1 logs like: frobnicate failed on lane <n>"]
 
 
-def test_exits_alone_name_the_one_that_was_killed(job: Job, diagnosed: Any) -> None:
+def test_exits_alone_identify_killed_rank(job: Job, diagnosed: Any) -> None:
     job.exits((0, 1, T0 + 2), (1, 1, T0 + 2), (2, -9, T0 + 1), (3, -15, T0 + 3))
     line = diagnosed(job)
     assert (line["kind"], line["rank"]) == ("crash", 2)
 
 
-def test_a_job_that_ended_well_shows_nothing(job: Job, diagnosed: Any) -> None:
+def test_successful_job_has_no_verdict(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20)
         job.write(rank, "WARNING: connection reset by peer, trying again\n", "stdout.log")
@@ -359,7 +349,7 @@ def test_a_job_that_ended_well_shows_nothing(job: Job, diagnosed: Any) -> None:
         ("rank,exit_code\n9,1\n", "mentions rank 9"),
     ],
 )
-def test_bad_exits_are_one_line_and_exit_2(
+def test_invalid_exits_are_refused(
     job: Job, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (job.folder / "exits.csv").write_text(text)
