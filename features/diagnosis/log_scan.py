@@ -113,14 +113,14 @@ class LogScan:
         """Scan the next chunk of the log, which must consist of whole lines."""
         known = set[int]()
         self._segments = [(len(self.starts), 0)]
-        tired = {name for name, count in self._counts.items() if count >= _MAX_HITS_PER_PATTERN}
-        for start, end, pattern in self.matcher.lines(text, without=tired):
+        exhausted = {name for name, count in self._counts.items() if count >= _MAX_HITS_PER_PATTERN}
+        for start, end, pattern in self.matcher.lines(text, without=exhausted):
             known.add(start)
-            self._note(text, start, end, pattern)
-        self._note_unknown(text, known)
-        self._note_times(text)
-        self._note_first_steps(text)
-        self._note_last_step(text)
+            self._record_hit(text, start, end, pattern)
+        self._record_unknown(text, known)
+        self._record_times(text)
+        self._record_first_steps(text)
+        self._record_last_step(text)
         self.size += len(text)
         self.tail = (self.tail + text)[-4096:]
 
@@ -131,7 +131,7 @@ class LogScan:
         number = bisect_right(self.marks, at)
         return self.marks[number - 1] if number else None
 
-    def _note_times(self, text: bytes) -> None:
+    def _record_times(self, text: bytes) -> None:
         """Read one timestamp per 4 KiB, and every line where timestamps are far apart."""
         end, before = 0, self.last
         while end < len(text):
@@ -154,7 +154,7 @@ class LogScan:
             self.marks.append(time)
         self.last = time if self.last is None else max(self.last, time)
 
-    def _note(self, text: bytes, start: int, end: int, pattern: LogPattern) -> None:
+    def _record_hit(self, text: bytes, start: int, end: int, pattern: LogPattern) -> None:
         if self._counts[pattern.id] >= _MAX_HITS_PER_PATTERN or len(self.hits) >= _MAX_HITS:
             return
         line = text[start : min(end, start + _MAX_LINE_CHARS)].decode("utf-8", "replace").strip()
@@ -173,7 +173,7 @@ class LogScan:
         self.hits.append(hit)
         self._counts[pattern.id] += 1
 
-    def _note_unknown(self, text: bytes, known: set[int]) -> None:
+    def _record_unknown(self, text: bytes, known: set[int]) -> None:
         if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
             return
         for start, end in find_matching_lines(_ERROR, text):
@@ -187,7 +187,7 @@ class LogScan:
                 if masked in self.unknown or len(self.unknown) < _MAX_UNKNOWN_TEMPLATES:
                     self.unknown[masked] += 1
 
-    def _note_first_steps(self, text: bytes) -> None:
+    def _record_first_steps(self, text: bytes) -> None:
         """Record the first step of each attempt in a chunk."""
         ends = [start for _, start in self._segments[1:]] + [len(text)]
         for (attempt, start), end in zip(self._segments, ends, strict=True):
@@ -202,7 +202,7 @@ class LogScan:
                 if time is not None:
                     self.first_steps.append((attempt, time))
 
-    def _note_last_step(self, text: bytes) -> None:
+    def _record_last_step(self, text: bytes) -> None:
         """Record the last step of a chunk, which clock offsets are estimated from."""
         end = len(text)
         for _ in range(50):

@@ -52,24 +52,24 @@ def fuse_findings(
         Parts that cannot be used.
     """
     kind, began, detected = _kind(findings, probes, phases, ranks, at)
-    refusal = suppression_reason(findings, phases, probes, ranks, at) if kind == "none" else None
-    heard = _relevant_findings(kind if refusal is None else "hang", findings, began)
-    votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
-    first = votes[0] if votes and refusal is None and _is_conclusive(votes, ranks) else None
+    reason = suppression_reason(findings, phases, probes, ranks, at) if kind == "none" else None
+    relevant = _relevant_findings(kind if reason is None else "hang", findings, began)
+    votes = [] if any(finding.is_program_error for finding in relevant) else _votes(relevant, ranks)
+    first = votes[0] if votes and reason is None and _is_conclusive(votes, ranks) else None
     others = votes if first is None else votes[1:]
-    if first is None and votes and refusal is None:
-        first = _machine_vote(heard, others, ranks)
-    causes = _causes(heard, first) if refusal is None else [refusal]
+    if first is None and votes and reason is None:
+        first = _machine_vote(relevant, others, ranks)
+    causes = _causes(relevant, first) if reason is None else [reason]
     return Diagnosis(
         kind=kind,
         rank=None if first is None else first.rank,
         machine=None if first is None else _machine_of_vote(first, ranks),
         also=tuple(vote.candidate(ranks) for vote in others),
-        since=_since(heard, first, began),
+        since=_since(relevant, first, began),
         detected_at=detected,
         cause="; ".join(causes) or None,
         probes=tuple(probes),
-        evidence=tuple(item for finding in heard for item in finding.evidence),
+        evidence=tuple(item for finding in relevant for item in finding.evidence),
         blind=tuple(blind),
     )
 
@@ -86,9 +86,9 @@ def _kind(
     if "crash" in kinds:
         return "crash", None, at
     hang = detect_hang(probes, at)
-    excuse = suppression_reason(findings, phases, probes, ranks, at)
+    reason = suppression_reason(findings, phases, probes, ranks, at)
     if hang is not None:  # a waiting rank makes no steps that could be slow
-        return ("hang", *hang) if excuse is None else ("none", hang[0], None)
+        return ("hang", *hang) if reason is None else ("none", hang[0], None)
     lesser: tuple[Kind, ...] = ("slow", "jitter")
     return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
 
@@ -101,14 +101,14 @@ def _relevant_findings(
     If no rank failed on its own, all ranks have waited, including the origin of the hang. A rank
     that ran into a time-out is then not exonerated by it.
     """
-    heard = [f for f in findings if f.kind == kind and not f.is_before(began)]
+    relevant = [f for f in findings if f.kind == kind and not f.is_before(began)]
     if kind == "none":
         return []
     supporting = [finding for finding in findings if finding.kind == "none"]
-    if kind == "crash" and all(f.after_hang or not f.candidates for f in heard):
-        heard = [replace(finding, waiting=frozenset()) for finding in heard]
-        heard += [finding for finding in findings if finding.kind == "hang"]
-    return heard + supporting
+    if kind == "crash" and all(f.after_hang or not f.candidates for f in relevant):
+        relevant = [replace(finding, waiting=frozenset()) for finding in relevant]
+        relevant += [finding for finding in findings if finding.kind == "hang"]
+    return relevant + supporting
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,8 @@ class Agent:
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
     _log_read: bool | None = None
-    _roll: GpuInventory = field(default_factory=GpuInventory)
-    _storm: FaultRateLimit = field(default_factory=FaultRateLimit)
+    _inventory: GpuInventory = field(default_factory=GpuInventory)
+    _rate_limit: FaultRateLimit = field(default_factory=FaultRateLimit)
     _trouble: str = ""
     _states: dict[str, str | None] = field(default_factory=dict)
     _blind: SilentSensorMonitor = field(default_factory=SilentSensorMonitor)
@@ -96,12 +96,12 @@ class Agent:
     def __post_init__(self) -> None:
         self._context = FaultContext(self._lock)
         self._log_events = KernelLogEvents(
-            self.policy.machine_id, self.proc, self._roll, self._context
+            self.policy.machine_id, self.proc, self._inventory, self._context
         )
         self._outbox = Outbox(self.spool, self.say, self.wake)
         self._state = AgentState(self.policy.state, self.say)
         stored = self._state.load("gpus.json", GpuInventoryFile) or GpuInventoryFile()
-        self._roll.known, self._roll.missing = stored.readings()
+        self._inventory.known, self._inventory.missing = stored.readings()
 
     def close(self) -> None:
         """Close the kernel log; the next follower continues at the last stored position."""
@@ -134,11 +134,11 @@ class Agent:
                 for reading, row in zip(answer.readings, rows, strict=True):
                     self._context.add_reading(gpu_key(reading), row)
                 events = self._blind_sensors(answer, host)
-            events = self._call_roll(answer, host) + events
+            events = self._update_inventory(answer, host) + events
             self._report_recoveries(answer, host)
             if rows or events:
                 self._outbox.hold({"readings": rows, "events": events})
-            self._say_unread(answer.unread)
+            self._log_skipped(answer.unread)
         self._outbox.flush()
         return rows
 
@@ -151,7 +151,7 @@ class Agent:
                 self._hold_fault([event], key)
             self._states[key] = state
 
-    def _say_unread(self, unread: Unread) -> None:
+    def _log_skipped(self, unread: Unread) -> None:
         for why, count in unread.counts.items():
             self.say(f"skipped {count} times: {why}, such as {unread.examples[why]!r}")
 
@@ -159,7 +159,7 @@ class Agent:
         """Read the GPUs of the host, so that addresses in the kernel log can be mapped to GPUs."""
         host = HostState(self.policy.machine_id, self.clock.now())
         answer = self._answer(host)
-        if answer is not None and (back := self._call_roll(answer, host)):
+        if answer is not None and (back := self._update_inventory(answer, host)):
             self._outbox.hold({"events": back})
         self._outbox.flush()
 
@@ -168,33 +168,33 @@ class Agent:
         try:
             return self.source.read(self.collection.timeout / SECOND)
         except (HangError, NoSourceError) as error:
-            self._roll.unanswered()
-            self._find_trouble("hang" if isinstance(error, HangError) else "blind", error, host)
+            self._inventory.record_no_response()
+            self._report_trouble("hang" if isinstance(error, HangError) else "blind", error, host)
             return None
 
-    def _find_trouble(self, kind: str, why: object, host: HostState) -> None:
+    def _report_trouble(self, kind: str, why: object, host: HostState) -> None:
         """Report that GPUs do not answer, once until they do."""
         if self._trouble != kind:
             self._hold_fault([finding_row(kind, str(why), host)])
         self._trouble = kind
         self.say(f"{kind}: {why}")
 
-    def _call_roll(self, answer: GpuPoll, host: HostState) -> list[dict[str, Any]]:
+    def _update_inventory(self, answer: GpuPoll, host: HostState) -> list[dict[str, Any]]:
         """Report GPUs that are lost; return the events of GPUs that are back."""
         with self._lock:
-            roll_call: InventoryChange = self._roll.call(answer, host.time)
-            stored = GpuInventoryFile.from_readings(self._roll.known, self._roll.missing)
-        for gpu, since in roll_call.lost:
+            change: InventoryChange = self._inventory.update(answer, host.time)
+            stored = GpuInventoryFile.from_readings(self._inventory.known, self._inventory.missing)
+        for gpu, since in change.lost:
             state = replace(host, time=since)
             row = finding_row("lost", "not among the GPUs of the host", state, gpu)
             self._hold_fault([row], gpu_key(gpu))
-        if roll_call.blind:
-            self._find_trouble("blind", roll_call.blind, host)
+        if change.blind:
+            self._report_trouble("blind", change.blind, host)
         else:
             self._trouble = ""
         self._state.store("gpus.json", stored.model_dump_json())
         return [
-            finding_row("back", "among the GPUs of the host again", host, g) for g in roll_call.back
+            finding_row("back", "among the GPUs of the host again", host, g) for g in change.back
         ]
 
     def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
@@ -219,7 +219,7 @@ class Agent:
             lines = self._open_log().lines()
             while some := list(islice(lines, _MAX_LINES_PER_READ)):
                 events = self._log_events.rows(some, self.clock)
-                self._say_unread(self._log_events.unread)
+                self._log_skipped(self._log_events.unread)
                 self._log_events.unread = Unread()
                 if not self._report(events):
                     self.close()  # restart from the last stored position
@@ -231,7 +231,7 @@ class Agent:
                 if self.stop.is_set():
                     return count
         except OSError as error:
-            self._log_unread(error)
+            self._report_unreadable_log(error)
             return count
         self._log_read = True
         self._report_ended(self.clock.now())
@@ -247,7 +247,7 @@ class Agent:
         if self._follower is not None:
             self._state.store("log.json", json.dumps(self._follower.position()))
 
-    def _log_unread(self, error: OSError) -> None:
+    def _report_unreadable_log(self, error: OSError) -> None:
         """Report that the kernel log cannot be read, once until it can."""
         self.close()
         if self._log_read is not False:
@@ -266,8 +266,8 @@ class Agent:
         others = [event for event in events if not self.collection.is_fatal(event)]
         fatal = (event for event in events if self.collection.is_fatal(event))
         by_gpu: dict[str | None, list[dict[str, Any]]] = {}
-        storm = self._storm.copy()
-        for event in storm.filter_events(fatal, self.collection.interval):
+        rate_limit = self._rate_limit.copy()
+        for event in rate_limit.filter_events(fatal, self.collection.interval):
             if event["kind"] == "suppressed":
                 others.append(event)
             else:
@@ -277,15 +277,15 @@ class Agent:
             return False
         if others and not self._outbox.put({"events": others}):
             return False
-        self._storm = storm
+        self._rate_limit = rate_limit
         return True
 
     def _report_ended(self, now: int | None) -> None:
         """Spool the counts of suppressed fatal events of past intervals."""
-        storm = self._storm.copy()
-        ended = list(storm.finish_intervals(now, self.collection.interval))
+        rate_limit = self._rate_limit.copy()
+        ended = list(rate_limit.finish_intervals(now, self.collection.interval))
         if not ended or self._outbox.put({"events": ended}):
-            self._storm = storm
+            self._rate_limit = rate_limit
 
     def _spool_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> bool:
         """Spool a fault report; return whether it is on disk."""

@@ -48,7 +48,7 @@ class GpuInventory:
     missing: dict[str, GpuReading] = field(default_factory=dict)
     _absent: dict[str, int] = field(default_factory=dict)
 
-    def call(self, answer: GpuPoll, time: int) -> InventoryChange:
+    def update(self, answer: GpuPoll, time: int) -> InventoryChange:
         """Update the inventory; a GPU whose slot another GPU occupies was replaced, not lost."""
         named = [reading for reading in answer.readings if _identifiers(reading)]
         present = {gpu_key(reading): _identity(reading) for reading in named}
@@ -72,7 +72,7 @@ class GpuInventory:
         self.known, self.missing = present | absent | gone, gone
         return InventoryChange(lost, back, blind if unsaid or not answer.readings else "")
 
-    def unanswered(self) -> None:
+    def record_no_response(self) -> None:
         """Record a poll without an answer: a GPU must then be missing in two further polls."""
         self._absent = {}
 

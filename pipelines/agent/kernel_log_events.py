@@ -31,7 +31,7 @@ class KernelLogEvents:
     machine_id : str
     proc : callable
         Returns the values of /proc.
-    roll : GpuInventory
+    inventory : GpuInventory
         Provides the GPU at an address.
     context : FaultContext
     unread : Unread
@@ -40,7 +40,7 @@ class KernelLogEvents:
 
     machine_id: str
     proc: Callable[[], HostReading]
-    roll: GpuInventory
+    inventory: GpuInventory
     context: FaultContext
     unread: Unread = field(default_factory=Unread)
     _reader: EventReader = field(default_factory=EventReader)
@@ -70,6 +70,6 @@ class KernelLogEvents:
             event = replace(event, line=replace(event.line, time=host.time))
         name = event_id(host.machine_id, event.line.message, position)
         row = event_row(event, host.machine_id, name)
-        if (gpu := self.roll.at(event.pci)) is not None:
+        if (gpu := self.inventory.at(event.pci)) is not None:
             row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
         return row

@@ -137,12 +137,12 @@ class FileFollower:
         self._gaps.clear()
         if self._file is None:
             yield from self._open()
-        if self._is_cut_off():
-            yield from self._after_cut()
-        yield from self._rest()
+        if self._is_truncated():
+            yield from self._after_truncation()
+        yield from self._new_lines()
         if self._is_replaced():
             self._restart()
-            yield from self._rest()
+            yield from self._new_lines()
 
     def _open(self) -> Iterator[FollowedLine]:
         """Continue at the stored position if that file still exists."""
@@ -175,13 +175,13 @@ class FileFollower:
         except FileNotFoundError:
             return False
 
-    def _is_cut_off(self) -> bool:
+    def _is_truncated(self) -> bool:
         """Return whether the file was truncated, even if it has grown again since."""
         assert self._file is not None
         cut = os.fstat(self._file.fileno()).st_size < self.offset
         return cut or _first_bytes(self._file, len(self._begin)) != self._begin
 
-    def _after_cut(self) -> Iterator[FollowedLine]:
+    def _after_truncation(self) -> Iterator[FollowedLine]:
         """Restart at the beginning; lines written just before the truncation are lost."""
         assert self._file is not None
         # The size distinguishes two truncations at the same offset.
@@ -191,7 +191,7 @@ class FileFollower:
         self.offset, self.head, self.skipping, self._begin = 0, "", False, b""
         yield FollowedLine(text, position, True)
 
-    def _rest(self) -> Iterator[FollowedLine]:
+    def _new_lines(self) -> Iterator[FollowedLine]:
         """Yield whole lines; a line without a newline is still being written."""
         assert self._file is not None
         while True:

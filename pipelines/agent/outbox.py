@@ -43,7 +43,7 @@ class Outbox:
         """Queue a batch for `flush`; if the queue is full, the oldest batch is dropped."""
         if len(self.held) == _MAX_HELD_BATCHES:
             self.say(
-                f"more than {_MAX_HELD_BATCHES} batches queued in memory: the oldest one was dropped"
+                f"more than {_MAX_HELD_BATCHES} batches queued in memory: dropped the oldest one"
             )
         self.held.append((batch, fault))
 

@@ -67,7 +67,7 @@ class Sender:
     refused: int = 0
     ahead: set[Path] = field(default_factory=set)
     say: Callable[[str], None] = lambda _: None
-    _asked_again: int = 0
+    _last_retry: int = 0
     _client: httpx.Client = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -103,17 +103,17 @@ class Sender:
         SendError
             If the collector cannot be reached or rejects the token.
         """
-        self._ask_again()
+        self._retry_future_batch()
         while path := next((p for p in self.spool.waiting() if p not in self.ahead), None):
             # Check again after each batch, so that new fault reports are sent first.
             self._send(path)
 
-    def _ask_again(self) -> None:
+    def _retry_future_batch(self) -> None:
         """Retry one batch from the future from time to time; if it is accepted, retry all."""
         now = self.clock.now()
         self.ahead &= set(self.spool.waiting())
-        if self.ahead and not 0 <= now - self._asked_again < _CLOCK_RETRY_NS:
-            self._asked_again = now
+        if self.ahead and not 0 <= now - self._last_retry < _CLOCK_RETRY_NS:
+            self._last_retry = now
             path = random.choice(sorted(self.ahead))  # clock errors may differ
             self._send(path)
             if path not in self.spool.waiting():

@@ -81,7 +81,7 @@ class Spool:
             self._next += 1
             self._sizes[kind][path] = len(data)
             self._used += len(data)
-            self._give_way()
+            self._evict()
         return path
 
     def waiting(self) -> list[Path]:
@@ -107,7 +107,7 @@ class Spool:
             for sizes in self._sizes.values():
                 self._used -= sizes.pop(path, 0)
 
-    def _give_way(self) -> None:
+    def _evict(self) -> None:
         """Evict batches over the limit: readings before reports, and never the newest report."""
         while self._used > self.limit:
             if batches := self._sizes[BATCHES]:

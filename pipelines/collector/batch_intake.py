@@ -38,9 +38,9 @@ _MAX_GROUP_BATCHES = 200
 _MAX_GROUP_BYTES = (
     8 << 20
 )  # unless a single batch is larger; rows in memory take many times as much
-_ROWS = 100_000  # an hour of a host has a few hundred
+_MAX_BATCH_ROWS = 100_000  # an hour of a host has a few hundred
 # JSON objects and lists take a hundred times their encoded size in memory.
-_NESTED = 2 * _ROWS
+_MAX_JSON_CONTAINERS = 2 * _MAX_BATCH_ROWS
 _MAX_ROW_AGE = 30 * DAY  # every hour that a batch contains is rewritten
 
 
@@ -58,7 +58,7 @@ class _PendingBatch:
 class _ParsedBatch:
     """Content of a body: rows of JSON, or tables."""
 
-    offer: _PendingBatch
+    pending: _PendingBatch
     readings: Any
     events: Any
 
@@ -86,7 +86,7 @@ class BatchIntake:
     inbox: Inbox
     clock: Clock
     outdated: Inbox
-    _offers: queue.SimpleQueue[_PendingBatch | None] = field(default_factory=queue.SimpleQueue)
+    _queue: queue.SimpleQueue[_PendingBatch | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -96,11 +96,11 @@ class BatchIntake:
 
     def stop(self) -> None:
         """Store the pending batches and stop the thread."""
-        self._offers.put(None)
+        self._queue.put(None)
         if self._thread is not None:
             self._thread.join()
 
-    def offer(self, body: bytes, kind: str, speaker: TokenHolder) -> Future[dict[str, int]]:
+    def submit(self, body: bytes, kind: str, speaker: TokenHolder) -> Future[dict[str, int]]:
         """Queue a batch; the future returns its numbers of accepted and outdated rows.
 
         The future raises RefusedError if the batch is invalid.
@@ -113,9 +113,9 @@ class BatchIntake:
         speaker : Speaker
             Owner of the request's token.
         """
-        offer = _PendingBatch(body, kind, speaker)
-        self._offers.put(offer)
-        return offer.result
+        pending = _PendingBatch(body, kind, speaker)
+        self._queue.put(pending)
+        return pending.result
 
     def is_alive(self) -> bool:
         """Return whether the thread is running."""
@@ -123,30 +123,30 @@ class BatchIntake:
 
     def _run(self) -> None:
         left: list[_PendingBatch | None] = []
-        while (first := left.pop() if left else self._offers.get()) is not None:
+        while (first := left.pop() if left else self._queue.get()) is not None:
             group = [first, *self._more(len(first.body), left)]
             try:
                 self._keep(group)
             except Exception as error:  # such as a full disk: each request must get the error
-                for offer in group:
-                    if not offer.result.done():
-                        offer.result.set_exception(error)
+                for pending in group:
+                    if not pending.result.done():
+                        pending.result.set_exception(error)
 
     def _more(self, size: int, left: list[_PendingBatch | None]) -> Iterator[_PendingBatch]:
         """Yield further batches for the same write; append one that does not fit to `left`."""
         for _ in range(_MAX_GROUP_BATCHES - 1):
-            if self._offers.empty():
+            if self._queue.empty():
                 return
-            offer = self._offers.get()
-            size += 0 if offer is None else len(offer.body)
-            if offer is None or size > _MAX_GROUP_BYTES:
-                left.append(offer)
+            pending = self._queue.get()
+            size += 0 if pending is None else len(pending.body)
+            if pending is None or size > _MAX_GROUP_BYTES:
+                left.append(pending)
                 return
-            yield offer
+            yield pending
 
     def _keep(self, group: Sequence[_PendingBatch]) -> None:
         """Validate and write a group, then resolve the future of each batch."""
-        opened = [batch for offer in group if (batch := _parse_batch(offer)) is not None]
+        opened = [batch for pending in group if (batch := _parse_batch(pending)) is not None]
         # Arrow after JSON, whose rows are merged into one table.
         opened.sort(key=lambda batch: isinstance(batch.readings, pa.Table))
         opened, readings, events = _merge_batches(opened)
@@ -158,11 +158,11 @@ class BatchIntake:
             lengths = (len(batch.readings), len(batch.events))
             parts = [rows.following(length) for rows, length in zip(tables, lengths, strict=True)]
             try:
-                answers.append((batch.offer.result, _check_batch(batch.offer, parts, now)))
+                answers.append((batch.pending.result, _check_batch(batch.pending, parts, now)))
             except RefusedError as refused:
                 for part in parts:
                     part.rows.taken[part.span] = False
-                batch.offer.result.set_exception(refused)
+                batch.pending.result.set_exception(refused)
         old, new = zip(*(rows.split(now - _MAX_ROW_AGE) for rows in tables), strict=True)
         self.outdated.put(old[0], old[1], now)
         self.inbox.put(new[0], new[1], now)
@@ -172,7 +172,7 @@ class BatchIntake:
 
 def _with_vouchers(events: pa.Table, opened: Sequence[_ParsedBatch]) -> pa.Table:
     """Set the voucher of each event, whatever its sender claims."""
-    vouched = [batch.offer.speaker.vouched for batch in opened for _ in range(len(batch.events))]
+    vouched = [batch.pending.speaker.vouched for batch in opened for _ in range(len(batch.events))]
     index = EVENTS.get_field_index("vouched")
     return events.set_column(index, EVENTS.field(index), pa.array(vouched, pa.string()))
 
@@ -225,40 +225,40 @@ class _BatchRows:
         return int(self.rows.times[row]), self.rows.table["machine_id"][row].as_py() or "no host"
 
 
-def _check_batch(offer: _PendingBatch, parts: Sequence[_BatchRows], now: int) -> dict[str, int]:
+def _check_batch(pending: _PendingBatch, parts: Sequence[_BatchRows], now: int) -> dict[str, int]:
     """Return the answer to the sender of a batch, or raise RefusedError."""
     parts = [part for part in parts if len(part.times())]
     for host in {host for part in parts for host in part.hosts()}:
-        if not offer.speaker.speaks_for(host):
-            raise RefusedError(403, f"the token of {offer.speaker.site} is not valid for {host}")
+        if not pending.speaker.speaks_for(host):
+            raise RefusedError(403, f"the token of {pending.speaker.site} is not valid for {host}")
     time, host = max((part.newest() for part in parts), default=(now, ""))
     if time > now + MAX_CLOCK_SKEW:
         raise ClockError(host, time - now, now)
     total = sum(len(part.times()) for part in parts)
     old = sum(int((part.times() < now - _MAX_ROW_AGE).sum()) for part in parts)
     if old:
-        _log.warning("%s: %d rows older than 30 days, moved aside", offer.speaker.site, old)
+        _log.warning("%s: %d rows older than 30 days, moved aside", pending.speaker.site, old)
     return {"rows": total - old, "too_old": old}
 
 
-def _parse_batch(offer: _PendingBatch) -> _ParsedBatch | None:
+def _parse_batch(pending: _PendingBatch) -> _ParsedBatch | None:
     """Parse a body, or refuse it and return None."""
     try:
-        if offer.kind not in (JSON, ARROW):
-            raise RefusedError(415, f"content-type {offer.kind!r}, expected {JSON} or {ARROW}")
+        if pending.kind not in (JSON, ARROW):
+            raise RefusedError(415, f"content-type {pending.kind!r}, expected {JSON} or {ARROW}")
         parts = (
-            batch_rows(parse_json(offer.body, _NESTED))
-            if offer.kind == JSON
-            else read_stream(offer.body)
+            batch_rows(parse_json(pending.body, _MAX_JSON_CONTAINERS))
+            if pending.kind == JSON
+            else read_stream(pending.body)
         )
         rows = sum(map(len, parts))
-        if rows > _ROWS:
-            raise RefusedError(413, f"a batch of {rows} rows, expected at most {_ROWS}")
-        return _ParsedBatch(offer, *parts)
+        if rows > _MAX_BATCH_ROWS:
+            raise RefusedError(413, f"a batch of {rows} rows, expected at most {_MAX_BATCH_ROWS}")
+        return _ParsedBatch(pending, *parts)
     except RefusedError as refused:
-        offer.result.set_exception(refused)
+        pending.result.set_exception(refused)
     except TableError as error:
-        offer.result.set_exception(RefusedError(422, str(error)))
+        pending.result.set_exception(RefusedError(422, str(error)))
     return None
 
 
@@ -274,7 +274,7 @@ def _merge_batches(opened: list[_ParsedBatch]) -> tuple[list[_ParsedBatch], pa.T
         parts = [json_batch.tables(), *(batch.tables() for batch in opened[len(rows) :])]
     except TableError as error:
         if len(opened) == 1:
-            opened[0].offer.result.set_exception(RefusedError(422, str(error)))
+            opened[0].pending.result.set_exception(RefusedError(422, str(error)))
             return [], READINGS.empty_table(), EVENTS.empty_table()
         singly = [_merge_batches([batch]) for batch in opened]
         opened = [batch for good, _, _ in singly for batch in good]

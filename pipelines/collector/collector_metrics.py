@@ -57,7 +57,7 @@ class CollectorMetrics(ServiceMetrics):
             lambda: len(self.skews.recent()),
         )
 
-    def take(self, rows: int, too_old: int) -> None:
+    def count_batch(self, rows: int, too_old: int) -> None:
         """Count the rows of an accepted batch."""
         self._rows.inc(rows)
         self._too_old.inc(too_old)

@@ -33,7 +33,7 @@ _MIN_PATIENCE_SECONDS, _PATIENCE_INTERVALS = (
     300.0,
     12,
 )  # healthy seconds without a landing, or publish intervals
-_DEADLINE = 30.0
+_REQUEST_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _serve(collector: CollectorApp, publisher: Publisher, listener: Listener, ev
     server = listener.server(
         collector.app(),
         limit=collector.bodies.limit,
-        seconds=_DEADLINE,
+        seconds=_REQUEST_TIMEOUT_SECONDS,
         refused=collector.metrics.refuse,
     )
     publisher.landing.sweep()

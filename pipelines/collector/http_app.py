@@ -81,12 +81,12 @@ class CollectorApp:
             speaker = self._speaker(request)
             async with self.bodies.read(request) as body:
                 kind = request.headers.get("content-type", "").split(";")[0].strip()
-                answer = await asyncio.wrap_future(self.intake.offer(body, kind, speaker))
+                answer = await asyncio.wrap_future(self.intake.submit(body, kind, speaker))
         except RefusedError as refused:
             return self._refusal(request, refused)
         except ClientDisconnect:
             return Response(status_code=400)
-        self.metrics.take(answer["rows"], answer["too_old"])
+        self.metrics.count_batch(answer["rows"], answer["too_old"])
         return JSONResponse(answer)
 
     def _speaker(self, request: Request) -> TokenHolder:

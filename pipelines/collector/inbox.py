@@ -16,7 +16,7 @@ from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["Inbox", "InboxContent"]
 
-_TOGETHER = 128 << 20  # one round of 2,500 hosts has a tenth of it
+_MAX_READ_BYTES = 128 << 20  # one round of 2,500 hosts has a tenth of it
 _TABLES = {"readings": READINGS, "events": EVENTS}
 
 
@@ -88,14 +88,14 @@ class Inbox:
         numbers = (path.name.partition("-")[0] for path in self.files())
         return next((int(number) for number in numbers if number.isdecimal()), None)
 
-    def take(self, most: int) -> InboxContent:
+    def read_oldest(self, most: int) -> InboxContent:
         """Return at most `most` waiting files, oldest first; they stay until `clear`.
 
         Fewer files are read if they are large, so that memory stays bounded.
         """
         files = self.files()
         sizes = np.cumsum([path.stat().st_size for path in files[:most]])
-        fit = max(1, int(np.searchsorted(sizes, _TOGETHER, side="right")))
+        fit = max(1, int(np.searchsorted(sizes, _MAX_READ_BYTES, side="right")))
         return replace(self.read(files[:fit]), more=len(files) > fit)
 
     def read(self, files: Iterable[Path]) -> InboxContent:

@@ -86,20 +86,20 @@ class Publisher:
         known = self.cmdb.changed() if self.cmdb is not None else None
         self.landing.cmdb = known or self.landing.cmdb
         tickets = self._tickets()
-        taken = self.inbox.take(_MAX_BATCHES_PER_LANDING)
-        self.more = taken.more
-        for path, reason in taken.broken.items():
+        content = self.inbox.read_oldest(_MAX_BATCHES_PER_LANDING)
+        self.more = content.more
+        for path, reason in content.broken.items():
             self._set_aside(path, reason)
-        if taken.files or tickets is not None:
+        if content.files or tickets is not None:
             try:
-                self._land(taken, tickets)
+                self._land(content, tickets)
             except Exception as error:
-                if not is_corrupt(error) or not taken.files:
+                if not is_corrupt(error) or not content.files:
                     raise
                 _log.warning("landing failed, landing batches one by one: %s", error)
-                self._land_singly(taken.files, tickets)
+                self._land_singly(content.files, tickets)
         self._landed_at = time.monotonic()
-        return len(taken.files)
+        return len(content.files)
 
     def age(self) -> float:
         """Return the seconds since the last successful landing."""
@@ -118,9 +118,9 @@ class Publisher:
             _log.warning("%s", line)
         return tickets.table
 
-    def _land(self, taken: InboxContent, tickets: pa.Table | None) -> None:
-        landed = self.landing.land(taken.readings, taken.events, tickets)
-        self.inbox.clear(taken.files)
+    def _land(self, content: InboxContent, tickets: pa.Table | None) -> None:
+        landed = self.landing.land(content.readings, content.events, tickets)
+        self.inbox.clear(content.files)
         for moved in landed.quarantined:
             _log.error("%s", moved)
         if landed.ahead:

@@ -26,20 +26,20 @@ class DiagnosedJob:
     ----------
     job : str
         Name of the job.
-    case : JobSnapshot
+    snapshot : JobSnapshot
     diagnosis : Diagnosis
     seconds : float
         Run time including reading.
     """
 
     job: str
-    case: JobSnapshot
+    snapshot: JobSnapshot
     diagnosis: Diagnosis
     seconds: float
 
     def line(self) -> dict[str, Any]:
         """Return the verdict as the command prints it (docs/formats.md, section 10)."""
-        verdict, ranks = self.diagnosis, self.case.ranks
+        verdict, ranks = self.diagnosis, self.snapshot.ranks
         return {
             "job": self.job,
             "kind": verdict.kind,
@@ -59,7 +59,7 @@ class DiagnosedJob:
             },
             "evidence": [_evidence_row(evidence, ranks) for evidence in verdict.evidence],
             "blind": list(verdict.blind),
-            "at": _format_time(self.case.at),
+            "at": _format_time(self.snapshot.at),
             "seconds": round(self.seconds, 3),
         }
 
@@ -115,5 +115,5 @@ def diagnose(
     """
     started = time.perf_counter()
     reading = read_job(job, site).without(without)
-    case, verdict = reading.judge(at)
-    return DiagnosedJob(reading.folder.name, case, verdict, time.perf_counter() - started)
+    snapshot, verdict = reading.judge(at)
+    return DiagnosedJob(reading.folder.name, snapshot, verdict, time.perf_counter() - started)

@@ -50,11 +50,11 @@ def render_diagnosis_page(line: Mapping[str, Any]) -> str:
         for evidence in line["evidence"]
         if evidence["part"] == "flight" and "waiting" in evidence.get("details", {})
     ]
-    is_refused = line["kind"] == "none" and line["since"] is not None
+    is_stalled = line["kind"] == "none" and line["since"] is not None
     context = {
         "verdict": line,
-        "headline": _STALLED_HEADLINE if is_refused else _HEADLINES[line["kind"]],
-        "is_refused": is_refused,
+        "headline": _STALLED_HEADLINE if is_stalled else _HEADLINES[line["kind"]],
+        "is_stalled": is_stalled,
         "named": describe_culprit(line) if line["rank"] is not None or line["machine"] else "",
         "picture": _draw_wait_graph(stalls, line["rank"]),
         "stacks": [

@@ -58,14 +58,14 @@ class LoadedJob:
     folder : JobFolder
     listed : Ranks
         Ranks of `ranks.csv`; empty without it.
-    parts, beside : mapping of str to Part
+    parts, external : mapping of str to Part
         Parts of the folder; and `events` and `at_risk`.
     """
 
     folder: JobFolder
     listed: Ranks
     parts: Mapping[str, Part]
-    beside: Mapping[str, Part]
+    external: Mapping[str, Part]
     _judged: dict[tuple[object, ...], PartResult] = field(default_factory=dict, repr=False)
 
     def without(self, names: Collection[str]) -> LoadedJob:
@@ -90,19 +90,21 @@ class LoadedJob:
         """
         ranks = _all_ranks(self.folder, self.listed, self.parts)
         moment = _moment(self.folder, self.parts, at)
-        case = JobSnapshot(ranks, moment, {**self.parts, **self.beside})
-        judged = {name: self._judgement(name, part, case) for name, part in case.parts.items()}
-        verdict = _fuse_parts(self.folder, case, judged)
+        snapshot = JobSnapshot(ranks, moment, {**self.parts, **self.external})
+        judged = {
+            name: self._judgement(name, part, snapshot) for name, part in snapshot.parts.items()
+        }
+        verdict = _fuse_parts(self.folder, snapshot, judged)
         timed = [name for name, part in self.parts.items() if part.last is not None]
         if at is None and timed == ["flight"] and verdict.kind == "none":
             verdict = replace(verdict, blind=(*verdict.blind, _DUMPS_WITHOUT_TIME))
-        return case, verdict
+        return snapshot, verdict
 
-    def _judgement(self, name: str, part: Part, case: JobSnapshot) -> PartResult:
-        heard = tuple(other in case.parts for other in _USED_PARTS.get(name, ()))
-        key = name, case.at, heard
+    def _judgement(self, name: str, part: Part, snapshot: JobSnapshot) -> PartResult:
+        heard = tuple(other in snapshot.parts for other in _USED_PARTS.get(name, ()))
+        key = name, snapshot.at, heard
         if key not in self._judged:
-            self._judged[key] = part.judge(case)
+            self._judged[key] = part.judge(snapshot)
         return self._judged[key]
 
 
@@ -163,14 +165,14 @@ def _moment(folder: JobFolder, parts: Mapping[str, Part], at: int | None) -> int
 
 
 def _fuse_parts(
-    folder: JobFolder, case: JobSnapshot, judged: Mapping[str, PartResult]
+    folder: JobFolder, snapshot: JobSnapshot, judged: Mapping[str, PartResult]
 ) -> Diagnosis:
     return fuse_findings(
         [finding for result in judged.values() for finding in result.findings],
         [result.probe for result in judged.values() if result.probe is not None],
         [phase for result in judged.values() for phase in result.phases],
-        ranks=case.ranks,
-        at=case.at,
+        ranks=snapshot.ranks,
+        at=snapshot.at,
         blind=[
             *_absent_parts(folder, judged),
             *(text for r in judged.values() for text in r.blind),

@@ -119,8 +119,8 @@ def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
     strangers = sorted(set(named) - set(known))
     if strangers:
         raise NodeResultsError(
-            f"{results}: contains node {strangers[0][:80]!r}, expected one of the {len(known)} nodes "
-            "of the check."
+            f"{results}: contains node {strangers[0][:80]!r}, expected one of the {len(known)} "
+            "nodes of the check."
         )
     outcomes = [test for _, test in tests]
     groups = plan_next_round(known, outcomes)

@@ -13,12 +13,12 @@ from forewarn.pipelines.diagnosis.parts.logs_part import LogsPart
 __all__ = ["baseline_ranks"]
 
 
-def baseline_ranks(case: JobSnapshot, seed: int) -> dict[str, int | None]:
+def baseline_ranks(snapshot: JobSnapshot, seed: int) -> dict[str, int | None]:
     """Return whom each rule names, None where it names nobody.
 
     Parameters
     ----------
-    case : Case
+    snapshot : JobSnapshot
     seed : int
         Of the rule that guesses.
 
@@ -30,12 +30,12 @@ def baseline_ranks(case: JobSnapshot, seed: int) -> dict[str, int | None]:
         the root cause, the first process that ended with an error; of a hang, the one whose
         operation runs into its time-out first. `random`: any rank.
     """
-    logs, flight = case.parts.get("logs"), case.parts.get("flight")
-    exits = case.parts.get("exits")
+    logs, flight = snapshot.parts.get("logs"), snapshot.parts.get("flight")
+    exits = snapshot.parts.get("exits")
     failed = _first_failed_rank(exits) if isinstance(exits, ExitsPart) else None
     if failed is None and isinstance(flight, FlightPart):
         failed = _first_timeout_rank(flight)
-    ranks = sorted(case.ranks.table)
+    ranks = sorted(snapshot.ranks.table)
     return {
         "oldest log line": _oldest_log_rank(logs) if isinstance(logs, LogsPart) else None,
         "lowest completed number": _lowest_completed_rank(flight)

@@ -152,7 +152,7 @@ def _simulated(size: int, fault: str, seed: int) -> tuple[dict[str, Any], Loaded
 def _faulty(size: int, fault: str, seed: int) -> Iterator[_Answer]:
     truth, reading = _simulated(size, fault, seed)
     at = parse_moment(truth["end"])
-    case, verdict = reading.judge(at)
+    snapshot, verdict = reading.judge(at)
     yield _answer("forewarn", truth, verdict)
     for part in _PARTS:
         if part in reading.parts:
@@ -161,7 +161,7 @@ def _faulty(size: int, fault: str, seed: int) -> Iterator[_Answer]:
     if truth["kind"] == "hang":
         yield from _judge_soon(reading, truth, at)
     if truth["kind"] in ("hang", "crash"):
-        for method, rank in baseline_ranks(case, seed).items():
+        for method, rank in baseline_ranks(snapshot, seed).items():
             yield _named(method, truth, rank)
 
 

@@ -34,17 +34,17 @@ def probes_agree(reading: LoadedJob, at: int) -> bool:
 
 
 def _probes(reading: LoadedJob, at: int) -> Iterator[Probe]:
-    case = JobSnapshot(reading.listed, at, reading.parts)
+    snapshot = JobSnapshot(reading.listed, at, reading.parts)
     for part in reading.parts.values():
         if isinstance(part, FlightPart):
             yield collective_probe(part.operations.until(at), at)
         elif isinstance(part, MetricsPart):
-            yield metrics_probe(metrics_until(case), len(case.ranks.table), at)
+            yield metrics_probe(metrics_until(snapshot), len(snapshot.ranks.table), at)
         elif isinstance(part, StacksPart):
-            rounds = [sample for sample in part.rounds if sample.time <= at]
-            yield stack_probe(rounds, len(case.ranks.table), at)
+            samples = [sample for sample in part.samples if sample.time <= at]
+            yield stack_probe(samples, len(snapshot.ranks.table), at)
         elif isinstance(part, KernelPart):
-            if (blocked := kernel_probe(part.blocked(case))) is not None:
+            if (blocked := kernel_probe(part.blocked(snapshot))) is not None:
                 yield blocked
-        elif (probe := part.judge(case).probe) is not None:
+        elif (probe := part.judge(snapshot).probe) is not None:
             yield probe

@@ -1,4 +1,4 @@
-"""Whom other methods name: torch's own reader of dumps, and the log that fell silent first."""
+"""Baseline methods: torch's own analyzer of dumps, and the log that fell silent first."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATIENCE = 120.0
 
 
 def torchfrtrace(job: Path, programs: Path) -> tuple[list[int], str]:
-    """Return the ranks that torchfrtrace names, and its last line where it fails.
+    """Return the ranks that torchfrtrace identifies, and its last line if it fails.
 
-    It reads pickled dumps, all of them in one folder; ours are the same in JSON.
+    It reads pickled dumps in one folder, so that our JSON dumps are converted first.
     """
     folder = job.with_suffix(".pickled")
     folder.mkdir()

@@ -1,9 +1,9 @@
-"""Keep a job that ran as a small archive, so that tests need no torch.
+"""Pack the folder of a job into a small archive, so that tests do not need torch.
 
     .venv/bin/python -m tests.gloo_jobs.capture JOB ARCHIVE.tar.xz
 
-`JOB` is a folder of `tests.gloo_jobs.comparison_table --keep`. Of each dump the last operations stay, of each
-log the lines of the last steps; paths of the machine that it ran on are replaced.
+`JOB` is a folder of `tests.gloo_jobs.comparison_table --keep`. The archive contains the last
+operations of each dump and the last lines of each log, with paths of the host replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-OPERATIONS = 32  # of each rank: 16 steps
+OPERATIONS = 32  # per rank: 16 steps
 LINES = 80
 PATHS = (
     (re.compile(rb"/[^\s\"',;:]*/site-packages/"), b"/opt/torch/site-packages/"),
@@ -28,7 +28,7 @@ PATHS = (
 
 
 def trimmed(file: Path) -> bytes:
-    """Return what stays of a file."""
+    """Return the shortened content of a file."""
     data = file.read_bytes()
     if file.parent.name == "flight":
         dump = json.loads(data)

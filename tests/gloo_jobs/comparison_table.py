@@ -1,15 +1,16 @@
-"""Who is named in real jobs of eight ranks with gloo, by forewarn and by others.
+"""Comparison of the culprits that forewarn and other methods identify in real gloo jobs.
 
     .ci/setup_torch && .venv/bin/python -m tests.gloo_jobs.comparison_table [--runs 10] [--keep DIR]
 
-Each of eight faults, so many times: jobs of two machines (agents of torchrun) with four ranks
-each, tensor groups of 2 and data groups of 4, each run with another rank and step. A hang is judged
-twice: as it stands still, nine minutes later, and after its time-out has ended it. With --keep the
-folders stay, and what is there is only judged again. Exits with 1 if forewarn named a rank that it
-should not.
+Runs jobs of two machines (torchrun agents) with four ranks each for each of eight faults, with
+tensor groups of 2 and data groups of 4, and another rank and step in each run. A hang is diagnosed
+twice: nine minutes after it started, and after its time-out has ended it. With --keep the folders
+are kept and only diagnosed again. Exits with 1 if forewarn identified a wrong rank.
 
-With --in-real-time hangs only: each lasts two and a half minutes, is looked at five times, and is
-judged as of the last look. With --missing-dumps each dump of the slow jobs is left out in turn.
+With --in-real-time only hangs are run; each lasts two and a half minutes, is sampled five times,
+and
+is diagnosed as of the last sample. With --missing-dumps each dump of the slow jobs is omitted in
+turn.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ METHODS = ("forewarn, while it hangs", "forewarn, at the end", "torchrun", "torc
 
 @dataclass(frozen=True)
 class Run:
-    """A run and what was written down of it."""
+    """A run and its ground truth."""
 
     plan: Plan
     job: Path
@@ -49,7 +50,7 @@ class Run:
 
 
 def run(fault: str, seed: int, folder: Path, programs: Path) -> Run:
-    """Run a job, or return the one that is there."""
+    """Run a job, or return the existing run."""
     plan, job = Plan.drawn(fault, seed), folder / f"{fault}-{seed}"
     note = job.with_suffix(".json")
     if not note.exists():
@@ -67,7 +68,7 @@ def run(fault: str, seed: int, folder: Path, programs: Path) -> Run:
 
 
 def names(run: Run) -> Iterator[tuple[str, list[int] | None]]:
-    """Yield whom each method names; nobody where it has nothing to say."""
+    """Yield the ranks that each method identifies; None if it gives no answer."""
     hung, fault = run.job.with_suffix(".hung"), run.plan.fault
     if hung.exists():
         yield METHODS[0], forewarn_names(hung, "hang", later=True)
@@ -83,7 +84,9 @@ def names(run: Run) -> Iterator[tuple[str, list[int] | None]]:
 
 
 def forewarn_names(job: Path, kind: str, *, later: bool = False) -> list[int] | None:
-    """Return whom forewarn names, -1 for another kind or machine; None without a verdict."""
+    """Return the ranks that forewarn identifies; -1 for a wrong kind or machine, None without
+    verdict.
+    """
     at = None
     if later:
         seen = max(path.stat().st_mtime for path in (job / "stacks").iterdir())
@@ -99,16 +102,16 @@ def forewarn_names(job: Path, kind: str, *, later: bool = False) -> list[int] | 
 
 
 def verdict_of(named: list[int] | None, truth: int | None) -> str:
-    """Say whether a name is right; several at once are none if the right one is among them."""
+    """Compare an answer with the truth; several ranks including the right one count as "none"."""
     if named is None:
-        return "nobody"
+        return "none"
     if named == ([] if truth is None else [truth]):
         return "right"
-    return "nobody" if not named or truth in named else "wrong"
+    return "none" if not named or truth in named else "wrong"
 
 
 def print_table(runs: Iterable[Run]) -> int:
-    """Print a line a fault, and return how often forewarn was wrong."""
+    """Print one row per fault, and return how often forewarn was wrong."""
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     errors: Counter[str] = Counter()
     for result in runs:
@@ -116,7 +119,7 @@ def print_table(runs: Iterable[Run]) -> int:
         for method, named in names(result):
             word = verdict_of(named, result.plan.truth)
             if method == "torchfrtrace" and result.truth["error"]:
-                word = "nobody"
+                word = "none"
             counts[result.plan.fault, method][word] += 1
             if word != "right" and method in METHODS[:2]:
                 print(f"{result.job.name}: {method}: {named}, truth {result.plan.truth}")
@@ -124,7 +127,7 @@ def print_table(runs: Iterable[Run]) -> int:
     for fault in FAULTS:
         cells = [_cell(counts[fault, method]) for method in METHODS]
         print(f"| {fault} | {' | '.join(cells)} |")
-    print("\nright / nobody / wrong; of two groups in opposite order nobody is to be named")
+    print("\nright / none / wrong; two groups in opposite order have no culprit")
     for error, number in errors.items():
         if error:
             print(f"torchfrtrace, {number} runs: {error}")
@@ -132,7 +135,9 @@ def print_table(runs: Iterable[Run]) -> int:
 
 
 def print_missing(runs: Iterable[Run]) -> int:
-    """Judge slow jobs without one of their dumps; return how often another machine is named."""
+    """Diagnose slow jobs without one of their dumps; return how often another machine is
+    identified.
+    """
     words: Counter[str] = Counter()
     for result in runs:
         for dump in sorted((result.job / "flight").iterdir()):
@@ -150,7 +155,7 @@ def print_missing(runs: Iterable[Run]) -> int:
 
 
 def _in_real_time(options: argparse.Namespace, folder: Path, programs: Path) -> int:
-    """Run hangs at their own pace and print the verdicts; return how many names are wrong."""
+    """Run hangs in real time and print the verdicts; return the number of wrong culprits."""
     wrong = 0
     for fault in (fault for fault in HANGS if fault in options.faults):
         for seed in range(options.first, options.first + options.runs):
@@ -170,11 +175,11 @@ def _in_real_time(options: argparse.Namespace, folder: Path, programs: Path) -> 
 def _cell(count: Counter[str]) -> str:
     if not count:
         return "-"
-    return " / ".join(str(count[word]) for word in ("right", "nobody", "wrong"))
+    return " / ".join(str(count[word]) for word in ("right", "none", "wrong"))
 
 
 def main() -> None:
-    """Run what is missing, and judge all."""
+    """Run the missing jobs and diagnose all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")

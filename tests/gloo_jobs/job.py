@@ -1,4 +1,4 @@
-"""A job of eight ranks under torchrun, with a fault, as a folder that `diagnose run` reads."""
+"""A faulty job of eight ranks under torchrun, as a folder that `diagnose run` reads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ FAULTS = (
     *("loader_stuck", "wrong_collective", "opposite_order", "sigstop"),
     *("sigkill", "exception", "state_d", "slow"),
 )
-CRASHES = ("sigkill", "exception")  # they end by themselves
+CRASHES = ("sigkill", "exception")  # these end on their own
 HANGS = tuple(fault for fault in FAULTS if fault not in (*CRASHES, "slow"))
-PAUSE = 0.05  # seconds a step computes
+PAUSE = 0.05  # seconds of computation per step
 SILENCE = 8.0  # seconds without a line before evidence is taken
 TIMEOUT = 24.0  # of gloo, in seconds: evidence has to be taken before it
-ROUNDS, APART = 5, 30.0  # looks at stacks, as an agent takes them, seconds
+ROUNDS, APART = 5, 30.0  # stack samples, as an agent takes them; seconds apart
 LONG_TIMEOUT = 600.0  # PyTorch's own
 STEPS_BEFORE, STEPS_SLOW = 20, 45
-LONGEST = 240.0  # seconds a job may take
+LONGEST = 240.0  # maximum duration of a job in seconds
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A fault, on whom, and when.
+    """Fault, rank and step of a job.
 
     Attributes
     ----------
@@ -54,36 +54,36 @@ class Plan:
 
     @classmethod
     def drawn(cls, fault: str, seed: int) -> Plan:
-        """Draw the rank and the step; the first slow rank is 5."""
+        """Draw rank and step; the slow rank of seed 0 is 5."""
         chance = random.Random(f"{fault} {seed}")
         rank = 5 if fault == "slow" and not seed else chance.randrange(RANKS)
         return cls(fault, rank, chance.randrange(STEPS_BEFORE // 2, STEPS_BEFORE))
 
     @property
     def truth(self) -> int | None:
-        """The rank to name; None where the program is at fault."""
+        """The culprit; None if the program is at fault."""
         return None if self.fault == "opposite_order" else self.rank
 
     @property
     def steps(self) -> int:
-        """How many steps the job would make."""
+        """Number of steps without a fault."""
         return self.step + 1000
 
     @property
     def seen_after(self) -> int:
-        """The step after which evidence is taken."""
+        """Step after which evidence is taken."""
         return self.step + STEPS_SLOW if self.fault == "slow" else self.step - 1
 
 
 def run_job(plan: Plan, job: Path, programs: Path, *, to_the_end: bool = True) -> list[Failure]:
-    """Run a job and fill its folder; return what torchrun says of its end.
+    """Run a job, fill its folder, and return the failures that torchrun reports.
 
-    The folder has `ranks.csv`, `logs`, and of a job that stands still or goes on `flight`, `stacks`
-    and `kernel`. With `to_the_end` a hang goes on until its time-out, and the folder as it was
-    before lies beside it, with the suffix `.hung`; `exits.csv` is from torchrun's report.
+    The folder has `ranks.csv` and `logs`, and for a stalled or running job `flight`, `stacks` and
+    `kernel`. With `to_the_end` a hang continues until its time-out; the folder before that is kept
+    with the suffix `.hung`, and `exits.csv` is written from torchrun's report.
     """
     scratch = _put_ranks(job)
-    # Where nobody waits for its end, evidence may take as long as it does on a busy machine.
+    # If the job is not run to its end, collecting may take long on a busy machine.
     timeout = TIMEOUT if to_the_end else LONG_TIMEOUT
     with _launched(plan, job, scratch, programs, timeout) as agents:
         if plan.fault not in CRASHES:
@@ -99,9 +99,9 @@ def run_job(plan: Plan, job: Path, programs: Path, *, to_the_end: bool = True) -
 
 
 def watch_hang(plan: Plan, job: Path, programs: Path) -> None:
-    """Run a job until it hangs, and look at it as an agent does: five times, 30 s apart.
+    """Run a job until it hangs, and sample it as an agent does: five times, 30 s apart.
 
-    Dumps are taken with the last stacks; then it is killed.
+    Dumps are taken with the last stacks; then the job is killed.
     """
     scratch = _put_ranks(job)
     with _launched(plan, job, scratch, programs, LONG_TIMEOUT) as agents:
@@ -115,7 +115,7 @@ def watch_hang(plan: Plan, job: Path, programs: Path) -> None:
 
 
 def _put_ranks(job: Path) -> Path:
-    """Make the folder of a job and one for its processes, and return the latter."""
+    """Create the folder of a job and a scratch folder for its processes, and return the latter."""
     scratch = job.with_suffix(".run")
     for folder in (scratch, job / "logs"):
         folder.mkdir(parents=True)
@@ -128,7 +128,7 @@ def _put_ranks(job: Path) -> Path:
 def _launched(
     plan: Plan, job: Path, scratch: Path, programs: Path, timeout: float
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start an agent of torchrun for each machine; whatever runs at the end is killed."""
+    """Start a torchrun agent per machine; kill all remaining processes at the end."""
     port, agents = _free_port(), []
     values = {
         **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000"},
@@ -176,7 +176,7 @@ def _free_port() -> int:
 
 
 def _end(agents: list[subprocess.Popen[bytes]], scratch: Path) -> None:
-    """Kill what is left: some do not heed SIGTERM, and a child in vfork outlives its parent."""
+    """Kill remaining processes: some ignore SIGTERM, and a child in vfork outlives its parent."""
     for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
         if os.fsencode(scratch) in _command_line(pid).split(b"\0"):
             with suppress(ProcessLookupError):
@@ -195,7 +195,7 @@ def _command_line(pid: int) -> bytes:
 def _take_evidence(
     plan: Plan, job: Path, scratch: Path, programs: Path, agents: list[subprocess.Popen[bytes]]
 ) -> None:
-    """Look at a job once it stands still, or was slow for long enough."""
+    """Collect evidence of a job that is stalled, or was slow for long enough."""
     samples = KernelSamples(scratch)
     _await(plan, job, agents)
     take_dumps(scratch, job / "flight")
@@ -204,7 +204,7 @@ def _take_evidence(
 
 
 def _await(plan: Plan, job: Path, agents: list[subprocess.Popen[bytes]]) -> None:
-    """Wait until it is time to look at a job."""
+    """Wait until evidence is due."""
     deadline = time.monotonic() + LONGEST
     while not _is_due(plan, job):
         if time.monotonic() > deadline or any(agent.poll() is not None for agent in agents):

@@ -1,4 +1,4 @@
-"""What torchrun prints when a job has failed: who ended how, and whom it takes for the first."""
+"""Parser for torchrun's failure report: exits, and the failure that it observed first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Failure:
     time : str
         ISO 8601; torchrun writes whole seconds of local time, here UTC.
     is_root : bool
-        It is the first that this machine's agent saw.
+        Whether it is the first failure that this machine's agent observed.
     """
 
     rank: int
@@ -45,7 +45,7 @@ def failures(text: str) -> Iterator[Failure]:
 
 
 def root_cause(reported: list[Failure]) -> list[int]:
-    """Return whom the agents name: of all machines the earliest, several within one second."""
+    """Return the earliest root causes of all machines; several if they are in the same second."""
     roots = [failure for failure in reported if failure.is_root]
     first = min((failure.time for failure in roots), default=None)
     return [failure.rank for failure in roots if failure.time == first]

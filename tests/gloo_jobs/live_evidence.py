@@ -1,4 +1,4 @@
-"""What is taken of a job that runs: dumps of its worker servers, stacks, states of processes."""
+"""Evidence of a running job: dumps of its worker servers, stacks, and process states."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 __all__ = ["KernelSamples", "pids", "take_dumps", "take_stacks"]
 
-PATIENCE = 3.0  # seconds for a worker server: a process that is stopped never answers
-LOOK = 10.0  # seconds for py-spy, on a machine with other work
+PATIENCE = 3.0  # seconds; a stopped process never answers
+LOOK = 10.0  # seconds for py-spy on a busy machine
 
 
 class _SocketConnection(http.client.HTTPConnection):
@@ -36,13 +36,13 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 def pids(folder: Path) -> dict[int, int]:
-    """Return the processes of the ranks, as they wrote them down."""
+    """Return the pids of the ranks, from their pid files."""
     files = sorted(folder.glob("*.pid"))
     return {int(file.stem): int(text) for file in files if (text := file.read_text())}
 
 
 def take_dumps(sockets: Path, flight: Path) -> None:
-    """Ask all worker servers for the flight recorder; who does not answer leaves no dump."""
+    """Save the flight recorder of each worker server that answers."""
     flight.mkdir()
 
     def take(path: Path) -> None:
@@ -61,7 +61,7 @@ def take_dumps(sockets: Path, flight: Path) -> None:
 
 
 def take_stacks(py_spy: Path, processes: dict[int, int], stacks: Path) -> None:
-    """Take the stacks of all ranks without stopping them: a process in state D would hang both."""
+    """Take the stacks of all ranks without pausing them, which would block in state D."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     folder = stacks / now
     folder.mkdir(parents=True)
@@ -75,7 +75,7 @@ def take_stacks(py_spy: Path, processes: dict[int, int], stacks: Path) -> None:
 
 
 class KernelSamples:
-    """What proc tells of the ranks, once a second, as the part `kernel`."""
+    """Samples of /proc for the ranks, once a second, as the part `kernel`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._over = folder, threading.Event()
@@ -99,7 +99,7 @@ class KernelSamples:
                     self._rows.append(row)
 
     def write(self, path: Path) -> None:
-        """End, and write the table."""
+        """Stop sampling and write the table."""
         self._over.set()
         self._thread.join()
         path.parent.mkdir()

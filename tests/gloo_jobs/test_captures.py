@@ -1,4 +1,4 @@
-"""Jobs of torch 2.13 with gloo, kept by `capture.py` from one run each: whom the command names."""
+"""Culprits in archived jobs of torch 2.13 with gloo, one run each (`capture.py`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unpack(tmp_path: Path) -> Unpack:
 
 
 def hung(job: Path) -> Diagnosis:
-    """Judge what was taken while the job stood still: logs and exits came to their end later."""
+    """Diagnose the data taken during the hang, without the logs and exits completed later."""
     (look,) = (job / "stacks").iterdir()
     at = parse_moment(look.name) + NINE_MINUTES
     return diagnose(job, at=at, without=("logs", "exits")).diagnosis

@@ -1,4 +1,4 @@
-"""Three real jobs under torchrun with gloo; `make test` leaves them out (see .ci/run)."""
+"""Three real jobs under torchrun with gloo; `make test` skips them (see .ci/run)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks of real processes by a real py-spy, through the agent, up to the verdict."""
+"""Stacks of real processes taken by a real py-spy, from the agent to the verdict."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from forewarn.pipelines.diagnosis.loaded_job import read_job
 from forewarn.pipelines.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.gloo
-SILENT = 500  # seconds: the logs say nothing for over 8 minutes
+SILENT = 500  # seconds: logs are silent after 8 minutes
 STUCK = 2
-# Stands in the place of torch's module: a rank that waits is known by the file of its function.
+# Replaces torch's module: a waiting rank is recognized by the file of its function.
 LIBRARY = "import time\ndef barrier():\n    print('waits', flush=True)\n    time.sleep(600)\n"
 PROGRAM = """import os, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -46,7 +46,7 @@ class Ahead(SystemClock):
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[str]:
-    """Start two ranks that wait and one that reads; that one is stopped."""
+    """Start two ranks that wait and one that reads and is stopped."""
     library = tmp_path / "torch" / "distributed"
     library.mkdir(parents=True)
     (library / "distributed_c10d.py").write_text(LIBRARY)
@@ -88,7 +88,7 @@ def test_stopped_rank_found_by_py_spy_stacks(job: str, tmp_path: Path) -> None:
     _, verdict = read_job(tmp_path / "jobs" / job).judge(clock.now())
     assert (verdict.kind, verdict.rank) == ("hang", STUCK)
     states = {probe.name: probe.state for probe in verdict.probes}
-    # The logs tell no times.
+    # The logs have no timestamps.
     assert states == {"log": "blind", "stack": "idle", "kernel": "idle"}
     says = " ".join(evidence.says for evidence in verdict.evidence)
     assert f"rank {STUCK} is in read_shard" in says

@@ -1,11 +1,11 @@
-"""A rank of a small job that trains with gloo and, in one of its steps, meets a fault.
+"""A rank of a small gloo training job that meets a fault in one of its steps.
 
-Started by torchrun in an environment with torch (`.ci/setup_torch`), never by pytest:
+Started by torchrun in an environment with torch (`.ci/setup_torch`), not by pytest:
 
     torchrun ... worker.py --fault loader_stuck --rank 5 --step 12 --folder DIR
 
-Ranks are `data * 2 + tensor`. A step loads a batch, reduces over the tensor group, then over the
-data group. Each rank leaves its process id and the socket of its worker server in the folder.
+Ranks are `data * 2 + tensor`. A step loads a batch and reduces over the tensor group, then over the
+data group. Each rank writes its pid and the socket of its worker server to the folder.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from torch.distributed.elastic.control_plane import worker_main
 from torch.distributed.elastic.multiprocessing.errors import record
 
 TENSOR = 2
-START = timedelta(minutes=3)  # until all ranks of a busy machine have come
-SLOWER = 0.1  # seconds a step
+START = timedelta(minutes=3)  # until all ranks have started on a busy machine
+SLOWER = 0.1  # seconds per step
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What shall happen, the same on all ranks."""
+    """Course of the job, the same on all ranks."""
 
     fault: str
     rank: int
@@ -48,7 +48,7 @@ class Plan:
 
 
 def plan_of(arguments: list[str]) -> Plan:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fault", required=True)
     for name in ("rank", "step", "steps"):
@@ -60,7 +60,7 @@ def plan_of(arguments: list[str]) -> Plan:
 
 
 class Loader:
-    """Batches that a thread reads ahead; with a fault it reads from a pipe that nobody fills."""
+    """Batches prefetched by a thread; with a fault it reads from a pipe without a writer."""
 
     def __init__(self, plan: Plan, is_stuck: bool) -> None:
         self._batches: queue.Queue[torch.Tensor] = queue.Queue(maxsize=1)
@@ -74,26 +74,26 @@ class Loader:
             self._batches.put(torch.full((64, 64), float(step + 1)))
 
     def next_batch(self) -> torch.Tensor:
-        """Return the next batch, when it has come."""
+        """Return the next batch, waiting for it if necessary."""
         return self._batches.get()
 
 
 def read_shard(path: Path) -> bytes:
-    """Read what nobody writes."""
+    """Read from a pipe without a writer."""
     os.mkfifo(path)
     return path.read_bytes()
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a rank."""
+    """Process groups of a rank."""
 
     tensor: dist.ProcessGroup
     data: dist.ProcessGroup
 
     @classmethod
     def create(cls, rank: int, size: int, timeout: timedelta) -> Groups:
-        """Make all groups, as each rank has to, and return those of one rank."""
+        """Create all groups, as each rank must, and return those of one rank."""
         tensor = [range(first, first + TENSOR) for first in range(0, size, TENSOR)]
         data = [range(first, size, TENSOR) for first in range(TENSOR)]
         made = [
@@ -104,7 +104,7 @@ class Groups:
 
 
 def block_in_kernel(folder: Path) -> None:
-    """Sleep uninterruptibly: a parent in vfork, while its child opens a pipe that nobody fills."""
+    """Enter state D: a parent in vfork whose child opens a pipe without a writer."""
     pipe = folder / "vfork"
     os.mkfifo(pipe)
     actions = [(os.POSIX_SPAWN_OPEN, 0, str(pipe), os.O_RDONLY, 0)]
@@ -112,12 +112,12 @@ def block_in_kernel(folder: Path) -> None:
 
 
 def send_soon(number: int, seconds: float) -> None:
-    """Send this process a signal a little later, wherever it is then."""
+    """Send this process a signal after a delay."""
     threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
 
 
 def meet(plan: Plan, rank: int, step: int) -> None:
-    """Meet the fault before a step."""
+    """Inject the fault before a step."""
     if rank != plan.rank:
         return
     if plan.fault == "slow" and step >= plan.step:
@@ -146,9 +146,9 @@ def reduce_wrongly(group: dist.ProcessGroup, values: torch.Tensor, variant: int)
 
 
 def reduce_all(plan: Plan, groups: Groups, rank: int, step: int, values: torch.Tensor) -> None:
-    """Reduce over both groups; with a fault in another order, or by another collective."""
+    """Reduce over both groups; with a fault in another order, or with another collective."""
     is_now = step == plan.step
-    crossed = (plan.rank, plan.rank ^ 3)  # another data copy, the other tensor shard: a circle
+    crossed = (plan.rank, plan.rank ^ 3)  # another data copy and tensor shard: a cycle
     order = [groups.tensor, groups.data]
     if plan.fault == "opposite_order" and is_now and rank in crossed:
         order.reverse()
@@ -165,7 +165,7 @@ def steps(plan: Plan, rank: int) -> Iterator[tuple[int, torch.Tensor]]:
     for step in range(plan.steps):
         batch = loader.next_batch()
         meet(plan, rank, step)
-        time.sleep(plan.pause)  # a device computes, the host waits
+        time.sleep(plan.pause)  # the device computes while the host waits
         yield step, batch @ batch / batch.numel()
 
 
@@ -184,7 +184,7 @@ def train(plan: Plan, rank: int) -> None:
 
 def main() -> None:
     """Set up what torch reads from the environment, and train."""
-    ctypes.CDLL(None).prctl(0x59616D61, -1)  # py-spy may look, where Yama guards processes
+    ctypes.CDLL(None).prctl(0x59616D61, -1)  # lets py-spy attach under Yama
     plan, rank = plan_of(sys.argv[1:]), int(os.environ["RANK"])
     torch.set_num_threads(1)
     logging.basicConfig(
@@ -192,7 +192,7 @@ def main() -> None:
     )
     logging.Formatter.converter = time.gmtime
     os.environ["TORCH_WORKER_SERVER_SOCKET"] = str(plan.folder / f"{rank}.sock")
-    record(train)(plan, rank)  # an exception goes to error.json
+    record(train)(plan, rank)  # writes an exception to error.json
 
 
 if __name__ == "__main__":

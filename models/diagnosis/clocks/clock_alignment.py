@@ -33,15 +33,15 @@ class ClockAlignment:
     Attributes
     ----------
     operations : CollectiveOperations
-    unsure : mapping of int to float
+    clock_uncertainty : mapping of int to float
         Remaining uncertainty of each rank's clock against any other clock, in seconds.
-    apart : float
+    spread : float
         Seconds between the earliest and the latest clock before the alignment.
     """
 
     operations: CollectiveOperations
-    unsure: Mapping[int, float]
-    apart: float
+    clock_uncertainty: Mapping[int, float]
+    spread: float
 
 
 def align_clocks(operations: CollectiveOperations, ranks: Ranks) -> ClockAlignment | None:
@@ -148,10 +148,10 @@ def _shift_clocks(
         moved = times - shift[entries["rank"]]
         entries[name] = np.where(times > 0, moved, times)
     alone = np.where(is_known, half[:, reference], 0.0) / SECOND
-    unsure = alone + _largest_other(alone)
+    clock_uncertainty = alone + _largest_other(alone)
     return ClockAlignment(
         replace(operations, entries=entries),
-        {rank: float(unsure[clock[rank]]) for rank in operations.ranks},
+        {rank: float(clock_uncertainty[clock[rank]]) for rank in operations.ranks},
         float(np.ptp(ahead[is_known])) / SECOND,
     )
 

@@ -29,29 +29,29 @@ class MachineSymptom:
     Attributes
     ----------
     machine : str
-    sign : Symptom
+    symptom : Symptom
     rank : int or None
         Rank whose GPU or process the symptom names.
     """
 
     machine: str
-    sign: Symptom
+    symptom: Symptom
     rank: int | None = None
 
     def is_near(self, moment: int | None) -> bool:
         """Return whether the symptom can belong to a failure at `moment`."""
-        time = self.sign.time
+        time = self.symptom.time
         return time is None or moment is None or moment - _MAX_LEAD <= time <= moment + _MAX_DELAY
 
     @property
-    def is_of_hardware(self) -> bool:
+    def is_hardware(self) -> bool:
         """Whether it concerns the machine, not a program on it such as a launcher."""
-        hardware = self.sign.scope in ("gpu", "node", "fabric", "storage")
-        return hardware and self.sign.role in ("root", "confirmation")
+        hardware = self.symptom.scope in ("gpu", "node", "fabric", "storage")
+        return hardware and self.symptom.role in ("root", "confirmation")
 
 
 def machine_candidates(
-    signs: Sequence[MachineSymptom], ends: Sequence[RankExit], moment: int | None
+    symptoms: Sequence[MachineSymptom], ends: Sequence[RankExit], moment: int | None
 ) -> list[CulpritCandidate]:
     """Return the ranks or machines whose hardware failed when the job failed, in time order.
 
@@ -59,7 +59,7 @@ def machine_candidates(
 
     Parameters
     ----------
-    signs : sequence of MachineSymptom
+    symptoms : sequence of MachineSymptom
     ends : sequence of RankExit
     moment : int or None
         First failure of the job.
@@ -67,34 +67,38 @@ def machine_candidates(
     of_job = {end.machine for end in ends}
     grave = [
         item
-        for item in signs
-        if item.sign.role == "root" and item.sign.level in _SEVERE_LEVELS and item.is_near(moment)
+        for item in symptoms
+        if item.symptom.role == "root"
+        and item.symptom.level in _SEVERE_LEVELS
+        and item.is_near(moment)
         and item.machine in of_job
-    ]  # fmt: skip
-    grave.sort(key=lambda item: (item.sign.time is None, item.sign.time or 0, item.rank is None))
+    ]
+    grave.sort(
+        key=lambda item: (item.symptom.time is None, item.symptom.time or 0, item.rank is None)
+    )
     machines = {item.machine for item in grave}
     weight = STRONG if len(machines) == 1 else MODERATE
     candidates: dict[tuple[str, int | None], CulpritCandidate] = {}
     for item in grave:
         rank = item.rank if item.rank is not None else _only_failed_rank(item.machine, ends)
-        why = f"{item.sign.says}: {item.sign.line}"
-        candidate = CulpritCandidate(rank, why, weight, item.sign.time, item.machine)
+        why = f"{item.symptom.says}: {item.symptom.line}"
+        candidate = CulpritCandidate(rank, why, weight, item.symptom.time, item.machine)
         candidates.setdefault((item.machine, rank), candidate)
     return list(candidates.values())
 
 
 def hang_hardware_finding(
-    signs: Sequence[MachineSymptom], ends: Sequence[RankExit]
+    symptoms: Sequence[MachineSymptom], ends: Sequence[RankExit]
 ) -> JobFinding | None:
     """Return hardware that failed when the ranks stopped writing, as moderate evidence for a hang.
 
     Parameters
     ----------
-    signs : sequence of MachineSymptom
+    symptoms : sequence of MachineSymptom
     ends : sequence of RankExit
     """
     writes = [end.last_write for end in ends if end.last_write is not None]
-    candidates = machine_candidates(signs, ends, max(writes, default=None))
+    candidates = machine_candidates(symptoms, ends, max(writes, default=None))
     if not candidates:
         return None
     evidence = tuple(
@@ -110,6 +114,8 @@ def _only_failed_rank(machine: str, ends: Sequence[RankExit]) -> int | None:
     failed = [
         end.rank
         for end in ends
-        if end.machine == machine and (sign := end.decisive) is not None and sign.role == "root"
+        if end.machine == machine
+        and (symptom := end.decisive) is not None
+        and symptom.role == "root"
     ]
     return failed[0] if len(failed) == 1 else None

@@ -93,7 +93,7 @@ class RankExit:
     ----------
     rank : int
     machine : str or None
-    signs : tuple of Symptom
+    symptoms : tuple of Symptom
         The rank's own symptoms, in log order.
     exit_code : int or None
     exit_time, last_write, last_step : int or None
@@ -102,7 +102,7 @@ class RankExit:
 
     rank: int
     machine: str | None
-    signs: tuple[Symptom, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
     exit_code: int | None = None
     exit_time: int | None = None
     last_write: int | None = None
@@ -111,7 +111,7 @@ class RankExit:
     @property
     def time(self) -> int | None:
         """Time of the exit as far as known, in nanoseconds since 1970 UTC."""
-        times = [sign.time for sign in self.signs if sign.is_report]
+        times = [symptom.time for symptom in self.symptoms if symptom.is_report]
         times += [self.exit_time, self.last_write]
         return max((time for time in times if time is not None), default=None)
 
@@ -124,32 +124,40 @@ class RankExit:
         and without that the exit code. Symptoms before the rank's last step do not count, because
         it survived them.
         """
-        signs = [sign for sign in self.signs if sign.role in ("root", "cascade")]
-        report = next((sign for sign in reversed(signs) if sign.is_report), None)
-        lines = [sign for sign in signs if not sign.is_report and not self._survived(sign)]
+        symptoms = [symptom for symptom in self.symptoms if symptom.role in ("root", "cascade")]
+        report = next((symptom for symptom in reversed(symptoms) if symptom.is_report), None)
+        lines = [
+            symptom for symptom in symptoms if not symptom.is_report and not self._survived(symptom)
+        ]
         if report is not None:
             return _preceding_hardware_fault(lines, report) or report
-        first = next((sign for sign in lines if self._is_recent(sign)), None)
+        first = next((symptom for symptom in lines if self._is_recent(symptom)), None)
         if first is None and self.exit_code is not None:
             return symptom_from_exit_code(self.exit_code, self.exit_time)
         return first
 
-    def _survived(self, sign: Symptom) -> bool:
-        is_before = sign.time is not None and self.last_step is not None
-        return is_before and (self.last_step or 0) > (sign.time or 0) + _MAX_FLUSH_DELAY
+    def _survived(self, symptom: Symptom) -> bool:
+        is_before = symptom.time is not None and self.last_step is not None
+        return is_before and (self.last_step or 0) > (symptom.time or 0) + _MAX_FLUSH_DELAY
 
-    def _is_recent(self, sign: Symptom) -> bool:
-        return sign.time is None or self.time is None or sign.time >= self.time - _RECENT_WINDOW
+    def _is_recent(self, symptom: Symptom) -> bool:
+        return (
+            symptom.time is None or self.time is None or symptom.time >= self.time - _RECENT_WINDOW
+        )
 
 
 def _preceding_hardware_fault(lines: Sequence[Symptom], report: Symptom) -> Symptom | None:
     """Return the first fault outside the program shortly before an exception, or None."""
-    for sign in lines:
+    for symptom in lines:
         is_near = (
-            sign.time is None
+            symptom.time is None
             or report.time is None
-            or -_PRECEDING_WINDOW <= sign.time - report.time <= 2 * SECOND
+            or -_PRECEDING_WINDOW <= symptom.time - report.time <= 2 * SECOND
         )
-        if is_near and sign.role == "root" and sign.scope in ("gpu", "node", "storage", "fabric"):
-            return sign
+        if (
+            is_near
+            and symptom.role == "root"
+            and symptom.scope in ("gpu", "node", "storage", "fabric")
+        ):
+            return symptom
     return None

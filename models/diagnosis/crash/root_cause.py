@@ -38,7 +38,7 @@ class _RanksByRole:
 def find_root_cause(
     ends: Sequence[RankExit],
     *,
-    machine_signs: Sequence[MachineSymptom] = (),
+    machine_symptoms: Sequence[MachineSymptom] = (),
     masked: MaskFunction = str,
 ) -> JobFinding | None:
     """Return the rank that failed first, or None if there is no sign of a crash.
@@ -52,16 +52,16 @@ def find_root_cause(
     ----------
     ends : sequence of RankExit
         All ranks of the job in its last attempt, on a common clock.
-    machine_signs : sequence of MachineSymptom
+    machine_symptoms : sequence of MachineSymptom
         Symptoms of machines and GPUs from kernel logs and records.
     masked : callable
         Converts an error message to its template, so that messages can be compared.
     """
-    if not any(end.signs or end.exit_code for end in ends):
+    if not any(end.symptoms or end.exit_code for end in ends):
         return None
     split = _split_by_role(ends)
     moment = _first_time(ends, split)
-    hardware = machine_candidates(machine_signs, ends, moment)
+    hardware = machine_candidates(machine_symptoms, ends, moment)
     if _is_program_error(split, ends, masked) and not hardware:
         return _program_error(split)
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
@@ -73,7 +73,7 @@ def find_root_cause(
         _cause(leader, split),
         tuple(candidates),
         waiting=frozenset(split.waited) - {candidate.rank for candidate in candidates},
-        evidence=tuple(_evidence(ends, split, machine_signs, moment)),
+        evidence=tuple(_evidence(ends, split, machine_symptoms, moment)),
         after_hang=not (hardware or split.roots),
     )
 
@@ -84,56 +84,56 @@ def _split_by_role(ends: Sequence[RankExit]) -> _RanksByRole:
     silent: list[int] = []
     first = min((t for t in (_failed_at(end) for end in ends) if t is not None), default=None)
     for end in ends:
-        sign = end.decisive
-        if sign is None or _is_killed_by_launcher(end, sign, first):
+        symptom = end.decisive
+        if symptom is None or _is_killed_by_launcher(end, symptom, first):
             silent.append(end.rank)
         else:
-            (roots if sign.role == "root" else waited)[end.rank] = sign
+            (roots if symptom.role == "root" else waited)[end.rank] = symptom
     return _RanksByRole(roots, waited, tuple(silent))
 
 
 def _failed_at(end: RankExit) -> int | None:
-    sign = end.decisive
-    if sign is None:
+    symptom = end.decisive
+    if symptom is None:
         return None if end.exit_code in (None, 0, -15) else end.exit_time
-    return sign.time
+    return symptom.time
 
 
-def _is_killed_by_launcher(end: RankExit, sign: Symptom, first: int | None) -> bool:
+def _is_killed_by_launcher(end: RankExit, symptom: Symptom, first: int | None) -> bool:
     """Return whether a launcher killed a rank that ignored SIGTERM."""
-    is_killed = sign.source == "exits" and end.exit_code == -9
+    is_killed = symptom.source == "exits" and end.exit_code == -9
     return (
         is_killed
         and first is not None
-        and sign.time is not None
-        and sign.time - first >= _SIGKILL_GRACE
+        and symptom.time is not None
+        and symptom.time - first >= _SIGKILL_GRACE
     )
 
 
 def _first_time(ends: Sequence[RankExit], split: _RanksByRole) -> int | None:
-    times = [sign.time for sign in (*split.roots.values(), *split.waited.values())]
+    times = [symptom.time for symptom in (*split.roots.values(), *split.waited.values())]
     times += [end.exit_time for end in ends if end.exit_code]
     return min((time for time in times if time is not None), default=None)
 
 
 def _is_program_error(split: _RanksByRole, ends: Sequence[RankExit], masked: MaskFunction) -> bool:
     """Return whether most ranks had the same program error within a minute."""
-    signs = list(split.roots.values())
-    alike = {masked(sign.line) for sign in signs}
-    times = [sign.time for sign in signs if sign.time is not None]
+    symptoms = list(split.roots.values())
+    alike = {masked(symptom.line) for symptom in symptoms}
+    times = [symptom.time for symptom in symptoms if symptom.time is not None]
     return (
-        len(signs) >= max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
+        len(symptoms) >= max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
         and len(alike) == 1
-        and all(sign.scope in ("application", "platform", "storage") for sign in signs)
+        and all(symptom.scope in ("application", "platform", "storage") for symptom in symptoms)
         and (not times or max(times) - min(times) <= _SAME_ERROR_WINDOW)
     )
 
 
 def _program_error(split: _RanksByRole) -> JobFinding:
-    rank, sign = next(iter(split.roots.items()))
-    cause = f"{len(split.roots)} ranks had the same error: {sign.line} ({sign.says})"
-    evidence = _symptom_evidence(rank, sign)
-    return JobFinding("crash", cause, evidence=(evidence,), of_program=True)
+    rank, symptom = next(iter(split.roots.items()))
+    cause = f"{len(split.roots)} ranks had the same error: {symptom.line} ({symptom.says})"
+    evidence = _symptom_evidence(rank, symptom)
+    return JobFinding("crash", cause, evidence=(evidence,), is_program_error=True)
 
 
 def _root_candidates(
@@ -145,33 +145,35 @@ def _root_candidates(
         candidate.machine for candidate in hardware
     } - {None}
     roots = [
-        (rank, sign)
-        for rank, sign in split.roots.items()
+        (rank, symptom)
+        for rank, symptom in split.roots.items()
         if rank not in explained and machines[rank] not in explained
     ]
     order = sorted(roots, key=lambda item: _sort_key(item[1]))
     candidates = []
-    for number, (rank, sign) in enumerate(order):
+    for number, (rank, symptom) in enumerate(order):
         weight = WEAK
         if number == 0 and not hardware:
             others = [other for _, other in order[1:]]
-            weight = STRONG if _leads(sign, others) else MODERATE
-        elif number and not hardware and not _leads(order[0][1], [sign]):
+            weight = STRONG if _leads(symptom, others) else MODERATE
+        elif number and not hardware and not _leads(order[0][1], [symptom]):
             weight = MODERATE
-        candidates.append(CulpritCandidate(rank, f"{sign.says}: {sign.line}", weight, sign.time))
+        candidates.append(
+            CulpritCandidate(rank, f"{symptom.says}: {symptom.line}", weight, symptom.time)
+        )
     return candidates
 
 
-def _sort_key(sign: Symptom) -> tuple[bool, int]:
-    return sign.time is None, sign.time or 0
+def _sort_key(symptom: Symptom) -> tuple[bool, int]:
+    return symptom.time is None, symptom.time or 0
 
 
-def _leads(sign: Symptom, others: Sequence[Symptom]) -> bool:
+def _leads(symptom: Symptom, others: Sequence[Symptom]) -> bool:
     """Return whether a failure certainly came before the others."""
     if not others:
         return True
-    return sign.time is not None and all(
-        other.time is not None and other.time - sign.time > _TIME_UNCERTAINTY for other in others
+    return symptom.time is not None and all(
+        other.time is not None and other.time - symptom.time > _TIME_UNCERTAINTY for other in others
     )
 
 
@@ -188,7 +190,7 @@ def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[Cu
     names = {machines[rank] for rank in split.silent}
     of_waiting = {machines[rank] for rank in split.waited}
     if is_lost and len(names) == 1 and None not in names and not names & of_waiting and others > 1:
-        why = f"{others} ranks on other machines lost a peer, and no rank of this machine logged an error"
+        why = f"{others} ranks on other machines lost a peer, and no rank here logged an error"
         return [CulpritCandidate(None, why, STRONG, machine=names.pop())]
     if len(split.silent) > others:
         return []
@@ -201,39 +203,50 @@ def _cause(leader: CulpritCandidate | None, split: _RanksByRole) -> str:
         if split.waited and not split.silent:
             return "all ranks waited for each other until the time-out, and none failed on its own"
         return "the job was ended, and no rank logged a reason"
-    sign = split.roots.get(leader.rank) if leader.rank is not None else None
-    return leader.why if sign is None or sign.next in leader.why else f"{leader.why}; {sign.next}"
+    symptom = split.roots.get(leader.rank) if leader.rank is not None else None
+    return (
+        leader.why
+        if symptom is None or symptom.next in leader.why
+        else f"{leader.why}; {symptom.next}"
+    )
 
 
 def _evidence(
     ends: Sequence[RankExit],
     split: _RanksByRole,
-    machine_signs: Sequence[MachineSymptom],
+    machine_symptoms: Sequence[MachineSymptom],
     moment: int | None,
 ) -> list[Evidence]:
     """Return the symptoms of each rank in time order, then those of machines."""
-    signs = [*split.roots.items(), *split.waited.items()]
-    ordered = sorted(signs, key=lambda item: _sort_key(item[1]))
-    items = [_symptom_evidence(rank, sign) for rank, sign in ordered]
+    symptoms = [*split.roots.items(), *split.waited.items()]
+    ordered = sorted(symptoms, key=lambda item: _sort_key(item[1]))
+    items = [_symptom_evidence(rank, symptom) for rank, symptom in ordered]
     codes = {end.rank: end.exit_code for end in ends}
     for rank in split.silent:
         code = codes[rank]
         ended = "exit code unknown" if code is None else f"exit code {code}"
         items.append(Evidence("exits", f"rank {rank} logged no error, {ended}", rank))
-    hardware = [s for s in machine_signs if s.is_near(moment) and s.is_of_hardware]
+    hardware = [s for s in machine_symptoms if s.is_near(moment) and s.is_hardware]
     return items + [
-        Evidence(s.sign.source, f"{s.machine}: {s.sign.says}: {s.sign.line}", s.rank, s.sign.time)
+        Evidence(
+            s.symptom.source,
+            f"{s.machine}: {s.symptom.says}: {s.symptom.line}",
+            s.rank,
+            s.symptom.time,
+        )
         for s in hardware
     ]
 
 
-def _symptom_evidence(rank: int, sign: Symptom) -> Evidence:
+def _symptom_evidence(rank: int, symptom: Symptom) -> Evidence:
     details = {
-        "pattern": sign.pattern,
-        "role": sign.role,
-        "scope": sign.scope,
-        "level": sign.level,
-        "next": sign.next,
-        "line": sign.line,
+        "pattern": symptom.pattern,
+        "role": symptom.role,
+        "scope": symptom.scope,
+        "level": symptom.level,
+        "next": symptom.next,
+        "line": symptom.line,
     }
-    return Evidence(sign.source, f"rank {rank}: {sign.says}: {sign.line}", rank, sign.time, details)
+    return Evidence(
+        symptom.source, f"rank {rank}: {symptom.says}: {symptom.line}", rank, symptom.time, details
+    )

@@ -113,7 +113,7 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | No
         return None
     unbroken = sleeping_ranks(_unbroken_sleep(kernel), at)
     hung = {rank for rank, (_, seconds) in unbroken.items() if seconds >= _HUNG_TASK_SECONDS}
-    return replace(finding, cannot_end=any(c.rank in hung for c in finding.candidates))
+    return replace(finding, is_permanent=any(c.rank in hung for c in finding.candidates))
 
 
 def _unbroken_sleep(kernel: RankSamples) -> RankSamples:
@@ -149,7 +149,7 @@ def stopped_process_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFi
     if finding is None:
         return None
     kind: Kind = "none" if last >= at - MINUTE else "hang"
-    return replace(finding, kind=kind, cannot_end=True, taken=last)
+    return replace(finding, kind=kind, is_permanent=True, observed_at=last)
 
 
 def _state_finding(

@@ -20,7 +20,7 @@ _RECENT_SAMPLES = 4
 _DATA_REQUESTS = re.compile(r"__next__|__getitems?__")  # Python protocol methods that request data
 
 
-def expected_absence_phases(rounds: Sequence[StackSample], ranks: Ranks) -> list[Phase]:
+def expected_absence_phases(samples: Sequence[StackSample], ranks: Ranks) -> list[Phase]:
     """Return the current stall as a phase if the absent ranks may be there by design.
 
     Programs let rank 0 or ranks of several machines save or evaluate while the others wait. A fault
@@ -30,26 +30,26 @@ def expected_absence_phases(rounds: Sequence[StackSample], ranks: Ranks) -> list
 
     Parameters
     ----------
-    rounds : sequence of StackSample
+    samples : sequence of StackSample
         In time order, none after the verdict.
     ranks : Ranks
         Provides the machine of each rank.
     """
-    lasting = list(_consecutive_absences(rounds))
+    lasting = list(_consecutive_absences(samples))
     if not lasting:
         return []
     absent = [who for _, who in lasting]
     if may_be_expected(absent[0].keys(), ranks) or _has_moved(absent) or _others_left_call(absent):
-        return [Phase("absence", lasting[-1][0] - _MAX_SAMPLE_GAP, None, seen=lasting[0][0])]
+        return [Phase("absence", lasting[-1][0] - _MAX_SAMPLE_GAP, None, last_seen=lasting[0][0])]
     return []
 
 
 def _consecutive_absences(
-    rounds: Sequence[StackSample],
+    samples: Sequence[StackSample],
 ) -> Iterator[tuple[int, Mapping[int, Stack]]]:
     """Yield time and absent ranks of the latest consecutive samples with any, latest first."""
-    later = rounds[-1].time if rounds else 0
-    for sample in reversed(rounds):
+    later = samples[-1].time if samples else 0
+    for sample in reversed(samples):
         absent = _absent_stacks(sample)
         if not absent or later - sample.time > _MAX_SAMPLE_GAP:
             return

@@ -44,7 +44,7 @@ def detect_hang(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
     True
     """
     idle = sorted(
-        (probe.since, probe.sure or probe.since)
+        (probe.since, probe.confirmed_at or probe.since)
         for probe in probes
         if probe.state == "idle" and probe.since is not None
     )

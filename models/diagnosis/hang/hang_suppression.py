@@ -57,10 +57,10 @@ def suppression_reason(
         return None
     seeing = {probe.name for probe in probes if probe.state != "blind"}
     is_seen = "stack" in seeing or any(
-        finding.taken is not None and finding.taken > hang[0] for finding in findings
+        finding.observed_at is not None and finding.observed_at > hang[0] for finding in findings
     )
     is_watched = bool(seeing & {"log", "metrics"})
-    cannot_end = any(f.cannot_end and not f.is_before(hang[0]) for f in findings)
+    is_permanent = any(f.is_permanent and not f.is_before(hang[0]) for f in findings)
     is_alone = not is_seen and any(
         finding.absence is not None and finding.absence.is_alone(ranks, at, _MIN_LONE_ABSENCE)
         for finding in findings
@@ -68,21 +68,21 @@ def suppression_reason(
     known = [
         phase
         for phase in _applicable_phases(phases, hang[0])
-        if not (phase.kind in _INFERRED_PHASES and cannot_end)
+        if not (phase.kind in _INFERRED_PHASES and is_permanent)
         and not (phase.kind == "pause" and (is_seen or is_alone))
         and not (phase.kind == "absence" and not is_watched)
     ]
     phase = quiet_phase(known, at)
     if phase is not None:
         return _format_reason(_PHASE_REASONS[phase.kind], quiet_until(phase, known) - at)
-    if is_seen or is_alone or cannot_end or not is_watched:
+    if is_seen or is_alone or is_permanent or not is_watched:
         return None
-    left = hang[0] + _MAX_UNSEEN_PAUSE - at
-    return _format_reason(_NO_STACKS_REASON, left) if left > 0 else None
+    remaining = hang[0] + _MAX_UNSEEN_PAUSE - at
+    return _format_reason(_NO_STACKS_REASON, remaining) if remaining > 0 else None
 
 
-def _format_reason(what: str, left: int) -> str:
-    minutes = math.ceil(left / MINUTE)
+def _format_reason(what: str, remaining: int) -> str:
+    minutes = math.ceil(remaining / MINUTE)
     return f"{what}; classified as a hang in {minutes} min without progress"
 
 
@@ -94,7 +94,7 @@ def _applicable_phases(phases: Sequence[Phase], began: int) -> Iterator[Phase]:
     repeats = [phase for phase in phases if phase.kind == "repeat"]
     has_left = any(phase.end is not None and phase.end <= began for phase in repeats)
     for phase in phases:
-        is_over = phase.end is None and phase.seen is not None and phase.seen < began
+        is_over = phase.end is None and phase.last_seen is not None and phase.last_seen < began
         is_early = phase.kind == "repeat" and phase.end is not None and phase.end > began
         if not is_over and not is_early and (phase.kind != "repeat" or has_left):
             yield phase

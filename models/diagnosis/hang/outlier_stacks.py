@@ -99,4 +99,4 @@ def _outlier_finding(
         "usual_rank": usual,
     }
     evidence = (Evidence("stacks", says, odd[0], since, shown),)
-    return JobFinding("hang", says, candidates, waiting, evidence, cannot_end=True)
+    return JobFinding("hang", says, candidates, waiting, evidence, is_permanent=True)

@@ -67,7 +67,7 @@ class Stall:
         """Whether ranks do different things under the same sequence number."""
         return len(self.variants) > 1
 
-    def odd_ranks(self) -> tuple[int, ...]:
+    def minority_ranks(self) -> tuple[int, ...]:
         """Return the ranks outside the majority; all ranks if there is a tie."""
         sizes = sorted((len(ranks) for ranks in self.variants.values()), reverse=True)
         is_tied = len(sizes) > 1 and sizes[0] == sizes[1]

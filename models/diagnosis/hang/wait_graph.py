@@ -62,7 +62,7 @@ def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
         candidates,
         rest,
         evidence,
-        cannot_end=any(missing.intersection(stall.halted) for stall in stalls),
+        is_permanent=any(missing.intersection(stall.halted) for stall in stalls),
         absence=_absence(missing, stalls),
     )
 
@@ -86,8 +86,8 @@ def _evidence(stall: Stall) -> Evidence:
         waiters = format_ranks(stall.waiting) if stall.waiting else "no rank"
         verb = "waits" if len(stall.waiting) < 2 else "wait"
         says = (
-            f"{waiters} {verb} for {blockers}{no_dump} in {stall.operation}, operation {stall.seq} of "
-            f"group {stall.group}"
+            f"{waiters} {verb} for {blockers}{no_dump} in {stall.operation}, operation "
+            f"{stall.seq} of group {stall.group}"
         )
     details = {
         "group": stall.group,
@@ -105,7 +105,7 @@ def _mismatch_finding(
     stalls: Sequence[Stall], waiting: frozenset[int], evidence: tuple[Evidence, ...]
 ) -> JobFinding:
     """Return the ranks that differ from the majority of a group."""
-    odd = dict.fromkeys(rank for stall in stalls for rank in stall.odd_ranks())
+    odd = dict.fromkeys(rank for stall in stalls for rank in stall.minority_ranks())
     first = min(stalls, key=lambda stall: stall.since)
     why = f"differs from the other ranks in operation {first.seq} of group {first.group}"
     candidates = tuple(CulpritCandidate(rank, why, STRONG / len(odd), first.since) for rank in odd)
@@ -113,7 +113,7 @@ def _mismatch_finding(
         f"{text} ({format_ranks(ranks)})" for text, ranks in first.variants.items()
     )
     rest = waiting - odd.keys()
-    return JobFinding("hang", cause, candidates, rest, evidence, cannot_end=True)
+    return JobFinding("hang", cause, candidates, rest, evidence, is_permanent=True)
 
 
 def _sinks_and_cycles(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
@@ -213,7 +213,7 @@ def _stuck_candidates(stalls: Sequence[Stall]) -> tuple[CulpritCandidate, ...]:
     first = min(stuck, key=lambda stall: stall.since, default=None)
     if first is None:
         return ()
-    why = f"is in operation {first.seq} of group {first.group}, which all have entered and none has left"
+    why = f"is in operation {first.seq} of group {first.group}, entered by all and left by none"
     weight = min(MODERATE, STRONG / len(members))
     return tuple(CulpritCandidate(rank, why, weight, first.since) for rank in members)
 
@@ -224,4 +224,6 @@ def _deadlock_finding(
     ranks = [rank for circle in circles for rank in circle]
     cause = f"a deadlock of the program: {format_ranks(ranks)} wait for each other in a cycle"
     cause += "; it would recur on other machines"
-    return JobFinding("hang", cause, (), waiting, evidence, of_program=True, cannot_end=True)
+    return JobFinding(
+        "hang", cause, (), waiting, evidence, is_program_error=True, is_permanent=True
+    )

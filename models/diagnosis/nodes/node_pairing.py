@@ -70,14 +70,14 @@ def _pairs_for_suspects(
     nodes: Sequence[str], check: NodeCheck, met: set[NodeGroup]
 ) -> list[tuple[str, ...]]:
     """Pair suspects with good nodes, then with each other."""
-    proof = check.works
-    settled = proof.good | proof.bad | proof.unsteady
-    suspects = [node for node in nodes if node not in settled or node in check.doubtful]
-    ends = frozenset().union(*proof.links)
-    sure = [node for node in _by_speed(nodes, check) if node in proof.good - check.doubtful]
+    works = check.works
+    decided = works.good | works.bad | works.unsteady
+    suspects = [node for node in nodes if node not in decided or node in check.doubtful]
+    ends = frozenset().union(*works.links)
+    good = [node for node in _by_speed(nodes, check) if node in works.good - check.doubtful]
     # An end of a bad link is good. If a suspect fails with it, that may be a second bad link until
     # the end has passed often enough, so it is used only if no other node is left.
-    helpers = sorted(sure, key=lambda node: node in ends)
+    helpers = sorted(good, key=lambda node: node in ends)
     groups = _match_unmet(suspects, helpers, met)
     busy = {node for group in groups for node in group}
     return groups + _pair_among([node for node in suspects if node not in busy], met)

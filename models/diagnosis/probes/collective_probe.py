@@ -37,4 +37,4 @@ def collective_probe(operations: CollectiveOperations, at: int) -> Probe:
         return Probe(
             "collective", "active", None, f"{what}, less than {_MAX_OPERATION_AGE // SECOND} s"
         )
-    return Probe("collective", "idle", since, what, sure=since + _MAX_OPERATION_AGE)
+    return Probe("collective", "idle", since, what, confirmed_at=since + _MAX_OPERATION_AGE)

@@ -29,12 +29,16 @@ def kernel_probe(blocked: Iterable[JobFinding]) -> Probe | None:
     leaders = [
         finding.candidates[0]
         for finding in blocked
-        if finding.cannot_end and finding.candidates and finding.candidates[0].since is not None
+        if finding.is_permanent and finding.candidates and finding.candidates[0].since is not None
     ]
     if not leaders:
         return None
     leader = min(leaders, key=lambda candidate: candidate.since or 0)
     since = leader.since or 0
     return Probe(
-        "kernel", "idle", since, f"rank {leader.rank} {leader.why}", sure=since + _HUNG_TASK_LIMIT
+        "kernel",
+        "idle",
+        since,
+        f"rank {leader.rank} {leader.why}",
+        confirmed_at=since + _HUNG_TASK_LIMIT,
     )

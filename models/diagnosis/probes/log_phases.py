@@ -51,7 +51,7 @@ def logged_phases(lines: Iterable[PhaseLine], last_step: int | None) -> list[Pha
     --------
     >>> lines = [PhaseLine("checkpoint", True, 10), PhaseLine("checkpoint", False, 30)]
     >>> logged_phases(lines, None)
-    [Phase(kind='checkpoint', begin=10, end=30, seen=None)]
+    [Phase(kind='checkpoint', begin=10, end=30, last_seen=None)]
     """
     ordered = sorted(lines, key=lambda line: (line.time, line.begins))
     phases: list[Phase] = []

@@ -52,7 +52,7 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
             "log", "blind", None, "some logs have no timestamps, and the others are silent"
         )
     why = f"no rank has written for {_format_span(silence)}, the last one was rank {rank}"
-    return Probe("log", "idle", times[rank], why, sure=times[rank] + limit)
+    return Probe("log", "idle", times[rank], why, confirmed_at=times[rank] + limit)
 
 
 def _silence_limit(marks: Sequence[int]) -> int:

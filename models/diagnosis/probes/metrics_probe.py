@@ -86,7 +86,9 @@ def metrics_probe(samples: RankSamples, n_ranks: int, at: int) -> Probe:
             "metrics", "active", None, f"{still}, but SMs are busy on {1 - low:.0%} of them"
         )
     sm = "with low SM activity" if activity else "SM activity unknown"
-    return Probe("metrics", "idle", since, f"{still}; {spin}, {sm}", sure=since + _IDLE_WINDOW)
+    return Probe(
+        "metrics", "idle", since, f"{still}; {spin}, {sm}", confirmed_at=since + _IDLE_WINDOW
+    )
 
 
 def _seconds(span: int) -> int:

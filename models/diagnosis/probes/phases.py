@@ -23,7 +23,7 @@ class Phase:
         Nanoseconds since 1970 UTC.
     end : int or None
         None while it lasts.
-    seen : int or None
+    last_seen : int or None
         Last observation of the phase, if it is known only from observations. It does not explain a
         stall that began later.
     """
@@ -31,4 +31,4 @@ class Phase:
     kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause", "repeat", "absence"]
     begin: int
     end: int | None
-    seen: int | None = None
+    last_seen: int | None = None

@@ -34,7 +34,7 @@ _PHASE_FUNCTIONS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pat
 }
 
 
-def stack_phases(rounds: Sequence[StackSample]) -> list[Phase]:
+def stack_phases(samples: Sequence[StackSample]) -> list[Phase]:
     """Return the spans in which a rank saves a checkpoint, evaluates, or prepares the first step.
 
     The last span is open. A stall in a call in which the job has been stalled before, and which it
@@ -42,18 +42,18 @@ def stack_phases(rounds: Sequence[StackSample]) -> list[Phase]:
 
     Parameters
     ----------
-    rounds : sequence of StackSample
+    samples : sequence of StackSample
         In time order, none after the verdict.
     """
     phases: list[Phase] = []
-    last = rounds[-1].time if rounds else 0
+    last = samples[-1].time if samples else 0
     for kind, pattern in _PHASE_FUNCTIONS.items():
         for first, end in _merge_times(
-            [sample.time for sample in rounds if _contains_call(sample, pattern)]
+            [sample.time for sample in samples if _contains_call(sample, pattern)]
         ):
             ended = None if end == last else end + _PHASE_MARGIN
-            phases.append(Phase(kind, first - 2 * _PHASE_MARGIN, ended, seen=end))
-    return sorted([*phases, *_repeated_stalls(rounds)], key=lambda phase: phase.begin)
+            phases.append(Phase(kind, first - 2 * _PHASE_MARGIN, ended, last_seen=end))
+    return sorted([*phases, *_repeated_stalls(samples)], key=lambda phase: phase.begin)
 
 
 def _merge_times(times: Sequence[int]) -> list[tuple[int, int]]:
@@ -67,13 +67,13 @@ def _merge_times(times: Sequence[int]) -> list[tuple[int, int]]:
     return spans
 
 
-def _repeated_stalls(rounds: Sequence[StackSample]) -> list[Phase]:
+def _repeated_stalls(samples: Sequence[StackSample]) -> list[Phase]:
     """Return the stalls in the calls of the last sample, if an earlier one has ended."""
-    calls = _calls_outside_waits(rounds[-1]) if rounds else frozenset()
+    calls = _calls_outside_waits(samples[-1]) if samples else frozenset()
     if not calls:
         return []
     spans = _merge_times(
-        [sample.time for sample in rounds if _calls_outside_waits(sample) == calls]
+        [sample.time for sample in samples if _calls_outside_waits(sample) == calls]
     )
     past = [
         Phase("repeat", first - 2 * _PHASE_MARGIN, end + _PHASE_MARGIN)

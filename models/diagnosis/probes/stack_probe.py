@@ -48,27 +48,27 @@ class StackSample:
     stacks: Mapping[int, Stack]
 
 
-def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
+def stack_probe(samples: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
     """Return whether all ranks were in the same frames in 5 samples over 2 minutes.
 
     Parameters
     ----------
-    rounds : sequence of StackSample
+    samples : sequence of StackSample
         In time order, none after `at`.
     n_ranks : int
         Number of ranks of the job; with samples of less than half of them the probe is blind.
     at : int
         Nanoseconds since 1970 UTC.
     """
-    if not rounds or at - rounds[-1].time > _MAX_SAMPLE_AGE:
+    if not samples or at - samples[-1].time > _MAX_SAMPLE_AGE:
         return Probe("stack", "blind", None, "no stack sample in the last 5 minutes")
-    last = rounds[-1]
+    last = samples[-1]
     if len(last.stacks) < _MIN_COVERAGE * n_ranks:
         why = f"the last sample has only {len(last.stacks)} of {n_ranks} ranks"
         return Probe("stack", "blind", None, why)
-    same = list(takewhile(lambda sample: not _moved(sample, last), reversed(rounds)))
-    if len(same) < len(rounds):
-        moved = _moved(rounds[-len(same) - 1], last)
+    same = list(takewhile(lambda sample: not _moved(sample, last), reversed(samples)))
+    if len(same) < len(samples):
+        moved = _moved(samples[-len(same) - 1], last)
         span = (last.time - same[-1].time) / SECOND
         if not _is_long(same):
             who = format_ranks(moved)
@@ -78,11 +78,11 @@ def stack_probe(rounds: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
             "stack",
             "blind",
             None,
-            f"{len(rounds)} samples, at least {_MIN_EQUAL_SAMPLES} over 2 min needed",
+            f"{len(samples)} samples, at least {_MIN_EQUAL_SAMPLES} over 2 min needed",
         )
     since = same[-1].time
     why = f"all {len(last.stacks)} stacks are the same in {len(same)} samples"
-    return Probe("stack", "idle", since, why, sure=_confirmed_at(same))
+    return Probe("stack", "idle", since, why, confirmed_at=_confirmed_at(same))
 
 
 def _moved(sample: StackSample, last: StackSample) -> list[int]:
@@ -113,13 +113,13 @@ def _confirmed_at(same: Sequence[StackSample]) -> int:
 
 
 def latest_divergent_stacks(
-    rounds: Sequence[StackSample], n_ranks: int, at: int, since: int | None
+    samples: Sequence[StackSample], n_ranks: int, at: int, since: int | None
 ) -> JobFinding | None:
     """Return the ranks with a divergent stack in the last sample.
 
     Parameters
     ----------
-    rounds : sequence of StackSample
+    samples : sequence of StackSample
         In time order, none after `at`.
     n_ranks : int
         Number of ranks of the job; samples of less than half of them are ignored.
@@ -128,11 +128,11 @@ def latest_divergent_stacks(
     since : int or None
         Start of the stall.
     """
-    last = rounds[-1] if rounds else None
+    last = samples[-1] if samples else None
     if last is None or at - last.time > _MAX_WAIT or len(last.stacks) < _MIN_COVERAGE * n_ranks:
         return None
     finding = find_divergent_stacks(last.stacks, since)
-    return None if finding is None else replace(finding, taken=last.time)
+    return None if finding is None else replace(finding, observed_at=last.time)
 
 
 def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> JobFinding | None:

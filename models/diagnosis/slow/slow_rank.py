@@ -41,9 +41,9 @@ def slow_finding(
     lateness: Mapping[int, Lateness],
     ranks: Ranks,
     *,
-    unsure: Mapping[int, float] | None = None,
-    unseen: Mapping[int, frozenset[int]] | None = None,
-    hides_pairs: bool = False,
+    clock_uncertainty: Mapping[int, float] | None = None,
+    possible_waits: Mapping[int, frozenset[int]] | None = None,
+    lacks_p2p: bool = False,
 ) -> JobFinding | None:
     """Return the ranks that are consistently later than their peers by 5 % of a step.
 
@@ -52,11 +52,11 @@ def slow_finding(
     lateness : mapping of int to Lateness
         By rank.
     ranks : Ranks
-    unsure : mapping of int to float, optional
+    clock_uncertainty : mapping of int to float, optional
         Uncertainty of each rank's clock in seconds; lateness below twice that does not count.
-    unseen : mapping of int to frozenset of int, optional
+    possible_waits : mapping of int to frozenset of int, optional
         Ranks without a dump that a rank may have waited for; they share its weight.
-    hides_pairs : bool
+    lacks_p2p : bool
         No send or receive is recorded, so that other pipeline stages seem as late as the slow one.
 
     Returns
@@ -71,7 +71,7 @@ def slow_finding(
         excess
         for rank in sorted(lateness)
         if (excess := _excess(lateness[rank], medians, ranks)) is not None
-        and excess.seconds > 2 * (unsure or {}).get(rank, 0.0)
+        and excess.seconds > 2 * (clock_uncertainty or {}).get(rank, 0.0)
     ]
     late = [excess.rank for excess in excesses]
     seconds = {
@@ -79,7 +79,7 @@ def slow_finding(
         for rank, own in medians.items()
     }
     alone = late_without_partners(late, seconds, ranks)
-    waits = late_through_pipeline(late, alone, seconds, ranks) if hides_pairs else ()
+    waits = late_through_pipeline(late, alone, seconds, ranks) if lacks_p2p else ()
     excesses = [excess for excess in excesses if excess.rank not in waits]
     if not excesses:
         return None
@@ -87,13 +87,13 @@ def slow_finding(
     top = excesses[0]
     gain = top.seconds - (excesses[1].seconds if len(excesses) > 1 else 0.0)
     cause = (
-        f"rank {top.rank} enters its collectives {top.seconds:.3f} s per step later than its peers; "
-        f"without this delay a step of {top.step:.3f} s would gain {gain:.3f} s"
+        f"rank {top.rank} enters its collectives {top.seconds:.3f} s per step later than its "
+        f"peers; without this delay a step of {top.step:.3f} s would gain {gain:.3f} s"
     )
     return JobFinding(
         "slow",
         cause,
-        _candidates(excesses, _possible_waits(unseen or {}, alone, ranks)),
+        _candidates(excesses, _possible_waits(possible_waits or {}, alone, ranks)),
         evidence=tuple(_evidence(excess) for excess in excesses),
     )
 
@@ -130,23 +130,23 @@ def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) 
 
 
 def _possible_waits(
-    unseen: Mapping[int, frozenset[int]], alone: Collection[int], ranks: Ranks
+    possible_waits: Mapping[int, frozenset[int]], alone: Collection[int], ranks: Ranks
 ) -> Mapping[int, frozenset[int]]:
     """Exclude tensor partners without a dump if another partner is punctual."""
     return {
         rank: others.difference(ranks.tensor_partners(rank)) if rank in alone else others
-        for rank, others in unseen.items()
+        for rank, others in possible_waits.items()
     }
 
 
 def _candidates(
-    excesses: list[_Excess], unseen: Mapping[int, frozenset[int]]
+    excesses: list[_Excess], possible_waits: Mapping[int, frozenset[int]]
 ) -> tuple[CulpritCandidate, ...]:
     """Return the late ranks and those they may have waited for, which share the weight."""
     late = {excess.rank for excess in excesses}
     candidates: dict[int, CulpritCandidate] = {}
     for excess in excesses:
-        others = sorted(unseen.get(excess.rank, frozenset()) - late)
+        others = sorted(possible_waits.get(excess.rank, frozenset()) - late)
         weight = STRONG * excess.seconds / excesses[0].seconds / (1 + len(others))
         why = f"{excess.seconds:.3f} s per step later than its peers, on its own"
         if others:

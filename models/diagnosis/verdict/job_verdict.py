@@ -95,16 +95,16 @@ class JobFinding:
     waiting : frozenset of int
         Ranks that only wait for others and are therefore not the origin.
     evidence : tuple of Evidence
-    of_program : bool
+    is_program_error : bool
         The program is at fault: no machine is a culprit, whatever other findings say.
     after_hang : bool
         For a crash: no rank failed on its own; all waited until a time-out or ended on request. The
         origin is then found from the data saved during the hang.
-    cannot_end : bool
+    is_permanent : bool
         The observed condition is permanent, such as a deadlock; it is not a pause.
     absence : RankAbsence or None
         Ranks that have not entered an operation that others wait in; None if unknown.
-    taken : int or None
+    observed_at : int or None
         Time of a single observation, in nanoseconds since 1970 UTC. An observation before a hang
         says nothing about it.
     """
@@ -114,15 +114,15 @@ class JobFinding:
     candidates: tuple[CulpritCandidate, ...] = ()
     waiting: frozenset[int] = frozenset()
     evidence: tuple[Evidence, ...] = ()
-    of_program: bool = False
+    is_program_error: bool = False
     after_hang: bool = False
-    cannot_end: bool = False
+    is_permanent: bool = False
     absence: RankAbsence | None = None
-    taken: int | None = None
+    observed_at: int | None = None
 
     def is_before(self, began: int | None) -> bool:
         """Return whether the observation was made before a stall began."""
-        return self.taken is not None and began is not None and self.taken < began
+        return self.observed_at is not None and began is not None and self.observed_at < began
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Probe:
         have about the same time.
     why : str
         Explanation with the deciding figure.
-    sure : int or None
+    confirmed_at : int or None
         Time at which the limit had passed (for a log, 8 minutes after `since`); None means `since`.
     """
 
@@ -31,4 +31,4 @@ class Probe:
     state: Literal["active", "idle", "blind"]
     since: int | None
     why: str
-    sure: int | None = None
+    confirmed_at: int | None = None

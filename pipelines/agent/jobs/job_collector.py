@@ -73,7 +73,7 @@ class JobCollector:
     say: Callable[[str], None]
     proc: Path = Path("/proc")
     _jobs: dict[str, _JobState] = field(default_factory=dict)
-    _complaints: set[str] = field(default_factory=set)
+    _logged: set[str] = field(default_factory=set)
     _ends: dict[str, list[tuple[int, ProcessExit]]] = field(default_factory=dict)
     _pruned: int = 0
     _exits: ExitWatcher = field(init=False)
@@ -95,7 +95,7 @@ class JobCollector:
             try:
                 self.collect()
             except OSError as error:  # a full disk must not stop the monitoring of GPUs
-                self._say_once(f"jobs cannot be collected: {error}")
+                self._log_once(f"jobs cannot be collected: {error}")
             self.clock.wait(self.pause(self.clock.now()), stop)
 
     def pause(self, now: int) -> float:
@@ -114,11 +114,11 @@ class JobCollector:
             self._exits.follow(process)
         for job, several in groupby(processes, key=lambda process: process.job):
             self._collect_job(job, list(several))
-        self._note_ends()
+        self._save_exits()
         self._prune({process.job for process in processes})
         return len(processes)
 
-    def _note_ends(self) -> None:
+    def _save_exits(self) -> None:
         """Save the final output and exit codes of processes that have ended."""
         now = self.clock.now()
         for end in self._exits.ended():
@@ -152,9 +152,9 @@ class JobCollector:
         written = self._logs.copy(processes, folder / "logs")
         is_silent = written is not None and now / SECOND - written >= _MIN_SILENCE_SECONDS
         for process in processes:
-            self._samples.take(process, now)
+            self._samples.sample(process, now)
         if now >= state.due:
-            oldest = self._ask_recorders(processes, folder)
+            oldest = self._save_recorders(processes, folder)
             state.is_idle = oldest is not None and now - oldest >= _MAX_OPERATION_AGE
             # Again as soon as the operation would be too old: a time-out may follow soon.
             old = (
@@ -172,13 +172,13 @@ class JobCollector:
         try:
             self._samples.write(job, folder / "kernel")
         except ImportError:
-            self._say_once('kernel samples require pyarrow: pip install "forewarn[jobs]"')
+            self._log_once('kernel samples require pyarrow: pip install "forewarn[jobs]"')
 
-    def _ask_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
+    def _save_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
         """Save the flight recorders; return the entry time of the oldest unfinished operation."""
         servers = [process for process in processes if self._servers.has(process)]
         times = []
-        for process, dump in self._each(servers, self._servers.recorder):
+        for process, dump in self._query_all(servers, self._servers.recorder):
             times.append(oldest_unfinished(dump))
             _write_json(folder / "flight" / f"rank_{process.rank}.json", dump)
         return min((time for time in times if time is not None), default=None)
@@ -186,10 +186,10 @@ class JobCollector:
     def _take_stacks(self, processes: Sequence[JobProcess], folder: Path, now: int) -> None:
         if self.policy.stacks == "off":
             return
-        take = self._servers.stacks if self.policy.stacks == "server" else self._spied
+        take = self._servers.stacks if self.policy.stacks == "server" else self._run_py_spy
         # All hosts of a job write the samples of the same half minute into one folder.
         name = format_iso(now // (30 * SECOND) * 30 * SECOND)
-        for process, threads in self._each(processes, take):
+        for process, threads in self._query_all(processes, take):
             _write_json(folder / "stacks" / name / f"{process.rank}.json", threads)
         for old in sorted((folder / "stacks").glob("*Z"))[:-_MAX_STACK_SAMPLES]:
             for file in old.glob("*.json"):
@@ -197,7 +197,7 @@ class JobCollector:
             with suppress(OSError):
                 old.rmdir()
 
-    def _spied(self, process: JobProcess) -> list[dict[str, Any]]:
+    def _run_py_spy(self, process: JobProcess) -> list[dict[str, Any]]:
         """Return the threads of a process, taken by py-spy without pausing it.
 
         A job that is sampled is stalled anyway. On a process in state D, a py-spy that pauses the
@@ -213,7 +213,7 @@ class JobCollector:
             raise ServerError(f"py-spy: {error}") from None
         return threads
 
-    def _each(
+    def _query_all(
         self, processes: Sequence[JobProcess], ask: Callable[[JobProcess], Any]
     ) -> list[tuple[JobProcess, Any]]:
         """Query all processes in parallel; skip those that do not answer, and log each once."""
@@ -222,7 +222,7 @@ class JobCollector:
             try:
                 return process, ask(process)
             except ServerError as error:
-                self._say_once(f"rank {process.rank} of {process.job}: {error}")
+                self._log_once(f"rank {process.rank} of {process.job}: {error}")
                 return process, None
 
         if not processes:
@@ -230,9 +230,9 @@ class JobCollector:
         with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
             return [pair for pair in pool.map(answer, processes) if pair[1] is not None]
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._complaints and len(self._complaints) < 1000:
-            self._complaints.add(text)
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged and len(self._logged) < 1000:
+            self._logged.add(text)
             self.say(text)
 
 

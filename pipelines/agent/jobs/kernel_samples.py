@@ -56,7 +56,7 @@ class KernelSamples:
     _before: dict[tuple[int, int], _ProcessCounters] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
-    def take(self, process: JobProcess, now: int) -> None:
+    def sample(self, process: JobProcess, now: int) -> None:
         """Sample the state of a process and its counters since the last sample.
 
         Parameters

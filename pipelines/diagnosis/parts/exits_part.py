@@ -50,16 +50,16 @@ class ExitsPart:
         ]
         return ends[-1] if ends else None
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return the rank that exited first; with logs, the part `logs` does this."""
-        if "logs" in case.parts:
+        if "logs" in snapshot.parts:
             return PartResult()
         ends = []
-        for rank in case.ranks.table:
-            last = self.last_exit(rank, case.at)
+        for rank in snapshot.ranks.table:
+            last = self.last_exit(rank, snapshot.at)
             code, time = (None, None) if last is None else (last.code, last.time)
-            ends.append(RankExit(rank, case.ranks.machine(rank), (), code, time))
-        finding = find_root_cause(ends, machine_signs=event_symptoms(case, load_patterns()))
+            ends.append(RankExit(rank, snapshot.ranks.machine(rank), (), code, time))
+        finding = find_root_cause(ends, machine_symptoms=event_symptoms(snapshot, load_patterns()))
         return PartResult(findings=() if finding is None else (finding,))
 
 

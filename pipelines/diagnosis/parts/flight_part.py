@@ -63,14 +63,14 @@ class FlightPart:
         """Latest time in any entry."""
         return self.operations.last
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Build the wait-for graph, measure lateness, and check for unfinished operations."""
-        logs = case.parts.get("logs")
-        ahead = logs.clocks_ahead(case) if isinstance(logs, LogsPart) else {}
-        operations = self.operations.by_one_clock(ahead).until(case.at)
-        probe = collective_probe(operations, case.at)
-        waits = wait_finding(find_stalls(operations, case.ranks))
-        late, lateness, clock_notes = _lateness_finding(operations, case.ranks)
+        logs = snapshot.parts.get("logs")
+        ahead = logs.clocks_ahead(snapshot) if isinstance(logs, LogsPart) else {}
+        operations = self.operations.by_one_clock(ahead).until(snapshot.at)
+        probe = collective_probe(operations, snapshot.at)
+        waits = wait_finding(find_stalls(operations, snapshot.ranks))
+        late, lateness, clock_notes = _lateness_finding(operations, snapshot.ranks)
         every = (waits, multi_group_finding(operations), late)
         findings = tuple(finding for finding in every if finding is not None)
         notes = (*self.notes, *clock_notes)
@@ -95,11 +95,17 @@ def _lateness_finding(
     unclear = find_skewed_ranks(timed)
     usable = timed.without(unclear)
     lateness = measure_lateness(usable)
-    unsure = {} if alignment is None else alignment.unsure
-    unseen = missing_dump_dependencies(usable, ranks)
+    clock_uncertainty = {} if alignment is None else alignment.clock_uncertainty
+    possible_waits = missing_dump_dependencies(usable, ranks)
     is_trusted = len(unclear) <= _MAX_SKEWED_SHARE * len(operations.ranks)
-    hides_pairs = not usable.entries["is_p2p"].any()
-    finding = slow_finding(lateness, ranks, unsure=unsure, unseen=unseen, hides_pairs=hides_pairs)
+    lacks_p2p = not usable.entries["is_p2p"].any()
+    finding = slow_finding(
+        lateness,
+        ranks,
+        clock_uncertainty=clock_uncertainty,
+        possible_waits=possible_waits,
+        lacks_p2p=lacks_p2p,
+    )
     notes = tuple(_clock_notes(unclear, alignment))
     return finding if is_trusted else None, lateness, notes
 
@@ -109,10 +115,10 @@ def _clock_notes(unclear: frozenset[int], alignment: ClockAlignment | None) -> I
         skewed = format_ranks(sorted(unclear))
         yield f"flight: clock skew, the lateness of {skewed} is unknown"
     if alignment is not None:
-        least = 2 * max(alignment.unsure.values(), default=0.0)
+        least = 2 * max(alignment.clock_uncertainty.values(), default=0.0)
         yield (
-            f"flight: clocks of machines are {alignment.apart:.3f} s apart and were aligned by their "
-            f"collectives; lateness below {least:.3f} s cannot be detected"
+            f"flight: clocks of machines are {alignment.spread:.3f} s apart and were aligned by "
+            f"their collectives; lateness below {least:.3f} s cannot be detected"
         )
 
 

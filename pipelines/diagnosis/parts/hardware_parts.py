@@ -26,8 +26,8 @@ __all__ = ["AtRiskPart", "EventsPart", "event_symptoms"]
 _MAX_EVENT_AGE = HOUR  # before the verdict; covers a time-out of 30 minutes
 
 
-def _machines(case: JobSnapshot) -> Sequence[str]:
-    return sorted({row.machine for row in case.ranks.table.values() if row.machine})
+def _machines(snapshot: JobSnapshot) -> Sequence[str]:
+    return sorted({row.machine for row in snapshot.ranks.table.values() if row.machine})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,19 @@ class EventsPart:
     ranks: frozenset[int] = frozenset()
     last: int | None = None
 
-    def rows(self, case: JobSnapshot) -> list[dict[str, Any]]:
+    def rows(self, snapshot: JobSnapshot) -> list[dict[str, Any]]:
         """Return the events of the hour before the verdict."""
-        return self.events.grave_events(_machines(case), case.at - _MAX_EVENT_AGE, case.at)
+        return self.events.grave_events(
+            _machines(snapshot), snapshot.at - _MAX_EVENT_AGE, snapshot.at
+        )
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return the ranks that run on a failed GPU."""
         events = [
             HostEvent(row["machine_id"], row["gpu_serial"], row["xid"], parse_moment(row["time"]))
-            for row in self.rows(case)
+            for row in self.rows(snapshot)
         ]
-        finding = hardware_finding(events, case.ranks)
+        finding = hardware_finding(events, snapshot.ranks)
         return PartResult(findings=() if finding is None else (finding,))
 
 
@@ -60,29 +62,29 @@ class AtRiskPart:
     ranks: frozenset[int] = frozenset()
     last: int | None = None
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return the listed machines."""
-        machines = _machines(case)
-        listed = self.lists.listed(machines, case.at)
+        machines = _machines(snapshot)
+        listed = self.lists.listed(machines, snapshot.at)
         names = [machine for machine, is_listed in zip(machines, listed, strict=True) if is_listed]
         finding = at_risk_finding(names)
         return PartResult(findings=() if finding is None else (finding,))
 
 
-def event_symptoms(case: JobSnapshot, matcher: LogMatcher) -> list[MachineSymptom]:
+def event_symptoms(snapshot: JobSnapshot, matcher: LogMatcher) -> list[MachineSymptom]:
     """Return the symptoms of hosts in the hour before the verdict, as far as known.
 
     Parameters
     ----------
-    case : JobSnapshot
+    snapshot : JobSnapshot
     matcher : LogMatcher
         Provides the meaning of an Xid.
     """
-    part = case.parts.get("events")
+    part = snapshot.parts.get("events")
     if not isinstance(part, EventsPart):
         return []
-    signs = (_event_symptom(row, case.ranks, matcher) for row in part.rows(case))
-    return [sign for sign in signs if sign is not None]
+    symptoms = (_event_symptom(row, snapshot.ranks, matcher) for row in part.rows(snapshot))
+    return [symptom for symptom in symptoms if symptom is not None]
 
 
 def _event_symptom(
@@ -98,9 +100,9 @@ def _event_symptom(
     if pattern is None:
         return None
     text = row["raw"] or line.removeprefix("NVRM: ")
-    sign = replace(
+    symptom = replace(
         symptom_from_line(pattern, text[:500], parse_moment(row["time"])), source="events"
     )
     serial = row["gpu_serial"]
     rank = next((n for n, r in ranks.table.items() if serial and r.gpu_serial == serial), None)
-    return MachineSymptom(row["machine_id"], sign, rank)
+    return MachineSymptom(row["machine_id"], symptom, rank)

@@ -64,5 +64,5 @@ class Part(Protocol):
     def last(self) -> int | None:
         """Latest time in the part, in nanoseconds since 1970 UTC; None if it has no times."""
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Evaluate the part with the pure functions in `models/diagnosis`."""

@@ -34,29 +34,29 @@ _PEER_CHANNELS = {
 class KernelPart(SampledPart):
     """Samples of the processes of all ranks."""
 
-    def blocked(self, case: JobSnapshot) -> tuple[JobFinding, ...]:
+    def blocked(self, snapshot: JobSnapshot) -> tuple[JobFinding, ...]:
         """Return the ranks in uninterruptible sleep or stopped."""
-        samples = self.samples.between(0, case.at)
+        samples = self.samples.between(0, snapshot.at)
         findings = (
-            sleep_finding(samples, case.ranks, case.at),
-            stopped_process_finding(samples, case.ranks, case.at),
+            sleep_finding(samples, snapshot.ranks, snapshot.at),
+            stopped_process_finding(samples, snapshot.ranks, snapshot.at),
         )
         return tuple(finding for finding in findings if finding is not None)
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return ranks that are asleep, stopped, busy without completions, or deviating."""
-        samples, metrics = self.samples.between(0, case.at), metrics_until(case)
+        samples, metrics = self.samples.between(0, snapshot.at), metrics_until(snapshot)
         if not len(samples.rank):
             return PartResult(blind=("kernel: no sample before the verdict",))
         channels = [
             PeerChannel(samples, name, "kernel", says, least)
             for name, (says, least) in _PEER_CHANNELS.items()
         ]
-        blocked = self.blocked(case)
+        blocked = self.blocked(snapshot)
         findings = (
             *blocked,
-            busy_without_completion(samples, metrics, case.ranks, case.at),
-            deviation_finding([*channels, *traffic_channels(metrics)], case.ranks, case.at),
+            busy_without_completion(samples, metrics, snapshot.ranks, snapshot.at),
+            deviation_finding([*channels, *traffic_channels(metrics)], snapshot.ranks, snapshot.at),
         )
         seen = tuple(finding for finding in findings if finding is not None)
         return PartResult(kernel_probe(blocked), seen)

@@ -57,7 +57,7 @@ class JobAttempt:
         """Time from which exits belong to this attempt; clocks may differ by a minute."""
         return None if self.start is None else self.start - MINUTE
 
-    def of_rank(self, rank: int) -> list[ScannedLog]:
+    def logs_of_rank(self, rank: int) -> list[ScannedLog]:
         """Return the logs of a rank."""
         return self._by_rank.get(rank, [])
 
@@ -89,7 +89,7 @@ class JobAttempt:
 
     def last_step(self, rank: int | None = None) -> int | None:
         """Return when the last step of a rank, or of any rank, was logged."""
-        logs = self.logs if rank is None else self.of_rank(rank)
+        logs = self.logs if rank is None else self.logs_of_rank(rank)
         times = [time for log in logs if log.scan is not None for _, time in log.scan.steps]
         return max((time for time in times if time <= self.at), default=None)
 
@@ -102,7 +102,9 @@ class JobAttempt:
                 steps.setdefault(machine, []).extend(log.scan.steps)
         return clock_offsets(steps)
 
-    def ends(self, ranks: Ranks, matcher: LogMatcher, exits: ExitsPart | None) -> list[RankExit]:
+    def rank_exits(
+        self, ranks: Ranks, matcher: LogMatcher, exits: ExitsPart | None
+    ) -> list[RankExit]:
         """Return the exit of each rank, empty if there is no sign of one."""
         offsets, writes = self.offsets(ranks), self.last_writes()
         reports = self._master_reports()
@@ -113,12 +115,15 @@ class JobAttempt:
             last = exits.last_exit(rank, self.at, self.since) if exits is not None else None
             report = reports.get(rank)
             code = last.code if last is not None else report.exit_code if report else None
-            signs = [*self._lines(rank), *self._errors(rank, report, matcher)]
+            symptoms = [*self._line_symptoms(rank), *self._error_symptoms(rank, report, matcher)]
             ends.append(
                 RankExit(
                     rank,
                     machine,
-                    tuple(_shift_symptom(sign, ahead) for sign in sorted(signs, key=_sort_key)),
+                    tuple(
+                        _shift_symptom(symptom, ahead)
+                        for symptom in sorted(symptoms, key=_sort_key)
+                    ),
                     code,
                     None if last is None or last.time is None else last.time - ahead,
                     None if (write := writes.get(rank)) is None else write - ahead,
@@ -127,15 +132,15 @@ class JobAttempt:
             )
         return ends
 
-    def _lines(self, rank: int) -> Iterator[Symptom]:
-        for log in self.of_rank(rank):
+    def _line_symptoms(self, rank: int) -> Iterator[Symptom]:
+        for log in self.logs_of_rank(rank):
             for hit in self.hits(log.scan) if log.scan is not None else ():
                 yield symptom_from_line(hit.pattern, hit.line, hit.time)
 
-    def _errors(
+    def _error_symptoms(
         self, rank: int, report: ErrorReport | None, matcher: LogMatcher
     ) -> Iterator[Symptom]:
-        errors = [log.error for log in self.of_rank(rank) if log.error is not None]
+        errors = [log.error for log in self.logs_of_rank(rank) if log.error is not None]
         for error in errors or ([report] if report is not None and report.message else []):
             if error.time is None or error.time <= self.at:
                 line = error.message.strip().splitlines()[0] if error.message.strip() else ""
@@ -159,11 +164,11 @@ class JobAttempt:
                 reports.setdefault(report.rank, replace(error, time=time))
         return reports
 
-    def machine_signs(self, ranks: Ranks) -> list[MachineSymptom]:
+    def machine_symptoms(self, ranks: Ranks) -> list[MachineSymptom]:
         """Return the symptoms in logs of machines, without exits reported by a launcher."""
         named = {row.machine for row in ranks.table.values()} - {None}
         alone = next(iter(named)) if len(named) == 1 else None
-        signs = []
+        symptoms = []
         for log in self.logs:
             machine = log.file.machine or alone
             if log.file.rank is not None or log.scan is None or machine is None:
@@ -171,29 +176,33 @@ class JobAttempt:
             for hit in self.hits(log.scan):
                 if _LAUNCHER_EXIT_LINE.search(hit.line):
                     continue
-                sign = replace(symptom_from_line(hit.pattern, hit.line, hit.time), source="kernel")
-                signs.append(MachineSymptom(machine, sign, _rank_of_pid(hit.line, machine, ranks)))
-        return signs
+                symptom = replace(
+                    symptom_from_line(hit.pattern, hit.line, hit.time), source="kernel"
+                )
+                symptoms.append(
+                    MachineSymptom(machine, symptom, _rank_of_pid(hit.line, machine, ranks))
+                )
+        return symptoms
 
     def has_crashed(self, ends: Sequence[RankExit]) -> bool:
         """Return whether the job ended: by an exit, an exception, or the last lines of a log."""
         if any(end.exit_code for end in ends):
             return True
-        if any(sign.is_report for end in ends for sign in end.signs):
+        if any(symptom.is_report for end in ends for symptom in end.symptoms):
             return True
         step = self.last_step()
         return any(self._ends_with(end, step) for end in ends)
 
     def _ends_with(self, end: RankExit, step: int | None) -> bool:
         """Return whether the log of a rank ends with an error and no later step."""
-        sign = end.decisive
-        if sign is None or sign.level == "warning":
+        symptom = end.decisive
+        if symptom is None or symptom.level == "warning":
             return False
-        if sign.time is None:
-            tails = [log.scan.tail for log in self.of_rank(end.rank) if log.scan is not None]
-            return any(sign.line[:200].encode() in tail for tail in tails)
-        is_last = end.last_write is None or end.last_write - sign.time <= MINUTE
-        return is_last and (step is None or step <= sign.time + MINUTE)
+        if symptom.time is None:
+            tails = [log.scan.tail for log in self.logs_of_rank(end.rank) if log.scan is not None]
+            return any(symptom.line[:200].encode() in tail for tail in tails)
+        is_last = end.last_write is None or end.last_write - symptom.time <= MINUTE
+        return is_last and (step is None or step <= symptom.time + MINUTE)
 
 
 def attempt_at(logs: Sequence[ScannedLog], at: int) -> JobAttempt:
@@ -229,12 +238,16 @@ def _count_attempts(scan: LogScan, at: int) -> int:
     return sum(1 for time in scan.starts if time is None or time <= at)
 
 
-def _sort_key(sign: Symptom) -> tuple[int, bool]:
-    return (2**63 if sign.time is None else sign.time, sign.is_report)
+def _sort_key(symptom: Symptom) -> tuple[int, bool]:
+    return (2**63 if symptom.time is None else symptom.time, symptom.is_report)
 
 
-def _shift_symptom(sign: Symptom, ahead: int) -> Symptom:
-    return sign if sign.time is None or not ahead else replace(sign, time=sign.time - ahead)
+def _shift_symptom(symptom: Symptom, ahead: int) -> Symptom:
+    return (
+        symptom
+        if symptom.time is None or not ahead
+        else replace(symptom, time=symptom.time - ahead)
+    )
 
 
 def _rank_of_pid(line: str, machine: str, ranks: Ranks) -> int | None:

@@ -66,38 +66,38 @@ class LogsPart:
         times += [log.error.time for log in self.logs if log.error is not None]
         return max((time for time in times if time is not None), default=None)
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return whether ranks still write, and which rank failed first."""
-        attempt = attempt_at(self.logs, case.at)
-        finding = self._finding(case, attempt)
+        attempt = attempt_at(self.logs, snapshot.at)
+        finding = self._finding(snapshot, attempt)
         return PartResult(
-            _probe(case, attempt),
+            _probe(snapshot, attempt),
             () if finding is None else (finding,),
             tuple(_phases(self.logs, attempt)),
             tuple(_unusable_logs(attempt.logs)),
         )
 
-    def clocks_ahead(self, case: JobSnapshot) -> dict[int, int]:
+    def clocks_ahead(self, snapshot: JobSnapshot) -> dict[int, int]:
         """Return by how many nanoseconds the clock of each rank's machine is ahead."""
-        offsets = attempt_at(self.logs, case.at).offsets(case.ranks)
-        machines = {rank: row.machine for rank, row in case.ranks.table.items()}
+        offsets = attempt_at(self.logs, snapshot.at).offsets(snapshot.ranks)
+        machines = {rank: row.machine for rank, row in snapshot.ranks.table.items()}
         return {
             rank: offsets[machine]
             for rank, machine in machines.items()
             if machine is not None and machine in offsets
         }
 
-    def _finding(self, case: JobSnapshot, attempt: JobAttempt) -> JobFinding | None:
-        exits = case.parts.get("exits")
-        ends = attempt.ends(
-            case.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
+    def _finding(self, snapshot: JobSnapshot, attempt: JobAttempt) -> JobFinding | None:
+        exits = snapshot.parts.get("exits")
+        ends = attempt.rank_exits(
+            snapshot.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        signs = attempt.machine_signs(case.ranks)
+        symptoms = attempt.machine_symptoms(snapshot.ranks)
         if not attempt.has_crashed(ends):  # in a hang, the part `events` reports these itself
-            return None if "events" in case.parts else hang_hardware_finding(signs, ends)
-        signs += event_symptoms(case, self.matcher)
-        finding = find_root_cause(ends, machine_signs=signs, masked=log_template)
-        is_whole = self.last is None or self.last <= case.at
+            return None if "events" in snapshot.parts else hang_hardware_finding(symptoms, ends)
+        symptoms += event_symptoms(snapshot, self.matcher)
+        finding = find_root_cause(ends, machine_symptoms=symptoms, masked=log_template)
+        is_whole = self.last is None or self.last <= snapshot.at
         if finding is None or not is_whole:
             return finding
         return replace(
@@ -122,14 +122,16 @@ def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
     return LogsPart(tuple(logs), matcher)
 
 
-def _probe(case: JobSnapshot, attempt: JobAttempt) -> Probe | None:
+def _probe(snapshot: JobSnapshot, attempt: JobAttempt) -> Probe | None:
     """Return the log probe, or None if no rank has a log."""
-    exits, writes = case.parts.get("exits"), attempt.last_writes()
-    if isinstance(exits, ExitsPart) and case.ranks.table:
+    exits, writes = snapshot.parts.get("exits"), attempt.last_writes()
+    if isinstance(exits, ExitsPart) and snapshot.ranks.table:
         since = attempt.since
-        if all(exits.last_exit(rank, case.at, since) is not None for rank in case.ranks.table):
+        if all(
+            exits.last_exit(rank, snapshot.at, since) is not None for rank in snapshot.ranks.table
+        ):
             return Probe("log", "blind", None, "all ranks have ended")
-    return log_probe(writes, case.at, attempt.marks(attempt.start)) if writes else None
+    return log_probe(writes, snapshot.at, attempt.marks(attempt.start)) if writes else None
 
 
 def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:

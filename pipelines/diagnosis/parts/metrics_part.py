@@ -25,24 +25,26 @@ _GAUGES = ("gpu_utilization", "sm_activity")
 class MetricsPart(SampledPart):
     """Metrics of all ranks."""
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return whether bytes move, times of work, idle GPUs, and ranks with deviating traffic."""
-        samples = metrics_until(case)
+        samples = metrics_until(snapshot)
         if not len(samples.rank):
             return PartResult(blind=("metrics: no sample before the verdict",))
-        probe = metrics_probe(samples, len(case.ranks.table), case.at)
-        findings = [idle_gpus(samples, case.ranks, probe.since, case.at)]
-        if "kernel" not in case.parts:
-            findings.append(deviation_finding(traffic_channels(samples), case.ranks, case.at))
-        phases = work_phases(samples, len(case.ranks.table))
+        probe = metrics_probe(samples, len(snapshot.ranks.table), snapshot.at)
+        findings = [idle_gpus(samples, snapshot.ranks, probe.since, snapshot.at)]
+        if "kernel" not in snapshot.parts:
+            findings.append(
+                deviation_finding(traffic_channels(samples), snapshot.ranks, snapshot.at)
+            )
+        phases = work_phases(samples, len(snapshot.ranks.table))
         return PartResult(probe, tuple(f for f in findings if f is not None), tuple(phases))
 
 
-def metrics_until(case: JobSnapshot) -> RankSamples:
+def metrics_until(snapshot: JobSnapshot) -> RankSamples:
     """Return the metrics up to the time of a snapshot; empty if none were read."""
-    part = case.parts.get("metrics")
+    part = snapshot.parts.get("metrics")
     if isinstance(part, MetricsPart):
-        return part.samples.between(0, case.at)
+        return part.samples.between(0, snapshot.at)
     none = np.zeros(0, np.int64)
     return RankSamples(none, none, {})
 

@@ -43,9 +43,9 @@ class ProfilesPart:
         """None: profiles have no times."""
         return
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return what grew in slow spans, and on which rank."""
-        del case
+        del snapshot
         finding = jitter_finding(self.profiles)
         return PartResult(findings=() if finding is None else (finding,), blind=self.notes)
 

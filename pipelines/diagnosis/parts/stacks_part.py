@@ -35,35 +35,37 @@ class StacksPart:
 
     Attributes
     ----------
-    rounds : tuple of StackSample
+    samples : tuple of StackSample
     notes : tuple of str
         Files that could not be used, with reasons.
     """
 
-    rounds: tuple[StackSample, ...]
+    samples: tuple[StackSample, ...]
     notes: tuple[str, ...]
 
     @property
     def ranks(self) -> frozenset[int]:
         """Ranks with a stack."""
-        return frozenset(rank for sample in self.rounds for rank in sample.stacks)
+        return frozenset(rank for sample in self.samples for rank in sample.stacks)
 
     @property
     def last(self) -> int | None:
         """Time of the last sample."""
-        return self.rounds[-1].time if self.rounds else None
+        return self.samples[-1].time if self.samples else None
 
-    def judge(self, case: JobSnapshot) -> PartResult:
+    def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return whether stacks change, which ranks are outliers, and the current quiet phase.
 
         A single sample is enough for the last two, although it does not show whether the job moves.
         """
-        rounds = [sample for sample in self.rounds if sample.time <= case.at]
-        probe = stack_probe(rounds, len(case.ranks.table), case.at)
-        findings = [latest_divergent_stacks(rounds, len(case.ranks.table), case.at, probe.since)]
+        samples = [sample for sample in self.samples if sample.time <= snapshot.at]
+        probe = stack_probe(samples, len(snapshot.ranks.table), snapshot.at)
+        findings = [
+            latest_divergent_stacks(samples, len(snapshot.ranks.table), snapshot.at, probe.since)
+        ]
         if probe.state == "idle":
-            findings.append(find_outlier_stacks(rounds[-1].stacks, case.ranks, probe.since))
-        phases = (*stack_phases(rounds), *expected_absence_phases(rounds, case.ranks))
+            findings.append(find_outlier_stacks(samples[-1].stacks, snapshot.ranks, probe.since))
+        phases = (*stack_phases(samples), *expected_absence_phases(samples, snapshot.ranks))
         return PartResult(probe, tuple(f for f in findings if f is not None), phases, self.notes)
 
 
@@ -79,15 +81,15 @@ def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:
     if path is None or not path.is_dir():
         return None
     notes = list[str]()
-    rounds = [
+    samples = [
         StackSample(_sample_time(sample), dict(_read_sample(sample, notes)))
         for sample in path.iterdir()
         if sample.is_dir() and not sample.name.startswith(".")
     ]
-    if not rounds:
+    if not samples:
         return None
     more = [f"stacks: {len(notes) - _MAX_NOTES} more"] if len(notes) > _MAX_NOTES else []
-    ordered = tuple(sorted(rounds, key=lambda sample: sample.time))
+    ordered = tuple(sorted(samples, key=lambda sample: sample.time))
     return StacksPart(ordered, (*notes[:_MAX_NOTES], *more))
 
 

@@ -1,4 +1,4 @@
-"""Dumps of the flight recorder as arrays."""
+"""Flight recorder dumps as arrays."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_arbitrary_bytes_are_scanned(parts: list[bytes]) -> None:
     assert scan.last is None or scan.last >= 0
 
 
-# --- reports of errors ----------------------------------------------------------------------------
+# --- error reports --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

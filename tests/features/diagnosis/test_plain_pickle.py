@@ -1,4 +1,4 @@
-"""Pickles of plain values, read without unpickling."""
+"""Reading of plain pickles without unpickling."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_forbidden_opcodes_are_named(opcode: pickletools.OpcodeInfo) -> None:
 
 
 class Bomb:
-    """What a pickle would run."""
+    """An object that runs code when unpickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (exec, ("raise SystemExit('it ran')",))
@@ -79,9 +79,9 @@ def test_arbitrary_bytes_raise_input_error(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x80\x02" + b"](" * 100_000,  # lists in lists
+        b"\x80\x02" + b"](" * 100_000,  # nested lists
         b"\x80\x02" + b"}(X\x01\x00\x00\x00a" * 100_000,
-        b"\x80\x02NN\x86" + b"N\x86" * 100_000 + b".",  # pairs in pairs
+        b"\x80\x02NN\x86" + b"N\x86" * 100_000 + b".",  # nested pairs
     ],
 )
 def test_nesting_bomb_is_rejected(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The table of ranks."""
+"""Table of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict: what agrees is named, and what does not is not."""
+"""Verdict fusion: agreeing findings identify a culprit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_waiting_rank_is_no_candidate() -> None:
 
 
 def test_program_error_identifies_no_culprit() -> None:
-    deadlock = JobFinding("hang", "a deadlock", of_program=True)
+    deadlock = JobFinding("hang", "a deadlock", is_program_error=True)
     diagnosis = verdict(deadlock, finding("a", (3, STRONG)))
     assert (diagnosis.rank, diagnosis.machine, diagnosis.also) == (None, None, ())
 
@@ -90,7 +90,10 @@ def test_crash_precedes_hang_precedes_slow() -> None:
     assert verdict(*findings).kind == "hang"
     assert verdict(*findings, finding("crash", (4, STRONG), kind="crash")).rank == 4
     ended = verdict(*findings, JobFinding("crash", "the time-out of a wait"))
-    assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
+    assert (ended.kind, ended.rank) == (
+        "crash",
+        1,
+    )  # the origin of the hang that the time-out ended
 
 
 def test_stalled_job_has_no_slow_rank() -> None:
@@ -105,30 +108,30 @@ def test_stalled_job_has_no_slow_rank() -> None:
 
 @pytest.mark.parametrize(("taken", "kind"), [(-MINUTE, "none"), (2 * MINUTE, "hang")])
 def test_only_stop_after_stall_start_counts(taken: int, kind: str) -> None:
-    stopped = replace(finding("kernel", (0, MODERATE)), cannot_end=True, taken=taken)
+    stopped = replace(finding("kernel", (0, MODERATE)), is_permanent=True, observed_at=taken)
     guessed = [Phase("absence", 0, None)]
     assert fuse_findings([stopped], IDLE, guessed, ranks=RANKS, at=10 * MINUTE).kind == kind
 
 
 def test_timed_out_rank_may_be_origin() -> None:
-    """After a wrong collective all ranks time out; the wait graph knows who differed."""
+    """After a wrong collective all ranks time out; the wait-for graph shows the differing rank."""
     everybody = JobFinding("crash", "waited", waiting=frozenset(range(8)), after_hang=True)
     graph = finding("wait graph", (4, STRONG))
     assert verdict(everybody, graph).rank == 4
     missing = replace(everybody, candidates=(CulpritCandidate(6, "wrote no error", STRONG),))
     assert verdict(missing).rank == 6
     waits = replace(graph, waiting=frozenset({6}))
-    assert verdict(missing, waits).rank == 4  # asked to end before its own time-out
-    deadlock = JobFinding("hang", "a deadlock", of_program=True)
+    assert verdict(missing, waits).rank == 4  # terminated before its own time-out
+    deadlock = JobFinding("hang", "a deadlock", is_program_error=True)
     assert (verdict(missing, deadlock).rank, verdict(missing, deadlock).also) == (None, ())
     raised = finding("crash", (6, STRONG), kind="crash")
     assert verdict(raised, waits).rank == 6
 
 
 def test_observation_before_hang_is_ignored() -> None:
-    looked = replace(finding("stacks", (3, STRONG)), taken=-1)
+    looked = replace(finding("stacks", (3, STRONG)), observed_at=-1)
     assert verdict(looked).rank is None
-    assert verdict(replace(looked, taken=1)).rank == 3
+    assert verdict(replace(looked, observed_at=1)).rank == 3
 
 
 def test_hang_needs_two_idle_probes() -> None:
@@ -153,7 +156,7 @@ def test_at_risk_list_does_not_change_strong_verdict() -> None:
 
 
 def test_xid_decides_between_two_candidates() -> None:
-    events = [HostEvent("m2", "S5", 79, 5), HostEvent("m0", "S0", 31, 5)]  # 31: a program's
+    events = [HostEvent("m2", "S5", 79, 5), HostEvent("m0", "S0", 31, 5)]  # 31: caused by a program
     hardware = hardware_finding(events, RANKS)
     assert hardware is not None
     assert [(c.rank, c.weight) for c in hardware.candidates] == [(5, MODERATE)]
@@ -189,16 +192,16 @@ _FIVE = [(0, 4), (10, 13), (20, 22), (30, 31), (40, 44)]
 @pytest.mark.parametrize(
     ("spans", "minute", "is_quiet"),
     [
-        ([(0, 4), (10, None)], 40, True),  # one tells little: half an hour
+        ([(0, 4), (10, None)], 40, True),  # one finished phase: half an hour
         ([(0, 4), (10, None)], 41, False),
         ([*_FIVE, (50, None)], 62, True),  # 3 x 4 minutes
         ([*_FIVE, (50, None)], 63, False),
-        ([(0, None)], 120, True),  # none was finished yet
+        ([(0, None)], 120, True),  # no finished phase
         ([(0, None)], 121, False),
-        ([(0, 4), (10, 12)], 12.9, True),  # samples of a minute may not show that it is over
-        ([(0, 4), (10, 12)], 13, False),  # it is over
-        ([(0, 4), (10, 12)], 11, True),  # as of a moment within
-        ([(20, None)], 10, False),  # it has not begun
+        ([(0, 4), (10, 12)], 12.9, True),  # samples may lag by a minute
+        ([(0, 4), (10, 12)], 13, False),  # ended
+        ([(0, 4), (10, 12)], 11, True),  # during the phase
+        ([(20, None)], 10, False),  # before the phase
     ],
 )
 def test_phase_suppresses_up_to_its_limit(
@@ -208,7 +211,7 @@ def test_phase_suppresses_up_to_its_limit(
 
 
 def test_restart_ends_interrupted_phase() -> None:
-    """A checkpoint that a restart cut off is not open for good, nor a length to learn from."""
+    """A checkpoint interrupted by a restart is neither open nor a length to learn from."""
     cut = phases((0, None)) + phases((10, 10), kind="restart")
     assert quiet_phase(cut, HOUR) is None
     assert quiet_phase(cut + phases((20, None)), 139 * MINUTE) is not None
@@ -244,8 +247,8 @@ def test_rarely_writing_job_has_longer_limit() -> None:
     last = marks[-1]
     assert log_probe({0: last}, last + 30 * MINUTE, marks).state == "active"
     probe = log_probe({0: last}, last + 41 * MINUTE, marks)
-    assert (probe.state, probe.since, probe.sure) == ("idle", last, last + 40 * MINUTE)
-    assert log_probe({0: last}, last + 9 * MINUTE, marks[-2:]).state == "idle"  # too few to tell
+    assert (probe.state, probe.since, probe.confirmed_at) == ("idle", last, last + 40 * MINUTE)
+    assert log_probe({0: last}, last + 9 * MINUTE, marks[-2:]).state == "idle"  # too few gaps
 
 
 def test_restart_does_not_cut_its_own_step() -> None:

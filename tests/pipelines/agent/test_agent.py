@@ -49,7 +49,7 @@ class FakeClock:
 
 @dataclass
 class FakeSource:
-    """What the GPUs say next: serials, or what is raised."""
+    """A source with configurable serials, losses and errors."""
 
     serials: list[str] = field(default_factory=lambda: ["S0", "S1"])
     lost: tuple[str, ...] = ()
@@ -121,14 +121,14 @@ class Host:
             file.write(f"2025-03-01T00:00:00.000001+00:00 node-1 kernel: {text}\n")
 
     def spooled(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return what waits, in the order to send it: the kind of batch and the batch."""
+        """Return the waiting batches in sending order, with their kind."""
         return [
             (path.parent.name[2:], json.loads(path.read_text()))
             for path in self.agent.spool.waiting()
         ]
 
     def events(self) -> list[tuple[str, str, Any]]:
-        """Return kind of batch, kind of event, and code or serial of all events."""
+        """Return batch kind, event kind, and code or serial of all events."""
         return [
             (batch, event["kind"], event.get("code", event.get("gpu_serial")))
             for batch, content in self.spooled()
@@ -344,7 +344,7 @@ def test_single_missing_poll_is_not_loss(host: Host) -> None:
     for serials in (["S0", "S1"], ["S0"], ["S0", "S1"], ["S0"], [], ["S0"], ["S0", "S1"]):
         host.source.serials = serials
         host.agent.collect()
-    # No answer at all is between two that agree: they do not follow each other.
+    # The empty poll separates the two polls without S1, so that they are not consecutive.
     assert host.events() == [("faults", "blind", None)]
 
 
@@ -404,7 +404,7 @@ def test_nvidia_smi_trouble_marks_no_failure(tmp_path: Path, script: str, kind: 
     assert host.events() == [("faults", kind, None)]
     host.agent.close()
     events = build_table([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
-    serials = pa.array(["S1"] * len(events))  # even where it gets a GPU, it is no failure
+    serials = pa.array(["S1"] * len(events))  # not a failure even with a serial
     events = events.set_column(EVENTS.get_field_index("gpu_serial"), "gpu_serial", serials)
     none = build_failures(events, TICKETS.empty_table(), BOOTS.empty_table(), FailureRules())
     assert len(none) == 0
@@ -453,7 +453,10 @@ def test_only_driver_reported_gpu_is_lost(tmp_path: Path, script: str, kinds: li
 
 @pytest.mark.parametrize(
     ("trouble", "kind"),
-    [(HangError("nvidia-smi did not respond within 30 s"), "hang"), (NoSourceError("none"), "blind")],
+    [
+        (HangError("nvidia-smi did not respond within 30 s"), "hang"),
+        (NoSourceError("none"), "blind"),
+    ],
 )
 def test_unresponsive_gpus_are_reported_once(host: Host, trouble: Exception, kind: str) -> None:
     host.source.trouble = trouble
@@ -485,9 +488,9 @@ def test_many_lines_are_sent_in_chunks(host: Host) -> None:
 
 
 def run_for(host: Host, minutes: float, *jumps: tuple[float, float]) -> list[float]:
-    """Let the schedule run and return the minutes that were read, on the clock of the host.
+    """Run the schedule and return the reading times in minutes, on the clock of the host.
 
-    Jumps are minutes of running after which the clock is set by so many minutes.
+    Each jump is (minutes after the start, minutes by which the clock is set).
     """
     read: list[float] = []
     ran, left = 0.0, list(jumps)
@@ -522,7 +525,7 @@ def test_clock_set_back_repeats_no_reading(host: Host) -> None:
 
 
 def test_clock_jump_ahead_continues_from_there(host: Host) -> None:
-    # The moment it was waiting for is long past: that reading is one of now.
+    # The scheduled time is long past: the reading gets the current time.
     assert run_for(host, 40, (15, 30)) == [0, 10, 45, 50, 60]
 
 
@@ -543,12 +546,12 @@ def test_reading_missed_by_kill_is_made_up(host: Host) -> None:
     assert run_for(host, 10) == [0, 10, 20, 30, 40]
 
 
-# --- a disk that is full --------------------------------------------------------------------------
+# --- full disk ------------------------------------------------------------------------------------
 
 
 @contextmanager
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let nothing be written, as on a disk that is full."""
+    """Make all writes fail, as on a full disk."""
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -581,7 +584,7 @@ def test_memory_queue_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) ->
         for tick in range(502):
             host.agent.collect(START + tick * 10 * MINUTE)
     host.agent.collect(START + 5020 * MINUTE)
-    assert sum("the oldest one was dropped" in line for line in host.said) == 3
+    assert sum("dropped the oldest one" in line for line in host.said) == 3
     assert len(host.spooled()) == 500
 
 
@@ -625,7 +628,7 @@ def test_unreadable_log_on_full_disk_reported_later(
     assert host.events() == [("faults", "blind", None)]
 
 
-# --- bad state -----------------------------------------------------------------------------------
+# --- corrupt state --------------------------------------------------------------------------------
 
 STATE = ["gpus.json", "log.json", "schedule.json"]
 
@@ -664,7 +667,7 @@ def test_corrupt_state_is_reset(
     host.agent.follow()
     run_for(host, 5)
     state = host.folder / "state"
-    for _ in range(2):  # what was set aside before gives way
+    for _ in range(2):  # an earlier .bad file is replaced
         (state / name).unlink()
         content(state / name) if callable(content) else (state / name).write_bytes(content)
         host.said.clear()
@@ -679,11 +682,11 @@ def test_corrupt_state_is_reset(
     assert {event for event in host.events() if event[1] == "lost"} == set()
 
 
-# --- a storm of lines ----------------------------------------------------------------------------
+# --- bursts of lines ------------------------------------------------------------------------------
 
 
 def storm(host: Host, lines: int, code: int = 79, spacing: float = 0.0) -> None:
-    """Write fatal lines of two GPUs, so many seconds apart."""
+    """Write fatal lines of two GPUs, `spacing` seconds apart."""
     start = dt.datetime.fromtimestamp(START / SECOND, dt.UTC)
     with host.log.open("a") as file:
         for number in range(lines):
@@ -737,7 +740,7 @@ def test_burst_respects_spool_limit(host: Host, spacing: float) -> None:
 
 
 def test_burst_costs_linear_work(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every fatal event was compared with every other one: 100,000 lines took three minutes."""
+    """Comparing all pairs of fatal events took three minutes for 100,000 lines."""
     most: list[int] = []
     report = Agent._report
 
@@ -790,7 +793,7 @@ def test_full_spool_evicts_oldest_readings_first(tmp_path: Path) -> None:
 
 @pytest.fixture
 def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a policy without a collector, on a host with an nvidia-smi of its own."""
+    """Return a policy without a collector, on a host with its own nvidia-smi."""
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text("#!/bin/sh\necho 'index, serial, temperature.gpu'; echo '0, S0, 40'\n")
@@ -827,7 +830,7 @@ def test_once_without_collector_keeps_batch(
 
 @pytest.fixture
 def daemon(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Return the command of an agent that has a collector, which is away."""
+    """Return the command of an agent whose collector is unreachable."""
     policy.write_text('collector = "http://127.0.0.1:9"\n' + policy.read_text())
     monkeypatch.setenv("FOREWARN_TOKEN", "secret")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -855,7 +858,7 @@ def test_failed_thread_stops_agent(
 def test_log_is_read_before_first_reading(
     daemon: list[str], policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the first record after each start would not know whether there was an Xid."""
+    """Otherwise the first record after each start would not know whether there was an Xid."""
 
     def collect_once(agent: Agent) -> None:
         agent.collect()

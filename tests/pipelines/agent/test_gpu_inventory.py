@@ -25,13 +25,13 @@ answers = st.builds(
 def test_loss_by_driver_or_two_complete_polls(
     steps: list[GpuPoll | None],
 ) -> None:
-    roll, before = GpuInventory(), None
-    roll.call(GpuPoll(GPUS), 0)
+    inventory, before = GpuInventory(), None
+    inventory.update(GpuPoll(GPUS), 0)
     for time, answer in enumerate(steps, 1):
         if answer is None:
-            roll.unanswered()
+            inventory.record_no_response()
         else:
-            for gpu, since in roll.call(answer, time).lost:
+            for gpu, since in inventory.update(answer, time).lost:
                 if gpu.pci in answer.lost:
                     continue
                 for whole in (answer, before):
@@ -45,14 +45,14 @@ def test_loss_by_driver_or_two_complete_polls(
 
 @given(st.lists(answers, max_size=12))
 def test_inventory_keeps_every_gpu(steps: list[GpuPoll]) -> None:
-    roll = GpuInventory()
-    roll.call(GpuPoll(GPUS), 0)
+    inventory = GpuInventory()
+    inventory.update(GpuPoll(GPUS), 0)
     lost: list[GpuReading] = []
     for time, answer in enumerate(steps, 1):
-        told = roll.call(answer, time)
+        told = inventory.update(answer, time)
         lost = [gpu for gpu in lost if gpu not in told.back] + [gpu for gpu, _ in told.lost]
-        assert sorted(roll.known) == ["S0", "S1", "S2", "S3"]
-        assert sorted(roll.missing) == sorted(str(gpu.serial) for gpu in lost)
+        assert sorted(inventory.known) == ["S0", "S1", "S2", "S3"]
+        assert sorted(inventory.missing) == sorted(str(gpu.serial) for gpu in lost)
         silent = len(answer.readings) + len(answer.lost) < 4 and answer.trouble
         assert not told.blind or silent or not answer.readings
 
@@ -62,26 +62,28 @@ def test_board_gpus_are_lost_individually() -> None:
         GpuReading(serial="B1", uuid=f"GPU-{slot}", pci=f"0000:4{slot}:00", slot=slot)
         for slot in range(4)
     ]
-    roll = GpuInventory()
-    roll.call(GpuPoll(board), 0)
-    assert len(roll.known) == 4
-    assert roll.call(GpuPoll(board[:1]), 1).lost == []
-    assert [gpu.uuid for gpu, _ in roll.call(GpuPoll(board[:1]), 2).lost] == [
+    inventory = GpuInventory()
+    inventory.update(GpuPoll(board), 0)
+    assert len(inventory.known) == 4
+    assert inventory.update(GpuPoll(board[:1]), 1).lost == []
+    assert [gpu.uuid for gpu, _ in inventory.update(GpuPoll(board[:1]), 2).lost] == [
         "GPU-1",
         "GPU-2",
         "GPU-3",
     ]
-    back = roll.call(GpuPoll(board[:2], ("0000:42:00", "0000:43:00")), 3).back
+    back = inventory.update(GpuPoll(board[:2], ("0000:42:00", "0000:43:00")), 3).back
     assert [gpu.uuid for gpu in back] == ["GPU-1"]
-    (called,) = roll.call(GpuPoll(board[1:2], ("0000:40:00",)), 4).lost
+    (called,) = inventory.update(GpuPoll(board[1:2], ("0000:40:00",)), 4).lost
     assert called[0].uuid == "GPU-0"
 
 
 def test_reflashed_gpu_is_not_lost() -> None:
     gpu = GpuReading(serial="S1", uuid="GPU-old", pci="0000:19:00")
-    roll = GpuInventory()
-    roll.call(GpuPoll([gpu]), 0)
+    inventory = GpuInventory()
+    inventory.update(GpuPoll([gpu]), 0)
     for time in (1, 2, 3):
-        called = roll.call(GpuPoll([GpuReading(serial="S1", uuid="GPU-new", pci=gpu.pci)]), time)
+        called = inventory.update(
+            GpuPoll([GpuReading(serial="S1", uuid="GPU-new", pci=gpu.pci)]), time
+        )
         assert called.lost == []
-    assert list(roll.known) == ["GPU-new"]
+    assert list(inventory.known) == ["GPU-new"]

@@ -13,13 +13,13 @@ from forewarn.pipelines.agent.gpu_source_selection import NvmlWithFallback, open
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 from forewarn.pipelines.agent.nvml import Nvml
 
-WAIT = 60.0  # seconds: what answers at all, answers on a busy machine too
+WAIT = 60.0  # seconds; enough for an answer on a busy machine
 CSV = "index, serial, pci.bus_id, temperature.gpu\n0, S0, 00000000:10:00.0, 40\n"
 
 
 @pytest.fixture
 def smi(tmp_path: Path) -> Callable[[str], NvidiaSmi]:
-    """Return `smi(script)`: a program that stands for nvidia-smi."""
+    """Return `smi(script)`, which creates a fake nvidia-smi."""
 
     def make(script: str) -> NvidiaSmi:
         path = tmp_path / "nvidia-smi"
@@ -110,7 +110,7 @@ def test_missing_program_raises() -> None:
 
 
 class FakeNvml:
-    """As much of pynvml as an agent calls, for two GPUs of which the second one is lost."""
+    """Fake pynvml with two GPUs, the second of which is lost."""
 
     NVML_TEMPERATURE_GPU = NVML_CLOCK_SM = NVML_AGGREGATE_ECC = nvmlMemory_v2 = 0
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
@@ -131,10 +131,10 @@ class FakeNvml:
 
     def __init__(self, *, lost: bool = False, mismatch: bool = False, dumb: int = 0) -> None:
         self.lost, self.open, self.answers = lost, 0, threading.Event()
-        self.errors: dict[str, Exception] = {}  # what the second GPU answers to a question
-        self.action: int | None = None  # recovery that is asked for of the second GPU
+        self.errors: dict[str, Exception] = {}  # answers of the second GPU
+        self.action: int | None = None  # recovery action of the second GPU
         self.answers.set()
-        self.mismatch, self.dumb = mismatch, dumb  # the last so many GPUs give no handle
+        self.mismatch, self.dumb = mismatch, dumb  # number of GPUs at the end without a handle
 
     def nvmlInit(self) -> None:
         self.answers.wait()
@@ -250,7 +250,7 @@ def test_gpu_without_handle_keeps_last_address(error: type) -> None:
     answer = source.read(WAIT)
     assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ("0000:11:00",))
     assert answer.trouble == ""
-    assert Nvml(library).read(WAIT).trouble  # where it was is not known
+    assert Nvml(library).read(WAIT).trouble  # its last address is unknown
 
 
 def test_unidentifiable_gpu_is_lost_at_address() -> None:
@@ -339,7 +339,7 @@ def test_hanging_library_keeps_one_thread() -> None:
 
 
 def test_smi_without_nvml() -> None:
-    """This machine has no GPU: the real library says so, and is left."""
+    """This machine has no GPU: the real library reports that and is dropped."""
     assert isinstance(open_source("auto", WAIT), NvidiaSmi)
     assert isinstance(open_source("nvidia-smi", WAIT), NvidiaSmi)
     with pytest.raises(NoSourceError, match="NVML"):

@@ -20,7 +20,7 @@ Follow = Callable[[Path, dict[str, Any]], FileFollower]
 
 
 class CountedFile(io.FileIO):
-    """A log that counts the bytes that were read of it."""
+    """A log that counts the bytes read from it."""
 
     taken = 0
 
@@ -75,7 +75,7 @@ def test_restart_continues_at_position(log: Path, follow: Follow) -> None:
     write(log, "three\n")
     second = follow(log, first.position())
     assert read(second) == ["three"]
-    # What was read but not written down is read again, with the same place.
+    # Lines read after the last stored position are read again, with the same position.
     third = follow(log, first.position())
     assert [line.position for line in third.lines()] == [f"{third.inode}:8"]
 
@@ -104,7 +104,7 @@ def test_rotated_away_log_is_gap(log: Path, follow: Follow) -> None:
     read(first)
     stood = first.position()
     log.unlink()
-    log.write_text("other line\n")  # it may well get the same number again
+    log.write_text("other line\n")  # the inode may be reused
     found = list(follow(log, stood).lines())
     assert [line.gap for line in found] == [True, False]
     assert found[1].text == "other line"
@@ -120,7 +120,7 @@ def test_truncated_log_restarts(log: Path, follow: Follow) -> None:
 
 
 def test_truncated_and_regrown_log_is_gap(log: Path, follow: Follow) -> None:
-    """With copytruncate what came between the last look and the cut is in no file of ours."""
+    """With copytruncate, lines between the last poll and the truncation are lost."""
     follower = follow(log, {})
     read(follower)
     write(log, "three\n")
@@ -168,7 +168,7 @@ def test_endless_line_is_skipped_across_polls(log: Path, follow: Follow) -> None
 
 
 def test_memory_is_bounded_by_chunk(log: Path, follow: Follow) -> None:
-    """36 MiB of Xids, read as a whole, did not fit into what the unit allows."""
+    """36 MiB of Xids, read at once, exceeded the memory limit of the systemd unit."""
     with log.open("a") as file:
         for _ in range(8):
             file.write(f"{'NVRM: Xid (PCI:0000:3b:00): 79, text'.ljust(127)}\n" * 8192)
@@ -236,7 +236,7 @@ def test_every_line_once_under_any_rotation(
             write(log, f"ne {written}\n")
             written += 1
         elif step == "rotate":
-            # A log daemon waits for its readers no longer than one rotation.
+            # A log daemon keeps a rotated file for one rotation only.
             got += read(follower)
             rotated += 1
             log.rename(log.with_name(f"kern.log.{rotated}"))
@@ -255,14 +255,14 @@ def test_kernel_records_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     path.write_text("6,7,100,-;one\n")
     found = []
-    # A file stands for the device: it gives its one record, and nothing then.
+    # A file replaces the device: it returns its one record, then nothing.
     position: dict[str, Any] = {}
     for boot in ("boot-1", "boot-1", "boot-2"):
         follower = KmsgFollower(path, boot, position)
         found.append([line.position for line in follower.lines()])
         position = follower.position()
         follower.close()
-    # After a restart of the host numbers begin anew.
+    # Numbers restart after a reboot.
     assert found == [["boot-1:7"], [], ["boot-2:7"]]
     assert position == {"boot": "boot-2", "sequence": 7}
 

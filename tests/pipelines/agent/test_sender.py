@@ -32,7 +32,7 @@ class FakeClock:
 
 @dataclass
 class Collector:
-    """Answers a batch by its `number`, and remembers which numbers came."""
+    """Collector that answers by the `number` of a batch and records all numbers."""
 
     answers: dict[int, tuple[int, object]] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """Return a sender with batches 0 to 4, and a collector that takes what is not in `answers`."""
+    """Return a sender with batches 0 to 4, and a collector that accepts those not in `answers`."""
     spool, clock, collector = Spool(tmp_path, 1 << 20), FakeClock(), Collector()
     said: list[str] = []
     for number in range(5):
@@ -96,7 +96,7 @@ def test_future_row_is_retried_slowly(site: Site) -> None:
     for _ in range(60):
         site.clock.time += SECOND
         site.sender.send_all()
-    assert len(site.collector.took()) <= 2  # one batch in a minute, however many wait
+    assert len(site.collector.took()) <= 2  # one retry per minute for all waiting batches
     site.collector.answers = {}
     site.clock.time += 61 * SECOND
     site.sender.send_all()

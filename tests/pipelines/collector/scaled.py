@@ -1,11 +1,11 @@
-"""Runs an agent or a collector on a clock that runs faster, for a test of hours in a minute.
+"""Run an agent or a collector on a fast clock, for a test of hours within a minute.
 
     python scaled.py agent POLICY CLOCK
     python scaled.py collect OUT CONFIG CLOCK PORT CMDB REPAIRS
 
-CLOCK is a JSON file: `real` and `simulated` name one moment on both clocks, in nanoseconds, `speed`
-the seconds of the simulated one in a real second; at `jump_at`, if given, it is set by `jump`.
-With `file` in place of `real` and `simulated` the moment is what that file holds.
+CLOCK is a JSON file. `real` and `simulated` are the same moment on both clocks in nanoseconds,
+`speed` is simulated seconds per real second. At `jump_at`, if given, the clock is set by `jump`.
+With `file` instead of `real` and `simulated`, that file contains the simulated time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from forewarn.features.time_units import SECOND
 
-_LEAST = 0.1  # real seconds: what a wait of a simulated second would be is no load to put on
+_LEAST = 0.1  # real seconds; shorter waits would cause too much load
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The command `forewarn collect`, its files that change, and its landing."""
+"""The command `forewarn collect`, its watched files, and its landing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def records(publisher: Publisher) -> list[dict[str, Any]]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file anew, so that it shows even within one tick of the file system's clock."""
+    """Rewrite a file with a new modification time, even within one tick of the file system."""
     path.write_text(text)
     moment = time.time_ns() + next(SECONDS) * SECOND
     os.utime(path, ns=(moment, moment))
@@ -125,7 +125,7 @@ def test_unknown_serial_is_logged_once(
 def test_failed_landing_is_retried(
     publisher: Publisher, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that does not answer is no broken file: nothing is set aside for it."""
+    """A failing disk is not a broken file: nothing is quarantined."""
     put(publisher, 10)
 
     def full(*_: object) -> None:
@@ -141,11 +141,11 @@ def test_failed_landing_is_retried(
     assert not set_aside(publisher)
 
 
-# --- one bad thing stops nobody -------------------------------------------------------------------
+# --- broken inputs do not block others ------------------------------------------------------------
 
 
 def set_aside(publisher: Publisher) -> dict[str, str]:
-    """Return what is in quarantine, with its reason."""
+    """Return the quarantined files with their reasons."""
     folder = publisher.landing.folder / "_quarantine"
     return {
         str(path.relative_to(folder)).removesuffix(".reason.txt"): path.read_text()
@@ -298,7 +298,7 @@ def test_unusable_cmdb_does_not_stop_landing(
 
 
 def test_future_rows_are_not_landed(publisher: Publisher) -> None:
-    """A dropped file named 2035 made every day of now on complete."""
+    """A dropped file dated 2035 made every day from now on complete."""
     ahead = {"timestamp": time.time_ns() + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
     landed = publisher.landing.land(build_table([ahead], READINGS), EVENTS.empty_table())
     assert (landed.readings, landed.ahead) == (0, 1)
@@ -328,7 +328,7 @@ def test_health_reports_problems(publisher: Publisher, monkeypatch: pytest.Monke
 def test_landing_size_is_bounded(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     for minute in (10, 20, 30):
         put(publisher, minute)
-    monkeypatch.setattr(inbox, "_TOGETHER", publisher.inbox.files()[0].stat().st_size * 2)
+    monkeypatch.setattr(inbox, "_MAX_READ_BYTES", publisher.inbox.files()[0].stat().st_size * 2)
     assert (publisher.publish(), publisher.more) == (2, True)
     assert (publisher.publish(), publisher.more) == (1, False)
 
@@ -369,7 +369,7 @@ def test_startup_error_is_last_line(
 
 @pytest.fixture
 def certificate(tmp_path: Path, require_program: Callable[[str, str], Path]) -> tuple[Path, Path]:
-    """Return a certificate for this machine's loopback address, and its key."""
+    """Return a certificate for the loopback address of this machine, and its key."""
     made, key = tmp_path / "collector.pem", tmp_path / "collector.key"
     command = [str(require_program("openssl", "openssl")), "req", "-x509", "-newkey", "rsa:2048"]
     command += ["-nodes", "-days", "2", "-subj", "/CN=collector"]
@@ -423,7 +423,7 @@ def test_agents_verify_tls_certificate(
     trusted = f'ca = "{certificate[0]}"'
     assert "status 403" in once("wrong", trusted)
     assert once("secret", trusted) == ""
-    # All three readings were kept until somebody took them.
+    # All three readings were kept until a collector accepted them.
     for _ in range(1200):
         found = [
             row["gpu_serial"]

@@ -1,4 +1,4 @@
-"""A collector that is killed a hundred times at random moments, against what was sent."""
+"""A collector that is killed a hundred times at random moments, compared with the sent batches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.clock import SystemClock
 
 KILLS, GPUS = 100, 8
-# Whole hours of this week: what is of the future, or older than a month, is not taken.
+# Whole hours of this week: rows from the future or older than a month are rejected.
 START = (time.time_ns() // (60 * MINUTE) - 6 * 24) * HOUR
 SETTINGS = Settings.model_validate({"collector": {"publish_every": "10ms"}})
 
 
 def batch(number: int) -> dict[str, Any]:
-    """Return one round of a host and an Xid; each number is another ten minutes."""
+    """Return one reading of a host and an Xid; each number is ten minutes later."""
     time_of = START + number * 10 * MINUTE
     readings = [
         {
@@ -58,7 +58,7 @@ def batch(number: int) -> dict[str, Any]:
 
 
 class Site:
-    """A spool, a sender that never gives up, and a collector that is started and killed."""
+    """A spool, a sender that retries forever, and a collector that is started and killed."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
@@ -85,7 +85,7 @@ class Site:
         return process
 
     def wait_for(self, process: multiprocessing.process.BaseProcess) -> None:
-        """Wait until a collector listens, however long a busy machine takes to start it."""
+        """Wait until a collector listens, however busy the machine is."""
         while process.is_alive():
             address = ("127.0.0.1", self.port)
             with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
@@ -93,11 +93,11 @@ class Site:
             time.sleep(0.005)
 
     def interrupted(self) -> bool:
-        """Tell whether something was being written, or waited to be landed."""
+        """Return whether a write was in progress or batches waited to land."""
         return any((self.out / "_inbox").glob("*")) or any(self.out.rglob(".*.tmp"))
 
     def wait_until_at_work(self, process: multiprocessing.process.BaseProcess) -> None:
-        """Wait until a kill would interrupt something, or nothing is left to do."""
+        """Wait until a kill would interrupt something, or no work remains."""
         while process.is_alive() and not self.interrupted() and self.spool.waiting():
             time.sleep(0.001)
 
@@ -106,7 +106,7 @@ class Site:
 def killed(
     tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
 ) -> tuple[Path, int, int]:
-    """Return the records, the batches that were sent and the kills that interrupted something."""
+    """Return the records, the number of sent batches, and the number of effective kills."""
     site, moments = Site(tmp_path_factory.mktemp("killed"), free_port()), random.Random(7)
     sending = threading.Thread(target=site.send)
     sending.start()
@@ -114,14 +114,14 @@ def killed(
     try:
         for number in range(KILLS):
             process = site.start()
-            if number % 4:  # each fourth may die while it starts
+            if number % 4:  # every fourth may be killed during its start
                 site.wait_for(process)
             for _ in range(moments.randrange(1, 5)):
                 site.spool.put(batch(sent))
                 sent += 1
                 time.sleep(moments.uniform(0.0, 0.05))
             if number % 2:
-                site.wait_until_at_work(process)  # however fast or slow this machine is
+                site.wait_until_at_work(process)  # independent of the machine's speed
             else:
                 time.sleep(moments.uniform(0.0, 0.1))
             assert process.pid is not None

@@ -1,4 +1,4 @@
-"""What the collector takes and what it refuses, over real HTTP."""
+"""Requests that the collector accepts and refuses, over real HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class StoppedClock(SystemClock):
-    """A clock at which it is always 2025-03-01."""
+    """A clock that always shows 2025-03-01."""
 
     def now(self) -> int:
         return NOW
@@ -105,13 +105,13 @@ def stream(table: pa.Table, **options: Any) -> bytes:
     return data
 
 
-# --- taken ---------------------------------------------------------------------------------------
+# --- accepted -------------------------------------------------------------------------------------
 
 
 def test_json_is_stored_before_answer(service: Service) -> None:
     answer = service.post(body(readings=[READING, READING | {"gpu_serial": "S2"}], events=[EVENT]))
     assert (answer.status_code, answer.json()) == (200, {"rows": 3, "too_old": 0})
-    taken = service.inbox.take(10)
+    taken = service.inbox.read_oldest(10)
     assert taken.readings["gpu_serial"].to_pylist() == ["S1", "S2"]
     assert taken.events["code"].to_pylist() == [79]
     assert taken.events["known_at"].null_count == 0
@@ -167,15 +167,15 @@ def test_future_batch_does_not_affect_group(service: Service) -> None:
         READING | {"gpu_serial": f"S{n}", "timestamp": NOW + (HOUR if n % 2 else 0)}
         for n in range(6)
     ]
-    futures = [intake.offer(body(readings=[row]), "application/json", hosts) for row in rows]
+    futures = [intake.submit(body(readings=[row]), "application/json", hosts) for row in rows]
     intake.start()
     intake.stop()
     assert [future.exception() is None for future in futures] == [True, False] * 3
-    assert service.inbox.take(10).readings["gpu_serial"].to_pylist() == ["S0", "S2", "S4"]
+    assert service.inbox.read_oldest(10).readings["gpu_serial"].to_pylist() == ["S0", "S2", "S4"]
 
 
 def test_old_rows_are_moved_aside(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    """A batch over 3,000 hours would have all of them written anew."""
+    """A batch over 3,000 hours would cause all of them to be rewritten."""
     rows = [READING | {"timestamp": NOW - hours * HOUR} for hours in range(3000)]
     with caplog.at_level(logging.WARNING):
         answer = service.post(gzip.compress(body(readings=rows)), Content_Encoding="gzip")
@@ -184,8 +184,8 @@ def test_old_rows_are_moved_aside(service: Service, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         answer = service.post(body(readings=half, events=[EVENT]))
     assert answer.json() == {"rows": 146, "too_old": 455}
-    assert len(service.inbox.take(10).readings) == 145
-    assert len(service.outdated.take(10).readings) == 455
+    assert len(service.inbox.read_oldest(10).readings) == 145
+    assert len(service.outdated.read_oldest(10).readings) == 455
     assert "a: 455 rows older than 30 days" in caplog.text
 
 
@@ -203,7 +203,7 @@ def test_old_rows_are_moved_aside(service: Service, caplog: pytest.LogCaptureFix
 def test_token_is_valid_only_for_own_hosts(
     service: Service, token: str, host: str | None, status: int
 ) -> None:
-    """Else any site could mark a GPU of another one as failed."""
+    """Otherwise any site could mark a GPU of another site as failed."""
     lost = EVENT | {"machine_id": host, "kind": "lost"}
     answer = service.post(body(readings=[], events=[lost]), Authorization=f"Bearer {token}")
     assert answer.status_code == status
@@ -224,11 +224,11 @@ def test_metrics_count_rows_and_refusals(service: Service) -> None:
     assert value('forewarn_collector_refused_requests_total{status="409"}') >= 1
     assert value("forewarn_collector_clock_skew_seconds") >= 5400
     assert value("forewarn_collector_hosts_ahead") >= 1
-    assert "node-" not in service.client.get("/metrics").text  # no label that grows with the fleet
+    assert "node-" not in service.client.get("/metrics").text  # no labels that grow with the fleet
 
 
 def test_concurrent_batches_are_answered_individually(service: Service) -> None:
-    """One that is wrong costs no other that is kept with it."""
+    """An invalid batch does not affect others in the same group."""
     numbers = range(40)
     answers: dict[int, httpx.Response] = {}
 
@@ -247,7 +247,7 @@ def test_concurrent_batches_are_answered_individually(service: Service) -> None:
     assert [n for n in numbers if answers[n].status_code == 200] == good
     assert all(answers[n].json()["rows"] == n + 1 for n in good)
     assert all("`slot`" in answers[n].json()["error"] for n in numbers if n % 7 == 0)
-    kept = service.inbox.take(100).readings["gpu_serial"].to_pylist()
+    kept = service.inbox.read_oldest(100).readings["gpu_serial"].to_pylist()
     assert sorted(kept) == sorted(f"S{n}" for n in good for _ in range(n + 1))
 
 
@@ -384,8 +384,8 @@ def test_many_tiny_rows_are_refused(
 ) -> None:
     from forewarn.pipelines.collector import batch_intake as intake
 
-    monkeypatch.setattr(intake, "_ROWS", 100)
-    monkeypatch.setattr(intake, "_NESTED", 200)
+    monkeypatch.setattr(intake, "_MAX_BATCH_ROWS", 100)
+    monkeypatch.setattr(intake, "_MAX_JSON_CONTAINERS", 200)
     for content, why in (
         (b'{"readings": [' + b"[]," * 300 + b"[]]}", "objects"),
         (body(readings=[READING] * 101), "101 rows"),
@@ -398,7 +398,7 @@ def test_many_tiny_rows_are_refused(
 def test_total_request_memory_is_bounded(
     server: tuple[CollectorApp, str], service: Service
 ) -> None:
-    """What cannot be held now is refused so that whoever sent it keeps it."""
+    """Requests over the memory limit are refused, so that the sender keeps them."""
     collector, _ = server
     collector.bodies.held = 8 * LIMIT - 10
     try:
@@ -418,18 +418,18 @@ def test_group_bytes_are_bounded(service: Service) -> None:
     keep = intake._keep
     big = body(readings=[READING]) + b" " * (3 << 20)
     for _ in range(9):
-        intake.offer(big, "application/json", TokenHolder("a"))
+        intake.submit(big, "application/json", TokenHolder("a"))
 
     class Counting(BatchIntake):
         def _keep(self, group: Any) -> None:
             sizes.append(len(group))
             keep(group)
 
-    counting = Counting(service.inbox, StoppedClock(), service.outdated, intake._offers)
+    counting = Counting(service.inbox, StoppedClock(), service.outdated, intake._queue)
     counting.start()
     counting.stop()
     assert sum(sizes) == 9
-    assert max(sizes) == 2  # of 3 MiB each, where 8 are kept at once
+    assert max(sizes) == 2  # of 3 MiB each, with a limit of 8 MiB per group
 
 
 def test_token_entries_name_sites() -> None:
@@ -510,5 +510,5 @@ def test_collector_sets_event_voucher(service: Service) -> None:
     sent = body(events=[event | {"vouched": "host", "count": 10**30}])
     headers = JSON | {"Authorization": "Bearer right"}
     assert service.client.post("/v1/batches", content=sent, headers=headers).status_code == 200
-    (row,) = service.inbox.take(10).events.to_pylist()
+    (row,) = service.inbox.read_oldest(10).events.to_pylist()
     assert (row["vouched"], row["count"]) == ("shared", 10**9)

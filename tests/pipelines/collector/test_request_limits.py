@@ -1,4 +1,4 @@
-"""What a stranger, or a token that fell into wrong hands, can cost a real collector."""
+"""Bounds on the cost of a stranger, or of a stolen token, for a real collector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from forewarn.pipelines.collector import collector_service as collect
 from forewarn.pipelines.config.settings import Settings
-collect._DEADLINE = float(sys.argv[2])
+collect._REQUEST_TIMEOUT_SECONDS = float(sys.argv[2])
 settings = Settings.model_validate({"collector": {"publish_every": "50ms", "port": 0}})
 collect.run_collector(settings, Path(sys.argv[1]), cmdb=None, repairs=None, tokens="site=secret\\n")
 """
@@ -42,7 +42,7 @@ class Running:
     out: Path
 
     def metric(self, name: str) -> float:
-        """Return what the collector says of itself; 0 where it has not counted any yet."""
+        """Return a metric of the collector; 0 if it is not counted yet."""
         url = f"http://127.0.0.1:{self.port}/metrics"
         text = httpx.get(url, trust_env=False, timeout=60).text
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
@@ -57,7 +57,7 @@ class Running:
         return httpx.post(url, content=body, headers=headers, timeout=60, trust_env=False)
 
     def peak(self) -> int:
-        """Return the most memory that it ever had, in bytes."""
+        """Return the peak memory of the process in bytes."""
         status = Path("/proc", str(self.process.pid), "status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
@@ -66,12 +66,12 @@ class Running:
         return self.post(json.dumps({"readings": [row]}).encode()).status_code == 200
 
     def lands_a_batch(self) -> None:
-        """Wait for the first records: to write them takes memory that no stranger costs."""
+        """Wait for the first records, whose writing takes memory unrelated to requests."""
         assert self.takes_a_batch()
         deadline = time.monotonic() + 60
         while not list(self.out.glob("date=*/*.parquet")):
             assert time.monotonic() < deadline, "no records after a minute"
-            time.sleep(0.05)  # as often as it publishes; it tells nobody when it has
+            time.sleep(0.05)  # the publish interval; there is no notification
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_stale_inbox_files_are_removed_at_start(collector: Running) -> None:
     ],
 )
 def test_endless_headers_are_cut_off(collector: Running, head: bytes) -> None:
-    """103 MiB of them were read, and took 1.4 GiB."""
+    """An earlier version read 103 MiB of them and took 1.4 GiB."""
     before, sent, refused = collector.peak(), 0, collector.metric(REFUSED.format(431))
     more = head.splitlines(keepends=True)[-1] * 10
     with collector.connect() as connection, contextlib.suppress(OSError):
@@ -117,9 +117,9 @@ def test_endless_headers_are_cut_off(collector: Running, head: bytes) -> None:
         while sent < 100 * MIB:
             connection.sendall(more)
             sent += len(more)
-    assert sent < 10 * MIB  # what fits into the buffers of the two sockets
+    assert sent < 10 * MIB  # size of both socket buffers
     assert collector.peak() < before + 20 * MIB
-    if b"\r\n" in head:  # of the third, the first line itself has no end
+    if b"\r\n" in head:  # in the third, the first line itself is endless
         assert collector.metric(REFUSED.format(431)) == refused + 1
     assert collector.takes_a_batch()
 
@@ -133,7 +133,7 @@ def test_long_header_is_answered_with_431(collector: Running) -> None:
 
 
 def test_half_open_requests_time_out(collector: Running) -> None:
-    """256 of them shut agents out for 100 s."""
+    """In an earlier version 256 of them blocked agents for 100 s."""
     parts = [
         b"",
         b"POST /v1/ba",
@@ -148,7 +148,7 @@ def test_half_open_requests_time_out(collector: Running) -> None:
         for number, connection in enumerate(half):
             connection.sendall(parts[number % len(parts)])
         assert collector.takes_a_batch()
-        for connection in half:  # each ends before the time-out of its socket
+        for connection in half:  # each ends before its socket times out
             while connection.recv(1000):
                 pass
     assert collector.takes_a_batch()
@@ -164,7 +164,7 @@ def test_half_open_requests_time_out(collector: Running) -> None:
     ids=["rows", "lists"],
 )
 def test_small_bombs_use_bounded_memory(collector: Running, body: bytes) -> None:
-    """They took 2.8 GiB."""
+    """An earlier version took 2.8 GiB."""
     packed, before = gzip.compress(body, 9), collector.peak()
     assert len(packed) < 40_000
     threads = [

@@ -1,10 +1,10 @@
 """Ten hosts and a collector as real processes, four hours in a minute and a half.
 
-Each host has its own trouble: an agent that is killed, a network that is cut, a clock that falls
-back, a GPU that is lost. What the collector wrote has to equal what the script of the site says.
+Each host has its own fault: a killed agent, a network outage, a clock that is set back, a lost GPU.
+The records must equal those in the script of the site.
 
-All of them read one clock, which this process lets run. It stands where some process still owes
-what it has to do by then, so that a machine under load takes longer and shows the same.
+All processes read one clock, which this process advances. The clock stops while a process has work
+due by then, so that a slow machine takes longer but gives the same result.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from forewarn.pipelines.cli.main import main
 SCALED = Path(__file__).with_name("scaled.py")
 SPEED = 160
 STEP = 0.02  # real seconds between two steps of the clock
-PATIENCE = 300.0  # real seconds for which the clock stands at most
+PATIENCE = 300.0  # maximum real seconds for which the clock stops
 TICK = 10 * MINUTE
 START = pd.Timestamp("2025-03-01", tz="UTC").value
-EARLY = 2 * MINUTE  # here the clock stands until eleven processes have started
+EARLY = 2 * MINUTE  # the clock stops here until eleven processes have started
 END = START + 240 * MINUTE
 HOSTS, GPUS = 10, 4
 KILLED, CUT, BACK, LOST, XIDS, HUNG, GONE, STRANGE = 3, 4, 6, 2, 5, 7, 8, 9
 JUMP_AT, JUMP = START + 121 * MINUTE, -20 * MINUTE
-# /proc would tell when this machine started, which is no time of the script.
+# /proc would report the boot time of this machine, which is not in the script.
 COLLECTION = '[collection]\nsources = ["gpu", "kernel_log"]\ntimeout = "10s"\n'
 COLUMNS = ["temperature_gpu", "power_draw", "ecc_corrected", "xid"]
 
-# Every host runs this as nvidia-smi. It knows the time of its host, and what is wrong with it.
+# Every host runs this as nvidia-smi. It knows the host's time and faults.
 FAKE = """#!/bin/sh
 sim=$(cat {shared})
 [ $sim -ge {jump_at} ] && sim=$(( sim + {jump} ))
@@ -65,7 +65,7 @@ done
 
 @dataclass
 class Hold:
-    """Where the clock stands until something is done."""
+    """A time at which the clock stops until a condition holds."""
 
     moment: int
     what: str
@@ -73,7 +73,7 @@ class Hold:
 
 
 class SiteClock:
-    """A clock in a file: it runs `SPEED` times as fast as the real one, but for its holds."""
+    """A clock in a file that runs `SPEED` times as fast as the real one, except for its holds."""
 
     def __init__(self, file: Path, moment: int) -> None:
         self.file = file
@@ -89,7 +89,7 @@ class SiteClock:
         temporary.replace(self.file)
 
     def run(self) -> None:
-        """Let it run; a step that comes late, since this process was not served, is short."""
+        """Advance the clock; a step that comes late because of load is shortened."""
         holds, stood = sorted(self.holds, key=lambda hold: hold.moment), 0.0
         last = time.monotonic()
         while not self.over.wait(STEP):
@@ -109,7 +109,7 @@ class SiteClock:
 
 @dataclass
 class Site:
-    """The folder of a site, its processes and its clock."""
+    """Folder, processes and clock of a site."""
 
     folder: Path
     port: int
@@ -149,7 +149,7 @@ class Site:
         return lambda: all(self.last_tick(host) >= own_tick(host, tick) for host in range(HOSTS))
 
     def last_tick(self, host: int) -> int:
-        """Return the last moment of its schedule that an agent has read and spooled."""
+        """Return the last scheduled time that an agent has read and spooled."""
         path = self.folder / f"node-{host}" / "state" / "schedule.json"
         with contextlib.suppress(FileNotFoundError):
             return int((json.loads(path.read_text())["last"] - START) // TICK)
@@ -160,7 +160,7 @@ class Site:
             time.sleep(STEP)
 
     def log(self, host: int, moment: int, message: str) -> None:
-        """Let the kernel of a host write a line, when its time has come."""
+        """Write a line to the kernel log of a host at its time."""
         self.wait_for(moment)
         stamp = pd.Timestamp(moment, tz="UTC").strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
         with (self.folder / f"node-{host}" / "kern.log").open("a") as file:
@@ -194,12 +194,12 @@ class Site:
 
 
 def own_tick(host: int, tick: int) -> int:
-    """Return the tick that a host reads at a tick of the site; set back, it reads none twice."""
+    """Return the tick that a host reads at a site tick; a clock set back repeats none."""
     return max(min(tick, 12), tick - 2) if host == BACK else tick
 
 
 class Relay:
-    """Passes connections on to a port, until it is cut."""
+    """Proxy that forwards connections to a port until it is cut."""
 
     def __init__(self, port: int) -> None:
         self.to = port
@@ -249,7 +249,7 @@ class Relay:
 
 
 def build(site: Site) -> None:
-    """Write everything that the processes read."""
+    """Write the input files of all processes."""
     (site.folder / "config.toml").write_text(f'{COLLECTION}[collector]\npublish_every = "500ms"\n')
     rows = [f"S{h}{g},rack-{h},dc-1,2027-01-01" for h in range(HOSTS) for g in range(GPUS)]
     rows.remove(f"S{STRANGE}3,rack-{STRANGE},dc-1,2027-01-01")
@@ -296,10 +296,10 @@ def xid(gpu: int, code: int, text: str = "text") -> str:
 
 
 def write_logs(site: Site) -> None:
-    """Play what the kernels say, in the order of time."""
+    """Write the kernel logs in time order."""
     site.log(0, START + 30 * MINUTE, "eth0: link becomes ready")
     site.log(LOST, START + 63 * MINUTE + 20 * SECOND, xid(1, 79, "GPU has fallen off the bus."))
-    # The cut begins: what node 4 says now arrives an hour later.
+    # The network outage begins: lines of node 4 arrive an hour later from now on.
     assert site.relay is not None
     site.relay.disconnect()
     for second in range(3):
@@ -310,13 +310,13 @@ def write_logs(site: Site) -> None:
         site.log(KILLED, START + minute * MINUTE, xid(3, 13, f"line {minute}"))
     site.wait_for(START + 124 * MINUTE)
     site.relay.cut = False
-    # The clock of node 6 was set back at 121 minutes: this is minute 135 of everybody else.
+    # The clock of node 6 was set back at 121 minutes: this is minute 135 on all other hosts.
     site.wait_for(START + 135 * MINUTE)
     site.log(BACK, START + 115 * MINUTE, xid(0, 43))
 
 
 def kill_agent(site: Site) -> None:
-    """Kill the agent of one host without a warning, time and again, at uneven moments."""
+    """Kill the agent of one host repeatedly, at irregular times."""
     for minute in (78, 84, 89, 93, 99, 104, 110, 117):
         site.wait_for(START + minute * MINUTE)
         site.processes[f"node-{KILLED}"].send_signal(signal.SIGKILL)
@@ -371,11 +371,11 @@ def test_records_equal_script(records: pd.DataFrame) -> None:
 
 
 def script() -> Iterator[dict[str, Any]]:
-    """Yield what every GPU of the site said at every moment, by the words of the script."""
+    """Yield the readings of all GPUs according to the script."""
     xids = {(XIDS, 0, 8): 63, (CUT, 2, 8): 31, (BACK, 0, 12): 43}
     xids |= {(KILLED, 3, tick): 13 for tick in (8, 9, 10, 11, 12)}
     for host in range(HOSTS):
-        # Set back by 20 minutes, node 6 ends as much earlier, and reads no moment twice.
+        # Set back by 20 minutes, node 6 ends that much earlier and repeats no reading.
         ticks = range(1, 23 if host == BACK else 25)
         for gpu in range(GPUS):
             for tick in ticks:
@@ -433,7 +433,7 @@ def test_failures_equal_script(site: Site) -> None:
         START + 63 * MINUTE + 20 * SECOND,
     )
     assert pd.isna(fatal["repaired_at"])
-    # Known within ten seconds of the line, whatever waits, on a clock of which a second is 6 ms.
+    # Known within ten real seconds of the line, on a clock on which a second takes 6 ms.
     assert 0 <= fatal["known_at"].value - fatal["failed_at"].value < 10 * SECOND * SPEED / 10
     assert (ticket["cause"], str(ticket["known_at"])) == ("board", "2025-03-01 02:20:00+00:00")
     assert gone["cause"] == "lost"

@@ -1,4 +1,4 @@
-"""Small jobs: dumps of a flight recorder in the form that torch 2.13 writes."""
+"""Small jobs with flight recorder dumps in the format of torch 2.13."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 
 BEGIN = 1_795_296_000 * SECOND
-Row = tuple[Any, ...]  # group, seq, seconds, then perhaps a dict of what differs
+Row = tuple[Any, ...]  # group, seq, seconds, and optionally a dict of overrides
 PutDump = Callable[..., Path]
 Diagnose = Callable[..., dict[str, Any]]
 
 
 def entry(number: int, group: str, seq: int, seconds: float, **more: Any) -> dict[str, Any]:
-    """Return an entry that has ended unless `more` says otherwise."""
+    """Return an entry that is finished unless `more` says otherwise."""
     return {
         "record_id": number,
         "process_group": [group, group.rstrip("0123456789")],
@@ -47,7 +47,7 @@ OPEN = {"retired": False}
 
 @pytest.fixture
 def put_dump(tmp_path: Path) -> PutDump:
-    """Return `put(rank, rows, ...)`: write a dump and return the job's folder."""
+    """Return `put(rank, rows, ...)`, which writes a dump and returns the job's folder."""
 
     def put(
         rank: int, rows: Iterable[Row], *, name: str = "", version: str = "2.10", **keys: Any
@@ -68,7 +68,7 @@ def put_dump(tmp_path: Path) -> PutDump:
 
 @pytest.fixture
 def diagnose(capsys: pytest.CaptureFixture[str]) -> Diagnose:
-    """Return `diagnose(job, seconds)`: the command's verdict so long after `BEGIN`."""
+    """Return `diagnose(job, seconds)`: the command's verdict that many seconds after `BEGIN`."""
 
     def called(job: Path, seconds: float | None = 3600.0, *options: str) -> dict[str, Any]:
         at = [] if seconds is None else ["--at", time_text(seconds)]
@@ -81,7 +81,7 @@ def diagnose(capsys: pytest.CaptureFixture[str]) -> Diagnose:
 
 
 def time_text(seconds: float) -> str:
-    """Return a moment so long after `BEGIN`, as `--at` takes it."""
+    """Return a time that many seconds after `BEGIN`, in the format of `--at`."""
     from forewarn.pipelines.runtime.timestamps import format_iso
 
     return format_iso(BEGIN + round(seconds * SECOND))

@@ -1,4 +1,4 @@
-"""`forewarn diagnose run`: the folder, what lies beside it, and the page."""
+"""`forewarn diagnose run`: the folder, further sources, and the page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_invalid_rank_table_is_refused(
 
 @pytest.fixture
 def undecided(put_dump: Any) -> Path:
-    """Return a job that waits for rank 1 and for rank 2, on two machines."""
+    """Return a job that waits for ranks 1 and 2 on two machines."""
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     put_dump(1, [("a", 1, 0.0)])
     job: Path = put_dump(2, [("a", 1, 0.0)])

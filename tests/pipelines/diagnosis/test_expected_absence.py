@@ -1,4 +1,4 @@
-"""A job that is watched without stacks: whom the others wait for says how long to wait."""
+"""Hang suppression of a job with logs but without stacks, by the absent ranks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ RANKS = 6
 
 
 def put_job(put_dump: Any, missing: set[int], apart: float = 1.0, **of_missing: Any) -> Path:
-    """Let each rank enter an operation at 100 s, all of them a little after each other.
+    """Let each rank enter an operation at 100 s, shortly after each other.
 
-    Those missing have not, or, where `of_missing` says how, are in it, too.
+    Missing ranks have not entered it, or are in it as `of_missing` describes.
     """
     for rank in range(RANKS):
         rows = [("0", 1, 1.0)]

@@ -1,4 +1,4 @@
-"""`diagnose watch`: each verdict once, over failures and restarts."""
+"""`diagnose watch`: each verdict once, across failures and restarts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_verdict_and_recovery_are_reported_once(tmp_path: Path, hung: Path, heal
     become(jobs / "llm", hung)
     (line,) = watch.look()
     assert (line["job"], line["kind"]) == ("llm", "hang")
-    (jobs / "llm" / "logs" / "0.log").touch()  # looked at again, and nothing is new
+    (jobs / "llm" / "logs" / "0.log").touch()  # diagnosed again without a new verdict
     assert list(watch.look()) == []
     assert list(JobWatch(jobs, state=state).look()) == []
     become(jobs / "llm", healthy)

@@ -23,24 +23,24 @@ WAITED = {"role": "cascade", "scope": "fabric", "says": "waited", "line": "Timed
 RAISED = {"role": "root", "scope": "application", "says": "raised", "line": "ValueError: x"}
 
 
-def sign(time: float | None, source: Any = "logs", **values: Any) -> Symptom:
+def symptom(time: float | None, source: Any = "logs", **values: Any) -> Symptom:
     moment = None if time is None else int(time * S)
     return Symptom(source, next="look", time=moment, **values)
 
 
 def report(time: float | None, **values: Any) -> Symptom:
-    return sign(time, is_report=True, **values)
+    return symptom(time, is_report=True, **values)
 
 
 def end(
-    rank: int, *signs: Symptom, code: int | None = None, ended: float | None = None
+    rank: int, *symptoms: Symptom, code: int | None = None, ended: float | None = None
 ) -> RankExit:
     moment = None if ended is None else int(ended * S)
-    return RankExit(rank, f"m{rank // 2}", signs, code, moment, None)
+    return RankExit(rank, f"m{rank // 2}", symptoms, code, moment, None)
 
 
-def cause(*ends: RankExit, machine_signs: Any = ()) -> JobFinding:
-    finding = find_root_cause(ends, machine_signs=machine_signs, masked=log_template)
+def cause(*ends: RankExit, machine_symptoms: Any = ()) -> JobFinding:
+    finding = find_root_cause(ends, machine_symptoms=machine_symptoms, masked=log_template)
     assert finding is not None
     return finding
 
@@ -80,7 +80,7 @@ def test_rank_without_error_is_origin_of_hang() -> None:
 
 
 def test_launcher_sigkill_is_not_root_cause() -> None:
-    """SIGKILL 30 s after the first failure is how a launcher ends whom SIGTERM does not reach."""
+    """Launchers send SIGKILL 30 s after the first failure to ranks that ignore SIGTERM."""
     waited = [end(r, report(100, **WAITED), code=1, ended=101) for r in (0, 1, 3)]
     finding = cause(*waited, end(2, code=-9, ended=131))
     assert named(finding) == [2]
@@ -112,7 +112,7 @@ def test_same_error_on_most_ranks_is_program_error() -> None:
         for r in range(4)
     ]
     finding = cause(*ends)
-    assert finding.of_program
+    assert finding.is_program_error
     assert finding.candidates == ()
     assert "4 ranks had the same error" in finding.cause
 
@@ -132,14 +132,14 @@ def machine_sign(
     machine: str, time: float, rank: int | None = None, **values: Any
 ) -> MachineSymptom:
     fields = {"role": "root", "scope": "gpu", "says": "off the bus", "line": "Xid 79"} | values
-    return MachineSymptom(machine, sign(time, "events", **fields), rank)
+    return MachineSymptom(machine, symptom(time, "events", **fields), rank)
 
 
 def test_lost_gpu_explains_exception_of_its_rank() -> None:
     error = {**RAISED, "scope": "gpu", "line": "CUDA error: unknown error"}
     ends = [end(r, report(12, **LOST), code=1) for r in (0, 1, 2)]
     ends.append(end(3, report(11, **error), code=1))
-    finding = cause(*ends, machine_signs=[machine_sign("m1", 9)])
+    finding = cause(*ends, machine_symptoms=[machine_sign("m1", 9)])
     assert named(finding) == [3]
     assert finding.cause.startswith("off the bus")
 
@@ -152,29 +152,29 @@ def test_unrelated_xids_are_ignored() -> None:
         machine_sign("m0", 4999, level="notice"),
         machine_sign("m0", 4999, role="cascade"),
     ):
-        assert cause(*ends, machine_signs=[other]).cause.startswith("raised")
+        assert cause(*ends, machine_symptoms=[other]).cause.startswith("raised")
 
 
 def test_preceding_node_fault_overrides_exception() -> None:
-    full = sign(9, role="root", scope="storage", says="disk full", line="No space left")
+    full = symptom(9, role="root", scope="storage", says="disk full", line="No space left")
     finding = cause(end(0, full, report(10, **LOST)), end(1, report(10, **LOST)))
     assert named(finding) == [0]
-    early = sign(-3000, role="root", scope="storage", says="disk full", line="No space left")
+    early = symptom(-3000, role="root", scope="storage", says="disk full", line="No space left")
     assert named(cause(end(0, early, report(10, **LOST)), end(1, report(10, **LOST)))) == []
 
 
 def test_survived_symptoms_do_not_count() -> None:
-    """A refused connection at the start, and then a step: it is the later error that counts."""
-    refused = sign(10, role="root", scope="platform", says="refused", line="Connection refused")
-    signs = (refused, sign(100, **LOST))
-    survived = RankExit(0, "m0", signs, None, None, 100 * S, 90 * S)
-    assert survived.decisive is signs[1]
-    stuck = RankExit(0, "m0", signs, None, None, 100 * S, 9 * S)
+    """After a refused connection at the start and a later step, only the later error counts."""
+    refused = symptom(10, role="root", scope="platform", says="refused", line="Connection refused")
+    symptoms = (refused, symptom(100, **LOST))
+    survived = RankExit(0, "m0", symptoms, None, None, 100 * S, 90 * S)
+    assert survived.decisive is symptoms[1]
+    stuck = RankExit(0, "m0", symptoms, None, None, 100 * S, 9 * S)
     assert stuck.decisive is refused
 
 
 def test_single_cause_without_timestamps() -> None:
-    finding = cause(end(0, sign(None, **LOST)), end(1, sign(None, **RAISED)))
+    finding = cause(end(0, symptom(None, **LOST)), end(1, symptom(None, **RAISED)))
     assert named(finding) == [1]
 
 
@@ -211,4 +211,4 @@ def test_log_probe_states(
     times = {rank: None if time is None else time * S for rank, time in writes.items()}
     probe = log_probe(times, at * S)
     assert (probe.state, probe.since) == (state, None if since is None else since * S)
-    assert probe.sure == (None if since is None else (since + 480) * S)
+    assert probe.confirmed_at == (None if since is None else (since + 480) * S)

@@ -1,4 +1,4 @@
-"""Who alone waits for something else, where no rank waits for nobody."""
+"""Outlier stacks in jobs where all ranks wait."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_single_rank_in_other_collective_is_outlier(name: str) -> None:
 @pytest.mark.parametrize(
     "shown",
     [
-        pytest.param(stacks(r0=call("broadcast")), id="rank 0 does more than others anyway"),
-        pytest.param(stacks(r5=call("broadcast"), r6=call("broadcast")), id="two may be a group"),
+        pytest.param(stacks(r0=call("broadcast")), id="rank 0"),
+        pytest.param(stacks(r5=call("broadcast"), r6=call("broadcast")), id="two outliers"),
         pytest.param(stacks(r5=call("broadcast"), r6=call("barrier")), id="three calls"),
-        pytest.param(stacks(r5=call("broadcast"), r6=(TRAIN,)), id="somebody waits for nobody"),
-        pytest.param(stacks(r5=call("broadcast"), r6=call("recv")), id="recv tells nothing"),
+        pytest.param(stacks(r5=call("broadcast"), r6=(TRAIN,)), id="a rank does not wait"),
+        pytest.param(stacks(r5=call("broadcast"), r6=call("recv")), id="recv"),
         pytest.param(
-            {n: s for n, s in stacks(r5=call("broadcast")).items() if n != 6}, id="one is not seen"
+            {n: s for n, s in stacks(r5=call("broadcast")).items() if n != 6}, id="missing stack"
         ),
     ],
 )
@@ -65,7 +65,7 @@ def test_machine_waiting_for_own_devices() -> None:
 
 
 def test_peers_of_all_machine_ranks_count() -> None:
-    """Each has two peers elsewhere, those with its parity; both pairs have four."""
+    """Each rank has two peers elsewhere, with the same parity; both pairs together have four."""
     pairs = Ranks({n: Rank(n, f"m{n // 4}", tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
     four = {"r4": DEVICE, "r5": DEVICE, "r6": DEVICE, "r7": DEVICE}
     assert weights(stacks(**four), pairs) == dict.fromkeys(range(4, 8), 0.25)
@@ -74,11 +74,11 @@ def test_peers_of_all_machine_ranks_count() -> None:
 
 def test_device_waits_without_outlier() -> None:
     assert weights(stacks(r1=DEVICE, r3=DEVICE)) == {}  # two machines
-    assert weights(stacks(r0=DEVICE)) == {}  # rank 0 measures
+    assert weights(stacks(r0=DEVICE)) == {}  # rank 0 measures for all
     assert weights(dict.fromkeys(range(8), DEVICE)) == {}
     staged = Ranks({n: Rank(n, f"m{n // 4}", tp=n % 2, pp=n // 4, dp=n % 4 // 2) for n in range(8)})
     last_stage = stacks(r4=DEVICE, r5=DEVICE, r6=DEVICE, r7=DEVICE)
-    assert weights(last_stage, staged) == {}  # no peer of theirs runs elsewhere
+    assert weights(last_stage, staged) == {}  # all of their peers run on the same machine
 
 
 @given(st.lists(st.sampled_from(["all_reduce", "broadcast", "barrier"]), min_size=8, max_size=8))

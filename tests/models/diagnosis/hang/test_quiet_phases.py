@@ -1,4 +1,4 @@
-"""Phases that nobody wrote down: by stacks, by pauses of the past, by the recorder."""
+"""Quiet phases that no log shows: from stacks, earlier pauses and the flight recorder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAVES = (Frame("write", "torch/serialization.py", 9), Frame("save_checkpoint", "
 WAITS = (Frame("barrier", "torch/distributed/distributed_c10d.py", 4),)
 
 
-def rounds(*saving: bool) -> list[StackSample]:
+def samples(*saving: bool) -> list[StackSample]:
     return [
         StackSample((1000 + 30 * number) * SECOND, {0: SAVES if saves else WAITS, 1: WAITS})
         for number, saves in enumerate(saving)
@@ -26,10 +26,10 @@ def rounds(*saving: bool) -> list[StackSample]:
 
 
 def test_checkpoint_phase_from_stacks() -> None:
-    (phase,) = stack_phases(rounds(False, True, True))
+    (phase,) = stack_phases(samples(False, True, True))
     assert (phase.kind, phase.end) == ("checkpoint", None)
     assert quiet_phase([phase], 1100 * SECOND) == phase
-    (over,) = stack_phases(rounds(True, True, False))
+    (over,) = stack_phases(samples(True, True, False))
     assert over.end is not None
     assert quiet_phase([over], 1130 * SECOND) is None
 
@@ -49,7 +49,7 @@ def test_past_pauses_suppress_hang_without_stacks() -> None:
 
 
 def blindly(at: int, *names: str, finding: tuple[JobFinding, ...] = ()) -> str:
-    """Judge a job that stands still since 50 ns, and of which nobody takes stacks."""
+    """Return the verdict kind of a job without stacks that has been stalled since 50 ns."""
     probes = [Probe(name, "idle", 50, "", 60) for name in names]  # type: ignore[arg-type]
     return fuse_findings(finding, probes, [], ranks=Ranks({0: Rank(0)}), at=at).kind
 
@@ -58,9 +58,9 @@ def test_unseen_pause_lasts_up_to_megatron_timeout() -> None:
     watched = "log", "metrics", "collective"
     assert blindly(1799 * SECOND, *watched) == "none"
     assert blindly(1801 * SECOND, *watched) == "hang"
-    stuck = JobFinding("hang", "a deadlock", of_program=True, cannot_end=True)
+    stuck = JobFinding("hang", "a deadlock", is_program_error=True, is_permanent=True)
     assert blindly(200 * SECOND, *watched, finding=(stuck,)) == "hang"
-    assert blindly(400 * SECOND, "collective") == "hang"  # a folder of dumps is no running job
+    assert blindly(400 * SECOND, "collective") == "hang"  # a folder that contains only dumps
 
 
 def test_repeated_call_lasts_three_times_as_long() -> None:
@@ -79,7 +79,7 @@ def test_repeated_call_lasts_three_times_as_long() -> None:
     began = 2400 * SECOND
     assert kind(began, began + 300 * SECOND) == "none"
     assert kind(began, began + 700 * SECOND) == "hang"
-    assert kind(MINUTE, 2520 * SECOND) == "hang"  # it never moved between the samples
+    assert kind(MINUTE, 2520 * SECOND) == "hang"  # no activity between the samples
     assert stack_phases(seen[:3]) == []
 
 
@@ -143,7 +143,7 @@ def test_single_stack_sample_during_stall() -> None:
     assert kind(StackSample(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
     assert kind(StackSample(1060 * SECOND, {0: SAVES, 1: WAITS})) == "none"
     before = StackSample(900 * SECOND, {0: SAVES, 1: WAITS})
-    assert kind(before) == "none"  # nobody has looked since
+    assert kind(before) == "none"  # no sample since the stall began
     assert kind(before, StackSample(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
     later = [*probes[:2], Probe("stack", "idle", 1000 * SECOND, "")]
     assert fuse_findings([], later, stack_phases([before]), ranks=ranks, at=at).kind == "hang"

@@ -1,4 +1,4 @@
-"""Who began a stand-still, against the definition by brute force."""
+"""Origins in the wait-for graph, compared with a brute-force definition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stall(waiting: set[int], absent: set[int], number: int = 1) -> Stall:
 
 @st.composite
 def waits(draw: st.DrawFn) -> list[Stall]:
-    """Draw jobs of up to 8 ranks: each waits in at most one operation, for others."""
+    """Draw jobs of up to 8 ranks, each of which waits in at most one operation for others."""
     n_operations = draw(st.integers(1, 5))
     waits_in = draw(st.lists(st.integers(0, n_operations), min_size=2, max_size=8))
     stalls = []
@@ -54,25 +54,25 @@ def test_candidates_are_sinks_of_wait_graph(stalls: list[Stall]) -> None:
     assert finding is not None
     expected = absent - waiting
     assert {candidate.rank for candidate in finding.candidates} == expected
-    assert finding.of_program == (not expected)  # all that wait lead into circles
+    assert finding.is_program_error == (not expected)  # all waits lead into cycles
     assert finding.waiting == waiting
     assert sum(candidate.weight for candidate in finding.candidates) <= 1.0 + 1e-9
 
 
 def test_cycle_with_origin_is_not_deadlock() -> None:
-    """0 and 1 wait for each other, and 0 for 2 as well: 2 may have begun it all."""
+    """0 and 1 wait for each other, and 0 also waits for 2, which may be the origin."""
     finding = wait_finding([stall({0}, {1, 2}, 1), stall({1}, {0}, 2)])
     assert finding is not None
     assert [candidate.rank for candidate in finding.candidates] == [2]
-    assert not finding.of_program
+    assert not finding.is_program_error
 
 
 def test_rank_without_dump_is_not_origin_with_cycle() -> None:
-    """0 and 1 wait for each other; 2 waits for 3, which left no dump and may be in a circle."""
+    """0 and 1 wait for each other; 2 waits for 3, which left no dump and may be in a cycle."""
     silent = replace(stall({2}, set(), 3), silent=(3,))
     finding = wait_finding([stall({0}, {1}, 1), stall({1}, {0}, 2), silent])
     assert finding is not None
-    assert (finding.candidates, finding.of_program) == ((), True)
+    assert (finding.candidates, finding.is_program_error) == ((), True)
     alone = wait_finding([silent])
     assert alone is not None
     assert [candidate.rank for candidate in alone.candidates] == [3]
@@ -84,7 +84,7 @@ def test_cycle_waiting_for_missing_dump_is_deadlock() -> None:
     silent = replace(stall({2}, set(), 3), silent=(3,))
     finding = wait_finding([*others, silent])
     assert finding is not None
-    assert (finding.candidates, finding.of_program) == ((), True)
+    assert (finding.candidates, finding.is_program_error) == ((), True)
     pairs = [replace(item, variants={}) for item in others]  # both may send before they receive
     finding = wait_finding([*pairs, silent])
     assert finding is not None
@@ -92,7 +92,7 @@ def test_cycle_waiting_for_missing_dump_is_deadlock() -> None:
 
 
 def test_waiting_requires_proven_absence() -> None:
-    """4 may have entered as well: then 2 and 3 are in an operation that nobody leaves."""
+    """4 may have entered as well; 2 and 3 would then be in an operation that no rank leaves."""
     silent = replace(stall({2, 3}, set(), 2), silent=(4,))
     finding = wait_finding([stall({5}, {6}, 1), silent, stall({0, 1}, set(), 3)])
     assert finding is not None
@@ -111,7 +111,7 @@ def test_fully_entered_operation_identifies_no_culprit() -> None:
     assert finding is not None
     assert [candidate.weight for candidate in finding.candidates] == [0.25] * 4
     assert finding.cause == ""
-    assert not finding.cannot_end  # clocks that are apart show it for a moment
+    assert not finding.is_permanent  # clock skew causes this briefly
 
 
 def test_cycles_and_mismatches_are_permanent() -> None:
@@ -119,7 +119,7 @@ def test_cycles_and_mismatches_are_permanent() -> None:
     absent = wait_finding([stall({0, 1}, {2})])
     assert circle is not None
     assert absent is not None
-    assert (circle.cannot_end, absent.cannot_end) == (True, False)
+    assert (circle.is_permanent, absent.is_permanent) == (True, False)
 
 
 def test_halted_device_is_permanent_and_absence_known() -> None:
@@ -127,10 +127,10 @@ def test_halted_device_is_permanent_and_absence_known() -> None:
     finding = wait_finding([first, second])
     assert finding is not None
     assert finding.absence == RankAbsence(frozenset({2}), 1, 9)
-    assert not finding.cannot_end
+    assert not finding.is_permanent
     halted = wait_finding([replace(first, halted=(2,)), second])
     assert halted is not None
-    assert halted.cannot_end
+    assert halted.is_permanent
     silent = wait_finding([replace(first, absent=(), silent=(2,))])
     assert silent is not None
     assert silent.absence is None

@@ -1,4 +1,4 @@
-"""Nodes and links that are bad, what tests of them show, and all explanations of what was seen."""
+"""Ground truth of bad nodes and links, simulated tests, and all consistent explanations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Truth:
 
 
 def explanations(nodes: Sequence[str]) -> Iterator[Truth]:
-    """Yield all there are: bad nodes, and links between good ones, one at a node at most."""
+    """Yield all sets of bad nodes and of bad links between good ones, at most one link per node."""
     for count in range(len(nodes) + 1):
         for bad in combinations(nodes, count):
             good = [node for node in nodes if node not in bad]
@@ -45,7 +45,7 @@ def matchings(nodes: Sequence[str]) -> Iterator[frozenset[NodeGroup]]:
 def run_rounds(
     nodes: Sequence[str], truth: Truth, pairing: Pairing, most: int = 12
 ) -> list[GroupTest]:
-    """Test until the pairing asks for nothing more; a good pair takes its number of nodes."""
+    """Test until the pairing plans no further round; a good pair takes its number of nodes."""
     tests: list[GroupTest] = []
     for number in range(1, most + 1):
         groups = [frozenset(group) for group in pairing(nodes, tests)]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.models.diagnosis.nodes.node_truth import Truth, explanations, run_rounds
 
 from forewarn.models.diagnosis.nodes.group_testing import (
-    NodeGroup,
     GroupTestConclusions,
+    NodeGroup,
     draw_conclusions,
 )
 from forewarn.models.diagnosis.nodes.node_check import GroupTest, evaluate_tests
@@ -22,17 +22,17 @@ def group(text: str) -> NodeGroup:
     return frozenset(text)
 
 
-def proved(proof: GroupTestConclusions) -> tuple[str, str, list[str]]:
-    links = sorted("".join(sorted(link)) for link in proof.links)
-    return "".join(sorted(proof.good)), "".join(sorted(proof.bad)), links
+def summary(result: GroupTestConclusions) -> tuple[str, str, list[str]]:
+    links = sorted("".join(sorted(link)) for link in result.links)
+    return "".join(sorted(result.good)), "".join(sorted(result.bad)), links
 
 
-# --- what is certain ------------------------------------------------------------------------------
+# --- conclusions ----------------------------------------------------------------------------------
 
 
 @st.composite
 def seen_truths(draw: st.DrawFn) -> tuple[str, Truth, list[NodeGroup]]:
-    """A truth, and groups of two and at most two of three that were tested."""
+    """Draw a truth, and groups of two and at most two groups of three that were tested."""
     nodes = "abcdef"[: draw(st.integers(3, 6))]
     bad = draw(st.frozensets(st.sampled_from(nodes)))
     order = [node for node in draw(st.permutations(nodes)) if node not in bad]
@@ -52,51 +52,51 @@ def test_conclusions_equal_all_consistent_explanations(
     seen = {g: truth.passes(g) for g in groups}
     fitting = [t for t in explanations(nodes) if all(t.passes(g) == p for g, p in seen.items())]
     assert truth in fitting
-    proof = draw_conclusions([g for g in groups if seen[g]], [g for g in groups if not seen[g]])
-    assert proof.bad == {n for n in nodes if all(n in t.bad for t in fitting)}
-    assert proof.good == {n for n in nodes if all(n not in t.bad for t in fitting)}
-    assert proof.links == frozenset.intersection(*(t.links for t in fitting))
-    assert proof.unsteady == frozenset()
+    result = draw_conclusions([g for g in groups if seen[g]], [g for g in groups if not seen[g]])
+    assert result.bad == {n for n in nodes if all(n in t.bad for t in fitting)}
+    assert result.good == {n for n in nodes if all(n not in t.bad for t in fitting)}
+    assert result.links == frozenset.intersection(*(t.links for t in fitting))
+    assert result.unsteady == frozenset()
 
 
 def test_two_failures_with_good_nodes() -> None:
-    assert proved(draw_conclusions([group("ab")], [group("ca")])) == ("ab", "", [])
-    assert proved(draw_conclusions([group("ab")], [group("ca"), group("cb")])) == ("ab", "c", [])
+    assert summary(draw_conclusions([group("ab")], [group("ca")])) == ("ab", "", [])
+    assert summary(draw_conclusions([group("ab")], [group("ca"), group("cb")])) == ("ab", "c", [])
 
 
 def test_failure_between_good_nodes_is_link() -> None:
-    proof = draw_conclusions([group("ab"), group("cd")], [group("ac")])
-    assert proved(proof) == ("abcd", "", ["ac"])
+    result = draw_conclusions([group("ab"), group("cd")], [group("ac")])
+    assert summary(result) == ("abcd", "", ["ac"])
 
 
 def test_second_bad_link_of_node_is_bad_node() -> None:
-    proof = draw_conclusions([group("ab"), group("cd")], [group("ac"), group("ea")])
-    assert proved(proof) == ("abcd", "e", ["ac"])
+    result = draw_conclusions([group("ab"), group("cd")], [group("ac"), group("ea")])
+    assert summary(result) == ("abcd", "e", ["ac"])
 
 
 def test_intermittent_node_is_neither_good_nor_bad() -> None:
     passed = [group("ab"), group("cd"), group("ef")]
-    proof = draw_conclusions(passed, [group("ac"), group("ad"), group("ae")])
-    assert proof.unsteady == {"a"}
-    assert "a" not in proof.good | proof.bad
+    result = draw_conclusions(passed, [group("ac"), group("ad"), group("ae")])
+    assert result.unsteady == {"a"}
+    assert "a" not in result.good | result.bad
 
 
 def test_passed_and_failed_pair_is_unsteady() -> None:
-    proof = draw_conclusions([group("ab"), group("cd")], [group("ab")])
-    assert proof.unsteady == {"a", "b"}
+    result = draw_conclusions([group("ab"), group("cd")], [group("ab")])
+    assert result.unsteady == {"a", "b"}
 
 
 # --- the rounds -----------------------------------------------------------------------------------
 
 
 def test_dlrover_example() -> None:
-    """(1,2)(3,4)(5,6), the last fails; then (5,1)(6,2) tell 5 and 6 apart, and 6 failed twice."""
+    """(1,2)(3,4)(5,6): the last fails; then (5,1)(6,2) separate 5 and 6, and 6 fails again."""
     nodes, truth = "123456", Truth(group("6"))
     tests = run_rounds(nodes, truth, plan_next_round)
     assert {test.nodes for test in tests if test.round == 1} == {*map(group, ("12", "34", "56"))}
     assert group("51") in {test.nodes for test in tests if test.round == 2}
     assert max(test.round for test in tests) == 2
-    assert proved(evaluate_tests(nodes, tests).works) == ("12345", "6", [])
+    assert summary(evaluate_tests(nodes, tests).works) == ("12345", "6", [])
 
 
 def test_bad_link_ends_help_as_last_resort() -> None:
@@ -124,12 +124,12 @@ def test_good_nodes_are_never_blamed(
 ) -> None:
     nodes, truth = case
     tests = run_rounds(nodes, truth, plan_next_round, most=40)
-    proof = evaluate_tests(nodes, tests).works
-    assert proof.bad <= truth.bad
-    assert evaluate_tests(nodes, tests).links <= proof.links <= truth.links
-    if len(proof.good) > 2:
-        assert proof.bad == truth.bad
-        assert proof.good == set(nodes) - truth.bad
+    result = evaluate_tests(nodes, tests).works
+    assert result.bad <= truth.bad
+    assert evaluate_tests(nodes, tests).links <= result.links <= truth.links
+    if len(result.good) > 2:
+        assert result.bad == truth.bad
+        assert result.good == set(nodes) - truth.bad
 
 
 @given(fleets())
@@ -203,7 +203,7 @@ def test_single_slow_test_is_no_straggler() -> None:
 
 
 def test_missing_time_is_not_zero() -> None:
-    """With 0 for them the only measured node would be far over the median."""
+    """If missing times were 0, the only measured node would be far above the median."""
     tests = [GroupTest(1, group(g), True) for g in ("ab", "cd")] + timed(1, ef=10.0)
     tests += [GroupTest(2, group("ac"), True), *timed(2, eb=10.0)]
     check = evaluate_tests("abcdef", tests)

@@ -1,4 +1,4 @@
-"""By which moment steps had been made, if only metrics tell."""
+"""Training steps inferred from metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forewarn.models.diagnosis.probes.metric_phases import work_phases
 
 
 def samples(moving: list[bool], busy: list[bool], n_ranks: int = 4) -> RankSamples:
-    """Return a sample every 15 s; each flag is for a minute and all ranks."""
+    """Return a sample every 15 s; each flag covers one minute and all ranks."""
     time = np.arange(4 * len(moving) + 1) * 15 * SECOND
     flags = np.repeat([moving, busy], 4, axis=1)
     counter = np.concatenate([[0.0], np.cumsum(flags[0] * 1e9)])
@@ -33,9 +33,9 @@ def test_three_minutes_of_work_end_first_step() -> None:
 
 def test_loading_compiling_and_tuning_are_not_steps() -> None:
     on, off = [True] * 6, [False] * 6
-    assert ends(on, off) == []  # bytes of a data set
+    assert ends(on, off) == []  # loading a data set
     assert ends(off, off) == []
-    assert ends(off, on) == []  # kernels are tried out
+    assert ends(off, on) == []  # tuning kernels
 
 
 def test_two_minutes_or_half_of_ranks_insufficient() -> None:

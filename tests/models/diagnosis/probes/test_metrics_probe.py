@@ -1,4 +1,4 @@
-"""Metrics of 4 ranks over 5 minutes, one sample in 10 s."""
+"""Metrics of 4 ranks over 5 minutes, one sample every 10 s."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANKS = Ranks({n: Rank(n, f"node-{n // 2}", tp=0, pp=0, dp=n) for n in range(8)}
 
 
 def job(moves_until: int, *, step: int = 10, **gauges: object) -> RankSamples:
-    """Return 8 ranks whose counters grow until a second; gauges are constants or one a rank."""
+    """Return 8 ranks whose counters grow until a given second; gauges are constant or per rank."""
     times = np.arange(0, 301, step)
     rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
     given = {"gpu_utilization": 100.0, "sm_activity": 0.1} | gauges
@@ -40,7 +40,7 @@ def job(moves_until: int, *, step: int = 10, **gauges: object) -> RankSamples:
 def test_three_minutes_without_traffic_is_idle() -> None:
     probe = metrics_probe(job(110), 8, AT)
     assert (probe.state, probe.since) == ("idle", 110 * SECOND)
-    assert probe.sure == 290 * SECOND
+    assert probe.confirmed_at == 290 * SECOND
     assert metrics_probe(job(130), 8, AT).state == "active"
 
 
@@ -105,7 +105,7 @@ def test_idle_gpus_of_one_machine() -> None:
 
 
 def kernel(asleep: dict[int, int], measured: bool = True) -> RankSamples:
-    """Return 8 ranks of which some are in state D since a second; an interval has 10 s."""
+    """Return 8 ranks, some in state D since a given second; intervals last 10 s."""
     times = np.arange(0, 301, 10)
     rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
     since = np.array([asleep.get(n, 1000) for n in range(8)])[rank]
@@ -129,11 +129,11 @@ def test_state_d_over_five_seconds_is_moderate() -> None:
 def test_state_d_for_two_minutes_is_permanent() -> None:
     sleeping = {"one": {2: 180}, "shorter": {2: 190}, "all": dict.fromkeys(range(8), 180)}
     findings = {name: sleep_finding(kernel(who), RANKS, AT) for name, who in sleeping.items()}
-    assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"one"}
+    assert {name for name, f in findings.items() if f is not None and f.is_permanent} == {"one"}
 
 
 def test_repeated_calls_in_state_d_are_not_permanent() -> None:
-    """A checkpoint is written so; 30 s before the end a call of the writer returned."""
+    """Checkpoint writers do this; 30 s before the end a call of the writer returned."""
     asleep = kernel({2: 100})
     calls = asleep.values["syscalls"].copy()
     calls[(asleep.rank == 2) & (asleep.time == AT - 30 * SECOND)] = 1.0
@@ -145,7 +145,7 @@ def test_repeated_calls_in_state_d_are_not_permanent() -> None:
         )
         for name, values in ends.items()
     }
-    assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"none"}
+    assert {name for name, f in findings.items() if f is not None and f.is_permanent} == {"none"}
 
 
 def test_both_ranks_of_machine_are_candidates() -> None:
@@ -162,7 +162,7 @@ def test_many_sleeping_ranks_share_a_cause() -> None:
 
 
 def _stopped(samples: RankSamples) -> RankSamples:
-    """Return samples of processes in state T where these are in state D."""
+    """Return the samples with state T instead of state D."""
     return replace(samples, values={"is_stopped": samples.values["in_d"]})
 
 
@@ -188,11 +188,13 @@ def test_busy_without_completion_in_state_d_is_strong() -> None:
         assert [(c.rank, c.weight) for c in finding.candidates] == [(2, weight)]
     awake.values["verbs_completions"][:] = 5.0
     assert busy_without_completion(awake, metrics, RANKS, AT) is None
-    assert busy_without_completion(asleep, job(60, sm_activity=0.9), RANKS, AT) is None  # all work
+    assert (
+        busy_without_completion(asleep, job(60, sm_activity=0.9), RANKS, AT) is None
+    )  # all ranks are busy
 
 
 def channel(level: float, before: float, part: str = "runq_wait_ms") -> PeerChannel:
-    """Return 8 ranks with about 10, rank 5 with `level` in the last 3 minutes of 15."""
+    """Return 8 ranks at about 10, with rank 5 at `level` in the last 3 of 15 minutes."""
     times = np.arange(0, 901, 10)
     rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
     values = (10.0 + 0.1 * rank).astype(np.float64)
@@ -238,10 +240,10 @@ def test_stopped_process_without_further_samples() -> None:
     later = AT + 600 * SECOND
     finding = stopped_process_finding(samples, RANKS, later)
     assert finding is not None
-    assert (finding.kind, finding.cannot_end, finding.taken) == ("hang", True, AT)
+    assert (finding.kind, finding.is_permanent, finding.observed_at) == ("hang", True, AT)
     fresh = stopped_process_finding(samples, RANKS, AT)
     assert fresh is not None
-    assert fresh.kind == "none"  # it also speaks against a rank of a job that moves
+    assert fresh.kind == "none"  # it also counts against a rank of a job that makes progress
     begun_again = (samples.rank != 2) | (samples.time < AT - 100 * SECOND)
     assert stopped_process_finding(samples._where(begun_again), RANKS, later) is None
 
@@ -253,5 +255,5 @@ def test_blocked_rank_makes_kernel_probe_idle() -> None:
     assert briefly is not None
     probe = kernel_probe([briefly, stopped])
     assert probe is not None
-    assert (probe.state, probe.since, probe.sure) == ("idle", 100 * SECOND, 220 * SECOND)
-    assert kernel_probe([briefly]) is None  # whose sleep may end
+    assert (probe.state, probe.since, probe.confirmed_at) == ("idle", 100 * SECOND, 220 * SECOND)
+    assert kernel_probe([briefly]) is None  # the sleep may end

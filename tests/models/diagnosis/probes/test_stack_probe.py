@@ -1,4 +1,4 @@
-"""Stacks of 4 ranks, by hand."""
+"""Handwritten stacks of 4 ranks."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ BARRIER: Stack = (Frame("barrier", LIBRARY, 4551), TRAIN)
 LOADER: Stack = (Frame("get", "queue.py", 171), Frame("next", "dataloader.py", 7), TRAIN)
 
 
-def rounds(*stacks: Stack, apart: int = 30) -> list[StackSample]:
-    """Return samples in which rank 0 has these stacks in turn, ranks 1 to 3 the same one."""
+def samples(*stacks: Stack, apart: int = 30) -> list[StackSample]:
+    """Return samples in which rank 0 has these stacks in turn and ranks 1 to 3 a constant one."""
     others = dict.fromkeys((1, 2, 3), REDUCE)
     return [StackSample(n * apart * SECOND, {0: s, **others}) for n, s in enumerate(stacks)]
 
 
 def test_five_equal_samples_are_idle() -> None:
-    probe = stack_probe(rounds(*[REDUCE] * 5), 4, 120 * SECOND)
-    assert (probe.state, probe.since, probe.sure) == ("idle", 0, 120 * SECOND)
+    probe = stack_probe(samples(*[REDUCE] * 5), 4, 120 * SECOND)
+    assert (probe.state, probe.since, probe.confirmed_at) == ("idle", 0, 120 * SECOND)
 
 
 def test_changed_stack_is_active() -> None:
-    probe = stack_probe(rounds(LOADER, *[REDUCE] * 4), 4, 120 * SECOND)
+    probe = stack_probe(samples(LOADER, *[REDUCE] * 4), 4, 120 * SECOND)
     assert probe.state == "active"
     assert "rank 0" in probe.why
 
 
 def test_changed_line_is_activity() -> None:
     moved = (Frame("all_reduce", LIBRARY, 2811), TRAIN)
-    assert stack_probe(rounds(*[REDUCE] * 4, moved), 4, 120 * SECOND).state == "active"
+    assert stack_probe(samples(*[REDUCE] * 4, moved), 4, 120 * SECOND).state == "active"
 
 
 def test_stall_starts_at_first_equal_sample() -> None:
-    probe = stack_probe(rounds(LOADER, *[REDUCE] * 6), 4, 180 * SECOND)
-    assert (probe.state, probe.since, probe.sure) == ("idle", 30 * SECOND, 150 * SECOND)
+    probe = stack_probe(samples(LOADER, *[REDUCE] * 6), 4, 180 * SECOND)
+    assert (probe.state, probe.since, probe.confirmed_at) == ("idle", 30 * SECOND, 150 * SECOND)
 
 
 def test_five_samples_within_second_are_blind() -> None:
-    assert stack_probe(rounds(*[REDUCE] * 5, apart=0), 4, 120 * SECOND).state == "blind"
+    assert stack_probe(samples(*[REDUCE] * 5, apart=0), 4, 120 * SECOND).state == "blind"
 
 
 @pytest.mark.parametrize(("n_ranks", "at"), [(9, 120), (4, 1000)])
 def test_few_ranks_or_old_samples_are_blind(n_ranks: int, at: int) -> None:
-    assert stack_probe(rounds(*[REDUCE] * 5), n_ranks, at * SECOND).state == "blind"
+    assert stack_probe(samples(*[REDUCE] * 5), n_ranks, at * SECOND).state == "blind"
 
 
 def test_stack_outside_waits_is_moderate_evidence() -> None:
@@ -70,10 +70,10 @@ def test_stack_outside_waits_is_moderate_evidence() -> None:
 
 
 def test_single_sample_counts_for_half_an_hour() -> None:
-    sample = rounds(LOADER)
+    sample = samples(LOADER)
     finding = latest_divergent_stacks(sample, 4, 1800 * SECOND, None)
     assert finding is not None
-    assert ([c.rank for c in finding.candidates], finding.taken) == ([0], 0)
+    assert ([c.rank for c in finding.candidates], finding.observed_at) == ([0], 0)
     assert latest_divergent_stacks(sample, 4, 1801 * SECOND, None) is None
     assert latest_divergent_stacks(sample, 9, SECOND, None) is None
     assert latest_divergent_stacks([], 4, SECOND, None) is None

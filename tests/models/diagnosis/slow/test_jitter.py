@@ -1,4 +1,4 @@
-"""Collapsed stacks of slow spans beside normal ones."""
+"""Folded stacks of slow and normal spans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NORMAL = parse_folded("train;step 90\ntrain;load 10\n")
 def profiles(
     slow: str, ranks: tuple[int, ...] = (2,), clock: Literal["on", "off"] = "off"
 ) -> list[Profile]:
-    """Return 4 ranks whose slow span is as the normal one, but for some."""
+    """Return 4 ranks whose slow span equals the normal one, except for some."""
     return [
         Profile(rank, clock, NORMAL, parse_folded(slow) if rank in ranks else NORMAL)
         for rank in range(4)

@@ -1,4 +1,4 @@
-"""Who is missing where others wait: sent elsewhere by the program, or stuck."""
+"""Absent ranks: sent elsewhere by the program, or stuck."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WRITES = (Frame("zqk", "zqk.py", 4), Frame("train", "train.py", 2))
 READS = (Frame("read", "dataset.py", 4), Frame("__getitem__", "dataset.py", 2))
 
 
-def rounds(*absent: Mapping[int, Stack]) -> list[StackSample]:
-    """Return a round each half a minute; who is not absent waits."""
+def samples(*absent: Mapping[int, Stack]) -> list[StackSample]:
+    """Return a sample every half minute in which all other ranks wait."""
     return [
         StackSample(number * 30 * SECOND, {**dict.fromkeys(range(6), WAITS), **who})
         for number, who in enumerate(absent, start=1)
@@ -34,7 +34,7 @@ def rounds(*absent: Mapping[int, Stack]) -> list[StackSample]:
 
 
 def lasts_since(*absent: Mapping[int, Stack]) -> float | None:
-    phases = expected_absence_phases(rounds(*absent), RANKS)
+    phases = expected_absence_phases(samples(*absent), RANKS)
     assert all((phase.kind, phase.end) == ("absence", None) for phase in phases)
     return phases[0].begin / SECOND if phases else None
 
@@ -56,16 +56,16 @@ def test_data_wait_is_no_expected_absence() -> None:
 def test_moving_or_abandoned_ranks_are_expected() -> None:
     elsewhere: Stack = (Frame("kqz", "zqk.py", 9), *WRITES)
     assert lasts_since({3: WRITES}, {3: elsewhere}) == -30
-    assert lasts_since({3: WRITES}, *[{3: elsewhere}] * 4) is None  # it moves no more
+    assert lasts_since({3: WRITES}, *[{3: elsewhere}] * 4) is None  # no longer moving
     assert lasts_since({3: WRITES, 5: WRITES}, {3: WRITES}) == -30
     assert lasts_since({3: elsewhere, 5: WRITES}, {3: elsewhere}) is None
 
 
 def kind(minutes: float, *, watched: bool = True, finding: JobFinding | None = None) -> str:
-    """Judge a job that stands still since 0, rank 0 elsewhere, as of some minutes later."""
+    """Return the verdict kind some minutes after a stall began at 0, with rank 0 absent."""
     names = ("stack", "collective", "metrics") if watched else ("stack", "collective")
     probes = [Probe(name, "idle", 0, "", 60) for name in names]  # type: ignore[arg-type]
-    phases = [Phase("absence", 0, None, seen=MINUTE)]
+    phases = [Phase("absence", 0, None, last_seen=MINUTE)]
     findings = [] if finding is None else [finding]
     return fuse_findings(findings, probes, phases, ranks=RANKS, at=round(minutes * MINUTE)).kind
 
@@ -73,8 +73,8 @@ def kind(minutes: float, *, watched: bool = True, finding: JobFinding | None = N
 def test_expected_absence_lasts_half_an_hour() -> None:
     assert kind(29.9) == "none"
     assert kind(30.1) == "hang"
-    assert kind(5, watched=False) == "hang"  # a folder of dumps and stacks is no running job
-    stopped = JobFinding("none", "", cannot_end=True)
+    assert kind(5, watched=False) == "hang"  # a folder that contains only dumps and stacks
+    stopped = JobFinding("none", "", is_permanent=True)
     assert kind(5, finding=stopped) == "hang"
 
 
@@ -87,10 +87,10 @@ ALONE = RankAbsence(frozenset({3}), 0, SECOND)
         (ALONE, 5.1, "hang"),
         (ALONE, 4.9, "none"),
         (None, 5.1, "none"),
-        (replace(ALONE, ranks=frozenset({2, 3})), 5.1, "hang"),  # a machine
+        (replace(ALONE, ranks=frozenset({2, 3})), 5.1, "hang"),  # one machine
         (replace(ALONE, ranks=frozenset({2, 4})), 5.1, "none"),
         (replace(ALONE, ranks=frozenset({0})), 5.1, "none"),
-        (replace(ALONE, last=3 * MINUTE), 11.9, "none"),  # the others came one after another
+        (replace(ALONE, last=3 * MINUTE), 11.9, "none"),  # the others entered one after another
         (replace(ALONE, last=3 * MINUTE), 12.1, "hang"),
     ],
 )

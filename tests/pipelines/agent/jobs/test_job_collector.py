@@ -1,4 +1,4 @@
-"""What is saved of training jobs: real processes, and a small server in the place of torch's."""
+"""Data saved of training jobs: real processes, and a small replacement of torch's server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Current thread 0x02 [pt_main_thread] (most recent call first):
   File "/lib/torch/distributed/distributed_c10d.py", line 4551 in barrier
   File "train.py", line 9 in <module>
 """
-# It writes a line, starts a loader that inherits its environment, and waits.
+# Writes a line, starts a loader that inherits its environment, and waits.
 PROGRAM = (
     "import subprocess, sys\n"
     "print('2026-11-22 10:00:00,000 step 1', flush=True)\n"
@@ -57,7 +57,7 @@ def entry(number: int, began: int, *, done: bool) -> dict[str, Any]:
 
 
 class Torch(BaseHTTPRequestHandler):
-    """Answers as the worker server of a rank that waits."""
+    """Worker server of a waiting rank."""
 
     waits_since = 0
 
@@ -75,7 +75,7 @@ class Torch(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def address_string(self) -> str:
         return "a socket"
@@ -95,7 +95,7 @@ def server(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def train(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Start a rank below torchrun's tree; returns its log."""
+    """Start a rank below torchrun's tree and return its log."""
     processes = []
 
     def start(rank: int, **environment: str) -> Path:
@@ -123,7 +123,7 @@ def train(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 
 @dataclass
 class SetClock(SystemClock):
-    """A clock that stands until a test moves it."""
+    """A clock that only a test moves."""
 
     moment: int
 
@@ -151,7 +151,7 @@ def test_collected_folder_is_readable_by_diagnosis(
     assert set(reading.parts) == {"logs", "flight", "stacks", "kernel"}
     assert [row.machine for row in reading.listed.table.values()] == ["node-1"]
     case, verdict = reading.judge(time.time_ns())
-    assert set(case.ranks.table) == {0}  # and no loader
+    assert set(case.ranks.table) == {0}  # and no data loader
     states = {probe.name: probe.state for probe in verdict.probes}
     assert states["collective"] == "idle"
     assert "barrier" in (next((folder / "stacks").iterdir()) / "0.json").read_text()
@@ -178,7 +178,7 @@ def test_next_poll_when_operation_becomes_old(
     jobs.collect()
     stacks = tmp_path / "jobs" / name / "stacks"
     assert not stacks.exists()
-    assert jobs.pause(began) == 10.0  # until the next look at the log
+    assert jobs.pause(began) == 10.0  # until the next poll of the log
     assert jobs.pause(began + 15 * SECOND) == 3.0
     clock.moment = began + 20 * SECOND
     jobs.collect()
@@ -278,7 +278,7 @@ def test_unwritable_folder_is_logged_once(tmp_path: Path, train: Callable[..., P
     jobs, stop, lines = collector(tmp_path / "jobs"), StoppingAfterTwo(), list[str]()
     jobs.say, jobs.proc = lines.append, tmp_path / "proc"
     jobs.proc.mkdir()
-    for process in find_processes():  # jobs of other tests come and go
+    for process in find_processes():  # other tests start and end jobs
         if process.job == job:
             (jobs.proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
     jobs.run(stop)

@@ -1,4 +1,4 @@
-"""How training processes end, and what becomes of the folders of their jobs: real processes."""
+"""Exits of training processes and retention of job folders, with real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.diagnosis.loaded_job import read_job
 from forewarn.pipelines.runtime.clock import SystemClock
 
-# The last line comes with the end: no look at the running process has seen it.
+# The last line is written at the exit, after all polls of the running process.
 PROGRAM = (
     "import sys\n"
     "print('2026-11-22 10:00:00,000 step 1', flush=True)\n"
@@ -62,7 +62,7 @@ def collector(folder: Path) -> JobCollector:
 
 
 def wait_for_end(process: subprocess.Popen[str]) -> None:
-    """Wait until a process has ended, without taking its exit code."""
+    """Wait until a process has ended, without collecting its exit code."""
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -148,9 +148,9 @@ def test_state_d_time_is_lower_bound(tmp_path: Path) -> None:
         io = folder / "task" / "11" / "io"
         io.parent.mkdir(parents=True, exist_ok=True)
         io.write_text(f"syscr: {number // 3}\nsyscw: 1\n")
-        samples.take(process, number * 10 * SECOND)
+        samples.sample(process, number * 10 * SECOND)
     calls = [row["syscalls"] for row in samples._rows["job"]]
-    assert calls == [None, 0.0, 0.0, 1.0]  # those of other threads say nothing of the main one
+    assert calls == [None, 0.0, 0.0, 1.0]  # switches of other threads do not count
     assert [row["d_seconds"] for row in samples._rows["job"]] == [None, 0.0, 10.0, 0.0]
 
 
@@ -179,7 +179,7 @@ def test_untouched_folders_are_removed(tmp_path: Path) -> None:
 
 
 def put_rounds(job: Path, ages: list[float], size: int = 100) -> None:
-    """Put rounds of stacks that were taken so many hours ago, the oldest first."""
+    """Write stack samples of the given ages in hours, oldest first."""
     for number, hours in enumerate(ages):
         file = job / "stacks" / f"2026-11-22T{number:02d}:00:00Z" / "0.json"
         file.parent.mkdir(parents=True)
@@ -211,4 +211,4 @@ def test_oldest_folders_go_until_size_fits(tmp_path: Path) -> None:
     list(prune_folders(tmp_path, keep=30 * DAY, most=250, busy=set(), now=100 * DAY))
     assert left(tmp_path) == {"c", "d"}
     list(prune_folders(tmp_path, keep=30 * DAY, most=10, busy=set(), now=100 * DAY))
-    assert left(tmp_path) == {"d"}  # somebody may still write to it
+    assert left(tmp_path) == {"d"}  # another host may still write to it

@@ -1,4 +1,4 @@
-"""Dumps of the flight recorder through the command: who began a stand-still, who is slow."""
+"""Flight recorder dumps through the command: origins of hangs, and slow ranks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def candidates(verdict: dict[str, Any]) -> list[int]:
     return [candidate["rank"] for candidate in verdict["also"]]
 
 
-# --- dumps that torch wrote -----------------------------------------------------------------------
+# --- dumps written by torch -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def real_job(tmp_path: Path, shared_data: Path) -> Any:
-    """Return `real_job(name, suffix)`: a job with the shared dumps of one form."""
+    """Return `real_job(name, suffix)`: a job with the shared dumps in one format."""
 
     def copied(name: str, suffix: str = "json") -> Path:
         job = tmp_path / name
@@ -73,7 +73,7 @@ def test_mismatch_of_two_has_two_candidates(real_job: Any, capsys: Any) -> None:
 
 
 def test_torch_slow_rank_is_not_tensor_partner(real_job: Any, capsys: Any) -> None:
-    """Entry times alone blame rank 4 as much: it waits for rank 5 before each data all-reduce."""
+    """Entry times alone blame rank 4 equally: it waits for rank 5 before each data all-reduce."""
     job = real_job("slow", "pickle")
     put_ranks(job, 8)
     assert main(["diagnose", "run", "--job", str(job), "--json"]) == 0
@@ -84,11 +84,11 @@ def test_torch_slow_rank_is_not_tensor_partner(real_job: Any, capsys: Any) -> No
     assert "would gain 0.10" in verdict["cause"]
 
 
-# --- jobs of our own ------------------------------------------------------------------------------
+# --- synthetic jobs -------------------------------------------------------------------------------
 
 
 def test_origin_over_two_hops(put_dump: Any, diagnose: Any) -> None:
-    """0 waits for 1 in a, 1 for 2 in b, 2 for 3 in c; 3 is in nothing."""
+    """0 waits for 1 in a, 1 for 2 in b, and 2 for 3 in c; 3 is in no operation."""
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
     put_dump(1, [("a", 1, 0.0), ("b", 1, 0.1), ("b", 2, 1.0, OPEN)])
     put_dump(2, [("b", 1, 0.0), ("c", 1, 0.1), ("c", 2, 1.0, OPEN)])
@@ -136,7 +136,7 @@ def test_all_to_all_sizes_may_differ(put_dump: Any, diagnose: Any) -> None:
 
 
 def test_unstarted_device_blocks_others(put_dump: Any, diagnose: Any) -> None:
-    """NCCL: all ranks have enqueued the operation, three run it, the fourth is not at it yet."""
+    """NCCL: all ranks have enqueued the operation, three run it, the fourth has not started it."""
     for rank in range(4):
         state = "scheduled" if rank == 1 else "started"
         job = put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN | {"state": state})])
@@ -144,7 +144,7 @@ def test_unstarted_device_blocks_others(put_dump: Any, diagnose: Any) -> None:
 
 
 def test_gloo_status_marks_operations_completed(put_dump: Any, diagnose: Any) -> None:
-    """Neither state nor `retired` of the entry says so, only `pg_status`, as text."""
+    """Neither `state` nor `retired` of the entry shows it, only `pg_status`, as a string."""
     status = {"1": {"last_completed_collective": "2", "last_enqueued_collective": "2"}}
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_status=status)
     job = put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0)])
@@ -183,7 +183,7 @@ def test_truncated_dump_counts_as_missing(put_dump: Any, diagnose: Any, content:
 
 
 def test_coordinates_select_relevant_missing_dump(put_dump: Any, diagnose: Any) -> None:
-    """8 ranks, tp 2 x dp 4; 5 and 6 left no dump, and all of dp 1, 3, 7 wait for 5 alone."""
+    """8 ranks, tp 2 x dp 4; 5 and 6 left no dump, and the dp group of 1, 3, 7 waits for 5 only."""
     for rank in (1, 3, 7):
         job = put_dump(rank, [("dp1", 1, 0.0), ("dp1", 2, 1.0, OPEN)])
     for rank in (0, 2, 4):
@@ -194,7 +194,7 @@ def test_coordinates_select_relevant_missing_dump(put_dump: Any, diagnose: Any) 
 
 
 def test_ring_buffers_align_by_sequence_number(put_dump: Any, diagnose: Any) -> None:
-    """Rank 1 is 50 operations ahead in `b`; its ring no longer holds what rank 0 waits for."""
+    """Rank 1 is 50 operations ahead in `b`; its ring buffer no longer has the entry of rank 0."""
     ahead = [("a", seq, seq / 10) for seq in range(50, 60)]
     put_dump(1, ahead)
     put_dump(2, [("a", seq, seq / 10) for seq in range(1, 5)])
@@ -228,7 +228,7 @@ def test_later_entries_are_ignored(put_dump: Any, diagnose: Any) -> None:
 def put_steps(put_dump: Any, ahead: dict[int, float] | None = None, ends: bool = False) -> Path:
     """Write 8 ranks: tp pairs, then dp; rank 5 needs 0.3 s before each tp, the others 0.2 s.
 
-    `ahead` are seconds by which the clocks of ranks are ahead; `ends` writes when operations end.
+    `ahead` is the clock skew of ranks in seconds; `ends` adds end times of operations.
     """
     for rank in range(8):
         rows, skew = [], (ahead or {}).get(rank, 0.0)
@@ -256,14 +256,14 @@ def test_slow_rank_without_end_times(put_dump: Any, diagnose: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [2.0, -2.0])
 def test_skewed_clock_makes_no_rank_slow(put_dump: Any, diagnose: Any, seconds: float) -> None:
-    """Taken as it is, rank 2 would leave each collective before, or after, all others."""
+    """Without a correction, rank 2 leaves each collective before, or after, all others."""
     verdict = diagnose(put_steps(put_dump, {2: seconds, 3: seconds}), None)
     assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
     assert "flight: clock skew, the lateness of ranks 2, 3 is unknown" in verdict["blind"]
 
 
 def put_tight_steps(put_dump: Any, ahead: float, without: int | None = None) -> Path:
-    """Put 12 steps of 1 s of 8 ranks; rank 5 is late by 0.1 s, machine m1 ahead, a dump missing."""
+    """Write 12 steps of 1 s of 8 ranks; rank 5 is late by 0.1 s, m1 ahead, one dump missing."""
     for rank in set(range(8)) - {without}:
         rows, skew = [], ahead if rank >= 4 else 0.0
         for step in range(1, 13):
@@ -287,7 +287,7 @@ def test_clocks_are_aligned_by_collectives(put_dump: Any, diagnose: Any, ahead: 
 
 
 def test_clock_uncertainty_hides_small_lateness(put_dump: Any, diagnose: Any) -> None:
-    """A computation lies between all collectives of machines: clocks are known to 0.35 s."""
+    """A computation separates all collectives between machines: clocks are known to 0.35 s."""
     skewed = dict.fromkeys(range(4, 8), 2.0)
     verdict = diagnose(put_steps(put_dump, skewed), None)
     assert (verdict["kind"], verdict["rank"]) == ("none", None)
@@ -340,11 +340,11 @@ def test_few_slow_steps_are_no_slow_rank(put_dump: Any, diagnose: Any) -> None:
     assert diagnose(job, None)["kind"] == "none"
 
 
-# --- what is wrong with dumps ---------------------------------------------------------------------
+# --- invalid dumps --------------------------------------------------------------------------------
 
 
 class Runs:
-    """A pickle that would run something."""
+    """A pickle that runs code."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (print, ("it ran",))

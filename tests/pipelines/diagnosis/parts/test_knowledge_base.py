@@ -64,7 +64,7 @@ def test_levels_equal_policy_severities() -> None:
 
 
 def test_xid_levels_agree_with_policy(matcher: LogMatcher) -> None:
-    """Where a pattern of the driver names a code; the policy lists codes that no pattern has."""
+    """Applies to codes with a pattern; the policy also lists codes without one."""
     xids, wrong = load_policy().xids, {}
     for code, rule in xids.items():
         pattern = matcher.first(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=7, text".encode())
@@ -89,7 +89,7 @@ def test_old_and_new_time_out_messages(matcher: LogMatcher) -> None:
 
 
 def test_real_kernel_logs(matcher: LogMatcher, shared_data: Path) -> None:
-    """What a person reads in them: GPU memory and GSP, a program's fault, a segfault in NCCL."""
+    """Expected by reading them: GPU memory and GSP, a program error, a segfault in NCCL."""
     ids = {
         path.name: {line.pattern.id for line in matcher.lines(path.read_bytes())}
         for path in (shared_data / "kernel_logs").iterdir()

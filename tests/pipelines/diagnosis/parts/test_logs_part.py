@@ -1,4 +1,4 @@
-"""Jobs as folders, by the door of the command: what their logs and exits say."""
+"""Logs and exits of job folders through the command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clock(seconds: float) -> str:
 
 
 class Job:
-    """A folder of a job on two machines with two ranks each, in torchrun's tree."""
+    """A job on two machines with two ranks each, in torchrun's tree."""
 
     def __init__(self, folder: Path, attempts: int = 1) -> None:
         self.folder, self.attempt = folder, attempts - 1
@@ -120,7 +120,7 @@ def test_rank_without_error_is_origin_of_hang(job: Job, diagnosed: Any) -> None:
 
 
 def test_launcher_kill_is_not_root_cause(job: Job, diagnosed: Any) -> None:
-    """A rank that is stopped does not heed SIGTERM; torchrun's own log then tells of a SIGKILL."""
+    """A stopped rank ignores SIGTERM; torchrun's own log then reports a SIGKILL."""
     for rank in range(4):
         job.steps(rank, 20)
     for rank in (0, 1, 3):
@@ -152,7 +152,7 @@ def test_oom_killed_process_is_culprit(job: Job, diagnosed: Any) -> None:
 
 
 def events(folder: Path, *rows: tuple[str, str | None, str, int | None, float]) -> Path:
-    """Write events of a machine, a serial, a kind, a code and a time."""
+    """Write events given as machine, serial, kind, code and time."""
     times = pa.array([round(row[4] * SECOND) for row in rows], pa.timestamp("ns", "UTC"))
     columns = list(zip(*rows, strict=True))
     table = pa.table(
@@ -214,7 +214,7 @@ def test_site_pattern_defines_cause(job: Job, diagnosed: Any, tmp_path: Path) ->
 
 
 def test_clocks_are_aligned_by_steps(job: Job, diagnosed: Any) -> None:
-    """The clock of m0 is an hour ahead: by itself rank 2 would be the later one."""
+    """The clock of m0 is an hour ahead: without a correction rank 2 would be later."""
     for rank in range(4):
         job.steps(rank, 20, ahead=3600 if rank < 2 else 0)
     job.error(0, "ValueError: batch is empty", T0 + 3600 + 191)

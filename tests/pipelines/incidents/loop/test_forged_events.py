@@ -67,7 +67,7 @@ class Site:
         speaker = Tokens.from_config(parse_tokens(TOKENS), {}).speaker(token)
         assert speaker is not None
         body = json.dumps({"events": [row | more]}).encode()
-        self.intake.offer(body, JSON, speaker).result(60)
+        self.intake.submit(body, JSON, speaker).result(60)
         self.publisher.publish()
 
     def settled(self) -> list[LoopDecision]:
