@@ -65,7 +65,7 @@ def machine_candidates(
         First failure of the job.
     """
     of_job = {end.machine for end in ends}
-    grave = [
+    severe = [
         item
         for item in symptoms
         if item.symptom.role == "root"
@@ -73,13 +73,13 @@ def machine_candidates(
         and item.is_near(moment)
         and item.machine in of_job
     ]
-    grave.sort(
+    severe.sort(
         key=lambda item: (item.symptom.time is None, item.symptom.time or 0, item.rank is None)
     )
-    machines = {item.machine for item in grave}
+    machines = {item.machine for item in severe}
     weight = STRONG if len(machines) == 1 else MODERATE
     candidates: dict[tuple[str, int | None], CulpritCandidate] = {}
-    for item in grave:
+    for item in severe:
         rank = item.rank if item.rank is not None else _only_failed_rank(item.machine, ends)
         why = f"{item.symptom.says}: {item.symptom.line}"
         candidate = CulpritCandidate(rank, why, weight, item.symptom.time, item.machine)

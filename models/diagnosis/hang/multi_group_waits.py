@@ -38,13 +38,13 @@ def multi_group_finding(operations: CollectiveOperations) -> JobFinding | None:
     unfinished = unfinished[~unfinished["is_p2p"]]
     pairs = np.unique(unfinished["rank"].astype(np.int64) << 32 | unfinished["group"])
     ranks, counts = np.unique(pairs >> 32, return_counts=True)
-    several = {int(r): int(n) for r, n in zip(ranks, counts, strict=True) if n > 1}
-    if not several or len(several) > max(1, int(_MAX_RANK_SHARE * len(operations.ranks))):
+    n_groups = {int(r): int(n) for r, n in zip(ranks, counts, strict=True) if n > 1}
+    if not n_groups or len(n_groups) > max(1, int(_MAX_RANK_SHARE * len(operations.ranks))):
         return None
-    why = {rank: f"has unfinished operations in {count} groups" for rank, count in several.items()}
+    why = {rank: f"has unfinished operations in {count} groups" for rank, count in n_groups.items()}
     return JobFinding(
         "hang",
         "",
-        tuple(CulpritCandidate(rank, text, WEAK / len(several)) for rank, text in why.items()),
+        tuple(CulpritCandidate(rank, text, WEAK / len(n_groups)) for rank, text in why.items()),
         evidence=tuple(Evidence("flight", f"rank {r} {text}", r) for r, text in why.items()),
     )

@@ -160,8 +160,8 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
         return None
     if not outside:
         outside = _in_other_collective(stacks, waits)
-    few = len(outside) <= max(1, _MAX_DIVERGENT_SHARE * len(stacks))
-    weight = MODERATE / len(outside) if outside and few else 0.0
+    is_minority = len(outside) <= max(1, _MAX_DIVERGENT_SHARE * len(stacks))
+    weight = MODERATE / len(outside) if outside and is_minority else 0.0
     candidates = tuple(
         CulpritCandidate(rank, f"is in {stacks[rank][0]} while the others wait", weight, since)
         for rank in outside
@@ -173,7 +173,7 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
     evidence = tuple(
         _evidence(rank, usual, stacks, since)
         for rank in outside[:_MAX_SENTENCE_FRAMES]
-        if few or usual is None
+        if is_minority or usual is None
     )
     return JobFinding("hang", cause, candidates, waiting, evidence)
 

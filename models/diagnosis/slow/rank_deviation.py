@@ -87,9 +87,14 @@ def deviation_finding(channels: list[PeerChannel], ranks: Ranks, at: int) -> Job
     at : int
         Nanoseconds since 1970 UTC; the last 3 minutes are compared.
     """
-    few = max(1, int(_MAX_DEVIATING_SHARE * len(ranks.table)))
+    limit = max(1, int(_MAX_DEVIATING_SHARE * len(ranks.table)))
     by_channel = [_deviations(channel, ranks, at) for channel in channels]
-    deviations = [each for several in by_channel if len(several) <= few for each in several]
+    deviations = [
+        each
+        for rank_deviations in by_channel
+        if len(rank_deviations) <= limit
+        for each in rank_deviations
+    ]
     if not deviations:
         return None
     by_rank: dict[int, list[_Deviation]] = {}
@@ -97,11 +102,14 @@ def deviation_finding(channels: list[PeerChannel], ranks: Ranks, at: int) -> Job
         by_rank.setdefault(deviation.rank, []).append(deviation)
     agreed = {
         rank
-        for rank, several in by_rank.items()
-        if len({_channel_kind(each.channel) for each in several}) >= _MIN_AGREEING_CHANNELS
+        for rank, rank_deviations in by_rank.items()
+        if len({_channel_kind(each.channel) for each in rank_deviations}) >= _MIN_AGREEING_CHANNELS
     }
     candidates = sorted(
-        (_candidate(rank, several, rank in agreed) for rank, several in by_rank.items()),
+        (
+            _candidate(rank, rank_deviations, rank in agreed)
+            for rank, rank_deviations in by_rank.items()
+        ),
         key=lambda candidate: -candidate.weight,
     )
     evidence = tuple(deviation.evidence() for deviation in deviations[:16])
@@ -115,8 +123,8 @@ def _channel_kind(channel: PeerChannel) -> str:
     return "traffic" if channel.name == "rate" else channel.name
 
 
-def _candidate(rank: int, several: list[_Deviation], is_agreed: bool) -> CulpritCandidate:
-    what = " and ".join(deviation.channel.says for deviation in several)
+def _candidate(rank: int, rank_deviations: list[_Deviation], is_agreed: bool) -> CulpritCandidate:
+    what = " and ".join(deviation.channel.says for deviation in rank_deviations)
     why = f"deviates from its peers in {what}"
     return CulpritCandidate(rank, why, STRONG if is_agreed else WEAK)
 

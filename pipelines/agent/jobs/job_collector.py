@@ -112,8 +112,8 @@ class JobCollector:
         processes = find_processes(self.proc)
         for process in processes:
             self._exits.follow(process)
-        for job, several in groupby(processes, key=lambda process: process.job):
-            self._collect_job(job, list(several))
+        for job, job_processes in groupby(processes, key=lambda process: process.job):
+            self._collect_job(job, list(job_processes))
         self._save_exits()
         self._prune({process.job for process in processes})
         return len(processes)
