@@ -77,10 +77,10 @@ def _clean_token(token: str | None) -> str:
 def _move_obstacles_aside(state: Path, say: Callable[[str], None]) -> None:
     """Move aside anything in place of the agent's own files and folders."""
     if (state / "lock").is_dir():
-        move_aside(state / "lock", "it is a folder", say)
+        move_aside(state / "lock", "a folder is in its place", say)
     for folder in (state / "spool", *(state / "spool" / name for name in FOLDERS)):
         if folder.exists() and not folder.is_dir():
-            move_aside(folder, "it is no folder", say)
+            move_aside(folder, "not a folder", say)
 
 
 @contextmanager

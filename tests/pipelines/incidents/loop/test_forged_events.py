@@ -144,7 +144,7 @@ def test_a_forged_storm_does_not_explain_a_true_fault(site: Site) -> None:
 
 
 def test_a_bound_token_speaks_for_its_hosts_only(site: Site) -> None:
-    with pytest.raises(RefusedError, match="the token of bound does not speak for m9"):
+    with pytest.raises(RefusedError, match="the token of bound is not valid for m9"):
         site.send("rack1", "m9", 79)
     assert site.settled() == []
 
