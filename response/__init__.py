@@ -1,6 +1,6 @@
-"""Pure decisions: findings, state and a moment in, actions out.
+"""Pure decisions: from findings, state and a moment to actions.
 
-A `Finding` is what somebody noticed; findings of one GPU or machine are an `Incident`; a policy and
-limits make a `Decision` of it, and that an `Action` on a `Machine`. Nothing here reads a clock, a
-file or a scheduler.
+Findings about one GPU or machine form an `Incident`. A policy and limits turn it into a `Decision`,
+and a decision that may be carried out into an `Action` on a `Machine`. Nothing here reads a clock,
+a file or a scheduler.
 """

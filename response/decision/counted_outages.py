@@ -1,4 +1,4 @@
-"""The census: who is out of service, and who was taken out lately."""
+"""Machines out of service, and machines that count as such for the limits."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CountedOutage:
-    """A machine that is out of service (`until` None), or counts as such until a moment.
+    """Machine that is out of service (`until` None), or counts as such until a moment.
 
     Attributes
     ----------
     machine : str
     pool, rack : str or None
     jobs : frozenset of str
-        That it ran, as far as it is known.
+        Jobs that ran on it, as far as known.
     until : int or None
         Nanoseconds since 1970 UTC.
     """
@@ -46,17 +46,17 @@ class CountedOutage:
 
 @dataclass(frozen=True, slots=True)
 class LimitContext:
-    """All that a check looks at.
+    """Input of one limit check.
 
     Attributes
     ----------
     action : Action
-        The one that is checked.
+        The action to check.
     pool : Pool
-        Its pool, whose limits hold.
+        Its pool, whose limits apply.
     machines : mapping of str to Machine
     others : sequence of Action
-        What else is open or began lately.
+        Other open or recent actions.
     now : int
         Nanoseconds since 1970 UTC.
     """
@@ -74,43 +74,43 @@ class LimitContext:
 
     @property
     def refill_words(self) -> str:
-        """How long what was taken out counts, in words."""
+        """The `refill` span as text."""
         return format_duration(self.limits.refill / SECOND)
 
     @property
     def rate_words(self) -> str:
-        """What the rates count, in words."""
+        """Description of what the rates count."""
         return f"taken out within {self.refill_words}"
 
     @property
     def pool_size(self) -> int:
-        """Number of machines of the pool that have GPUs."""
+        """Number of GPU machines in the pool."""
         machines = self.machines.values()
         return sum(machine.gpus > 0 and machine.pool == self.pool.name for machine in machines)
 
     @property
     def max_fleet_rate(self) -> int:
-        """How many machines of the whole fleet may be taken out within `refill`."""
+        """Number of machines of the whole fleet that may be drained within `refill`."""
         return self.limits.max_rate(sum(machine.gpus > 0 for machine in self.machines.values()))
 
     def counts_against_rate(self, action: Action) -> bool:
-        """Tell whether we took a machine out so lately that the rates still count it."""
+        """Tell whether an action drained a machine within `refill`."""
         lately = self.refilled_at(action) > self.now
         return action.step.isolates and action.started and lately
 
     def refilled_at(self, action: Action) -> Nanoseconds:
-        """Return when an action no longer counts."""
+        """Return the time at which an action no longer counts."""
         return Nanoseconds(action.at + self.limits.refill)
 
 
 def counted_outages(context: LimitContext) -> list[CountedOutage]:
-    """Return each other machine that is out, by whomever, or that we took out a while ago."""
+    """Return the other machines that are out of service, or were recently drained by forewarn."""
     return _collect_outages(context, context.machines.values(), context.others)
 
 
 def reversible_outages(context: LimitContext) -> list[CountedOutage]:
-    """Return of all outages those that are ours, and not for certain damage."""
-    # A mark without an action, as after the loss of a ledger, is ours all the same.
+    """Return the outages that forewarn caused without certain damage."""
+    # A mark without an action is a drain by forewarn too, such as after the loss of a ledger.
     actions = {(other.machine, other.id): other for other in context.others}
     certain = {key for key, other in actions.items() if is_certain_cause(other.cause)}
     machines = [m for m in context.machines.values() if m.action is not None]
@@ -122,7 +122,7 @@ def reversible_outages(context: LimitContext) -> list[CountedOutage]:
 
 
 def unexplained_mark_expiries(context: LimitContext) -> list[Nanoseconds | None]:
-    """Return until when each machine counts that we took out before the ledger was lost."""
+    """Return until when each drain counts that was made before the ledger was lost."""
     known = {(other.machine, other.id) for other in context.others}
     marked = [m for m in context.machines.values() if m.out and m.action is not None]
     since = [m.reason_at for m in marked if (m.name, m.action) not in known]
@@ -163,7 +163,7 @@ def _with_action(
 
 
 def jobs_on_machine(context: LimitContext) -> set[str]:
-    """Return the jobs on the machine that is checked."""
+    """Return the jobs on the machine of the checked action."""
     machine = context.machines.get(context.action.machine)
     jobs = set(machine.jobs) if machine else set()
     return jobs | ({context.action.job} if context.action.job is not None else set())
@@ -172,7 +172,7 @@ def jobs_on_machine(context: LimitContext) -> set[str]:
 def capacity_free_at(
     untils: Sequence[Nanoseconds | None], limit: int, more: int
 ) -> Nanoseconds | None:
-    """Return when so many more fit again; None if that depends on machines, or never comes."""
+    """Return when `more` machines fit again; None if it depends on machines, or never happens."""
     too_many = len(untils) + more - limit
     timed = sorted(until for until in untils if until is not None)
     return timed[too_many - 1] if too_many <= len(timed) else None

@@ -1,4 +1,4 @@
-"""Decisions: from an incident and the situation to what is done, or what holds it back."""
+"""Decision about an incident: the step, and what blocks it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["decide", "decide_observe_only", "make_action", "rests_on_certain_dam
 
 
 def urgency(incident: Incident, policy: Policy) -> tuple[int, float, int]:
-    """Return what incidents are decided by: the gravest first, then the likeliest, then the oldest.
+    """Return the sort key of incidents: most severe first, then most likely, then oldest.
 
-    The first one takes the last machine that may go.
+    The first incident gets the last machine that the limits allow.
     """
     ranks = [policy.rule(finding).severity.rank for finding in incident.findings]
     likely = [finding.probability for finding in incident.findings]
@@ -39,50 +39,54 @@ def urgency(incident: Incident, policy: Policy) -> tuple[int, float, int]:
 
 
 def decide(incident: Incident, situation: Situation) -> Decision:
-    """Return what is to be done about an incident now.
+    """Return the decision about an incident at this moment.
 
-    Nothing in it changes while nothing happens, so that a ledger adds no row for the same again.
+    The same situation gives an equal decision, so the ledger adds no duplicate row.
 
     Parameters
     ----------
     incident : Incident
-        Open.
+        An open one.
     situation : Situation
 
     Returns
     -------
     Decision
-        `ACT` only for a step that changes something; to tell is to observe.
+        `ACT` only for a step that changes a machine; `TELL` is `OBSERVE`.
     """
     if incident.shared:
         return _decide_shared(incident, situation)
     refused = [(finding, find_finding_blocker(finding, situation)) for finding in incident.findings]
-    usable = [finding for finding, held in refused if held is None]
+    usable = [finding for finding, blocker in refused if blocker is None]
     if not usable:
-        return _without_findings(incident, [held for _, held in refused if held], situation)
-    wish = choose_remediation(incident, usable, situation)
-    waiting = None
-    if wish.step.isolates:
-        waiting = find_group_wait(incident, wish, situation)
-        wish = (
-            wish.at_most_avoid(waiting.reason)
-            if waiting
-            else soften_drain(incident, wish, situation)
+        return _without_findings(
+            incident, [blocker for _, blocker in refused if blocker], situation
+        )
+    remediation = choose_remediation(incident, usable, situation)
+    wait = None
+    if remediation.step.isolates:
+        wait = find_group_wait(incident, remediation, situation)
+        remediation = (
+            remediation.at_most_avoid(wait.reason)
+            if wait
+            else soften_drain(incident, remediation, situation)
         )
     if situation.clock_alone:
-        wish = wish.at_most_finish(NO_SECOND_CLOCK)
-    decision = _draft(incident, wish, situation, waiting.until if waiting else None)
-    if wish.step is Step.TELL:
+        remediation = remediation.at_most_finish(NO_SECOND_CLOCK)
+    decision = _draft(incident, remediation, situation, wait.until if wait else None)
+    if remediation.step is Step.TELL:
         return decision
-    held = _untouchable(incident, situation) or _already_handled(incident, wish, situation)
-    if held is not None:
-        ruling, why = held
+    blocker = _untouchable(incident, situation) or _already_handled(
+        incident, remediation, situation
+    )
+    if blocker is not None:
+        ruling, why = blocker
         return _with_blocker(decision, ruling, why)
-    return _by_mode(decision, wish, incident, situation)
+    return _by_mode(decision, remediation, incident, situation)
 
 
 def decide_observe_only(incident: Incident, situation: Situation, why: str) -> Decision:
-    """Return a decision by which nothing is done, whatever the incident asks for."""
+    """Return the decision about an incident with the ruling `OBSERVE`."""
     decision = decide(incident, situation)
     reason = f"observed only: {why}"
     return replace(decision, ruling=Ruling.OBSERVE, reason=reason, until=None)
@@ -96,9 +100,9 @@ def make_action(
     *,
     fleet: Iterable[Machine] = (),
 ) -> Action:
-    """Return the action that a decision asks for, as long as nobody has written it."""
-    bearing = _supporting_findings(decision, incident)
-    jobs = [finding.job for finding in bearing if finding.job is not None]
+    """Return the action of a decision, without a number."""
+    supporting = _supporting_findings(decision, incident)
+    jobs = [finding.job for finding in supporting if finding.job is not None]
     job = next(iter([*jobs, *machine.jobs]), None)
     return Action(
         id=0,
@@ -107,7 +111,7 @@ def make_action(
         pool=machine.pool or "",
         rack=machine.rack,
         job=job,
-        cause=bearing[0].cause if bearing else "",
+        cause=supporting[0].cause if supporting else "",
         step=decision.step,
         mode=decision.mode,
         at=now,
@@ -121,7 +125,7 @@ def make_action(
 
 
 def rests_on_certain_damage(decision: Decision, incident: Incident) -> bool:
-    """Tell whether a finding that a decision rests on proves damage."""
+    """Tell whether a supporting finding is evidence of certain damage."""
     return any(is_certain(finding) for finding in _supporting_findings(decision, incident))
 
 
@@ -131,36 +135,41 @@ def _supporting_findings(decision: Decision, incident: Incident) -> list[Finding
 
 
 def _draft(
-    incident: Incident, wish: Remediation, situation: Situation, until: Nanoseconds | None
+    incident: Incident, remediation: Remediation, situation: Situation, until: Nanoseconds | None
 ) -> Decision:
-    versions = [f.model_version for f in wish.findings if f.model_version]
+    versions = [f.model_version for f in remediation.findings if f.model_version]
     return Decision(
         incident=incident.id,
         at=situation.now,
         ruling=Ruling.OBSERVE,
-        step=wish.step,
-        mode=wish.mode,
-        severity=wish.severity,
-        reason=wish.reason,
+        step=remediation.step,
+        mode=remediation.mode,
+        severity=remediation.severity,
+        reason=remediation.reason,
         until=until,
-        valid_until=wish.valid_until,
-        findings=tuple(finding.key for finding in wish.findings),
+        valid_until=remediation.valid_until,
+        findings=tuple(finding.key for finding in remediation.findings),
         policy_version=situation.policy.version,
         model_version=versions[0] if versions else "",
     )
 
 
-def _with_blocker(decision: Decision, ruling: Ruling, held: Blocker) -> Decision:
-    verb = "held back" if ruling is Ruling.HOLD else "observed only"
-    reason = f"{decision.reason}; {verb}: {held.reason}"
-    until = decision.until if held.until is None else held.until
+def _with_blocker(decision: Decision, ruling: Ruling, blocker: Blocker) -> Decision:
+    verb = "blocked by" if ruling is Ruling.HOLD else "observed only"
+    reason = f"{decision.reason}; {verb}: {blocker.reason}"
+    until = decision.until if blocker.until is None else blocker.until
     return replace(decision, ruling=ruling, reason=reason, until=until)
 
 
-def _without_findings(incident: Incident, helds: list[Blocker], situation: Situation) -> Decision:
-    """Return that nothing is done, and why none of the findings may be acted on."""
-    words = "; ".join(dict.fromkeys(held.reason for held in helds)) or "it has no findings"
-    untils = [held.until for held in helds if held.until is not None]
+def _without_findings(
+    incident: Incident, blockers: list[Blocker], situation: Situation
+) -> Decision:
+    """Return a decision that takes no step, with the blocker of each finding."""
+    words = (
+        "; ".join(dict.fromkeys(blocker.reason for blocker in blockers))
+        or "the incident has no findings"
+    )
+    untils = [blocker.until for blocker in blockers if blocker.until is not None]
     severities = [situation.policy.rule(finding).severity for finding in incident.findings]
     choice = situation.policy.step_for(
         incident, situation.other_incidents(incident), situation.recent, situation.now
@@ -172,7 +181,7 @@ def _without_findings(incident: Incident, helds: list[Blocker], situation: Situa
         step=choice.step,
         mode=choice.mode,
         severity=max(severities, key=lambda s: s.rank, default=choice.severity),
-        reason=f"held back: {words}",
+        reason=f"blocked by: {words}",
         until=min(untils, default=None),
         valid_until=max((f.valid_until for f in incident.findings), default=situation.now),
         findings=tuple(finding.key for finding in incident.findings),
@@ -181,7 +190,7 @@ def _without_findings(incident: Incident, helds: list[Blocker], situation: Situa
 
 
 def _decide_shared(incident: Incident, situation: Situation) -> Decision:
-    """Return what an event on many machines says; it takes none of them out."""
+    """Return the decision about a shared incident, which drains no machine."""
     possible = candidates(incident.findings, incident.shared, situation.settings)
     severities = [situation.policy.rule(finding).severity for finding in incident.findings]
     return Decision(
@@ -203,7 +212,7 @@ def _decide_shared(incident: Incident, situation: Situation) -> Decision:
 
 
 def _untouchable(incident: Incident, situation: Situation) -> tuple[Ruling, Blocker] | None:
-    """Return why nothing is done to this machine, whatever the step."""
+    """Return what excludes this machine from every step."""
     name = incident.machine
     if incident.state is not IncidentState.OPEN:
         return Ruling.HOLD, Blocker(f"the incident is {incident.state}", None)
@@ -211,27 +220,27 @@ def _untouchable(incident: Incident, situation: Situation) -> tuple[Ruling, Bloc
     if machine is None:
         return Ruling.HOLD, Blocker(f"the scheduler does not know {name}", None)
     if machine.pool is None or machine.pool not in situation.pools:
-        return Ruling.OBSERVE, Blocker(f"{name} is in no pool in which anybody may act", None)
+        return Ruling.OBSERVE, Blocker(f"{name} is in no pool of the configuration", None)
     if machine.opted_out:
         return Ruling.OBSERVE, Blocker(f"{name} is opted out by its label", None)
     if machine.out and machine.action is None:
-        said_why = f" ({machine.reason})" if machine.reason else ""
-        return Ruling.HOLD, Blocker(f"{name} is out of service already{said_why}", None)
+        reason = f" ({machine.reason})" if machine.reason else ""
+        return Ruling.HOLD, Blocker(f"{name} is out of service already{reason}", None)
     return None
 
 
 def _already_handled(
-    incident: Incident, wish: Remediation, situation: Situation
+    incident: Incident, remediation: Remediation, situation: Situation
 ) -> tuple[Ruling, Blocker] | None:
-    """Return the action that is on this machine, or was its answer to all these findings."""
+    """Return the action that is active on this machine, or has answered all these findings."""
     for action in situation.recent:
         if action.machine == incident.machine and action.open:
             if action.step.isolates:
                 return Ruling.HOLD, Blocker(f"action {action.id} takes it out already", None)
-            if action.step is wish.step:
+            if action.step is remediation.step:
                 return Ruling.HOLD, Blocker(f"action {action.id} does so already", None)
     ended = find_answering_action(
-        incident.machine, wish.findings, situation.recent, isolates=wish.step.isolates
+        incident.machine, remediation.findings, situation.recent, isolates=remediation.step.isolates
     )
     if ended is not None:
         words = f"action {ended.id} answered this, and is {ended.state}"
@@ -239,14 +248,14 @@ def _already_handled(
     return None
 
 
-# --- who may act ----------------------------------------------------------------------------------
+# --- permission to act ----------------------------------------------------------------------------
 
 
 def _assign_holdout(
-    decision: Decision, wish: Remediation, machine: Machine, pool: Pool, situation: Situation
+    decision: Decision, remediation: Remediation, machine: Machine, pool: Pool, situation: Situation
 ) -> Decision:
-    """Draw the lot of a drain by prediction alone, before anybody sees the decision."""
-    if not wish.predicted:
+    """Assign a drain by prediction alone to the holdout or not, before a person sees it."""
+    if not remediation.predicted:
         return decision
     if pool.mode is PoolMode.OBSERVE:
         return replace(decision, propensity=1.0)
@@ -258,29 +267,29 @@ def _assign_holdout(
 
 
 def _by_mode(
-    decision: Decision, wish: Remediation, incident: Incident, situation: Situation
+    decision: Decision, remediation: Remediation, incident: Incident, situation: Situation
 ) -> Decision:
     machine = situation.fleet[incident.machine]
     pool = situation.pools[machine.pool or ""]
-    decision = _assign_holdout(decision, wish, machine, pool, situation)
-    held = _observe_only_blocker(decision, wish, pool, situation)
-    if held is not None:
-        return _with_blocker(decision, Ruling.OBSERVE, held)
+    decision = _assign_holdout(decision, remediation, machine, pool, situation)
+    blocker = _observe_only_blocker(decision, remediation, pool, situation)
+    if blocker is not None:
+        return _with_blocker(decision, Ruling.OBSERVE, blocker)
     approver = _approver(decision, situation)
-    if approver is None and (wish.needs_person or pool.mode is PoolMode.PROPOSE):
+    if approver is None and (remediation.needs_person or pool.mode is PoolMode.PROPOSE):
         return replace(decision, ruling=Ruling.PROPOSE)
     decision = replace(decision, who=approver or decision.who)
     return _within_limits(decision, incident, machine, situation)
 
 
 def _observe_only_blocker(
-    decision: Decision, wish: Remediation, pool: Pool, situation: Situation
+    decision: Decision, remediation: Remediation, pool: Pool, situation: Situation
 ) -> Blocker | None:
-    """Return why nobody may act on this now."""
+    """Return why the step may only be observed."""
     if decision.control:
-        return Blocker("it is left in service and watched, as one of the control share", None)
+        return Blocker("left in service as part of the holdout", None)
     for interlock in situation.interlocks:
-        if interlock.blocks(wish.findings):
+        if interlock.blocks(remediation.findings):
             return Blocker(interlock.reason, interlock.until)
     if pool.mode is PoolMode.OBSERVE:
         return Blocker(f"pool {pool.name} is in mode observe", None)
@@ -288,22 +297,24 @@ def _observe_only_blocker(
 
 
 def _approver(decision: Decision, situation: Situation) -> str | None:
-    """Return who approved this step or a harder one, while what was shown is valid."""
+    """Return who approved this step or a more disruptive one, while the proposal is valid."""
     approval = situation.approvals.get(decision.incident)
     if approval is None:
         return None
     shown = approval.decision
     in_time = approval.at <= situation.now < shown.valid_until
-    milder = decision.step.rank <= shown.step.rank
-    gentler = DRAIN_MODES.index(decision.mode) <= DRAIN_MODES.index(shown.mode)
+    less_disruptive_step = decision.step.rank <= shown.step.rank
+    less_disruptive_mode = DRAIN_MODES.index(decision.mode) <= DRAIN_MODES.index(shown.mode)
     same = shown.incident == decision.incident
-    return approval.who if in_time and milder and gentler and same else None
+    return (
+        approval.who if in_time and less_disruptive_step and less_disruptive_mode and same else None
+    )
 
 
 def _within_limits(
     decision: Decision, incident: Incident, machine: Machine, situation: Situation
 ) -> Decision:
-    held = find_blocker(
+    blocker = find_blocker(
         make_action(decision, incident, machine, situation.now),
         pools=situation.pools,
         fleet=list(situation.fleet.values()),
@@ -311,6 +322,6 @@ def _within_limits(
         now=situation.now,
         certain=rests_on_certain_damage(decision, incident),
     )
-    if held is not None:
-        return _with_blocker(decision, Ruling.HOLD, held)
+    if blocker is not None:
+        return _with_blocker(decision, Ruling.HOLD, blocker)
     return replace(decision, ruling=Ruling.ACT)

@@ -1,9 +1,10 @@
-"""Settling: a finding waits until it is clear whether others of the same event still come.
+"""Group wait: the time a finding waits for related findings of the same event.
 
-What it costs: a machine under a job of several machines is drained `settle` (15 minutes, or the
-collective time-out of its job) after its finding, another one `quiet` (2 minutes) after it, and at
-most `settle` while others come. Evidence of certain damage that one machine of the job alone
-reports waits for `quiet`, and its drain lets jobs run out. Meanwhile new jobs avoid the machine.
+Cost of the wait: a machine under a job of several machines is drained `group_wait` (15 minutes, or
+the collective time-out of its job) after its finding, any other machine `quiet` (2 minutes) after
+it, and at most `group_wait` while related findings arrive. Certain damage that only one machine of
+the job reports waits for `quiet`, and its drain lets jobs finish. Meanwhile new jobs avoid the
+machine.
 """
 
 from __future__ import annotations
@@ -24,52 +25,57 @@ from forewarn.response.state.step import DrainMode
 __all__ = ["find_group_wait", "group_wait_ends_at", "soften_drain"]
 
 
-def find_group_wait(incident: Incident, wish: Remediation, situation: Situation) -> Blocker | None:
-    """Return what an isolation waits for; None if it need not wait.
+def find_group_wait(
+    incident: Incident, remediation: Remediation, situation: Situation
+) -> Blocker | None:
+    """Return the wait that blocks an isolation; None if it need not wait.
 
     Parameters
     ----------
     incident : Incident
-    wish : Remedy
-        One that isolates. It is enough that one of its findings has waited.
+    wish : Remediation
+        One that isolates. It may proceed as soon as one of its findings has waited.
     situation : Situation
     """
     for other in situation.other_incidents(incident):
-        if other.shared and any(part.supports(f) for part in other.findings for f in wish.findings):
+        if other.shared and any(
+            part.supports(f) for part in other.findings for f in remediation.findings
+        ):
             end = event_ends_at(other, situation.settings, situation.now)
             if situation.now < end:
                 return Blocker(f"incident {other.id} ({other.shared}) is not over yet", end)
-    ends = [group_wait_ends_at(finding, incident, situation) for finding in wish.findings]
+    ends = [group_wait_ends_at(finding, incident, situation) for finding in remediation.findings]
     if min(ends) <= situation.now:
         return None
     return Blocker("others of the same event may still come", min(ends))
 
 
-def soften_drain(incident: Incident, wish: Remediation, situation: Situation) -> Remediation:
-    """Return a wish that lets jobs run out where others of the same event may still come."""
-    whole = [
-        group_wait_ends_at(finding, incident, situation, whole=True) for finding in wish.findings
+def soften_drain(incident: Incident, remediation: Remediation, situation: Situation) -> Remediation:
+    """Return the remediation with drain mode `finish` while related findings may still arrive."""
+    full = [
+        group_wait_ends_at(finding, incident, situation, full=True)
+        for finding in remediation.findings
     ]
-    if wish.mode is DrainMode.FINISH or min(whole) <= situation.now:
-        return wish
-    reason = f"{wish.reason}; jobs run out: others of the same event may still come"
-    return replace(wish, mode=DrainMode.FINISH, reason=reason)
+    if remediation.mode is DrainMode.FINISH or min(full) <= situation.now:
+        return remediation
+    reason = f"{remediation.reason}; jobs run out: others of the same event may still come"
+    return replace(remediation, mode=DrainMode.FINISH, reason=reason)
 
 
 def group_wait_ends_at(
-    finding: Finding, incident: Incident, situation: Situation, *, whole: bool = False
+    finding: Finding, incident: Incident, situation: Situation, *, full: bool = False
 ) -> Nanoseconds:
-    """Return from when on a finding is taken for one of its own machine alone.
+    """Return the time from which a finding counts as a fault of its own machine alone.
 
-    What a shared token says of other machines does not delay what a host reports.
-    `whole` is the full wait, also of evidence of certain damage that nobody else reports.
+    Findings of a shared token about other machines do not delay a finding of a host. `whole` asks
+    for the full wait, which certain damage otherwise shortens if no other machine reports anything.
     """
     if not is_event(finding):
         return finding.at
     settings = situation.settings
-    # What came late was not seen earlier, and neither were the others.
+    # A finding that arrives late starts its wait on arrival: related findings are late as well.
     noticed = max(finding.at, incident.opened_at)
-    if incident.opened_at > situation.now + settings.ahead:  # by a clock that was wrong
+    if incident.opened_at > situation.now + settings.ahead:  # opened by a wrong clock
         noticed = finding.at
     keys = [key for key in group_keys(finding, situation.fleet) if key[0] != "cause"]
     spans = [
@@ -79,12 +85,12 @@ def group_wait_ends_at(
     ]
     longest = max(spans, default=settings.group_wait)
     others = [
-        sighting.at
+        observation.at
         for key in keys
-        for sighting in select_within(situation.observations.get(key, ()), finding.at, longest)
-        if sighting.machine != finding.machine and sighting.finding.supports(finding)
+        for observation in select_within(situation.observations.get(key, ()), finding.at, longest)
+        if observation.machine != finding.machine and observation.finding.supports(finding)
     ]
-    if is_certain(finding) and not others and not whole:
+    if is_certain(finding) and not others and not full:
         return Nanoseconds(noticed + min(settings.quiet, longest))
     ends = [noticed + max(spans, default=settings.quiet), *(at + settings.quiet for at in others)]
     return Nanoseconds(min(max(ends), noticed + longest))

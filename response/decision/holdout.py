@@ -1,4 +1,4 @@
-"""The control share: alerts that are left alone, because a drained GPU cannot prove us wrong."""
+"""Holdout: predictions without an action, because a drained GPU cannot refute a prediction."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _HASH_RANGE = 2**64
 
 
 def in_holdout(machine: str, incident: int, *, share: float, salt: str) -> bool:
-    """Draw a lot that nobody can foresee without the salt, and that stays the same.
+    """Return whether an incident is in the holdout; random without the salt, and repeatable.
 
     Parameters
     ----------
     machine : str
     incident : int
-        A later incident of the same machine draws anew.
+        Each incident of a machine is assigned independently.
     share : float
-        Probability to be left alone, from 0 to 1.
+        Probability of the holdout, from 0 to 1.
     salt : str
 
     Examples
     --------
-    >>> sum(is_control("node-1", incident, share=0.1, salt="s") for incident in range(1000))
+    >>> sum(in_holdout("node-1", incident, share=0.1, salt="s") for incident in range(1000))
     109
     """
     text = f"{salt}\0{machine}\0{incident}".encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Brakes: when forewarn trusts itself no longer and only observes."""
+"""Safety interlocks: conditions under which forewarn only observes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ __all__ = [
 ]
 
 HEARTBEATS: Final = ("list", "loop", "drift")
-"""What `missing_heartbeats` looks for."""
+"""Signals that `missing_heartbeats` checks."""
 
 _MODEL_KINDS = frozenset({FindingKind.AT_RISK, FindingKind.VERDICT})
 
 
 @dataclass(frozen=True, slots=True)
 class Interlock:
-    """Something that makes forewarn observe only.
+    """Condition under which forewarn only observes.
 
     Attributes
     ----------
     reason : str
-        In words.
     until : int or None
-        Nanoseconds since 1970 UTC. None: until a person or a new state of things ends it.
+        Nanoseconds since 1970 UTC. None: until a person or a new state of the inputs ends it.
     model : str or None
-        It holds for what models predict only: for those of this version, or for all where it is
-        empty. None: for all that is done.
+        Restricts the interlock to predictions: of this model version, or of every model if empty.
+        None: it blocks every step.
     kill_switch : bool
-        A person has stopped all: it holds for what people want done, too.
+        Set by a person; it also blocks manual drains.
     """
 
     reason: str
@@ -51,7 +50,7 @@ class Interlock:
     kill_switch: bool = False
 
     def blocks(self, findings: Iterable[Finding]) -> bool:
-        """Tell whether it holds for what rests on these findings alone."""
+        """Tell whether the interlock blocks a step that is supported by these findings alone."""
         if self.model is None:
             return True
         return all(
@@ -62,7 +61,7 @@ class Interlock:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """A span in which nobody acts, from `start` up to and without `end`; nanoseconds UTC."""
+    """Configured span without actions: from `start`, up to but excluding `end`; nanoseconds UTC."""
 
     start: Nanoseconds
     end: Nanoseconds
@@ -71,7 +70,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class KillSwitchActivation:
-    """The kill switch is on. `by` names the file or the person, `at` is in nanoseconds UTC."""
+    """Activated kill switch: `by` is the file or the person, `at` is in nanoseconds UTC."""
 
     by: str
     at: Nanoseconds | None = None
@@ -80,28 +79,28 @@ class KillSwitchActivation:
 
 @dataclass(frozen=True, slots=True)
 class ResponderHealth:
-    """What forewarn knows of its own state.
+    """State of forewarn itself that the interlocks check.
 
     Attributes
     ----------
-    stop : Stop or None
-        The kill switch, wherever it was found.
+    kill_switch : KillSwitchActivation or None
+        From the file or from the ledger.
     overrides : sequence of Override
     list_length : int or None
         Flagged rows of the newest list.
     usual_length : float or None
-        Of the lists before it, as their median.
+        Median length of the lists before it.
     drifted : tuple of str
-        Inputs that are no longer what the model has learned from.
+        Inputs whose distribution has drifted since training.
     drifted_at : int or None
-        When that was seen; None if nobody knows.
+        Time of the drift report; None if unknown.
     policy_since : int or None
-        When this policy was first used; None if it is not known.
+        First use of this policy; None if unknown.
     models_since : mapping of str to int
-        When each version of a model was first used.
+        First use of each model version.
     freezes : sequence of Freeze
     last_list, last_loop : int or None
-        Signs of life; None if there was none so far.
+        Heartbeats; None if there was none.
     """
 
     kill_switch: KillSwitchActivation | None = None
@@ -118,120 +117,117 @@ class ResponderHealth:
 
 
 def active_interlocks(
-    vitals: ResponderHealth, *, settings: ResponseSettings, now: Nanoseconds
+    health: ResponderHealth, *, settings: ResponseSettings, now: Nanoseconds
 ) -> tuple[Interlock, ...]:
-    """Return what makes forewarn observe only, the kill switch first.
+    """Return the active safety interlocks, the kill switch first.
 
-    They stop what is new. Releases, findings and the ledger go on.
+    They block new actions. Releases, findings and the ledger continue.
     """
     return (
-        *_stopped(vitals),
-        *_frozen(vitals, now),
-        *_overridden(vitals, settings, now),
-        *_new_policy(vitals, settings, now),
-        *_new_models(vitals, settings, now),
-        *_long_list(vitals, settings),
-        *_drifted(vitals, settings, now),
+        *_stopped(health),
+        *_frozen(health, now),
+        *_overridden(health, settings, now),
+        *_new_policy(health, settings, now),
+        *_new_models(health, settings, now),
+        *_long_list(health, settings),
+        *_drifted(health, settings, now),
     )
 
 
 def missing_heartbeats(
-    vitals: ResponderHealth, *, settings: ResponseSettings, now: Nanoseconds
+    health: ResponderHealth, *, settings: ResponseSettings, now: Nanoseconds
 ) -> dict[str, str]:
-    """Return what has stopped without a word: no list, loop or report of drift came.
-
-    Each is an alert, by what it is about.
-    """
-    signs = (
-        ("list", vitals.last_list, settings.list_every),
-        ("loop", vitals.last_loop, settings.loop_every),
+    """Return an alert for each missing heartbeat: at-risk list, loop, drift report."""
+    heartbeats = (
+        ("list", health.last_list, settings.list_every),
+        ("loop", health.last_loop, settings.loop_every),
     )
-    troubles = {
-        name: f"no {name} came {'so far' if last is None else f'for more than {_words(every)}'}"
-        for name, last, every in signs
+    alerts = {
+        name: f"no {name} {'so far' if last is None else f'for more than {_words(every)}'}"
+        for name, last, every in heartbeats
         if last is None or now - last > every
     }
-    end = _drift_end(vitals, settings)
-    if vitals.drifted and end is not None and end <= now:
-        troubles["drift"] = (
-            f"no report of drift came for more than {_words(settings.drift_every)}: the last said "
-            f"{_some(vitals.drifted)}, and holds predictions back no longer"
+    end = _drift_end(health, settings)
+    if health.drifted and end is not None and end <= now:
+        alerts["drift"] = (
+            f"no drift report for more than {_words(settings.drift_every)}: the last one named "
+            f"{_first_names(health.drifted)}, and no longer blocks predictions"
         )
-    return troubles
+    return alerts
 
 
 def _words(span: int) -> str:
     return format_duration(span / SECOND)
 
 
-def _stopped(vitals: ResponderHealth) -> Iterable[Interlock]:
-    if vitals.kill_switch is not None:
-        why = f": {vitals.kill_switch.why}" if vitals.kill_switch.why else ""
+def _stopped(health: ResponderHealth) -> Iterable[Interlock]:
+    if health.kill_switch is not None:
+        why = f": {health.kill_switch.why}" if health.kill_switch.why else ""
         yield Interlock(
-            f"the kill switch is on, by {vitals.kill_switch.by}{why}", None, kill_switch=True
+            f"the kill switch is on, by {health.kill_switch.by}{why}", None, kill_switch=True
         )
 
 
-def _frozen(vitals: ResponderHealth, now: Nanoseconds) -> Iterable[Interlock]:
-    for freeze in vitals.freezes:
+def _frozen(health: ResponderHealth, now: Nanoseconds) -> Iterable[Interlock]:
+    for freeze in health.freezes:
         if freeze.start <= now < freeze.end:
             yield Interlock(f"freeze: {freeze.why}", freeze.end)
 
 
 def _overridden(
-    vitals: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
+    health: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
 ) -> Iterable[Interlock]:
-    """Yield that people undo us; it ends when fewer than so many are left within a day."""
-    # One that lies ahead of a clock that jumped back counts, too.
-    # That people undo what forged findings asked for says nothing of the policy.
-    counted = [o for o in vitals.overrides if o.vouched is Provenance.HOST]
+    """Yield the circuit breaker: too many manual overrides within a day."""
+    # An override in the future counts too: the clock may have been set back. Overrides of findings
+    # from a shared token say nothing about the policy.
+    counted = [o for o in health.overrides if o.vouched is Provenance.HOST]
     ends = sorted(Nanoseconds(o.at + DAY) for o in counted if o.at + DAY > now)
-    most = settings.overrides_a_day
-    if len(ends) >= most > 0:
-        words = f"{most} or more actions were overridden within a day"
-        yield Interlock(words, ends[len(ends) - most])
+    limit = settings.overrides_a_day
+    if len(ends) >= limit > 0:
+        words = f"{limit} or more actions were overridden within a day"
+        yield Interlock(words, ends[len(ends) - limit])
 
 
 def _new_policy(
-    vitals: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
+    health: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
 ) -> Iterable[Interlock]:
-    since = vitals.policy_since
+    since = health.policy_since
     if since is not None and now < since + settings.first_day:
         words = f"the policy is in its first {_words(settings.first_day)}"
         yield Interlock(words, Nanoseconds(since + settings.first_day))
 
 
 def _new_models(
-    vitals: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
+    health: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
 ) -> Iterable[Interlock]:
-    for version, since in sorted(vitals.models_since.items()):
+    for version, since in sorted(health.models_since.items()):
         if now < since + settings.first_day:
             words = f"model {version} is in its first {_words(settings.first_day)}"
             yield Interlock(words, Nanoseconds(since + settings.first_day), model=version)
 
 
-def _long_list(vitals: ResponderHealth, settings: ResponseSettings) -> Iterable[Interlock]:
-    length, usual = vitals.list_length, vitals.usual_length
+def _long_list(health: ResponderHealth, settings: ResponseSettings) -> Iterable[Interlock]:
+    length, usual = health.list_length, health.usual_length
     if length is not None and usual and length >= settings.max_list_ratio * usual:
-        words = f"the newest list has {length} rows, and usually it has {usual:g}"
+        words = f"the newest list has {length} rows, usually {usual:g}"
         yield Interlock(words, None, model="")
 
 
 def _drifted(
-    vitals: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
+    health: ResponderHealth, settings: ResponseSettings, now: Nanoseconds
 ) -> Iterable[Interlock]:
-    """Yield that inputs have moved, until the report is too old; one without a time never is."""
-    end = _drift_end(vitals, settings)
-    if vitals.drifted and (end is None or now < end):
-        words = f"the inputs of the model have drifted: {_some(vitals.drifted)}"
+    """Yield input drift until its report expires; a report without a time never expires."""
+    end = _drift_end(health, settings)
+    if health.drifted and (end is None or now < end):
+        words = f"the inputs of the model have drifted: {_first_names(health.drifted)}"
         yield Interlock(words, end, model="")
 
 
-def _drift_end(vitals: ResponderHealth, settings: ResponseSettings) -> Nanoseconds | None:
-    at = vitals.drifted_at
+def _drift_end(health: ResponderHealth, settings: ResponseSettings) -> Nanoseconds | None:
+    at = health.drifted_at
     return None if at is None else Nanoseconds(at + settings.drift_every)
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

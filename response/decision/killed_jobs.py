@@ -1,4 +1,4 @@
-"""Killed jobs: how many we may end, apart from how many machines we may take out."""
+"""Limit of killed jobs, separate from the limits of drained machines."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def find_eviction_blocker(
     recent: Sequence[Action],
     now: Nanoseconds,
 ) -> Blocker | None:
-    """Return what holds back the end of the jobs of a drain whose deadline is reached.
+    """Return what blocks ending the jobs of a drain whose deadline is reached.
 
-    Of several deadlines the first comes first, so that two do not hold back each other.
+    The earliest of several deadlines goes first, so that two drains do not block each other.
 
     Parameters
     ----------
     action : Action
-        Holding, with jobs still on its machine.
+        In state `HOLDING`, with jobs still on its machine.
     jobs : int
-        How many.
+        Number of these jobs.
     pool : Pool
-        That of the machine.
+        Pool of the machine.
     recent : sequence of Action
     now : int
         Nanoseconds since 1970 UTC.
@@ -55,7 +55,7 @@ def _waits(action: Action) -> bool:
 def exceeded_kill_limit(
     others: Sequence[Action], jobs: int, context: LimitContext
 ) -> Iterable[Blocker]:
-    """Yield the limit of killed jobs if so many more are too many."""
+    """Yield the limit of killed jobs if `jobs` more would exceed it."""
     same = [other for other in others if other.pool == context.pool.name]
     ends = [end for other in same for end in _kill_expiries(other, context)]
     limit = context.limits.killed_jobs
@@ -67,10 +67,10 @@ def exceeded_kill_limit(
 
 
 def _kill_expiries(action: Action, context: LimitContext) -> list[Nanoseconds | None]:
-    """Return for each job that an action ended when it no longer counts.
+    """Return for each job that an action ended the time at which it no longer counts.
 
-    When exactly it did is not known: at the latest when the machine came to rest. None: it has
-    not, and may do so just now.
+    The exact time of the kill is unknown: at the latest when the machine was drained. None: the
+    machine is not drained yet, so the kill may be happening now.
     """
     if not action.step.isolates or not action.started:
         return []
@@ -91,6 +91,6 @@ def _is_finished(action: Action) -> bool:
 
 
 def _in_time(action: Action, now: Nanoseconds) -> bool:
-    """Tell whether a drain with a deadline has killed nothing: it is ahead, or it came to rest."""
+    """Tell whether a drain has killed no job: its deadline is ahead, or it finished earlier."""
     rested = _is_finished(action) and action.changed_at < action.valid_until
     return now < action.valid_until or rested

@@ -1,4 +1,4 @@
-"""Limits: how many machines may be out of service before we take out one more."""
+"""Limits on machines out of service, checked before each action."""
 
 from __future__ import annotations
 
@@ -34,31 +34,30 @@ def find_blocker(
     now: Nanoseconds,
     certain: bool = False,
 ) -> Blocker | None:
-    """Return what holds a new action back; None if nothing does.
+    """Return the limit that blocks a new action; None if none does.
 
-    Limits hold back what takes one more machine out, or lets jobs avoid one more; nothing else.
-    What is intended and not yet seen in the fleet counts like what is seen, and a machine that is
-    both counts once.
+    Limits apply to drains and to `avoid`. Intended actions count like machines that are already
+    out; a machine that is both counts once.
 
     Parameters
     ----------
     action : Action
-        Not begun.
+        Not started.
     pools : mapping of str to Pool
-        Those in which anybody may act.
+        Pools in which actions are configured.
     fleet : sequence of Machine
-        All machines, as they were read last.
+        All machines, as last read.
     recent : sequence of Action
-        All open ones, and all that began within the longest `refill`.
+        All open actions, and all that started within the longest `refill`.
     now : int
         Nanoseconds since 1970 UTC.
     certain : bool, optional
-        It rests on evidence of certain damage: `share` and `rack` do not count then.
+        Whether certain damage supports the action: `share` and `rack` do not apply then.
 
     Returns
     -------
-    Held or None
-        Of several limits the one that holds longest.
+    Blocker or None
+        Of several limits the one that blocks longest.
     """
     pool = pools.get(action.pool)
     if pool is None:
@@ -74,9 +73,9 @@ def find_blocker(
 
 
 def high_outage_alert(fleet: Iterable[Machine], pools: Iterable[str], *, share: float) -> str:
-    """Return which pools have more than a share of their machines out of service, in words.
+    """Return an alert about pools with too many machines out of service, for any reason.
 
-    Whoever took them out; of a pool with one machine out nothing is said. Empty if there is none.
+    Empty if there is none. One machine out never raises it.
 
     Parameters
     ----------
@@ -94,12 +93,14 @@ def high_outage_alert(fleet: Iterable[Machine], pools: Iterable[str], *, share: 
     word = "pool" if len(names) == 1 else "pools"
     return (
         f"more than {share:.0%} of the machines of {word} {', '.join(sorted(names))} are out of "
-        "service, whoever took them out"
+        "service, for any reason"
     )
 
 
-def _longest_blocker(helds: Iterable[Blocker]) -> Blocker | None:
-    return max(helds, key=lambda held: (held.until is None, held.until or 0), default=None)
+def _longest_blocker(blockers: Iterable[Blocker]) -> Blocker | None:
+    return max(
+        blockers, key=lambda blocker: (blocker.until is None, blocker.until or 0), default=None
+    )
 
 
 def _out_already(context: LimitContext) -> Blocker | None:
@@ -113,7 +114,7 @@ def _out_already(context: LimitContext) -> Blocker | None:
 
 
 def _exceeded(context: LimitContext, certain: bool) -> Iterable[Blocker]:
-    """Yield each limit that does not let one more machine out."""
+    """Yield each limit that one more drain would exceed."""
     limits, action, out = context.limits, context.action, counted_outages(context)
     if not certain:
         yield from _reversible_exceeded(context)
@@ -137,7 +138,7 @@ def _jobs_at_stake(context: LimitContext) -> int:
 
 
 def _number_exceeded(context: LimitContext, out: Sequence[CountedOutage]) -> Iterable[Blocker]:
-    """Yield the number of machines of the pool that may be out, whoever took them out."""
+    """Yield the limit on machines of the pool that are out, for any reason."""
     bound, name = context.limits.machines, context.pool.name
     n_out = sum(outage.until is None and outage.pool == name for outage in out)
     if bound is not None and n_out >= bound:
@@ -146,9 +147,9 @@ def _number_exceeded(context: LimitContext, out: Sequence[CountedOutage]) -> Ite
 
 
 def _reversible_exceeded(context: LimitContext) -> Iterable[Blocker]:
-    """Yield the limits that count what we took out ourselves and may have been wrong about.
+    """Yield the limits on drains by forewarn that may have been wrong.
 
-    What others took out counts for neither: some 3 % of the machines of a fleet are always out.
+    External drains count against neither: some 3 % of a fleet are always out of service.
     """
     limits, name, size = context.limits, context.pool.name, context.pool_size
     ours, rack = reversible_outages(context), context.action.rack

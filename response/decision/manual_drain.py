@@ -1,4 +1,4 @@
-"""What a person wants done to a machine: done in any pool, within its limits."""
+"""Manual drains: carried out in a pool of any mode, within its limits."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ __all__ = ["decide_manual_drain"]
 
 
 def decide_manual_drain(incident: Incident, situation: Situation) -> Decision | None:
-    """Return the decision about a drain that a person asked for; None where nobody did.
+    """Return the decision about a manual drain; None if no person asked for one.
 
-    The mode of the pool and the brakes are about what forewarn wants by itself. The limits, the
-    kill switch and machines that others have taken out are respected here, too.
+    Pool mode and safety interlocks apply to forewarn's own decisions only. Limits, the kill switch
+    and external drains apply here as well.
     """
-    wishes = [
+    requests = [
         finding
         for finding in incident.findings
         if finding.cause == MANUAL_CAUSE
         and finding.machine == incident.machine
         and finding.valid(situation.now)
     ]
-    if incident.shared or not wishes or _answered(wishes[-1], incident.actions):
+    if incident.shared or not requests or _is_handled(requests[-1], incident.actions):
         return None
-    wish = wishes[-1]
-    decision = _decision(incident, wish, situation)
+    request = requests[-1]
+    decision = _decision(incident, request, situation)
     machine = situation.fleet.get(incident.machine)
-    held = _held(decision, incident, machine, situation)
-    if held is None:
+    blocker = _manual_blocker(decision, incident, machine, situation)
+    if blocker is None:
         return decision
-    reason = f"{decision.reason}; held back: {held}"
-    return _decision(incident, wish, situation, ruling=Ruling.HOLD, reason=reason)
+    reason = f"{decision.reason}; blocked by: {blocker}"
+    return _decision(incident, request, situation, ruling=Ruling.HOLD, reason=reason)
 
 
-def _answered(wish: Finding, actions: tuple[Action, ...]) -> bool:
-    return any(action.at >= wish.at and action.step.isolates for action in actions)
+def _is_handled(request: Finding, actions: tuple[Action, ...]) -> bool:
+    return any(action.at >= request.at and action.step.isolates for action in actions)
 
 
 def _decision(
     incident: Incident,
-    wish: Finding,
+    request: Finding,
     situation: Situation,
     *,
     ruling: Ruling = Ruling.ACT,
     reason: str = "",
 ) -> Decision:
-    why = str(wish.evidence.get("why", ""))
+    why = str(request.evidence.get("why", ""))
     return Decision(
         incident=incident.id,
         at=situation.now,
         ruling=ruling,
         step=Step.DRAIN,
-        mode=_mode(wish),
-        severity=wish.severity or Severity.ERROR,
+        mode=_mode(request),
+        severity=request.severity or Severity.ERROR,
         reason=reason or (f"{MANUAL_CAUSE}: {why}" if why else MANUAL_CAUSE),
         until=None,
-        valid_until=wish.valid_until,
-        findings=(wish.key,),
+        valid_until=request.valid_until,
+        findings=(request.key,),
         policy_version=situation.policy.version,
-        who=wish.source,
+        who=request.source,
     )
 
 
-def _mode(wish: Finding) -> DrainMode:
-    """Return how a person wants jobs to end; the mildest way where nobody can tell."""
-    mode = wish.evidence.get("mode")
+def _mode(request: Finding) -> DrainMode:
+    """Return the requested drain mode; `FINISH` if it is missing or unknown."""
+    mode = request.evidence.get("mode")
     return next((known for known in DrainMode if known == mode), DrainMode.FINISH)
 
 
-def _held(
+def _manual_blocker(
     decision: Decision, incident: Incident, machine: Machine | None, situation: Situation
 ) -> str | None:
-    """Return why it is not done now."""
+    """Return what blocks the manual drain now."""
     if machine is None:
         return f"the scheduler does not know {incident.machine}"
     if machine.pool is None or machine.pool not in situation.pools:
@@ -87,14 +87,16 @@ def _held(
     mode = DrainMode(decision.mode or DrainMode.FINISH)
     if situation.clock_alone and mode is not DrainMode.FINISH:
         return f"mode {mode} ends jobs, and {NO_SECOND_CLOCK}: expected mode finish"
-    stop = next((interlock for interlock in situation.interlocks if interlock.kill_switch), None)
-    if stop is not None:
-        return stop.reason
-    held = find_blocker(
+    kill_switch = next(
+        (interlock for interlock in situation.interlocks if interlock.kill_switch), None
+    )
+    if kill_switch is not None:
+        return kill_switch.reason
+    blocker = find_blocker(
         make_action(decision, incident, machine, situation.now),
         pools=situation.pools,
         fleet=list(situation.fleet.values()),
         recent=situation.recent,
         now=situation.now,
     )
-    return None if held is None else held.reason
+    return None if blocker is None else blocker.reason

@@ -1,4 +1,4 @@
-"""Overrides: a person or another program undid what we did, and wins."""
+"""Manual overrides: a manual change undid an action, and takes precedence."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["Override"]
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Somebody undid an action, or took it over.
+    """A person or another program undid an action, or replaced it by its own.
 
     Attributes
     ----------
     machine, cause : str
-        The cause does not act on the machine for some days, unless it becomes graver.
+        The cause does not act on the machine for some days, unless it becomes more severe.
     at : int
         Nanoseconds since 1970 UTC.
     who : str
-        Empty if it is not known.
+        Empty if unknown.
     severity : Severity or None
-        Of what was undone. None: whatever comes counts as no graver.
-    vouched : Voucher
-        `SHARED`: only shared tokens spoke of the cause, and what a machine reports of itself is
-        something else.
+        Severity of the undone action. None: no later finding counts as more severe.
+    vouched : Provenance
+        `SHARED`: only shared tokens reported the cause; findings of the host itself are not
+        affected.
     """
 
     machine: str
@@ -37,6 +37,6 @@ class Override:
     vouched: Provenance = Provenance.HOST
 
     def blocks(self, finding: Finding) -> bool:
-        """Tell whether it is about what a finding says, however grave that is."""
+        """Tell whether the override concerns this finding, whatever its severity."""
         same = (self.machine, self.cause) == (finding.machine, finding.cause)
         return same and (self.vouched is Provenance.HOST or finding.vouched is Provenance.SHARED)

@@ -1,4 +1,4 @@
-"""Remedies: the step that the evidence bears, whoever may take it."""
+"""Remediation: the step that the evidence supports, before permissions and limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forewarn.response.state.step import DrainMode, Step
 __all__ = ["DRAIN_MODES", "Remediation", "choose_remediation"]
 
 DRAIN_MODES = (None, *DrainMode)
-"""The mildest first; None isolates nothing."""
+"""Least disruptive first; None isolates nothing."""
 
 _CONFIRMING = frozenset(
     {FindingKind.XID, FindingKind.FAILURE, FindingKind.CHECK, FindingKind.DIAGNOSIS}
@@ -25,7 +25,7 @@ _CONFIRMING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Remediation:
-    """What the evidence bears.
+    """Step that the evidence supports.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Remediation:
     severity : Severity
     reason : str
     findings : tuple of Finding
-        Those it rests on, the gravest first.
+        Supporting findings, most severe first.
     valid_until : int
-        It is not begun after it.
+        Time after which it is not started.
     predicted : bool
-        It takes a machine out for a prediction alone.
+        Whether it drains a machine for a prediction alone.
     needs_person : bool
     """
 
@@ -52,12 +52,12 @@ class Remediation:
     needs_person: bool = False
 
     def at_most_avoid(self, why: str) -> Remediation:
-        """Return a milder one that leaves the machine in service."""
+        """Return a remediation that leaves the machine in service."""
         reason = f"{self.reason}; at most avoid: {why}"
         return replace(self, step=Step.AVOID, mode=None, predicted=False, reason=reason)
 
     def at_most_finish(self, why: str) -> Remediation:
-        """Return a milder one that only drains, and lets jobs run out."""
+        """Return a remediation that only drains, and lets jobs finish."""
         if not self.step.isolates or (self.step, self.mode) == (Step.DRAIN, DrainMode.FINISH):
             return self
         reason = f"{self.reason}; at most drain in mode finish: {why}"
@@ -67,42 +67,42 @@ class Remediation:
 def choose_remediation(
     incident: Incident, usable: Sequence[Finding], situation: Situation
 ) -> Remediation:
-    """Return the step that findings bear.
+    """Return the step that the findings support.
 
-    Findings that never drain, and verdicts, do not take part in the choice of a step that isolates:
-    a verdict blocks its machine for its job only, and not without a second kind of evidence.
+    Verdicts, and findings that never drain, cannot choose a step that isolates. A verdict blocks
+    its machine for its own job only, and needs a second kind of evidence.
 
     Parameters
     ----------
     incident : Incident
     usable : sequence of Finding
-        Its findings that may be acted on, at least one.
+        Findings that may be acted on, at least one.
     situation : Situation
     """
     verdicts = [finding for finding in usable if finding.kind is FindingKind.VERDICT]
-    mild = [f for f in usable if f not in verdicts and not may_drain(f, situation)]
-    hard = [f for f in usable if f not in verdicts and f not in mild and not f.predicts]
-    predictions = [f for f in usable if f not in mild and f.predicts]
+    weak = [f for f in usable if f not in verdicts and not may_drain(f, situation)]
+    confirmed = [f for f in usable if f not in verdicts and f not in weak and not f.predicts]
+    predictions = [f for f in usable if f not in weak and f.predicts]
     options = [
-        *([_by_confirmed(incident, hard, usable, situation)] if hard else []),
+        *([_by_confirmed(incident, confirmed, usable, situation)] if confirmed else []),
         *([_by_prediction(incident, predictions, usable, situation)] if predictions else []),
-        *([_by_verdict(incident, verdicts, hard, situation)] if verdicts else []),
-        *([_by_mild(incident, mild, usable, situation)] if mild else []),
+        *([_by_verdict(incident, verdicts, confirmed, situation)] if verdicts else []),
+        *([_by_weak(incident, weak, usable, situation)] if weak else []),
     ]
-    hardest = max(options, key=lambda option: (option.step.rank, DRAIN_MODES.index(option.mode)))
-    return replace(hardest, predicted=hardest.predicted and not hard)
+    strongest = max(options, key=lambda option: (option.step.rank, DRAIN_MODES.index(option.mode)))
+    return replace(strongest, predicted=strongest.predicted and not confirmed)
 
 
 def _by_confirmed(
-    incident: Incident, hard: list[Finding], usable: Sequence[Finding], situation: Situation
+    incident: Incident, confirmed: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> Remediation:
-    return _of_choice(_choice(incident, hard, usable, situation), hard, situation)
+    return _of_choice(_choice(incident, confirmed, usable, situation), confirmed, situation)
 
 
 def _by_prediction(
     incident: Incident, predictions: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> Remediation:
-    """Return at most a drain that lets jobs run out, whatever the policy says."""
+    """Return at most a drain that lets jobs finish, whatever the policy says."""
     choice = _choice(incident, predictions, usable, situation)
     option = _of_choice(choice, predictions, situation)
     if not option.step.isolates:
@@ -110,23 +110,23 @@ def _by_prediction(
     return replace(option, step=Step.DRAIN, mode=DrainMode.FINISH, predicted=True)
 
 
-def _by_mild(
-    incident: Incident, mild: list[Finding], usable: Sequence[Finding], situation: Situation
+def _by_weak(
+    incident: Incident, weak: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> Remediation:
-    option = _of_choice(_choice(incident, mild, usable, situation), mild, situation)
+    option = _of_choice(_choice(incident, weak, usable, situation), weak, situation)
     if not option.step.isolates:
         return option
-    return option.at_most_avoid("application errors, blindness and shared tokens drain nothing")
+    return option.at_most_avoid("application errors, missing data and shared tokens drain nothing")
 
 
 def _by_verdict(
-    incident: Incident, verdicts: list[Finding], hard: list[Finding], situation: Situation
+    incident: Incident, verdicts: list[Finding], confirmed: list[Finding], situation: Situation
 ) -> Remediation:
-    """Return to tell, or with a second kind of evidence to block the machine for the job."""
+    """Return `TELL`; with a second kind of evidence, `AVOID` for the job of the verdict."""
     option = _of_choice(_choice(incident, verdicts, verdicts, situation), verdicts, situation)
-    second = [finding for finding in hard if finding.kind in _CONFIRMING]
+    second = [finding for finding in confirmed if finding.kind in _CONFIRMING]
     if not second:
-        reason = f"{verdicts[-1].cause}: tell; nothing of another kind confirms it"
+        reason = f"{verdicts[-1].cause}: tell; no other kind of evidence confirms it"
         return replace(option, step=Step.TELL, mode=None, predicted=False, reason=reason)
     job = verdicts[-1].job
     for_job = f"for job {job} only" if job else "for its job only"
@@ -141,26 +141,26 @@ def _by_verdict(
 def _choice(
     incident: Incident, chosen: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> PolicyChoice:
-    """Ask the policy about some findings; the others of the incident stand beside it."""
+    """Ask the policy about some findings; the incident's other findings are passed as context."""
     rest = tuple(finding for finding in usable if finding not in chosen)
-    beside = situation.other_incidents(incident)
+    others = situation.other_incidents(incident)
     if rest:
-        # Another number, or the policy takes it for the incident itself.
-        beside = [replace(incident, id=-incident.id - 1, findings=rest), *beside]
-    asked_about = replace(incident, findings=tuple(chosen))
-    return situation.policy.step_for(asked_about, beside, situation.recent, situation.now)
+        # A different id, because the policy skips the incident itself.
+        others = [replace(incident, id=-incident.id - 1, findings=rest), *others]
+    selected = replace(incident, findings=tuple(chosen))
+    return situation.policy.step_for(selected, others, situation.recent, situation.now)
 
 
 def _of_choice(choice: PolicyChoice, chosen: list[Finding], situation: Situation) -> Remediation:
-    bearing = list(choice.findings) or chosen
-    bearing.sort(key=lambda finding: -situation.policy.rule(finding).severity.rank)
-    until = max(usable_until(finding, situation) for finding in bearing)
+    supporting = list(choice.findings) or chosen
+    supporting.sort(key=lambda finding: -situation.policy.rule(finding).severity.rank)
+    until = max(usable_until(finding, situation) for finding in supporting)
     return Remediation(
         step=choice.step,
         mode=choice.mode,
         severity=choice.severity,
         reason=choice.reason,
-        findings=tuple(bearing),
+        findings=tuple(supporting),
         valid_until=until,
         needs_person=choice.needs_person,
     )

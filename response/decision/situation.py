@@ -1,4 +1,4 @@
-"""The situation: all that a decision looks at, at one moment."""
+"""Situation: all inputs of a decision at one moment."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["Approval", "Situation", "group_by_machine"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person agreed to a decision.
+    """Approval of a decision by a person.
 
     Attributes
     ----------
     decision : Decision
-        The one that was shown; nothing harder is approved by it.
+        The decision that was shown; no more disruptive step is approved.
     at : int
         Nanoseconds since 1970 UTC.
     who : str
@@ -47,32 +47,32 @@ class Approval:
 
 @dataclass(frozen=True)
 class Situation:
-    """All that a decision looks at.
+    """All inputs of a decision.
 
     Attributes
     ----------
     now : int
         Nanoseconds since 1970 UTC.
     fleet : mapping of str to Machine
-        By name, as read just before.
+        By name, as last read.
     pools : mapping of str to Pool
-        Those in which anybody may act.
+        Pools in which actions are configured.
     policy : Policy
     open : mapping of str to sequence of Incident
-        Open incidents by each of their machines, shared ones among them.
+        Open incidents by each of their machines, shared incidents included.
     recent : sequence of Action
-        All open ones, and all of the last 8 days.
+        All open actions, and all of the last 8 days.
     overrides : sequence of Override
     approvals : mapping of int to Approval
-        The last of each incident.
-    brakes : sequence of Brake
+        The last approval of each incident.
+    interlocks : sequence of Interlock
     settings : ResponseSettings
-    given_back : mapping of str to int
-        When machines came back that somebody else had drained.
+    returned_at : mapping of str to int
+        When machines returned to service after an external drain.
     clock_alone : bool
-        No second clock confirms ours: nothing beyond a drain that lets jobs run out.
-    indexed : mapping of (str, str) to sequence of Sighting, or None
-        The `list_observations`, where somebody keeps them.
+        No second clock confirms the local one: drains must let jobs finish.
+    observation_index : mapping of (str, str) to sequence of Observation, or None
+        Precomputed `observations`.
     """
 
     now: Nanoseconds
@@ -95,7 +95,7 @@ class Situation:
 
     @cached_property
     def observations(self) -> Mapping[GroupKey, Sequence[Observation]]:
-        """What open incidents say of each job, rack and switch, the oldest first."""
+        """Observations of open incidents by job, rack and switch, oldest first."""
         if self.observation_index is not None:
             return self.observation_index
         incidents = {i.id: i for group in self.open.values() for i in group}
@@ -109,7 +109,7 @@ class Situation:
 
 
 def group_by_machine(incidents: Iterable[Incident]) -> dict[str, list[Incident]]:
-    """Return incidents by each of their machines."""
+    """Group incidents by each of their machines."""
     groups: dict[str, list[Incident]] = defaultdict(list)
     for incident in incidents:
         for machine in dict.fromkeys([incident.machine, *incident.machines]):

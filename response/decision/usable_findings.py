@@ -1,4 +1,4 @@
-"""Evidence: which findings of an incident may be acted on, and why others may not."""
+"""Usable findings: which findings may be acted on, and what blocks the others."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NEVER_DRAIN = frozenset({FindingKind.BLIND, FindingKind.EXTERNAL_DRAIN})
 
 
 def usable_until(finding: Finding, situation: Situation) -> Nanoseconds:
-    """Return from when on a finding is not acted on, by itself, the policy or the settings."""
+    """Return when a finding expires: by its own validity, the policy or the settings."""
     max_age = min(situation.policy.rule(finding).max_age, situation.settings.max_age)
     return min(finding.valid_until, Nanoseconds(finding.last_reported + max_age))
 
 
 def may_drain(finding: Finding, situation: Situation) -> bool:
-    """Tell whether a finding may take a machine out; application Xids and blindness never do."""
+    """Tell whether a finding may drain a machine; application Xids and missing data never do."""
     return finding.kind not in _NEVER_DRAIN and situation.policy.rule(finding).at_most.isolates
 
 
 def find_finding_blocker(finding: Finding, situation: Situation) -> Blocker | None:
-    """Return why a finding is not acted on; None if it may be."""
+    """Return why a finding may not be acted on; None if it may."""
     if finding.at > situation.now + situation.settings.ahead:
-        return Blocker(f"{finding.cause} has a time that is still to come", finding.at)
+        return Blocker(f"{finding.cause} has a time in the future", finding.at)
     if situation.now >= usable_until(finding, situation):
         return Blocker(f"{finding.cause} is too old to act on", None)
     return (
@@ -42,7 +42,7 @@ def find_finding_blocker(finding: Finding, situation: Situation) -> Blocker | No
 
 
 def _part_of_event(finding: Finding, situation: Situation) -> Blocker | None:
-    """Return the event on many machines that a finding is a part of; it drains none of them."""
+    """Return the shared incident that explains a finding and drains none of its machines."""
     for other in situation.open.get(finding.machine, ()):
         if other.shared and belongs_to_event(finding, other, situation.settings):
             return Blocker(f"{finding.cause} belongs to incident {other.id} ({other.shared})", None)
@@ -50,34 +50,35 @@ def _part_of_event(finding: Finding, situation: Situation) -> Blocker | None:
 
 
 def _seen_before_return(finding: Finding, situation: Situation) -> Blocker | None:
-    """Return who has had the machine since, and so has looked at it."""
-    back = situation.returned_at.get(finding.machine)
-    if back is None or finding.last_reported >= back:
+    """Return the external drain that ended after the finding, so somebody has inspected it."""
+    returned_at = situation.returned_at.get(finding.machine)
+    if returned_at is None or finding.last_reported >= returned_at:
         return None
-    words = f"{finding.cause} was known before somebody else gave {finding.machine} back"
+    words = f"{finding.cause} was known before {finding.machine} returned from an external drain"
     return Blocker(words, None)
 
 
 def _overridden(finding: Finding, situation: Situation) -> Blocker | None:
-    """Return what holds back a cause that somebody undid lately on this machine."""
-    rest = situation.settings.override_span
+    """Return the recent manual override of the finding's cause on its machine."""
+    span = situation.settings.override_span
     severity = situation.policy.rule(finding).severity
     for override in situation.overrides:
-        graver = override.severity is not None and severity.rank > override.severity.rank
-        if override.blocks(finding) and not graver and situation.now < override.at + rest:
+        is_more_severe = override.severity is not None and severity.rank > override.severity.rank
+        if override.blocks(finding) and not is_more_severe and situation.now < override.at + span:
             by = f" by {override.who}" if override.who else ""
             words = f"{finding.cause} was overridden on {finding.machine}{by}, and does not act "
-            words += f"there for {format_duration(rest / SECOND)} unless it becomes graver"
-            return Blocker(words, Nanoseconds(override.at + rest))
+            words += f"there for {format_duration(span / SECOND)} unless it becomes more severe"
+            return Blocker(words, Nanoseconds(override.at + span))
     return None
 
 
 def find_answering_action(
     machine: str, findings: Iterable[Finding], recent: Sequence[Action], *, isolates: bool
 ) -> Action | None:
-    """Return the action that has ended and was taken after all these findings; None if none was.
+    """Return the ended action that was taken after all these findings; None if there was none.
 
-    What was drained, looked at and given back is not drained again for what was known by then.
+    A machine that was drained, inspected and returned is not drained again for findings known by
+    then.
     """
     newest = max((finding.last_reported for finding in findings), default=None)
     for action in recent:

@@ -1,4 +1,4 @@
-"""What is done about an open action now, and what is remembered of it."""
+"""Transitions of open actions, and the state that is tracked for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ActionTransition", "DriverCall", "TrackedAction"]
 
 
 class DriverCall(StrEnum):
-    """What is asked of the driver."""
+    """Call of the scheduler driver."""
 
     APPLY = "apply"
     UNDO = "undo"
@@ -20,15 +20,16 @@ class DriverCall(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrackedAction:
-    """An open action, and what is remembered of it.
+    """Open action with its tracked state.
 
     Attributes
     ----------
     action : Action
     controller, boot : str
-        Those of the scheduler and of the machine when it was read to hold; empty if it never was.
-    set_again : bool
-        It was lost once, and set again.
+        Start of the controller and of the machine when the action was last confirmed; empty if it
+        never was.
+    reapplied : bool
+        Whether it was lost once and applied again.
     """
 
     action: Action
@@ -39,24 +40,23 @@ class TrackedAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionTransition:
-    """What is done about an open action now.
+    """Next state of an open action, and the driver call that leads to it.
 
     Attributes
     ----------
     action : Action
-        As it was read; whoever changes it names its version.
+        As read; a writer passes its version.
     state : ActionState
-        To come to; the same as that of the action where nothing changed.
-    call : Call or None
-        What is asked of the driver, after the state is written.
+        Next state; equal to that of the action if nothing changed.
+    call : DriverCall or None
+        Made after the state is written.
     jobs : tuple of str
-        To be ended, for `EVICT`.
+        Jobs to end, for `EVICT`.
     detail : str
-        In words.
-    holds : bool
-        It was read to hold: remember the life of the controller and of the machine.
-    set_again : bool
-        It is set for the second time; remember that.
+    confirmed : bool
+        The scheduler shows the action: store the start of the controller and of the machine.
+    reapplied : bool
+        It is applied for the second time.
     """
 
     action: Action

@@ -1,4 +1,4 @@
-"""The machines that a large job had better not get, in the form that Slurm takes."""
+"""Machines that a large job should avoid, as an option of Slurm."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class AvoidList:
     Attributes
     ----------
     machines : tuple of str
-        The most at risk first.
+        Highest risk first.
     beyond : int
-        Machines at risk that are not among these, because there would be too many.
+        Number of machines at risk beyond the limit.
     unusable : tuple of str
-        Names that no machine of a scheduler can have; they could be read as an option.
+        Names that are no valid host names; a shell could read them as options.
     """
 
     machines: tuple[str, ...]
@@ -33,12 +33,12 @@ class AvoidList:
 
     @property
     def hostlist(self) -> str:
-        """The machines as one host list; empty where there are none."""
+        """The machines as one host list; empty without machines."""
         return compress(self.machines)
 
     @property
     def option(self) -> str:
-        """What `sbatch`, `salloc` and `srun` take; empty where there is no machine."""
+        """Option of `sbatch`, `salloc` and `srun`; empty without machines."""
         return f"--exclude={self.hostlist}" if self.machines else ""
 
 
@@ -48,9 +48,9 @@ def avoid_list(ranked: Iterable[str], *, most: int | None = None) -> AvoidList:
     Parameters
     ----------
     ranked : iterable of str
-        The machine of each GPU at risk, the GPU most at risk first; a machine may come again.
+        The machine of each GPU at risk, highest risk first; a machine may occur several times.
     most : int or None
-        How many machines at most; None: all.
+        Largest number of machines; None: all.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Foreign drains: the reason that somebody gave says whether it was a failure."""
+"""External drains, and whether their reason states a failure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = [
 ]
 
 SCHEDULER_SOURCE: Final = "scheduler"
-"""Source of findings that the loop makes of what it reads from the scheduler."""
+"""Source of findings that the loop derives from the state of the scheduler."""
 
 MAX_PATTERN_LENGTH = 200
 _MAX_REASON_LENGTH = 1000
 
 
 def match_failure_pattern(reason: str, patterns: Sequence[str]) -> str | None:
-    """Return the first pattern that makes a reason a failure; None if none fits.
+    """Return the first pattern that classifies a drain reason as a failure; None if none matches.
 
-    Patterns are those of file names (`*`, `?`, `[abc]`), upper and lower case alike; no regular
-    expression of a site is ever run. They fit the whole of the reason's first 1,000 characters.
+    Patterns are case-insensitive file name patterns (`*`, `?`, `[abc]`); a site's regular
+    expressions are never executed. They must match all of the reason's first 1,000 characters.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def match_failure_pattern(reason: str, patterns: Sequence[str]) -> str | None:
 
     Examples
     --------
-    >>> failure_pattern("GPU 3 fell off the bus", ["*nvlink*", "*gpu*"])
+    >>> match_failure_pattern("GPU 3 fell off the bus", ["*nvlink*", "*gpu*"])
     '*gpu*'
     """
     text = reason[:_MAX_REASON_LENGTH].casefold()
@@ -53,9 +53,9 @@ def match_failure_pattern(reason: str, patterns: Sequence[str]) -> str | None:
 
 
 def find_external_drains(machines: Iterable[Machine], *, now: Nanoseconds) -> list[Finding]:
-    """Return a finding for each machine with GPUs that somebody else has taken out of service.
+    """Return a finding for each GPU machine that was drained externally.
 
-    The same drain is the same finding, a day long; on the next day it is told again.
+    A drain that lasts is one finding a day.
     """
     return [
         _finding(machine, now)

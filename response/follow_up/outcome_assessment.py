@@ -1,4 +1,4 @@
-"""Outcomes: what came of an incident, and what a drained machine cannot tell."""
+"""Outcome of an incident, from ground truth and the time the machine spent in service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class GroundTruthKind(StrEnum):
-    """What shows that a GPU was bad."""
+    """Kind of evidence that a GPU was faulty."""
 
     FAILURE = "failure"
     TICKET = "ticket"
@@ -31,16 +31,16 @@ class GroundTruthKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroundTruth:
-    """Something that shows that a GPU or a machine was bad.
+    """Evidence that a GPU or a machine was faulty.
 
     Attributes
     ----------
-    kind : ProofKind
+    kind : GroundTruthKind
     machine : str
     at, known_at : int
-        Nanoseconds since 1970 UTC: when it failed, and when anybody knew.
+        Nanoseconds since 1970 UTC: time of the failure, and when it became known.
     gpu_serial : str or None
-        None: nobody knows which GPU.
+        None if the GPU is unknown.
     """
 
     kind: GroundTruthKind
@@ -52,7 +52,7 @@ class GroundTruth:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpan:
-    """How a machine was seen from `start` up to `end`, nanoseconds since 1970 UTC."""
+    """State of a machine from `start` up to `end`, nanoseconds since 1970 UTC."""
 
     start: Nanoseconds
     end: Nanoseconds
@@ -62,14 +62,14 @@ class ServiceSpan:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeAssessment:
-    """What came of an incident.
+    """Outcome of an incident and the reason.
 
     Attributes
     ----------
     outcome : Outcome
     why : str
     failed_at, known_at : int or None
-        Of a failure that retraining may learn from, once it was known.
+        Times of a confirmed failure, for the training labels.
     """
 
     outcome: Outcome
@@ -81,80 +81,78 @@ class OutcomeAssessment:
 def assess_outcome(
     incident: Incident,
     *,
-    proofs: Sequence[GroundTruth],
+    ground_truth: Sequence[GroundTruth],
     service: Sequence[ServiceSpan],
     settings: ResponseSettings,
     now: Nanoseconds,
 ) -> OutcomeAssessment | None:
-    """Return what came of an incident; None as long as that is open.
+    """Return the outcome of an incident; None while it is undetermined.
 
     Parameters
     ----------
     incident : Incident
         With all its findings and actions.
-    proofs : sequence of Proof
-        Tickets, failures and failed checks of its machine; what its own findings prove is added.
-    service : sequence of Service
-        How its machine was seen, up to the end of the horizon. What nobody saw is not known.
+    ground_truth : sequence of GroundTruth
+        Tickets, failures and failed checks of its machine. Those among its own findings are added.
+    service : sequence of ServiceSpan
+        Observed states of its machine up to the end of the horizon; gaps are unknown.
     settings : ResponseSettings
     now : int
-        Nanoseconds since 1970 UTC; what became known later is not looked at.
+        Nanoseconds since 1970 UTC; what became known later is ignored.
     """
     if not incident.findings:
         return None
     start = min(finding.at for finding in incident.findings)
     horizon = max(finding.valid_until for finding in incident.findings)
-    isolating = [a for a in incident.actions if a.step.isolates and a.started]
-    until = max([horizon, *(now if a.open else a.changed_at for a in isolating)])
-    proof = _first_ground_truth(incident, proofs, start, until, now)
-    if proof is not None:
+    isolations = [a for a in incident.actions if a.step.isolates and a.started]
+    until = max([horizon, *(now if a.open else a.changed_at for a in isolations)])
+    evidence = _first_ground_truth(incident, ground_truth, start, until, now)
+    if evidence is not None:
         return OutcomeAssessment(
-            Outcome.CONFIRMED, f"confirmed by a {proof.kind}", proof.at, proof.known_at
+            Outcome.CONFIRMED, f"confirmed by a {evidence.kind}", evidence.at, evidence.known_at
         )
-    if any(action.open for action in isolating) or now < horizon + settings.known_late:
+    if any(action.open for action in isolations) or now < horizon + settings.known_late:
         return None
-    if isolating:
-        return OutcomeAssessment(Outcome.UNKNOWN, "it was taken out, so nobody can say")
+    if isolations:
+        return OutcomeAssessment(Outcome.UNKNOWN, "unknown: the machine was drained")
     if not any(finding.predicts for finding in incident.findings):
-        return OutcomeAssessment(
-            Outcome.UNKNOWN, "nothing was predicted, and nothing proves a failure"
-        )
+        return OutcomeAssessment(Outcome.UNKNOWN, "no prediction and no confirmed failure")
     return _assess_service(service, max(start, incident.opened_at), horizon, settings)
 
 
 def can_close(incident: Incident, now: Nanoseconds) -> bool:
-    """Tell whether an incident may be closed once it is judged: nothing is left to be done."""
+    """Tell whether no open action and no valid finding prevents closing an incident."""
     acted_on = any(action.open for action in incident.actions)
     return not acted_on and not any(finding.valid(now) for finding in incident.findings)
 
 
 def _first_ground_truth(
     incident: Incident,
-    proofs: Sequence[GroundTruth],
+    ground_truth: Sequence[GroundTruth],
     start: Nanoseconds,
     until: Nanoseconds,
     now: Nanoseconds,
 ) -> GroundTruth | None:
     own = [_finding_ground_truth(finding) for finding in incident.findings]
     fitting = [
-        proof
-        for proof in [*proofs, *filter(None, own)]
-        if proof.machine == incident.machine
-        and start <= proof.at <= until
-        and proof.known_at <= now
+        evidence
+        for evidence in [*ground_truth, *filter(None, own)]
+        if evidence.machine == incident.machine
+        and start <= evidence.at <= until
+        and evidence.known_at <= now
         and (
-            proof.gpu_serial is None
+            evidence.gpu_serial is None
             or incident.gpu_serial is None
-            or proof.gpu_serial == incident.gpu_serial
+            or evidence.gpu_serial == incident.gpu_serial
         )
     ]
-    return min(fitting, key=lambda proof: (proof.at, proof.known_at), default=None)
+    return min(fitting, key=lambda evidence: (evidence.at, evidence.known_at), default=None)
 
 
 def _finding_ground_truth(finding: Finding) -> GroundTruth | None:
-    """Return what a finding proves: a failure, or a check that failed.
+    """Return the ground truth in a finding: a failure, or a failed check.
 
-    The word of a shared token proves nothing: retraining would learn a failure that nobody saw.
+    A finding of a shared token is no ground truth; retraining would learn an unconfirmed failure.
     """
     kinds = {FindingKind.FAILURE: GroundTruthKind.FAILURE, FindingKind.CHECK: GroundTruthKind.CHECK}
     kind = kinds.get(finding.kind)
@@ -169,28 +167,30 @@ def _assess_service(
     end: Nanoseconds,
     settings: ResponseSettings,
 ) -> OutcomeAssessment:
-    """Count it against us only if the machine could have failed throughout."""
+    """Return `NOT_CONFIRMED` only if the machine could have failed throughout the horizon."""
     spans = sorted(
         (s for s in service if s.start < end and s.end > start), key=lambda span: span.start
     )
     if not all(span.in_service for span in spans):
-        return OutcomeAssessment(Outcome.UNKNOWN, "it was out of service for a part of the time")
+        return OutcomeAssessment(
+            Outcome.UNKNOWN, "the machine was out of service for part of the time"
+        )
     seen_until = start
     for span in spans:
         if span.start - seen_until > settings.max_unseen:
             break
         seen_until = max(seen_until, span.end)
     if end - seen_until > settings.max_unseen:
-        return OutcomeAssessment(Outcome.UNKNOWN, "nobody saw it for a part of the time")
+        return OutcomeAssessment(
+            Outcome.UNKNOWN, "the machine was not observed for part of the time"
+        )
     if _busy_time(spans, start, end) < settings.min_load * (end - start):
-        return OutcomeAssessment(Outcome.UNKNOWN, "it was not under load throughout")
-    return OutcomeAssessment(
-        Outcome.NOT_CONFIRMED, "it was in service under load, and did not fail"
-    )
+        return OutcomeAssessment(Outcome.UNKNOWN, "the machine was not under load throughout")
+    return OutcomeAssessment(Outcome.NOT_CONFIRMED, "in service under load without a failure")
 
 
 def _busy_time(spans: Sequence[ServiceSpan], start: Nanoseconds, end: Nanoseconds) -> int:
-    """Return for how long it ran jobs; spans that overlap count once."""
+    """Return the time with running jobs; overlapping spans count once."""
     busy, counted = 0, int(start)
     for span in spans:
         if span.busy:

@@ -1,4 +1,4 @@
-"""Reconciliation: what became of our actions, by what the scheduler says now."""
+"""Reconciliation of open actions with the state of the scheduler."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from forewarn.response.state.step import DrainMode, Step
 __all__ = ["reconcile", "stale_marks"]
 
 _LATE_ANSWER_SPAN = Nanoseconds(15 * MINUTE)
-"""A scheduler that did not answer may still do it so long after it was asked."""
+"""How late a scheduler may still carry out a call that it did not answer."""
 
 
 def reconcile(
-    watched: Sequence[TrackedAction],
+    tracked: Sequence[TrackedAction],
     fleet: Mapping[str, Machine],
     *,
     controller: str,
@@ -36,23 +36,23 @@ def reconcile(
     now: Nanoseconds,
     clock_alone: bool = False,
 ) -> list[ActionTransition]:
-    """Return what is done about each open action.
+    """Return the next transition of each open action.
 
     Parameters
     ----------
-    watched : sequence of Watched
+    watched : sequence of TrackedAction
         All open actions.
     fleet : mapping of str to Machine
-        As read just now.
+        As just read.
     controller : str
-        The life of the scheduler that was read.
+        Start of the scheduler's controller.
     configured : str, optional
-        Changes when the scheduler read its configuration anew; weights are lost then.
+        Changes when the controller rereads its configuration, which resets weights.
     pools : mapping of str to Pool
     recent : sequence of Action
         All of the last days, for the limit of killed jobs.
     stopped : bool
-        The kill switch is on: nothing is isolated, also not again.
+        Whether the kill switch is on: nothing is isolated, or isolated again.
     now : int
         Nanoseconds since 1970 UTC.
     clock_alone : bool, optional
@@ -60,22 +60,25 @@ def reconcile(
 
     Returns
     -------
-    list of Course
-        In the order of the deadlines, and of the actions where there is none.
+    list of ActionTransition
+        Ordered by deadline, then by action.
     """
-    ordered = sorted(watched, key=lambda w: (w.action.valid_until, w.action.id))
-    reset = _weights_reset(watched, fleet)
+    ordered = sorted(tracked, key=lambda w: (w.action.valid_until, w.action.id))
+    reset = _weights_reset(tracked, fleet)
     reading = _SchedulerReading(fleet, controller, configured or controller, reset, stopped, now)
-    courses = _release_overridden([_next_transition(w, reading) for w in ordered])
+    transitions = _release_overridden([_next_transition(w, reading) for w in ordered])
     reasons = {"the kill switch is on": stopped, NO_SECOND_CLOCK: clock_alone}
     forbidden = next((reason for reason, holds in reasons.items() if holds), "")
-    return [_with_eviction(course, fleet, pools, recent, forbidden, now) for course in courses]
+    return [
+        _with_eviction(transition, fleet, pools, recent, forbidden, now)
+        for transition in transitions
+    ]
 
 
 def stale_marks(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[Machine]:
-    """Return machines that bear our mark although its action has ended: it is to be taken off.
+    """Return machines that carry the mark of an ended action, to remove it.
 
-    A scheduler that gave no answer may do a thing much later.
+    A scheduler may carry out a call long after it failed to answer.
     """
     numbers = set(open_actions)
     return [m for m in fleet if m.action is not None and m.action not in numbers]
@@ -83,7 +86,7 @@ def stale_marks(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[M
 
 @dataclass(frozen=True, slots=True)
 class _SchedulerReading:
-    """What was read now; `reset`: no machine that was avoided is avoided any more."""
+    """State of the scheduler; `reset`: no avoided machine is avoided any more."""
 
     fleet: Mapping[str, Machine]
     controller: str
@@ -93,18 +96,18 @@ class _SchedulerReading:
     now: Nanoseconds
 
 
-def _weights_reset(watched: Iterable[TrackedAction], fleet: Mapping[str, Machine]) -> bool:
-    """Tell whether all machines that were avoided are so no longer, as after a new configuration.
+def _weights_reset(tracked: Iterable[TrackedAction], fleet: Mapping[str, Machine]) -> bool:
+    """Tell whether all weights were reset at once, such as by a new configuration.
 
-    With a single one nobody can tell that from a person who undid it, unless the scheduler counts
-    how often it was told to.
+    With a single avoided machine a manual change looks the same, unless the scheduler counts
+    reconfigurations.
     """
-    names = {w.action.machine for w in watched if w.controller and w.action.step is Step.AVOID}
+    names = {w.action.machine for w in tracked if w.controller and w.action.step is Step.AVOID}
     return len(names) > 1 and not any(name in fleet and fleet[name].avoided for name in names)
 
 
-def _next_transition(watched: TrackedAction, reading: _SchedulerReading) -> ActionTransition:
-    action, machine = watched.action, reading.fleet.get(watched.action.machine)
+def _next_transition(tracked: TrackedAction, reading: _SchedulerReading) -> ActionTransition:
+    action, machine = tracked.action, reading.fleet.get(tracked.action.machine)
     stopped, now = reading.stopped, reading.now
     if machine is None:
         return ActionTransition(
@@ -122,17 +125,17 @@ def _next_transition(watched: TrackedAction, reading: _SchedulerReading) -> Acti
         case ActionState.RELEASING:
             return _releasing(action, machine)
         case _:
-            return _holding(watched, machine, reading)
+            return _continue_action(tracked, machine, reading)
 
 
-def _holds(action: Action, machine: Machine) -> bool:
+def _is_applied(action: Action, machine: Machine) -> bool:
     if action.step is Step.AVOID:
         return machine.avoided
     return machine.out and machine.action == action.id
 
 
 def _taken_by_others(action: Action, machine: Machine) -> bool:
-    """Tell whether somebody else has the machine out of service."""
+    """Tell whether the machine is out of service externally."""
     return action.step.isolates and machine.out and machine.action != action.id
 
 
@@ -145,12 +148,12 @@ def _drained_or_holding(action: Action, machine: Machine) -> ActionState:
 def _intended(
     action: Action, machine: Machine, stopped: bool, now: Nanoseconds
 ) -> ActionTransition:
-    if _holds(action, machine):  # it was sent, and we were ended before we could write that
+    if _is_applied(action, machine):  # it was sent, and the process ended before that was written
         return ActionTransition(
             action, _drained_or_holding(action, machine), detail="read back", confirmed=True
         )
     if _taken_by_others(action, machine):
-        words = f"somebody else took the machine out first: {machine.reason}"
+        words = f"drained externally first: {machine.reason}"
         return ActionTransition(action, ActionState.EXPIRED, detail=words)
     if now >= action.valid_until:
         return ActionTransition(
@@ -162,117 +165,116 @@ def _intended(
 
 
 def _sent(action: Action, machine: Machine, stopped: bool, now: Nanoseconds) -> ActionTransition:
-    """Ask again until it holds: without an answer nobody knows whether it was done."""
-    if _holds(action, machine):
+    """Repeat the call until the scheduler shows it: without an answer its result is unknown."""
+    if _is_applied(action, machine):
         return ActionTransition(
             action, _drained_or_holding(action, machine), detail="read back", confirmed=True
         )
     if _taken_by_others(action, machine):
-        words = f"somebody else took the machine out first: {machine.reason}"
+        words = f"drained externally first: {machine.reason}"
         return ActionTransition(action, ActionState.FAILED, detail=words)
     if not stopped and now < action.valid_until:
-        return ActionTransition(
-            action, action.state, DriverCall.APPLY, detail="it does not hold yet"
-        )
+        return ActionTransition(action, action.state, DriverCall.APPLY, detail="not applied yet")
     if now < action.changed_at + _LATE_ANSWER_SPAN:
-        return ActionTransition(action, action.state, detail="unknown whether it was done")
-    words = "it never held, and is not asked for any more"
+        return ActionTransition(action, action.state, detail="unknown whether it was applied")
+    words = "never applied, and no longer requested"
     return ActionTransition(action, ActionState.RELEASING, DriverCall.UNDO, detail=words)
 
 
 def _releasing(action: Action, machine: Machine) -> ActionTransition:
-    if _holds(action, machine):
+    if _is_applied(action, machine):
         return ActionTransition(action, action.state, DriverCall.UNDO)
     return ActionTransition(action, ActionState.RELEASED, detail="read back")
 
 
-def _holding(
-    watched: TrackedAction, machine: Machine, reading: _SchedulerReading
+def _continue_action(
+    tracked: TrackedAction, machine: Machine, reading: _SchedulerReading
 ) -> ActionTransition:
-    action = watched.action
-    if _holds(action, machine):
+    action = tracked.action
+    if _is_applied(action, machine):
         drained = action.state is ActionState.DRAINED
         state = action.state if drained else _drained_or_holding(action, machine)
         return ActionTransition(action, state, confirmed=True)
     if _taken_by_others(action, machine):
-        words = f"somebody else set another reason: {machine.reason}"
+        words = f"the reason was changed manually: {machine.reason}"
         return ActionTransition(action, ActionState.OVERRIDDEN, detail=words)
-    lost = _lost(watched, machine, reading)
-    # A drain is set again once. A weight is lost with every new configuration, by nobody's wish.
-    if not lost or (watched.reapplied and action.step.isolates):
-        return ActionTransition(action, ActionState.OVERRIDDEN, detail="somebody undid it")
+    loss = _loss_reason(tracked, machine, reading)
+    # A drain is applied again once. Every new configuration resets weights without any manual
+    # change.
+    if not loss or (tracked.reapplied and action.step.isolates):
+        return ActionTransition(action, ActionState.OVERRIDDEN, detail="undone manually")
     if reading.now >= action.valid_until:
-        words = f"lost: {lost}, and it is no longer valid"
+        words = f"lost: {loss}; no longer valid"
         return ActionTransition(action, ActionState.RELEASED, detail=words)
     if reading.stopped:
-        return ActionTransition(action, action.state, detail=f"lost: {lost}; the kill switch is on")
-    words = f"set again: {lost}"
+        return ActionTransition(action, action.state, detail=f"lost: {loss}; the kill switch is on")
+    words = f"applied again: {loss}"
     return ActionTransition(
         action, ActionState.SENT, DriverCall.APPLY, detail=words, reapplied=True
     )
 
 
-def _lost(watched: TrackedAction, machine: Machine, reading: _SchedulerReading) -> str:
-    """Return why an action may be gone although nobody undid it; empty if nothing says so."""
-    avoids = watched.action.step is Step.AVOID
-    life = reading.configured if avoids else reading.controller
-    if watched.controller and life != watched.controller:
-        more = " or read its configuration anew" if avoids else ""
-        return f"the scheduler was started anew{more}"
-    if watched.boot and machine.boot != watched.boot:
-        return "the machine is a new one"
-    if avoids and reading.reset:
+def _loss_reason(tracked: TrackedAction, machine: Machine, reading: _SchedulerReading) -> str:
+    """Return why an action may be lost without a manual change; empty if nothing explains it."""
+    is_avoid = tracked.action.step is Step.AVOID
+    life = reading.configured if is_avoid else reading.controller
+    if tracked.controller and life != tracked.controller:
+        more = " or reread its configuration" if is_avoid else ""
+        return f"the scheduler restarted{more}"
+    if tracked.boot and machine.boot != tracked.boot:
+        return "the machine was replaced"
+    if is_avoid and reading.reset:
         return "the weights of all machines were reset"
     return ""
 
 
-def _release_overridden(courses: list[ActionTransition]) -> list[ActionTransition]:
-    """Take off all our marks of an incident of which one action was overridden."""
+def _release_overridden(transitions: list[ActionTransition]) -> list[ActionTransition]:
+    """Release all marks of an incident of which one action was overridden."""
     overridden = {
-        (course.action.incident, course.action.machine)
-        for course in courses
-        if course.state is ActionState.OVERRIDDEN
+        (transition.action.incident, transition.action.machine)
+        for transition in transitions
+        if transition.state is ActionState.OVERRIDDEN
     }
     return [
-        _released(course)
-        if course.state not in (ActionState.OVERRIDDEN, ActionState.RELEASED)
-        and (course.action.incident, course.action.machine) in overridden
-        else course
-        for course in courses
+        _released(transition)
+        if transition.state not in (ActionState.OVERRIDDEN, ActionState.RELEASED)
+        and (transition.action.incident, transition.action.machine) in overridden
+        else transition
+        for transition in transitions
     ]
 
 
-def _released(course: ActionTransition) -> ActionTransition:
+def _released(transition: ActionTransition) -> ActionTransition:
     words = "another action of the incident was overridden"
-    if course.action.state is ActionState.INTENDED:
-        return ActionTransition(course.action, ActionState.EXPIRED, detail=words)
-    return ActionTransition(course.action, ActionState.RELEASING, DriverCall.UNDO, detail=words)
+    if transition.action.state is ActionState.INTENDED:
+        return ActionTransition(transition.action, ActionState.EXPIRED, detail=words)
+    return ActionTransition(transition.action, ActionState.RELEASING, DriverCall.UNDO, detail=words)
 
 
 def _with_eviction(
-    course: ActionTransition,
+    transition: ActionTransition,
     fleet: Mapping[str, Machine],
     pools: Mapping[str, Pool],
     recent: Sequence[Action],
     forbidden: str,
     now: Nanoseconds,
 ) -> ActionTransition:
-    """End the jobs of a drain whose deadline is reached, as far as the limit lets us.
+    """End the jobs of a drain whose deadline is reached, within the limit.
 
-    `forbidden` says why no job is ended now; empty if jobs may be.
+    `forbidden` says why no job may be ended now; empty if jobs may be.
     """
-    action, machine = course.action, fleet.get(course.action.machine)
-    if course.state is not ActionState.HOLDING or course.call or machine is None:
-        return course
+    action, machine = transition.action, fleet.get(transition.action.machine)
+    if transition.state is not ActionState.HOLDING or transition.call or machine is None:
+        return transition
     reached = action.mode is DrainMode.NOW or now >= action.valid_until
     if action.mode in (None, DrainMode.FINISH) or not reached or not machine.jobs:
-        return course
+        return transition
     if forbidden:
-        return replace(course, detail=f"no job is ended: {forbidden}")
+        return replace(transition, detail=f"no job is ended: {forbidden}")
     pool = pools.get(action.pool)
     if pool is None:
-        return replace(course, detail=f"no job is ended: pool {action.pool} has no rules")
-    held = find_eviction_blocker(action, len(machine.jobs), pool=pool, recent=recent, now=now)
-    if held is not None:
-        return replace(course, detail=f"no job is ended: {held.reason}")
-    return replace(course, call=DriverCall.EVICT, jobs=machine.jobs, detail="jobs are ended")
+        return replace(transition, detail=f"no job is ended: pool {action.pool} has no rules")
+    blocker = find_eviction_blocker(action, len(machine.jobs), pool=pool, recent=recent, now=now)
+    if blocker is not None:
+        return replace(transition, detail=f"no job is ended: {blocker.reason}")
+    return replace(transition, call=DriverCall.EVICT, jobs=machine.jobs, detail="jobs are ended")

@@ -1,4 +1,4 @@
-"""Release: when a machine goes back into service, and when a person has to give it back."""
+"""Release: when a machine returns to service, and when a person has to return it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONFIRMING_KINDS = frozenset({FindingKind.FAILURE, FindingKind.CHECK, FindingKi
 
 
 class ReleaseMethod(StrEnum):
-    """What is done to give a machine back: undo it, run the site's check first, or keep it."""
+    """How a machine is returned: undo the action, run the site's check first, or keep it."""
 
     UNDO = "undo"
     CHECK = "check"
@@ -28,7 +28,7 @@ class ReleaseMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckVerdict:
-    """How the site's check of a machine ended, at `at` in nanoseconds since 1970 UTC."""
+    """Result of the site's check of a machine; `at` is in nanoseconds since 1970 UTC."""
 
     passed: bool
     at: Nanoseconds
@@ -36,7 +36,7 @@ class CheckVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What becomes of an action that holds, and why."""
+    """How a confirmed action is released, and why."""
 
     way: ReleaseMethod
     why: str
@@ -50,15 +50,15 @@ def decide_release(
     settings: ResponseSettings,
     now: Nanoseconds,
 ) -> Release | None:
-    """Return whether an action that holds is to be undone; None as long as it is to go on.
+    """Return how to release a confirmed action; None while it continues.
 
     Parameters
     ----------
     action : Action
     incident : Incident
-        That it was taken for, open or not.
-    check : Check or None
-        The last one of its machine; one from before the machine was empty does not count.
+        Incident of the action, open or not.
+    check : CheckVerdict or None
+        Last check of its machine; a check from before the machine was drained does not count.
     settings : ResponseSettings
     now : int
         Nanoseconds since 1970 UTC.
@@ -69,16 +69,16 @@ def decide_release(
     if over is not None and now < over:
         return None
     if action.step is Step.AVOID:
-        return Release(ReleaseMethod.UNDO, "what it was avoided for is over")
+        return Release(ReleaseMethod.UNDO, "the reason to avoid it is over")
     if over is not None:
         return _release_prediction(action, check, settings)
     if action.step is Step.CHECK and action.state is ActionState.DRAINED:
-        return _release_by_check(action, check, "the check that it was taken out for")
+        return _release_by_check(action, check, "drained for a check")
     return None
 
 
 def release_due_at(action: Action, incident: Incident) -> Nanoseconds | None:
-    """Return when what an action was taken for is over; None if a person gives the machine back."""
+    """Return when the purpose of an action ends; None if a person returns the machine."""
     if action.step is not Step.AVOID and not _predicted(action, incident):
         return None
     ends = [f.valid_until for f in incident.findings if f.machine == action.machine]
@@ -86,7 +86,7 @@ def release_due_at(action: Action, incident: Incident) -> Nanoseconds | None:
 
 
 def _predicted(action: Action, incident: Incident) -> bool:
-    """Tell whether a machine was taken out for a prediction, and nothing has proved it since."""
+    """Tell whether a machine was drained for a prediction that nothing has confirmed since."""
     causes = [f for f in incident.findings if f.cause == action.cause]
     proved = any(
         f.kind in _CONFIRMING_KINDS and f.vouched is Provenance.HOST for f in incident.findings
@@ -99,16 +99,16 @@ def _release_prediction(
 ) -> Release:
     words = "the prediction did not come true in its horizon"
     if settings.keep_drained:
-        return Release(ReleaseMethod.KEEP, f"{words}; it stays out until a person gives it back")
+        return Release(ReleaseMethod.KEEP, f"{words}; drained until a person returns it")
     if action.state is ActionState.HOLDING:
-        # Its jobs ran on throughout: it never left service, and a check would disturb them.
-        return Release(ReleaseMethod.UNDO, f"{words}, and its jobs are still running")
+        # Jobs ran throughout, so it never left service, and a check would disturb them.
+        return Release(ReleaseMethod.UNDO, f"{words}; its jobs are still running")
     return _release_by_check(action, check, words)
 
 
 def _release_by_check(action: Action, check: CheckVerdict | None, words: str) -> Release:
     if check is None or check.at < action.changed_at:
-        return Release(ReleaseMethod.CHECK, f"{words}: the site's check comes before its return")
+        return Release(ReleaseMethod.CHECK, f"{words}: the site's check runs before its return")
     if check.passed:
-        return Release(ReleaseMethod.UNDO, f"{words}: the check was passed")
+        return Release(ReleaseMethod.UNDO, f"{words}: the check passed")
     return Release(ReleaseMethod.KEEP, f"{words}: the check failed, a person has to look")

@@ -1,4 +1,4 @@
-"""Given back: a machine that others had out of service, and whatever was known of it before."""
+"""Return to service after an external drain, which makes earlier findings obsolete."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DRAIN_STATES = frozenset({ServiceState.DRAINING.value, ServiceState.DRAINED.val
 
 
 def is_external_drain(finding: Finding) -> bool:
-    """Tell whether somebody else drained a machine; one that went down did so by itself.
+    """Tell whether a finding is an external drain; a machine that went down is none.
 
-    The scheduler alone knows that: a drain that somebody reports would hide what was known before.
+    Only the scheduler's own report counts: a reported drain could otherwise hide earlier findings.
     """
     is_read = (finding.source, finding.kind) == (SCHEDULER_SOURCE, FindingKind.EXTERNAL_DRAIN)
     return is_read and str(finding.evidence.get("state")) in _DRAIN_STATES
@@ -28,16 +28,16 @@ def is_external_drain(finding: Finding) -> bool:
 def returned_to_service_at(
     drains: Iterable[Finding], service: Sequence[ServiceSpan]
 ) -> Nanoseconds | None:
-    """Return when a machine came back from the last drain by somebody else; None if none is over.
+    """Return when a machine returned from its last external drain; None if no such drain is over.
 
-    Whoever drained it has looked at it: what was known before its return needs fresh evidence.
+    Somebody inspected the machine meanwhile: findings from before its return need fresh evidence.
 
     Parameters
     ----------
     drains : iterable of Finding
-        Those of the machine that somebody else made.
-    service : sequence of Service
-        How the machine was seen, oldest first.
+        External drains of the machine.
+    service : sequence of ServiceSpan
+        Observed states of the machine, oldest first.
     """
     returns = [
         after.start

@@ -1,4 +1,4 @@
-"""Unknown marks: machines that bear our mark, and of which the ledger knows no action."""
+"""Unknown marks: machines with a mark of forewarn that no action in the ledger explains."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from forewarn.response.state.step import Step
 
 __all__ = ["find_unknown_marks", "unknown_marks_alert"]
 
-_MAX_LISTED_MACHINES = 5  # machines in one line
+_MAX_LISTED_MACHINES = 5
 
 
 def find_unknown_marks(machines: Iterable[Machine], actions: Collection[Action]) -> list[Machine]:
-    """Return the machines whose mark nobody in the ledger has set, as after the ledger was lost.
+    """Return the machines with unknown marks, such as after the loss of the ledger.
 
-    Numbers of actions begin at 1 in each ledger, so number and machine have to agree.
+    Action numbers start at 1 in each ledger, so number and machine must both match.
 
     Parameters
     ----------
     machines : iterable of Machine
-        As they were read before the actions.
+        As read before the actions.
     actions : collection of Action
-        Those that the marks name, and all of the last days.
+        Actions that the marks name, and all of the last days.
     """
     known = {(action.machine, action.id) for action in actions}
     avoided = {action.machine for action in actions if action.step is Step.AVOID}
@@ -36,7 +36,7 @@ def find_unknown_marks(machines: Iterable[Machine], actions: Collection[Action])
 
 
 def unknown_marks_alert(machines: Collection[Machine]) -> str:
-    """Return an alert about such machines; empty if there is none."""
+    """Return an alert about unknown marks; empty if there are none."""
     if not machines:
         return ""
     names = sorted(machine.name for machine in machines)
@@ -45,8 +45,8 @@ def unknown_marks_alert(machines: Collection[Machine]) -> str:
         if len(names) > _MAX_LISTED_MACHINES
         else ""
     )
-    bear, pronoun = ("machine bears", "it") if len(names) == 1 else ("machines bear", "them")
+    carry, pronoun = ("machine carries", "it") if len(names) == 1 else ("machines carry", "them")
     return (
-        f"{len(names)} {bear} a mark of forewarn without an action in the ledger: "
+        f"{len(names)} {carry} a mark of forewarn without an action in the ledger: "
         f"{', '.join(names[:_MAX_LISTED_MACHINES])}{more}; `forewarn incidents` lists {pronoun}"
     )

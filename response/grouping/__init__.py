@@ -1,1 +1,1 @@
-"""Grouping: which findings are one event."""
+"""Grouping of findings into incidents and shared events."""

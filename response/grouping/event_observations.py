@@ -1,4 +1,4 @@
-"""Sightings: when which machine was first affected, and what it shares with others then."""
+"""Observations: findings indexed by what their machines share."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
 ]
 
 GroupKey = tuple[str, str]
-"""What machines can share: `("job", "4711")`, `("rack", "r7")`, `("switch", "s2")`, or a cause."""
+"""What machines share: `("job", "4711")`, `("rack", "r7")`, `("switch", "s2")`, or a cause."""
 
-# A list of predictions is written at one moment, and a person may drain a whole rack: no events.
+# Predictions share one time, and a person may drain a whole rack: neither is an event.
 _NON_EVENT_KINDS = frozenset({FindingKind.AT_RISK, FindingKind.EXTERNAL_DRAIN})
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One finding about one machine, as a part of what may be one event on many.
+    """One finding about one machine, as a possible part of an event on many machines.
 
     Attributes
     ----------
@@ -47,12 +47,12 @@ class Observation:
 
     @property
     def at(self) -> Nanoseconds:
-        """Return when it was so, by the clock of the machine."""
+        """Return the time of the finding, by the clock of the machine."""
         return self.finding.at
 
     @property
     def machine(self) -> str:
-        """Return the machine that it is about."""
+        """Return the machine of the finding."""
         return self.finding.machine
 
 
@@ -60,12 +60,12 @@ _at = attrgetter("at")
 
 
 def is_event(finding: Finding) -> bool:
-    """Tell whether a finding says that something happened at its time."""
+    """Tell whether a finding reports an event at its time."""
     return finding.kind not in _NON_EVENT_KINDS and finding.cause != MANUAL_CAUSE
 
 
 def group_keys(finding: Finding, fleet: Mapping[str, Machine]) -> tuple[GroupKey, ...]:
-    """Return what the machine of a finding may share with others; jobs come first."""
+    """Return what the finding's machine shares with others, jobs first."""
     machine = fleet.get(finding.machine)
     jobs = [finding.job] if finding.job is not None else list(machine.jobs if machine else ())
     keys: list[GroupKey] = [("job", job) for job in jobs]
@@ -79,28 +79,31 @@ def group_keys(finding: Finding, fleet: Mapping[str, Machine]) -> tuple[GroupKey
 def list_observations(
     incidents: Iterable[Incident], fleet: Mapping[str, Machine], *, until: Nanoseconds
 ) -> list[Observation]:
-    """Return what open incidents say, without what lies after `until`, the oldest first."""
-    seen = [
+    """Return the observations of open incidents up to `until`, oldest first."""
+    observations = [
         Observation(finding, incident.id, group_keys(finding, fleet))
         for incident in incidents
         for finding in incident.findings
         if is_event(finding) and finding.at <= until
     ]
-    return sorted(seen, key=lambda sighting: (sighting.at, sighting.machine, sighting.incident))
+    return sorted(
+        observations,
+        key=lambda observation: (observation.at, observation.machine, observation.incident),
+    )
 
 
 def select_within(
-    seen: Sequence[Observation], at: Nanoseconds, span: Nanoseconds
+    observations: Sequence[Observation], at: Nanoseconds, span: Nanoseconds
 ) -> Sequence[Observation]:
-    """Return the sightings less than a span before or after a moment, of some from old to new."""
-    first = bisect_right(seen, at - span, key=_at)
-    return seen[first : bisect_left(seen, at + span, key=_at)]
+    """Return the observations less than a span before or after a moment; input oldest first."""
+    first = bisect_right(observations, at - span, key=_at)
+    return observations[first : bisect_left(observations, at + span, key=_at)]
 
 
-def group_by_key(seen: Iterable[Observation]) -> dict[GroupKey, list[Observation]]:
-    """Return the sightings of each job, rack, switch and cause, in the order given."""
+def group_by_key(observations: Iterable[Observation]) -> dict[GroupKey, list[Observation]]:
+    """Group observations by job, rack, switch and cause, in the given order."""
     groups: dict[GroupKey, list[Observation]] = defaultdict(list)
-    for sighting in seen:
-        for key in sighting.keys:
-            groups[key].append(sighting)
+    for observation in observations:
+        for key in observation.keys:
+            groups[key].append(observation)
     return dict(groups)

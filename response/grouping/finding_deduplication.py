@@ -1,4 +1,4 @@
-"""Findings of one call against those that are known: repeats, new ones, and conflicts."""
+"""Deduplication of the findings of one call: new ones, repeats, and conflicts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = [
 
 _MAX_COUNT = 2**63 - 1
 FindingStatement = tuple[FindingKey, Nanoseconds]
-"""What a finding says: its key, and from when on it was so."""
+"""Key of a finding, and the time of its observation."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """The newest finding of a key that is known.
+    """Newest known finding of a key.
 
     Attributes
     ----------
     row : int
     finding : Finding
-        Its evidence is not looked at.
+        Its evidence is ignored.
     ended_at : int or None
-        When its last incident ended, nanoseconds since 1970 UTC; None: that is open.
+        End of its last incident, nanoseconds since 1970 UTC; None if that is open.
     """
 
     row: int
@@ -41,18 +41,18 @@ class KnownFinding:
 
 
 class FindingCount:
-    """A finding with all its repeats in one call.
+    """Finding with all its repeats in one call.
 
     Attributes
     ----------
     finding : Finding
-        As it was said first, with the serial of its GPU if any repeat names it.
+        The first report, with the GPU serial of any repeat.
     count : int
-        How often it was said; at most what 64 bits hold.
+        Number of reports, at most what 64 bits hold.
     last : int
-        When it was said last, nanoseconds since 1970 UTC.
+        Time of the last report, nanoseconds since 1970 UTC.
     severity : Severity or None
-        As it was said last.
+        Severity of the last report.
     """
 
     __slots__ = ("count", "finding", "last", "severity")
@@ -73,7 +73,7 @@ class FindingCount:
         self.last = max(self.last, repeat.last_reported)
 
     def merge_into(self, known: Finding) -> Finding:
-        """Return a known finding with these repeats of it."""
+        """Return a known finding with these repeats added."""
         is_newest = self.last >= known.last_reported and self.severity is not None
         return replace(
             known,
@@ -84,7 +84,7 @@ class FindingCount:
         )
 
     def to_finding(self) -> Finding:
-        """Return a new finding with its repeats, as it is stored."""
+        """Return the finding with its repeats, as it is stored."""
         first = self.finding.at if self.finding.first is None else self.finding.first
         return replace(
             self.finding, first=first, last=self.last, count=self.count, severity=self.severity
@@ -93,14 +93,14 @@ class FindingCount:
 
 @dataclass(slots=True)
 class DeduplicatedFindings:
-    """What the findings of one call are.
+    """Deduplicated findings of one call.
 
     Attributes
     ----------
-    new : list of Count
-    repeated : list of (KnownFinding, Count)
+    new : list of FindingCount
+    repeated : list of (KnownFinding, FindingCount)
     conflicts : list of (Finding, str, str)
-        Those that say something else under a name in use, the field, and what is wrong with it.
+        Findings that contradict a known one of the same key, the field, and the problem.
     """
 
     new: list[FindingCount] = field(default_factory=list)
@@ -113,17 +113,17 @@ def deduplicate_findings(
     known: Mapping[FindingKey, KnownFinding],
     unreadable: Set[FindingStatement] = frozenset(),
 ) -> DeduplicatedFindings:
-    """Tell new findings from repeats of what is known, or came before in the same call.
+    """Separate new findings from repeats of known ones, or of earlier ones in the same call.
 
     Parameters
     ----------
     findings : iterable of Finding
     known : mapping of FindingKey to KnownFinding
     unreadable : set of (FindingKey, int)
-        What rows say that cannot be read. To say it again, at the same time, is no news.
+        Statements of rows that cannot be read; the same statement again is ignored.
     """
     counted = DeduplicatedFindings()
-    again: dict[FindingKey, FindingCount] = {}
+    repeats: dict[FindingKey, FindingCount] = {}
     newest: dict[FindingKey, FindingCount] = {}
     for finding in findings:
         if (finding.key, finding.at) in unreadable:
@@ -132,7 +132,7 @@ def deduplicate_findings(
         ended_at = row.ended_at if row is not None and before is None else None
         known_before = row.finding if row is not None else None
         earlier = known_before if before is None else before.finding
-        before = before or again.get(finding.key)
+        before = before or repeats.get(finding.key)
         if earlier is None or not finding.repeats(earlier, ended_at):
             newest[finding.key] = FindingCount(finding)
             counted.new.append(newest[finding.key])
@@ -143,13 +143,13 @@ def deduplicate_findings(
         elif before is not None:
             before.add(finding)
         elif row is not None:
-            again[finding.key] = FindingCount(finding)
-            counted.repeated.append((row, again[finding.key]))
+            repeats[finding.key] = FindingCount(finding)
+            counted.repeated.append((row, repeats[finding.key]))
     return counted
 
 
 def find_conflict(finding: Finding, earlier: Finding) -> tuple[str, str] | None:
-    """Return the field in which a repeat says something else than the finding did, and what.
+    """Return the field in which a repeat contradicts the known finding, and the problem.
 
     A repeat may lack the serial, or be the first to name it.
 
@@ -158,7 +158,7 @@ def find_conflict(finding: Finding, earlier: Finding) -> tuple[str, str] | None:
     >>> from forewarn.response.state.finding import FindingKind
     >>> at = Nanoseconds(0)
     >>> first = Finding("nhc", "1", FindingKind.CHECK, "check by nhc", "node-1", at, at)
-    >>> conflict_of(Finding("nhc", "1", FindingKind.XID, "xid 79", "node-1", at, at), first)
+    >>> find_conflict(Finding("nhc", "1", FindingKind.XID, "xid 79", "node-1", at, at), first)
     ('kind', "found 'xid', expected 'check' as before, or another `id`")
     """
     expected = "as before, or another `id`"

@@ -1,4 +1,4 @@
-"""Grouping: to which open incident each new finding belongs, and which incidents it opens."""
+"""Assignment of new findings to open or new incidents of their GPU."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Grouping", "group_findings", "resolve_gpu_serial"]
 
 @dataclass(slots=True)
 class Grouping:
-    """The incidents of some findings.
+    """Incident of each finding.
 
     Attributes
     ----------
     incidents : list of int
-        One number a finding, in order. A number below 0 is an incident that is to be opened: -1 is
-        that of the first of `opened`.
+        One number per finding, in order. A negative number is a new incident: -1 is that of the
+        first of `opened`.
     opened : list of Finding
-        The first finding of each incident that is to be opened.
+        The first finding of each new incident.
     """
 
     incidents: list[int] = field(default_factory=list)
@@ -30,20 +30,20 @@ class Grouping:
 
 
 def group_findings(findings: Sequence[Finding], open_incidents: Iterable[Incident]) -> Grouping:
-    """Put each finding into the newest open incident of its GPU, or into a new one.
+    """Assign each finding to the newest open incident of its GPU, or to a new incident.
 
-    A GPU is known by its serial, else by its PCI address, else by its slot. A finding without any
-    is about its machine, which has an incident of its own. A serial that becomes known later for
-    a location names the same GPU; another serial at the same location names another GPU. A
-    location that only a shared token names brings no finding of a host into its incident.
+    A GPU is identified by its serial, else by its PCI address, else by its slot. A finding with
+    none of them is about the machine, which has an incident of its own. A serial that becomes known
+    later for a location identifies the same GPU; another serial at that location is another GPU. A
+    location that only a shared token reports never joins a host's finding to its incident.
 
     Parameters
     ----------
     findings : sequence of Finding
-        New ones.
+        New findings.
     open_incidents : iterable of Incident
-        Those of the same machines. Shared incidents are left out: an event on many machines is
-        found in a step of its own (`shared_incidents`).
+        Open incidents of the same machines. Shared ones are skipped: `shared_incidents` detects
+        events separately.
     """
     subjects: dict[str, list[_Subject]] = defaultdict(list)
     for incident in sorted(open_incidents, key=lambda incident: -incident.id):
@@ -63,14 +63,14 @@ def group_findings(findings: Sequence[Finding], open_incidents: Iterable[Inciden
 
 
 def resolve_gpu_serial(opened_for: str | None, findings: Iterable[Finding]) -> str | None:
-    """Return the serial of an incident's GPU; a shared token may not name that of a host.
+    """Return the GPU serial of an incident; findings of the host take precedence.
 
     Parameters
     ----------
     opened_for : str or None
         Serial of the finding that opened the incident.
     findings : iterable of Finding
-        All of the incident.
+        All findings of the incident.
     """
     if opened_for is not None:
         return opened_for
@@ -81,7 +81,7 @@ def resolve_gpu_serial(opened_for: str | None, findings: Iterable[Finding]) -> s
 
 @dataclass(slots=True)
 class _Subject:
-    """The GPU that an incident is about; without a serial and a location it is the machine."""
+    """The GPU of an incident; the machine if neither serial nor location is known."""
 
     incident: int
     serials: set[str] = field(default_factory=set)
@@ -101,15 +101,15 @@ class _Subject:
             self.locations.add((finding.location, finding.vouched))
 
     def is_at(self, finding: Finding) -> bool:
-        """Tell whether a finding is at one of its locations, or both are about the machine."""
+        """Tell whether a finding is at a known location, or both are about the machine."""
         if not finding.location:
             return finding.gpu_serial is None and not self.locations and not self.serials
-        vouchers = {Provenance.HOST, finding.vouched}
-        return any((finding.location, voucher) in self.locations for voucher in vouchers)
+        accepted = {Provenance.HOST, finding.vouched}
+        return any((finding.location, voucher) in self.locations for voucher in accepted)
 
 
 def _matching(finding: Finding, subjects: Sequence[_Subject]) -> _Subject | None:
-    """Return the newest subject of the same serial, else the newest at the same location."""
+    """Return the newest subject with the same serial, else the newest at the same location."""
     serial = finding.gpu_serial
     by_serial = (subject for subject in subjects if serial in subject.serials)
     by_location = (s for s in subjects if s.is_at(finding) and (serial is None or not s.serials))

@@ -1,4 +1,4 @@
-"""Shared incidents: findings on many machines of one job, rack or switch are one event."""
+"""Shared incidents: findings on many machines of one job, rack or switch form one event."""
 
 from __future__ import annotations
 
@@ -35,24 +35,23 @@ _ORDER = ("job", "switch", "rack", "cause")
 
 @dataclass(frozen=True, slots=True)
 class SharedIncident:
-    """Incidents that become one.
+    """Incidents to merge into a shared incident.
 
     Attributes
     ----------
     shared : str
-        What the machines have in common, as `job 4711`.
+        What the machines have in common, such as `job 4711`.
     machine : str
-        The first.
+        First affected machine.
     machines : tuple of str
-        All, the first first.
+        All machines, the first affected first.
     candidates : tuple of str
-        Those that may have been first; more than one where clocks cannot tell.
+        Machines that may have been first; several if clock skew cannot tell.
     incidents : tuple of int
-        Those that become part of it. One that holds its machine out of service goes on by itself.
+        Incidents to merge. An incident that has its machine drained stays separate.
     into : int or None
-        A shared incident that is open already, and goes on.
+        Open shared incident to continue.
     why : str
-        In words.
     """
 
     shared: str
@@ -71,12 +70,12 @@ def shared_incidents(
     settings: ResponseSettings,
     now: Nanoseconds,
 ) -> list[SharedIncident]:
-    """Return what is one event on many machines.
+    """Return the events on many machines.
 
     Parameters
     ----------
     incidents : sequence of Incident
-        All open ones; shared ones among them go on until they are over.
+        All open ones; shared ones continue until they end.
     fleet : mapping of str to Machine
     settings : ResponseSettings
     now : int
@@ -84,17 +83,17 @@ def shared_incidents(
     """
     until = Nanoseconds(now + settings.ahead)
     events = []
-    for part in _by_voucher(incidents):
+    for part in _by_provenance(incidents):
         by_id = {incident.id: incident for incident in part}
         groups = _clusters(list_observations(part, fleet, until=until), settings)
         events += [_event(group, by_id, settings) for group in groups]
     return [event for event in events if event is not None]
 
 
-def _by_voucher(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
-    """Return the incidents with findings of hosts, with these only, and those without any.
+def _by_provenance(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
+    """Return the incidents with host findings, reduced to these, and the incidents without any.
 
-    Findings of a shared token could otherwise make a storm of a real fault, which drains nothing.
+    Otherwise shared tokens could turn a real fault into a storm, which drains nothing.
     """
     by_host, rest = list[Incident](), list[Incident]()
     for incident in incidents:
@@ -105,13 +104,13 @@ def _by_voucher(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Inc
 
 
 def _host_findings(incident: Incident) -> tuple[Finding, ...]:
-    """Return the findings of hosts; those of shared tokens only where there are no others."""
+    """Return the findings of hosts, or all findings if there are none."""
     by_host = tuple(f for f in incident.findings if f.vouched is Provenance.HOST)
     return by_host or incident.findings
 
 
 def event_ends_at(incident: Incident, settings: ResponseSettings, now: Nanoseconds) -> Nanoseconds:
-    """Return when nothing more is expected of a shared incident."""
+    """Return the time after which no further finding of a shared incident is expected."""
     span = _span(incident.shared, settings)
     latest = now + settings.ahead
     times = [f.at for f in _host_findings(incident) if is_event(f) and f.at <= latest]
@@ -119,7 +118,7 @@ def event_ends_at(incident: Incident, settings: ResponseSettings, now: Nanosecon
 
 
 def belongs_to_event(finding: Finding, shared: Incident, settings: ResponseSettings) -> bool:
-    """Tell whether a finding is a part of an event: of one of its causes, and at its time."""
+    """Tell whether a finding belongs to an event: it shares a cause and the time."""
     span = _span(shared.shared, settings)
     return is_event(finding) and any(
         part.cause == finding.cause and abs(part.at - finding.at) < span and part.supports(finding)
@@ -130,10 +129,10 @@ def belongs_to_event(finding: Finding, shared: Incident, settings: ResponseSetti
 def candidates(
     findings: Iterable[Finding], shared: str, settings: ResponseSettings
 ) -> tuple[str, ...]:
-    """Return the machines that may have been first, the likeliest first.
+    """Return the machines that may have been affected first, most likely first.
 
-    A clock may be wrong by its skew, so whoever may be earlier than the latest that the first
-    can be is a candidate, too. What lies long before the event is no part of it.
+    Clocks may be wrong by their skew: every machine that may be earlier than the latest possible
+    time of the first one is a candidate. Findings long before the event are ignored.
     """
     first: dict[str, Nanoseconds] = {}
     for finding in _last_burst(findings, _span(shared, settings)):
@@ -150,7 +149,7 @@ def _span(shared: str, settings: ResponseSettings) -> Nanoseconds:
 
 
 def _last_burst(findings: Iterable[Finding], span: Nanoseconds) -> list[Finding]:
-    """Return the newest findings of events, up to a time of `span` in which there was none."""
+    """Return the newest event findings, back to a gap of at least `span`."""
     newest_first = sorted(filter(is_event, findings), key=lambda finding: -finding.at)
     for number, (later, earlier) in enumerate(pairwise(newest_first), start=1):
         if later.at - earlier.at >= span:
@@ -159,53 +158,55 @@ def _last_burst(findings: Iterable[Finding], span: Nanoseconds) -> list[Finding]
 
 
 def describe_event(shared: str, n_machines: int, possible: Sequence[str]) -> str:
-    """Return what a shared incident says; it drains nothing."""
-    words = f"{n_machines} machines of {shared} at once: one event, no machine is taken out for it"
+    """Return the reason text of a shared incident, which drains nothing."""
+    words = f"{n_machines} machines of {shared} at once: one event, no machine is drained for it"
     if len(possible) == 1:
         return f"{words}; {possible[0]} was first"
     names = ", ".join(possible[:5]) + (" and others" if len(possible) > 5 else "")
     return f"{words}; clocks cannot tell which of {names} was first"
 
 
-# --- who belongs together -------------------------------------------------------------------------
+# --- clustering -----------------------------------------------------------------------------------
 
 
 class _DisjointSets:
-    """Which sightings belong together, by number; each group has one root."""
+    """Union-find of observations, by number."""
 
     def __init__(self, size: int) -> None:
         self._parents = list(range(size))
         self.linked = [False] * size
 
     def root(self, number: int) -> int:
-        """Return the root of the group of a sighting."""
+        """Return the root of an observation's group."""
         while self._parents[number] != number:
             self._parents[number] = self._parents[self._parents[number]]
             number = self._parents[number]
         return number
 
     def link(self, first: int, second: int) -> None:
-        """Put two sightings into one group."""
+        """Merge the groups of two observations."""
         self.linked[first] = self.linked[second] = True
         self._parents[self.root(second)] = self.root(first)
 
 
-def _clusters(seen: list[Observation], settings: ResponseSettings) -> list[list[Observation]]:
-    """Return the groups of sightings that are one event."""
-    links = _DisjointSets(len(seen))
-    numbers = {id(sighting): number for number, sighting in enumerate(seen)}
-    for key, group in group_by_key(seen).items():
+def _clusters(
+    observations: list[Observation], settings: ResponseSettings
+) -> list[list[Observation]]:
+    """Return the groups of observations that form one event."""
+    links = _DisjointSets(len(observations))
+    numbers = {id(observation): number for number, observation in enumerate(observations)}
+    for key, group in group_by_key(observations).items():
         many, span = event_thresholds(key, settings)
         _link_windows(group, [numbers[id(s)] for s in group], links, many=many, span=span)
     groups: dict[int, list[Observation]] = defaultdict(list)
-    for number, sighting in enumerate(seen):
+    for number, observation in enumerate(observations):
         if links.linked[number]:
-            groups[links.root(number)].append(sighting)
+            groups[links.root(number)].append(observation)
     return list(groups.values())
 
 
 def event_thresholds(key: GroupKey, settings: ResponseSettings) -> tuple[int, Nanoseconds]:
-    """Return how many machines that share this are one event, and within which span."""
+    """Return how many machines that share this key form an event, and within which span."""
     kind, name = key
     many = settings.many_of_fleet if kind == "cause" else settings.many
     return many, settings.group_wait_for(name if kind == "job" else None)
@@ -219,16 +220,16 @@ def _link_windows(
     many: int,
     span: Nanoseconds,
 ) -> None:
-    """Link all sightings of each span in which there are many machines."""
+    """Link all observations of each span that contains many machines."""
     machines: Counter[str] = Counter()
     start, linked_to = 0, 0
-    for end, sighting in enumerate(group):
-        machines[sighting.machine] += 1
-        while group[start].at <= sighting.at - span:
-            left = group[start].machine
-            machines[left] -= 1
-            if not machines[left]:
-                del machines[left]
+    for end, observation in enumerate(group):
+        machines[observation.machine] += 1
+        while group[start].at <= observation.at - span:
+            removed = group[start].machine
+            machines[removed] -= 1
+            if not machines[removed]:
+                del machines[removed]
             start += 1
         if len(machines) >= many:
             for number in range(max(start, linked_to), end + 1):
@@ -239,19 +240,19 @@ def _link_windows(
 def _event(
     group: list[Observation], by_id: Mapping[int, Incident], settings: ResponseSettings
 ) -> SharedIncident | None:
-    """Return what a group of sightings becomes; None where all of it is in one incident already."""
-    numbers = list(dict.fromkeys(sighting.incident for sighting in group))
+    """Return the shared incident of a group; None if the group is already one incident."""
+    numbers = list(dict.fromkeys(observation.incident for observation in group))
     earlier = [by_id[number] for number in numbers if by_id[number].shared]
     into = min(earlier, key=lambda incident: incident.id) if earlier else None
     joining = [by_id[n] for n in numbers if into is None or n != into.id]
-    joining = [i for i in joining if not _isolates(i) and not _by_hand(i)]
+    joining = [i for i in joining if not _isolates(i) and not _is_manual(i)]
     if into is not None:
         joining = _keep_joining(joining, into, settings)
     if not joining:
         return None
     parts = [*([into] if into else []), *joining]
-    held_out = [by_id[n] for n in numbers if _isolates(by_id[n])]
-    findings = [f for incident in (*parts, *held_out) for f in incident.findings]
+    isolated = [by_id[n] for n in numbers if _isolates(by_id[n])]
+    findings = [f for incident in (*parts, *isolated) for f in incident.findings]
     shared = into.shared if into else _common_key(group, settings)
     possible = candidates(findings, shared, settings)
     machines = _machines(group, parts, possible[0])
@@ -266,8 +267,8 @@ def _event(
     )
 
 
-def _by_hand(incident: Incident) -> bool:
-    """Tell whether a person wants something done to this very machine."""
+def _is_manual(incident: Incident) -> bool:
+    """Tell whether a person has requested an action on this machine."""
     return any(finding.cause == MANUAL_CAUSE for finding in incident.findings)
 
 
@@ -278,35 +279,35 @@ def _isolates(incident: Incident) -> bool:
 def _keep_joining(
     joining: list[Incident], into: Incident, settings: ResponseSettings
 ) -> list[Incident]:
-    """Leave out what is new on a few of its machines: that waits, and may act when it is over.
+    """Exclude new incidents on a few of the event's machines: they wait until it is over.
 
-    What has a cause of the event is no news, and neither is what comes on many of them.
+    Incidents with a cause of the event join it, and so do incidents on many of its machines.
     """
-    again = [
+    new_causes = [
         incident
         for incident in joining
         if incident.machine in into.machines
         and not all(belongs_to_event(f, into, settings) for f in incident.findings if is_event(f))
     ]
-    if len({incident.machine for incident in again}) >= settings.many:
+    if len({incident.machine for incident in new_causes}) >= settings.many:
         return joining
-    return [incident for incident in joining if incident not in again]
+    return [incident for incident in joining if incident not in new_causes]
 
 
 def _machines(
     group: Sequence[Observation], parts: Sequence[Incident], first: str
 ) -> tuple[str, ...]:
-    names = [sighting.machine for sighting in group]
+    names = [observation.machine for observation in group]
     names += [name for incident in parts for name in incident.machines]
     return tuple(dict.fromkeys([first, *names]))
 
 
 def _common_key(group: Sequence[Observation], settings: ResponseSettings) -> str:
-    """Return what most of the machines share; a job before a switch before a rack."""
+    """Return what most of the machines share: a job before a switch before a rack."""
     machines: dict[GroupKey, set[str]] = defaultdict(set)
-    for sighting in group:
-        for key in sighting.keys:
-            machines[key].add(sighting.machine)
+    for observation in group:
+        for key in observation.keys:
+            machines[key].add(observation.machine)
     large = {key: len(names) for key, names in machines.items() if len(names) >= settings.many}
     kind, name = max(large, key=lambda key: (large[key], -_ORDER.index(key[0]), key))
     return f"{kind} {name}"

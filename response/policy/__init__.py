@@ -1,1 +1,1 @@
-"""Policy: from a finding to its severity, and from that to a step."""
+"""Policy: severity and step of each finding."""

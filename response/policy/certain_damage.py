@@ -1,4 +1,4 @@
-"""Certain damage: evidence that a GPU is broken, and not only that it may be."""
+"""Certain damage: evidence that a GPU is broken."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ CERTAIN_XIDS: Final = frozenset({48, 64, 79, 95, 140})
 """Uncorrectable memory errors, a failed row remapping, a GPU that fell off the bus."""
 
 RECOVERY_CHANGED: Final = 154
-"""Certain where the driver asks for a recovery action."""
+"""Certain damage if the driver requests a recovery action."""
 
 _CAUSES: Final = frozenset({"lost", "needs_reset"})
 _CERTAIN_CAUSES: Final = _CAUSES | {f"xid {code}" for code in CERTAIN_XIDS}
 
 
 def is_certain(finding: Finding) -> bool:
-    """Tell whether a finding proves damage: a policy answers it with a drain at least.
+    """Tell whether a finding is evidence of certain damage, which is at least drained.
 
-    What only a shared token says proves nothing: any host may have sent it.
+    A finding of a shared token is not: any host may have sent it.
 
     Examples
     --------
@@ -44,8 +44,8 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_certain_cause(cause: str) -> bool:
-    """Tell whether the cause of an action alone says that the damage was certain.
+    """Tell whether the cause of an action by itself means certain damage.
 
-    Where the evidence has to say it, as of Xid 154, the action counts as reversible.
+    A cause that needs evidence, such as Xid 154, counts as reversible.
     """
     return cause in _CERTAIN_CAUSES

@@ -1,4 +1,4 @@
-"""Escalation: a harder step for what comes often, lasts, is likely, or was not helped."""
+"""Escalation to a stronger step: frequent, lasting or likely causes, and steps without effect."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LADDER = list(Step)
 
 @dataclass(frozen=True, slots=True)
 class MachineHistory:
-    """What is known of one machine up to a moment.
+    """Findings and actions of one machine up to a moment.
 
     Attributes
     ----------
     findings : sequence of Finding
-        Also those that are no longer valid.
+        Including expired ones.
     actions : sequence of Action
     now : int
         Nanoseconds since 1970 UTC.
@@ -39,24 +39,24 @@ class MachineHistory:
 def escalate(
     finding: Finding, rule: Rule, history: MachineHistory, *, again: Nanoseconds
 ) -> tuple[Step, str]:
-    """Return the step of a rule, or a harder one and why.
+    """Return the step of a rule, or a stronger one and the reason.
 
     Parameters
     ----------
     finding : Finding
     rule : Rule
-    history : History
+    history : MachineHistory
     again : int
-        A cause that is seen within so many nanoseconds after a release was not helped.
+        If the cause returns within this many nanoseconds after a release, the step had no effect.
     """
     reasons = [(rule.step, ""), *_by_count(finding, rule, history)]
     if rule.likely and finding.probability >= rule.likely.probability:
         why = f"a probability of at least {rule.likely.probability:g}"
         reasons.append((rule.likely.step, why))
     reasons += [
-        (_next_harder(action.step), f"{action.step} did not help")
+        (_next_stronger(action.step), f"{action.step} had no effect")
         for action in history.actions
-        if _did_not_help(action, finding, again)
+        if _had_no_effect(action, finding, again)
     ]
     return max(reasons, key=lambda reason: reason[0].rank)
 
@@ -73,7 +73,7 @@ def count_taken(step: Step, history: MachineHistory, *, within: Nanoseconds) -> 
 
 
 def _by_count(finding: Finding, rule: Rule, history: MachineHistory) -> list[tuple[Step, str]]:
-    """Return the steps that how often and how long a cause was seen asks for."""
+    """Return the steps that the rule prescribes for a frequent or lasting cause."""
     if rule.often is None and rule.lasting is None:
         return []
     same = [other for other in history.findings if _same(other, finding)]
@@ -92,9 +92,9 @@ def _by_count(finding: Finding, rule: Rule, history: MachineHistory) -> list[tup
 
 
 def _same(other: Finding, finding: Finding) -> bool:
-    """Tell whether two findings are of one cause on one GPU.
+    """Tell whether two findings have the same cause on the same GPU.
 
-    What only a shared token says makes no step harder for what the machine itself reports.
+    Findings of a shared token do not escalate findings of the host itself.
     """
     names = (other.machine, other.cause), (finding.machine, finding.cause)
     return names[0] == names[1] and other.same_gpu(finding) and other.supports(finding)
@@ -105,7 +105,7 @@ def _first(finding: Finding) -> Nanoseconds:
 
 
 def _times_since(finding: Finding, start: int) -> int:
-    """Return how often a finding was repeated since a moment, if it was repeated evenly."""
+    """Estimate how often a finding was repeated since a moment, assuming even spacing."""
     first, last = _first(finding), finding.last_reported
     if last < start:
         return 0
@@ -114,8 +114,8 @@ def _times_since(finding: Finding, start: int) -> int:
     return max(1, finding.count * (last - start) // (last - first))
 
 
-def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:
-    """Tell whether a cause came back on a GPU after its machine was out of service for it."""
+def _had_no_effect(action: Action, finding: Finding, again: Nanoseconds) -> bool:
+    """Tell whether a cause returned on a GPU after its machine was drained for it."""
     return (
         action.step.isolates
         and action.state is ActionState.RELEASED
@@ -126,5 +126,5 @@ def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:
     )
 
 
-def _next_harder(step: Step) -> Step:
+def _next_stronger(step: Step) -> Step:
     return _LADDER[min(step.rank + 1, len(_LADDER) - 1)]

@@ -1,4 +1,4 @@
-"""Echoes: Xids that only follow another one, or that a graver one explains."""
+"""Inhibition: Xids that only follow another Xid, or that a more severe one explains."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ __all__ = ["drop_inhibited"]
 
 def drop_inhibited(
     findings: Sequence[Finding],
-    around: Sequence[Finding],
+    context: Sequence[Finding],
     *,
     xids: Mapping[int, XidRule],
     rule: Callable[[Finding], Rule],
     together: Nanoseconds,
 ) -> list[Finding]:
-    """Return the findings that no other one explains.
+    """Return the findings that no other finding inhibits.
 
-    Only what is at least as grave explains anything, and no echo does: so one more finding never
-    makes a step milder, and two codes that follow each other do not vanish both.
+    Only findings of at least the same severity inhibit, and inhibited findings do not. So an
+    additional finding never leads to a weaker step, and two codes that follow each other do not
+    both vanish.
 
     Parameters
     ----------
     findings : sequence of Finding
         In any order.
     around : sequence of Finding
-        What may explain them, themselves among it.
+        Findings that may inhibit them, including themselves.
     xids : mapping of int to XidRule
     rule : callable
-        Says how grave a finding is.
+        Returns the rule of a finding.
     together : int
-        Nanoseconds between codes that are one event.
+        Nanoseconds between codes that belong to one event.
     """
 
     def order(finding: Finding) -> tuple[int, int, bool, int, str, str]:
@@ -42,19 +43,19 @@ def drop_inhibited(
         severity, step = _severity_ranks(rule(finding))
         return (-severity, -step, follows, finding.at, finding.source, finding.id)
 
-    rules = [xids.get(xid_code(finding) or 0) for finding in around]
+    rules = [xids.get(xid_code(finding) or 0) for finding in context]
     cancelled = {code for xid in rules if xid is not None for code in xid.cancels}
-    sounding: list[Finding] = []
-    for finding in sorted({f.key: f for f in around}.values(), key=order):
-        may_be_explained = _follows(finding, xids) or xid_code(finding) in cancelled
-        explained = may_be_explained and any(
+    uninhibited: list[Finding] = []
+    for finding in sorted({f.key: f for f in context}.values(), key=order):
+        may_be_inhibited = _follows(finding, xids) or xid_code(finding) in cancelled
+        is_inhibited = may_be_inhibited and any(
             _inhibits(other, finding, xids, together)
             and _at_least_as_severe(rule(other), rule(finding))
-            for other in sounding
+            for other in uninhibited
         )
-        if not explained:
-            sounding.append(finding)
-    names = {finding.key for finding in sounding}
+        if not is_inhibited:
+            uninhibited.append(finding)
+    names = {finding.key for finding in uninhibited}
     return [finding for finding in findings if finding.key in names]
 
 
@@ -75,7 +76,7 @@ def _follows(finding: Finding, xids: Mapping[int, XidRule]) -> frozenset[int] | 
 def _inhibits(
     other: Finding, finding: Finding, xids: Mapping[int, XidRule], together: Nanoseconds
 ) -> bool:
-    """Tell whether a finding is an echo of another one, or cancelled by it."""
+    """Tell whether another finding inhibits a finding: it follows or is cancelled by it."""
     code, leader = xid_code(finding), xid_code(other)
     if code is None or leader is None or code == leader or other.machine != finding.machine:
         return False

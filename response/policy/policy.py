@@ -1,4 +1,4 @@
-"""A policy: from a finding to its severity, from that to a step, and how steps grow harder."""
+"""Policy: rules for the severity and step of findings, inhibition and escalation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from forewarn.response.state.step import DrainMode, Step
 __all__ = ["Policy", "PolicyChoice"]
 
 _MODES = list(DrainMode)
-_RULE_EVIDENCE_KEYS = ("action", "check", "severity")  # evidence that says which rule holds
+_RULE_EVIDENCE_KEYS = ("action", "check", "severity")  # evidence that selects a rule
 _MAX_CACHED_RULES = 10_000
 _RECOVERY_CAUSES = ("xid 154", "needs_reset")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """What a policy wants done about an incident; who may do it is asked elsewhere.
+    """Step that a policy prescribes for an incident, before permissions and limits.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class PolicyChoice:
     mode : DrainMode or None
         None where the step does not isolate.
     reason : str
-        In words; it says nothing that changes while nothing happens.
+        Stable while the findings stay the same.
     findings : tuple of Finding
-        Those that ask for this step, the oldest first.
+        Findings that ask for this step, oldest first.
     needs_person : bool
-        The step was taken often enough without help: a person has to look.
+        The step was taken repeatedly without effect.
     """
 
     severity: Severity
@@ -61,9 +61,9 @@ class _FindingStep:
 
     @property
     def order(self) -> tuple[int, int, int, int, str, str]:
-        """Place among others: by step, mode and severity.
+        """Sort key: step, mode, severity.
 
-        Of several the oldest comes last, so that one more of the same changes no reason.
+        Among equals the oldest comes last, so that a repeat does not change the reason.
         """
         mode = -1 if self.mode is None else _MODES.index(self.mode)
         names = (self.finding.source, self.finding.id)
@@ -72,25 +72,25 @@ class _FindingStep:
 
 @dataclass(frozen=True)
 class Policy:
-    """What is done about which finding.
+    """Rules that map findings to steps.
 
     Attributes
     ----------
-    standards : mapping of Severity to Standard
-        The step of each severity; a graver one never has a milder step.
+    standards : mapping of Severity to SeverityDefault
+        Step of each severity; a higher severity never has a weaker step.
     kinds : mapping of FindingKind to Rule
-        All of them; that of `XID` is for codes that `xids` lacks.
+        One for each kind; that of `XID` applies to codes missing in `xids`.
     xids : mapping of int to XidRule
     together : int
-        Nanoseconds between codes that are one event.
+        Nanoseconds between codes that belong to one event.
     again : int
-        A cause that is seen within so long after a release was not helped by the step.
+        If a cause returns within this span after a release, the step had no effect.
     most, within : int
-        How often one step is taken on one machine, and in which span; then a person looks.
+        How often one step is taken on one machine within a span; then a person has to look.
     recoveries : mapping of str to Rule
-        Where the driver itself says which recovery a GPU needs (Xid 154, `needs_reset`).
+        Rules for the recovery action that the driver requests (Xid 154, `needs_reset`).
     version : str
-        Digest of all this but the names of the codes.
+        Digest of the rules, without the names of the codes.
     """
 
     standards: Mapping[Severity, SeverityDefault]
@@ -110,31 +110,30 @@ class Policy:
         object.__setattr__(self, "version", _digest(self))
 
     def rule(self, finding: Finding) -> Rule:
-        """Return what is said about a finding by itself, the severity of its source in it.
+        """Return the rule of a finding by itself, with the severity that its source states.
 
-        Evidence of certain damage is answered with a drain at least, unless the site does not
-        report its code at all. What only a shared token says leads at most to `avoid`: any host may
-        have sent it.
+        Certain damage is at least drained, unless the site does not report its code. A finding of a
+        shared token leads at most to `avoid`: any host may have sent it.
         """
         stated = (repr(finding.evidence.get(name)) for name in _RULE_EVIDENCE_KEYS)
         key = (finding.kind, finding.cause, finding.severity, finding.vouched, *stated)
         if key not in self._rules:
-            if len(self._rules) >= _MAX_CACHED_RULES:  # causes have names of their sources
+            if len(self._rules) >= _MAX_CACHED_RULES:  # causes contain names of sources
                 self._rules.clear()
             self._rules[key] = self._rule_for(finding)
         return self._rules[key]
 
     def _rule_for(self, finding: Finding) -> Rule:
-        rule = self._rule_in_words(finding)
+        rule = self._stated_rule(finding)
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
         if finding.vouched is Provenance.SHARED:
-            rule = replace(rule, at_most=_milder(rule.at_most, Step.AVOID))
+            rule = replace(rule, at_most=_weaker(rule.at_most, Step.AVOID))
         rule = self.bounded(rule, finding.kind)
-        return self._at_least_drain(rule) if is_certain(finding) else rule
+        return self._raise_to_drain(rule) if is_certain(finding) else rule
 
-    def _rule_in_words(self, finding: Finding) -> Rule:
-        """Return the rule of a code or kind, or of what the driver itself says of the fault."""
+    def _stated_rule(self, finding: Finding) -> Rule:
+        """Return the rule of a code, a kind, or the recovery action that the driver requests."""
         code = xid_code(finding)
         xid = None if code is None else self.xids.get(code)
         rule = self.kinds[finding.kind] if xid is None else xid.rule
@@ -145,30 +144,30 @@ class Policy:
             stated = xid.fatal
         if stated is None:
             return rule
-        return replace(stated, at_most=_milder(stated.at_most, rule.at_most))
+        return replace(stated, at_most=_weaker(stated.at_most, rule.at_most))
 
-    def _at_least_drain(self, rule: Rule) -> Rule:
+    def _raise_to_drain(self, rule: Rule) -> Rule:
         severity = max(rule.severity, Severity.ERROR, key=lambda s: s.rank)
         return replace(
             rule,
             severity=severity,
-            step=_milder(_harder(rule.step, Step.DRAIN), rule.at_most),
+            step=_weaker(_stronger(rule.step, Step.DRAIN), rule.at_most),
             mode=rule.mode or self.standards[severity].mode or DrainMode.FINISH,
             confirmed_by=frozenset(),
         )
 
     def bounded(self, rule: Rule, kind: FindingKind) -> Rule:
-        """Give a rule at least what its severity asks for, and no more than it may do.
+        """Return a rule with at least the step of its severity, within the bound of its evidence.
 
-        A prediction drains in mode `finish` at most, and blindness isolates nothing.
+        A prediction drains in mode `finish` at most, and missing data isolates nothing.
         """
         standard = self.standards[rule.severity]
         at_most = rule.at_most
         if kind is FindingKind.AT_RISK:
-            at_most = _milder(at_most, Step.DRAIN)
+            at_most = _weaker(at_most, Step.DRAIN)
         elif kind is FindingKind.BLIND:
-            at_most = _milder(at_most, Step.AVOID)
-        step = _milder(_harder(rule.step, standard.step), at_most)
+            at_most = _weaker(at_most, Step.AVOID)
+        step = _weaker(_stronger(rule.step, standard.step), at_most)
         mode = rule.mode or standard.mode or DrainMode.FINISH
         if kind is FindingKind.AT_RISK:
             mode = DrainMode.FINISH
@@ -181,23 +180,23 @@ class Policy:
         earlier: Sequence[Action],
         now: Nanoseconds,
     ) -> PolicyChoice:
-        """Return what is to be done about an incident.
+        """Return the step for an incident.
 
         Parameters
         ----------
         incident : Incident
         other_incidents : sequence of Incident
-            Others: those of the same machine confirm a verdict, explain an echo, and count where
-            a cause comes often.
+            Incidents of the same machine confirm a verdict, inhibit a finding, and count for
+            frequent causes. Others are ignored.
         earlier : sequence of Action
-            What was done before, to any machine.
+            Earlier actions, on any machine.
         now : int
-            Nanoseconds since 1970 UTC; nothing later is looked at.
+            Nanoseconds since 1970 UTC; later findings and actions are ignored.
 
         Returns
         -------
-        Choice
-            The hardest step that a finding which counts asks for, with the highest severity.
+        PolicyChoice
+            The strongest step that any valid finding asks for, with the highest severity.
         """
         machines = {incident.machine, *incident.machines}
         own = self._active(incident.findings, now)
@@ -208,9 +207,9 @@ class Policy:
             for finding in other.findings
             if finding.machine in machines  # a shared incident has thousands of others
         ]
-        around = self._active(others, now)
+        context = self._active(others, now)
         known = _known([*incident.findings, *others], now)
-        sounding = drop_inhibited(
+        uninhibited = drop_inhibited(
             own, known, xids=self.xids, rule=self.rule, together=self.together
         )
         history = MachineHistory(
@@ -218,31 +217,29 @@ class Policy:
             actions=[action for action in earlier if action.machine in machines],
             now=now,
         )
-        judged = [self._judged(finding, [*own, *around], history) for finding in sounding]
+        judged = [self._judged(finding, [*own, *context], history) for finding in uninhibited]
         if not judged:
-            return PolicyChoice(
-                Severity.NOTICE, Step.TELL, None, "nothing that may be acted on is left"
-            )
+            return PolicyChoice(Severity.NOTICE, Step.TELL, None, "no finding may be acted on")
         return self._chosen(judged, history)
 
     def _active(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
-        """Return the findings that may be acted on."""
+        """Return the findings that are valid for actions."""
         known = _known(findings, now)
         return [f for f in known if f.valid(now) and now - f.last_reported <= self.rule(f).max_age]
 
     def _judged(
         self, finding: Finding, active: Sequence[Finding], history: MachineHistory
     ) -> _FindingStep:
-        """Return which step a finding asks for, and why."""
+        """Return the step of a finding, and the reason."""
         rule = self.rule(finding)
         step, why = escalate(finding, rule, history, again=self.again)
         needed = rule.confirmed_by
         second = needed and self._second(finding, active)
         if needed and not second:
-            step, why = _milder(step, rule.alone), "nothing of another kind confirms it"
+            step, why = _weaker(step, rule.alone), "no other kind of evidence confirms it"
         elif second:
             why = f"confirmed by {second}"
-        step, severity = _milder(step, rule.at_most), rule.severity
+        step, severity = _weaker(step, rule.at_most), rule.severity
         if step.isolates and not rule.step.isolates and not finding.predicts:
             severity = max(severity, Severity.ERROR, key=lambda s: s.rank)
         mode = rule.mode or self.standards[severity].mode or DrainMode.FINISH
@@ -253,9 +250,9 @@ class Policy:
         return _FindingStep(finding, severity, step, mode if step.isolates else None, text)
 
     def _second(self, finding: Finding, active: Sequence[Finding]) -> str:
-        """Return the cause of the gravest finding of another kind that confirms this one.
+        """Return the cause of the most severe finding of another kind that confirms this one.
 
-        An application error confirms nothing: it never isolates, and neither may it so.
+        An application error confirms nothing, because it never isolates.
         """
         confirming = [
             (self.rule(other).severity.rank, other.cause)
@@ -268,34 +265,34 @@ class Policy:
         return max(confirming)[1] if confirming else ""
 
     def _chosen(self, judged: Sequence[_FindingStep], history: MachineHistory) -> PolicyChoice:
-        hardest = max(judged, key=lambda judgement: judgement.order)
-        asking = [j.finding for j in judged if (j.step, j.mode) == (hardest.step, hardest.mode)]
-        taken = count_taken(hardest.step, history, within=self.within)
-        person = hardest.step.isolates and taken >= self.most
-        reason = hardest.why
-        if person:
-            reason += f"; {hardest.step} was taken {self.most} times already, a person has to look"
+        strongest = max(judged, key=lambda judgement: judgement.order)
+        asking = [j.finding for j in judged if (j.step, j.mode) == (strongest.step, strongest.mode)]
+        taken = count_taken(strongest.step, history, within=self.within)
+        needs_person = strongest.step.isolates and taken >= self.most
+        reason = strongest.why
+        if needs_person:
+            reason += f"; {strongest.step} was taken {self.most} times, a person has to look"
         return PolicyChoice(
             severity=max((j.severity for j in judged), key=lambda severity: severity.rank),
-            step=hardest.step,
-            mode=hardest.mode,
+            step=strongest.step,
+            mode=strongest.mode,
             reason=reason,
             findings=tuple(sorted(asking, key=lambda f: (f.at, f.source, f.id))),
-            needs_person=person,
+            needs_person=needs_person,
         )
 
     def words(self, finding: Finding) -> str:
-        """Return what a finding is, with the meaning of an Xid."""
+        """Return the cause of a finding, with the meaning of an Xid."""
         code = xid_code(finding)
         xid = None if code is None else self.xids.get(code)
         return finding.cause if xid is None or not xid.name else f"{finding.cause} ({xid.name})"
 
 
-def _harder(first: Step, second: Step) -> Step:
+def _stronger(first: Step, second: Step) -> Step:
     return max(first, second, key=lambda step: step.rank)
 
 
-def _milder(first: Step, second: Step) -> Step:
+def _weaker(first: Step, second: Step) -> Step:
     return min(first, second, key=lambda step: step.rank)
 
 
@@ -304,7 +301,7 @@ def _known(findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
 
 
 def _digest(policy: Policy) -> str:
-    """Return what is different for policies that decide differently."""
+    """Return a digest that differs for policies that decide differently."""
     content = {
         "standards": {name: asdict(value) for name, value in policy.standards.items()},
         "kinds": {name: asdict(value) for name, value in policy.kinds.items()},

@@ -1,4 +1,4 @@
-"""Policies in words: what a rule says, and what is different between two policies."""
+"""Differences between two policies, as text."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """One thing that is different.
+    """One difference.
 
     Attributes
     ----------
     names : tuple of str
-        What it is about: kinds of findings, Xids, severities.
+        Kinds of findings, Xids or severities that it affects.
     key : str
-        Which part of the rule.
+        Part of the rule.
     before, after : str
-        In words.
+        As text.
     """
 
     names: tuple[str, ...]
@@ -38,14 +38,14 @@ class PolicyChange:
 
     @property
     def text(self) -> str:
-        """Return it as one line."""
+        """Return the difference as one line."""
         return f"{', '.join(self.names)}: {self.key}: {self.before} -> {self.after}"
 
 
 def diff_policies(before: Policy, after: Policy) -> list[PolicyChange]:
-    """Return what is different, and the same change of several codes as one.
+    """Return the differences; the same change of several codes is one.
 
-    What counts is what is done: a change of a severity's step shows at each code that it changes.
+    Effective rules are compared: a change of a severity's step is listed for each affected code.
     """
     pairs: dict[tuple[str, str, str], list[str]] = {}
     texts, names = _texts(before), _names(before) | _names(after)
@@ -57,17 +57,17 @@ def diff_policies(before: Policy, after: Policy) -> list[PolicyChange]:
             if words[0] != words[1]:
                 pairs.setdefault((key, *words), []).append(name)
     return [
-        PolicyChange(tuple(_shown(about, names)), key, first, second)
-        for (key, first, second), about in pairs.items()
+        PolicyChange(tuple(_labels(affected, names)), key, first, second)
+        for (key, first, second), affected in pairs.items()
     ]
 
 
-def _shown(about: list[str], names: Mapping[str, str]) -> list[str]:
-    """Name the meaning of a code that stands alone; of many the numbers are enough."""
-    if len(about) > 1:
-        return about
-    meaning = names.get(about[0], "")
-    return [f"{about[0]} ({meaning})" if meaning else about[0]]
+def _labels(affected: list[str], names: Mapping[str, str]) -> list[str]:
+    """Add the meaning to a single code; of several codes list the numbers."""
+    if len(affected) > 1:
+        return affected
+    meaning = names.get(affected[0], "")
+    return [f"{affected[0]} ({meaning})" if meaning else affected[0]]
 
 
 def _names(policy: Policy) -> dict[str, str]:
@@ -75,34 +75,34 @@ def _names(policy: Policy) -> dict[str, str]:
 
 
 def _texts(policy: Policy) -> dict[str, dict[str, str]]:
-    """Return for each part of a policy what it says, key by key."""
+    """Return the text of each part of a policy, by name and key."""
     texts = {
         f"severity {severity}": {"step": _step(standard.step, standard.mode)}
         for severity, standard in policy.standards.items()
     }
     for kind, rule in policy.kinds.items():
-        name = "xid that is not listed" if kind is FindingKind.XID else str(kind)
+        name = "xid without a rule of its own" if kind is FindingKind.XID else str(kind)
         texts[name] = dict(_rule_texts(policy.bounded(rule, kind)))
     for code, xid in policy.xids.items():
         rule = policy.bounded(xid.rule, FindingKind.XID)
-        texts[f"xid {code}"] = {**dict(_rule_texts(rule)), **dict(_echo_texts(xid))}
+        texts[f"xid {code}"] = {**dict(_rule_texts(rule)), **dict(_inhibition_texts(xid))}
         if xid.fatal is not None:
             fatal = policy.bounded(xid.fatal, FindingKind.XID)
             texts[f"xid {code}, called fatal by the driver"] = dict(_rule_texts(fatal))
     for action, rule in policy.recoveries.items():
         rule = policy.bounded(rule, FindingKind.FAILURE)
-        texts[f"recovery {action}, asked for by the driver"] = dict(_rule_texts(rule))
+        texts[f"recovery {action}, requested by the driver"] = dict(_rule_texts(rule))
     times = "once" if policy.most == 1 else f"{policy.most} times"
     texts["escalation"] = {
         "codes are one event within": _span(policy.together),
-        "a step did not help if its cause is seen after a release within": _span(policy.again),
-        "one step is taken on a machine at most": f"{times} in {_span(policy.within)}",
+        "a step had no effect if its cause returns after a release within": _span(policy.again),
+        "a step is taken on one machine at most": f"{times} in {_span(policy.within)}",
     }
     return texts
 
 
 def _rule_texts(rule: Rule) -> Iterator[tuple[str, str]]:
-    reported = "as its source says, or " if rule.reported else ""
+    reported = "as reported, or " if rule.reported else ""
     yield "severity", f"{reported}{rule.severity}"
     yield "step", _step(rule.step, rule.mode)
     yield "acted on for", _span(rule.max_age)
@@ -120,7 +120,7 @@ def _rule_texts(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "likely", f"{rule.likely.step} from a probability of {rule.likely.probability:g} on"
 
 
-def _echo_texts(xid: XidRule) -> Iterator[tuple[str, str]]:
+def _inhibition_texts(xid: XidRule) -> Iterator[tuple[str, str]]:
     if xid.follows:
         yield "follows", "any other code" if xid.follows == "any" else _codes(xid.follows)
     if xid.cancels:

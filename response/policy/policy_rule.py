@@ -1,4 +1,4 @@
-"""Rules: what a policy says about one kind of finding or one Xid."""
+"""Rules of a policy for one kind of finding or one Xid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SeverityDefault:
-    """What is done about a severity, unless a rule asks for something harder."""
+    """Default step of a severity; a rule may ask for a stronger one."""
 
     step: Step
     mode: DrainMode | None = None
@@ -31,7 +31,7 @@ class SeverityDefault:
 
 @dataclass(frozen=True, slots=True)
 class FrequencyEscalation:
-    """A harder step where a cause comes `times` times on one GPU `within` a span."""
+    """Stronger step if a cause occurs `times` times on one GPU `within` a span."""
 
     times: int
     within: Nanoseconds
@@ -40,7 +40,7 @@ class FrequencyEscalation:
 
 @dataclass(frozen=True, slots=True)
 class DurationEscalation:
-    """A harder step where a cause is seen again and again for at least `span`."""
+    """Stronger step if a cause recurs for at least `span`."""
 
     span: Nanoseconds
     step: Step
@@ -48,7 +48,7 @@ class DurationEscalation:
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityEscalation:
-    """A harder step where a prediction has at least this probability."""
+    """Stronger step if a prediction has at least this probability."""
 
     probability: float
     step: Step
@@ -56,7 +56,7 @@ class ProbabilityEscalation:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a policy says about a finding.
+    """Rule for a finding.
 
     Attributes
     ----------
@@ -65,18 +65,18 @@ class Rule:
     mode : DrainMode or None
         None where the step does not isolate.
     max_age : int
-        Nanoseconds after which a finding is not acted on any more.
+        Nanoseconds after which a finding is not acted on.
     at_most : Step
-        Nothing makes the step harder than this.
+        Upper bound of the step.
     reported : bool
-        The severity that the source names counts in the place of ours.
+        Whether the severity that the source states replaces `severity`.
     confirmed_by : frozenset of FindingKind
-        Where it is not empty, a finding of these kinds on the same machine is needed; without one
-        the step is `alone` at most.
+        Unless empty, a finding of one of these kinds on the same machine is required; without it
+        the step is at most `alone`.
     alone : Step
-    often : Often or None
-    lasting : Lasting or None
-    likely : Likely or None
+    often : FrequencyEscalation or None
+    lasting : DurationEscalation or None
+    likely : ProbabilityEscalation or None
     """
 
     severity: Severity
@@ -94,21 +94,21 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class XidRule:
-    """What a policy says about an Xid.
+    """Rule for an Xid.
 
     Attributes
     ----------
     name : str
-        What the code means, in words.
+        Meaning of the code.
     action : str
-        Name of the group of codes that are treated alike.
+        Name of the group of codes that share a rule.
     rule : Rule
     follows : frozenset of int, or "any"
-        After one of these on the same machine it is only its echo, and counts for nothing.
+        After one of these on the same machine the code is inhibited.
     cancels : frozenset of int
-        Beside it these count for nothing.
+        Codes that this code inhibits.
     fatal : Rule or None
-        Its rule where the driver itself calls the error fatal; None: the same.
+        Rule if the driver calls the error fatal; None: the same.
     """
 
     name: str
@@ -120,12 +120,12 @@ class XidRule:
 
 
 def xid_code(finding: Finding) -> int | None:
-    """Return the code of an Xid finding, None of any other.
+    """Return the code of an Xid finding; None for any other.
 
     Examples
     --------
     >>> at, until = Nanoseconds(0), Nanoseconds(1)
-    >>> xid_of(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
+    >>> xid_code(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
     79
     """
     return _code_in(finding.cause) if finding.kind is FindingKind.XID else None

@@ -1,4 +1,4 @@
-"""What the configuration of a site says about Xids, laid over a policy."""
+"""Xids of a site's configuration, applied to a policy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["apply_site_xids"]
 def apply_site_xids(
     policy: Policy, *, failures: Collection[int], reported: Collection[int] | None
 ) -> Policy:
-    """Return a policy in which the codes of a site count as it says.
+    """Return a policy with the Xids of a site.
 
     Parameters
     ----------
     policy : Policy
     failures : collection of int
-        Codes after which a GPU counts as failed: of severity error at least. The bound of their
-        step stays, so an application error is still only told.
+        Codes after which a GPU counts as failed: at least severity error. Their `at_most` stays, so
+        an application error is still only reported.
     reported : collection of int or None
-        Codes that the site reports; all others are only told. None: it reports all.
+        Codes that the site reports; all others lead at most to `tell`. None: all codes.
     """
     others = policy.kinds[FindingKind.XID]
     named = {*policy.xids, *failures, *(reported or ())}

@@ -1,1 +1,1 @@
-"""Replay: what a policy would have decided on the past of a fleet."""
+"""Policy replay: what a policy would have decided on the past of a fleet."""

@@ -1,4 +1,4 @@
-"""The past of a fleet, as a policy is tried on it: findings, failures and machines."""
+"""History of a fleet for a policy replay: findings, failures and machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FleetHistory", "PastFailure", "PastFinding", "failure_ground_truth"]
 
 @dataclass(frozen=True, slots=True)
 class PastFinding:
-    """A finding and when anybody knew of it; nothing is decided on it earlier."""
+    """Finding and the time at which it became known; no earlier decision uses it."""
 
     known_at: Nanoseconds
     finding: Finding
@@ -24,7 +24,7 @@ class PastFinding:
 
 @dataclass(frozen=True, slots=True)
 class PastFailure:
-    """A failure of a GPU.
+    """Failure of a GPU.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class PastFailure:
     failed_at, known_at : int
         Nanoseconds since 1970 UTC.
     repaired_at : int or None
-        None: not known.
+        None if unknown.
     cause : str
-        `xid 79` and `lost` are evidence of the machine itself; empty where nobody says.
+        `xid 79` and `lost` come from the machine itself; empty if unknown.
     """
 
     machine: str
@@ -47,7 +47,7 @@ class PastFailure:
 
 @dataclass(frozen=True, slots=True)
 class FleetHistory:
-    """What is known of some days of a fleet.
+    """Some days of a fleet.
 
     Attributes
     ----------
@@ -56,11 +56,11 @@ class FleetHistory:
     machines : sequence of Machine
         All in service.
     gpus : frozenset of str
-        Serials of which there are records: a GPU that is not among them failed unseen.
+        Serials with records; a failure of any other GPU is not observable.
     start, end : int
-        Nanoseconds since 1970 UTC; of what came after the end nothing is known.
+        Nanoseconds since 1970 UTC; nothing is known after the end.
     failures_known : bool
-        Somebody says what has failed; without that, no failure is no health.
+        Whether failures were recorded at all; otherwise no failure does not mean healthy.
     """
 
     findings: Sequence[PastFinding]
@@ -73,10 +73,10 @@ class FleetHistory:
 
 
 def failure_ground_truth(failures: Iterable[PastFailure]) -> defaultdict[str, list[GroundTruth]]:
-    """Return by machine what failures prove about its incidents; empty for any other machine."""
-    proofs = defaultdict[str, list[GroundTruth]](list)
+    """Return the ground truth of failures by machine; empty for any other machine."""
+    by_machine = defaultdict[str, list[GroundTruth]](list)
     for failure in failures:
         times = (failure.failed_at, failure.known_at)
-        proof = GroundTruth(GroundTruthKind.FAILURE, failure.machine, *times, failure.gpu_serial)
-        proofs[failure.machine].append(proof)
-    return proofs
+        evidence = GroundTruth(GroundTruthKind.FAILURE, failure.machine, *times, failure.gpu_serial)
+        by_machine[failure.machine].append(evidence)
+    return by_machine

@@ -1,4 +1,4 @@
-"""Replay: what a policy and its limits would have decided, walking through the past."""
+"""Replay of a policy and its limits over the history of a fleet."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ __all__ = ["ReplayRules", "ReplayRun", "known_order", "replay"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayRules:
-    """What decides in a replay.
+    """Configuration of a replay.
 
     Attributes
     ----------
     policy : Policy
     pools : mapping of str to Pool
     out_for : int
-        Nanoseconds that a machine is out of service where no repair is known.
+        Nanoseconds that a machine is out of service if no repair is known.
     others_after : int
-        Nanoseconds after which others would have taken out a machine of which they know that a
-        GPU has failed.
+        Nanoseconds from a known failure to the external drain of its machine.
     settings : ResponseSettings
     """
 
@@ -66,14 +65,14 @@ class ReplayRules:
 def replay(past: FleetHistory, rules: ReplayRules) -> list[ReplayDecision]:
     """Return the decisions in the order in which they would have been made.
 
-    At each moment only what was known by then counts. Nothing that is decided changes what
-    happens: a machine that is drained fails as it did.
+    Each decision uses only what was known at its time. Decisions do not change the history: a
+    drained machine fails as it did.
     """
     return ReplayRun(past, rules).decisions()
 
 
 class _EventOrder(IntEnum):
-    """What comes first of one moment."""
+    """Order of simultaneous events."""
 
     BACK = 0
     FINDING = 1
@@ -82,7 +81,7 @@ class _EventOrder(IntEnum):
 
 
 class ReplayRun:
-    """Decisions while time goes on, as the loop makes them; what can change none is passed over."""
+    """Event-driven replay of the loop; moments that cannot change a decision are skipped."""
 
     def __init__(self, past: FleetHistory, rules: ReplayRules) -> None:
         self._past, self._rules = past, rules
@@ -90,28 +89,28 @@ class ReplayRun:
         self.incidents = ReplayIncidents(self._fleet.machines)
         self._numbers = count()
         self._events: list[tuple[int, _EventOrder, int, object]] = []
-        self._looks: set[tuple[int, str]] = set()
-        for known in sorted(past.findings, key=known_order):  # not by who was heard first
+        self._scheduled: set[tuple[int, str]] = set()
+        for known in sorted(past.findings, key=known_order):  # independent of the input order
             self._push(known.known_at, _EventOrder.FINDING, known.finding)
         for failure in sorted(past.failures, key=_failed):
             self._push(failure.known_at + rules.others_after, _EventOrder.FAILURE, failure)
-            self._look(failure.known_at, failure.machine)
-        self._proofs = failure_ground_truth(past.failures)
-        self._waiting: dict[int, Decision] = {}
+            self._schedule(failure.known_at, failure.machine)
+        self._ground_truth = failure_ground_truth(past.failures)
+        self._blocked: dict[int, Decision] = {}
         self.rows: list[ReplayDecision] = []
-        self._until: dict[int, Nanoseconds] = {}
+        self._ends: dict[int, Nanoseconds] = {}
 
     def _push(self, at: int, order: _EventOrder, what: object) -> None:
         heapq.heappush(self._events, (at, order, next(self._numbers), what))
 
-    def _look(self, at: int, machine: str) -> None:
-        """Look at the incidents of a machine at some moment."""
-        if (at, machine) not in self._looks:
-            self._looks.add((at, machine))
+    def _schedule(self, at: int, machine: str) -> None:
+        """Schedule a look at the incidents of a machine."""
+        if (at, machine) not in self._scheduled:
+            self._scheduled.add((at, machine))
             self._push(at, _EventOrder.LOOK, machine)
 
     def decisions(self) -> list[ReplayDecision]:
-        """Walk to the end of the past."""
+        """Replay to the end of the history."""
         while self._events and self._events[0][0] <= self._past.end:
             self._step(Nanoseconds(self._events[0][0]))
         return [self._as_it_ended(row) for row in self.rows]
@@ -119,24 +118,24 @@ class ReplayRun:
     def _as_it_ended(self, row: ReplayDecision) -> ReplayDecision:
         if row.taken is None:
             return row
-        return replace(row, taken=replace(row.taken, until=self._until[row.taken.action.id]))
+        return replace(row, taken=replace(row.taken, until=self._ends[row.taken.action.id]))
 
     def _step(self, now: Nanoseconds) -> None:
-        """Let happen what happens at one moment, decide, and close what is over."""
+        """Apply the events of one moment, decide, and close finished incidents."""
         moment = defaultdict[_EventOrder, list[Any]](list)
         while self._events and self._events[0][0] == now:
             _, order, _, what = heapq.heappop(self._events)
             moment[order].append(what)
-        looked = set[str](moment[_EventOrder.LOOK])
-        self._looks -= {(now, machine) for machine in looked}
+        machines = set[str](moment[_EventOrder.LOOK])
+        self._scheduled -= {(now, machine) for machine in machines}
         ended = [action for what in moment[_EventOrder.BACK] for action in self._end(what, now)]
         findings = self.incidents.record_findings(moment[_EventOrder.FINDING], now)
         for failure in moment[_EventOrder.FAILURE]:
             self._push(self._fleet.take_out(failure, now), _EventOrder.BACK, failure)
-        looked |= {finding.machine for finding in findings} | {what.machine for what in ended}
-        looked |= self._share(findings, ended, now)
-        incidents = self.incidents.of_machines(looked)
-        incidents += [i for i in self._freed(ended) if i.machine not in looked]
+        machines |= {finding.machine for finding in findings} | {what.machine for what in ended}
+        machines |= self._share(findings, ended, now)
+        incidents = self.incidents.of_machines(machines)
+        incidents += [i for i in self._unblocked(ended) if i.machine not in machines]
         self._decide(incidents, now)
         for incident in incidents:
             self._close(incident.id, now)
@@ -144,7 +143,7 @@ class ReplayRun:
     def _end(
         self, what: ReplayAction | PastFailure, now: Nanoseconds
     ) -> list[Action | PastFailure]:
-        """Let an action or a failure end, and return it; an action may have to go on."""
+        """End an action or a failure, and return it; an action may be extended instead."""
         if isinstance(what, PastFailure):
             self._fleet.repair(what.machine, now)
             return [what]
@@ -158,8 +157,8 @@ class ReplayRun:
 
     def _ends_at(self, action: Action) -> Nanoseconds:
         over = release_due_at(action, self.incidents[action.incident])
-        self._until[action.id] = self._fleet.ends_at(action, over)
-        return self._until[action.id]
+        self._ends[action.id] = self._fleet.ends_at(action, over)
+        return self._ends[action.id]
 
     def _share(
         self,
@@ -167,7 +166,7 @@ class ReplayRun:
         ended: Iterable[Action | PastFailure],
         now: Nanoseconds,
     ) -> set[str]:
-        """Make one incident of each event on many machines; return the machines that join it."""
+        """Merge the incidents of each shared event; return the machines concerned."""
         settings = self._rules.settings
         is_back = any(isinstance(what, Action) and what.step.isolates for what in ended)
         if not is_back and not self.incidents.may_be_event(findings, settings):
@@ -177,32 +176,32 @@ class ReplayRun:
         joining = {self.incidents[part].machine for event in events for part in event.incidents}
         return joining | {self.incidents.share(event, now).machine for event in events}
 
-    def _freed(self, ended: Sequence[Action | PastFailure]) -> list[Incident]:
-        """Return the waiting incidents for which a machine that is back may make room.
+    def _unblocked(self, ended: Sequence[Action | PastFailure]) -> list[Incident]:
+        """Return the blocked incidents that a returned machine may unblock.
 
-        While as many machines are out as may be, one that is back helps no other.
+        While the limits are reached even without it, its return unblocks nothing.
         """
         isolating = [what for what in ended if isinstance(what, PastFailure) or what.step.isolates]
         pools = self._rules.pools.values()
-        room = {
+        unblocked = {
             certain
             for certain in (True, False)
             if isolating and not all(self._fleet.full(pool, certain=certain) for pool in pools)
         }
-        waiting = [(self.incidents[number], d) for number, d in self._waiting.items()]
+        blocked = [(self.incidents[number], d) for number, d in self._blocked.items()]
         return [
             incident
-            for incident, decision in waiting
+            for incident, decision in blocked
             if incident.state is IncidentState.OPEN
             if (decision.step is Step.AVOID and len(isolating) < len(ended))
-            or rests_on_certain_damage(decision, incident) in room
+            or rests_on_certain_damage(decision, incident) in unblocked
         ]
 
     def _decide(self, incidents: Iterable[Incident], now: Nanoseconds) -> None:
-        """Decide on incidents, the gravest first: it takes the last machine that may go."""
+        """Decide about incidents, the most severe first."""
         situation = self._situation(now)
         for incident in sorted(incidents, key=partial(urgency, policy=self._rules.policy)):
-            self._waiting.pop(incident.id, None)
+            self._blocked.pop(incident.id, None)
             ends = [usable_until(finding, situation) for finding in incident.findings]
             later = [end for end in ends if end > now]
             done = {action.step for action in incident.actions if action.open}
@@ -215,18 +214,17 @@ class ReplayRun:
                 self._note(incident, decision, situation)
                 if decision.ruling is Ruling.ACT:
                     situation = replace(situation, recent=self._fleet.recent(now))
-            if decision.step.isolates:  # its mode may become harder then
+            if decision.step.isolates:  # its drain mode may change then
                 waits = [
-                    group_wait_ends_at(f, incident, situation, whole=True)
-                    for f in incident.findings
+                    group_wait_ends_at(f, incident, situation, full=True) for f in incident.findings
                 ]
                 later += [wait for wait in waits if wait > now]
             if decision.until is not None and decision.until > now:
                 later.append(decision.until)
             elif decision.ruling is Ruling.HOLD:
-                self._waiting[incident.id] = decision
+                self._blocked[incident.id] = decision
             if later:
-                self._look(min(later), incident.machine)
+                self._schedule(min(later), incident.machine)
 
     def _situation(self, now: Nanoseconds) -> Situation:
         return Situation(
@@ -242,32 +240,34 @@ class ReplayRun:
         )
 
     def _close(self, number: int, now: Nanoseconds) -> None:
-        """Close an incident whose outcome is known and about which nothing is left to be done."""
+        """Close an incident with a known outcome and no open action."""
         incident, settings = self.incidents[number], self._rules.settings
         judgement = assess_outcome(
             incident,
-            proofs=self._proofs[incident.machine],
+            ground_truth=self._ground_truth[incident.machine],
             service=(),
             settings=settings,
             now=now,
         )
         if judgement is not None and can_close(incident, now):
             self.incidents.close(number, now)
-            self._waiting.pop(number, None)
+            self._blocked.pop(number, None)
             return
         horizon = max(finding.valid_until for finding in incident.findings)
         for end in (horizon, horizon + settings.known_late):
             if end > now:
-                self._look(end, incident.machine)
+                self._schedule(end, incident.machine)
 
     def _note(self, incident: Incident, decision: Decision, situation: Situation) -> None:
-        """Write a decision, and take its action."""
+        """Record a decision, and take its action."""
         by_key = {f.key: f for f in incident.findings}
-        bearing = tuple(by_key[key] for key in decision.findings if key in by_key)
-        done = decision.ruling is Ruling.HOLD and self._done(decision, incident, bearing, situation)
+        supporting = tuple(by_key[key] for key in decision.findings if key in by_key)
+        done = decision.ruling is Ruling.HOLD and self._done(
+            decision, incident, supporting, situation
+        )
         self.incidents.put(replace(incident, decision=decision))
-        taken = self._act(incident, decision, bearing) if decision.ruling is Ruling.ACT else None
-        cause = (bearing or incident.findings)[0].cause
+        taken = self._act(incident, decision, supporting) if decision.ruling is Ruling.ACT else None
+        cause = (supporting or incident.findings)[0].cause
         row = ReplayDecision(decision, incident.machine, incident.gpu_serial, cause, done, taken)
         self.rows.append(row)
 
@@ -275,42 +275,43 @@ class ReplayRun:
         self,
         decision: Decision,
         incident: Incident,
-        bearing: Sequence[Finding],
+        supporting: Sequence[Finding],
         situation: Situation,
     ) -> bool:
-        """Tell whether a step is held back because of what was done already, by whomever."""
+        """Tell whether a step is blocked because it was done already, or drained externally."""
         name, isolates = incident.machine, decision.step.isolates
         machine = situation.fleet.get(name)
         on_it = [action for action in situation.recent if action.machine == name and action.open]
         return (
             (machine is not None and machine.out)
             or any(action.step is decision.step for action in on_it)
-            or find_answering_action(name, bearing, situation.recent, isolates=isolates) is not None
-            or all(f.last_reported < situation.returned_at.get(name, 0) for f in bearing)
+            or find_answering_action(name, supporting, situation.recent, isolates=isolates)
+            is not None
+            or all(f.last_reported < situation.returned_at.get(name, 0) for f in supporting)
         )
 
     def _act(
-        self, incident: Incident, decision: Decision, bearing: tuple[Finding, ...]
+        self, incident: Incident, decision: Decision, supporting: tuple[Finding, ...]
     ) -> ReplayAction:
         machine = self._fleet.machines[incident.machine]
         action = self._fleet.apply(make_action(decision, incident, machine, decision.at))
         self.incidents.act(action)
-        taken = ReplayAction(action, incident.gpu_serial, bearing, self._ends_at(action))
+        taken = ReplayAction(action, incident.gpu_serial, supporting, self._ends_at(action))
         self._push(taken.until, _EventOrder.BACK, taken)
         return taken
 
 
 def _content(decision: Decision) -> tuple[object, ...]:
-    """Return what a replay shows of a decision; findings that change nothing are no news."""
+    """Return the part of a decision that a replay reports."""
     return (decision.ruling, decision.step, decision.mode, decision.severity, decision.reason)
 
 
 def known_order(known: PastFinding) -> tuple[int, str, str, str, str, str]:
-    """Return what findings are taken by: when they were known, not the order they came in."""
+    """Return the sort key of findings: the time they became known, then their identity."""
     finding = known.finding
     gpu = finding.gpu_serial or ""
     names = (finding.machine, gpu, finding.source, finding.id)
-    return (known.known_at, *names, repr(finding))  # repeats of one moment may differ
+    return (known.known_at, *names, repr(finding))  # repeats at one moment may differ
 
 
 def _failed(failure: PastFailure) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""What a replay says: decisions, and the actions that would have been taken."""
+"""Results of a replay: decisions, and the actions that would have been taken."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from forewarn.response.state.finding import Finding
 
 __all__ = ["ReplayAction", "ReplayDecision"]
 
-_BLOCKED_PHRASES = ("; held back: ", "; observed only: ", "held back: ")
+_BLOCKED_PHRASES = ("; blocked by: ", "; observed only: ", "blocked by: ")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayAction:
-    """An action that would have been taken.
+    """Action that would have been taken.
 
     Attributes
     ----------
     action : Action
     gpu_serial : str or None
     findings : tuple of Finding
-        Those it rests on.
+        Supporting findings.
     until : int
         Nanoseconds since 1970 UTC: when it would have ended.
     """
@@ -36,7 +36,7 @@ class ReplayAction:
 
 @dataclass(frozen=True, slots=True)
 class ReplayDecision:
-    """A decision; there is one whenever it or its reason changes.
+    """Decision of a replay; there is one whenever the decision or its reason changes.
 
     Attributes
     ----------
@@ -44,10 +44,10 @@ class ReplayDecision:
     machine : str
     gpu_serial : str or None
     cause : str
-        Of the finding that it rests on.
+        Cause of the first supporting finding.
     done : bool
-        An earlier action does it already or has answered it, or others took the machine out.
-    taken : Taken or None
+        An earlier action has done or answered it, or the machine was drained externally.
+    taken : ReplayAction or None
     """
 
     decision: Decision
@@ -59,7 +59,7 @@ class ReplayDecision:
 
     @property
     def blocked_by(self) -> str | None:
-        """What kept the step from being taken; None if nothing did, or it was only to tell."""
+        """What blocked the step; None if nothing did, or the step is `TELL`."""
         if self.decision.ruling is Ruling.PROPOSE:
             return "a person has to look"
         if self.decision.ruling is Ruling.ACT:

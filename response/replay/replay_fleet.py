@@ -1,4 +1,4 @@
-"""A fleet of the past: which machines were out of service, and what we would have done."""
+"""Fleet of a replay: machines out of service, and the actions that would have been taken."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _ACTION_RETENTION = 8 * DAY
 
 
 class ReplayFleet:
-    """Machines and actions while time goes on.
+    """Machines and actions at the current time of the replay.
 
-    A machine is out of service while an action of ours isolates it, and from when others have
-    taken it out for a failure until that is repaired.
+    A machine is out of service while an action isolates it, and while it is drained externally:
+    from a failure until its repair.
 
     Parameters
     ----------
-    past : Past
+    past : FleetHistory
     out_for : int
-        Nanoseconds that a machine is out of service where no repair is known.
+        Nanoseconds that a machine is out of service if no repair is known.
     """
 
     def __init__(self, past: FleetHistory, out_for: Nanoseconds) -> None:
-        self._whole = {machine.name: machine for machine in past.machines}
-        self._machines = dict(self._whole)
+        self._initial = {machine.name: machine for machine in past.machines}
+        self._machines = dict(self._initial)
         self._out_for = out_for
         self._out: set[str] = set()
-        self._broken: Counter[str] = Counter()
+        self._failed_gpus: Counter[str] = Counter()
         self._failures: dict[str, list[PastFailure]] = defaultdict(list)
         for failure in past.failures:
             self._failures[failure.machine].append(failure)
@@ -50,20 +50,20 @@ class ReplayFleet:
 
     @property
     def machines(self) -> Mapping[str, Machine]:
-        """All machines by name, as a scheduler would show them now."""
+        """All machines by name, as a scheduler would report them now."""
         return self._machines
 
     def full(self, pool: Pool, *, certain: bool) -> bool:
-        """Tell whether as many machines of a pool are out of service as may be.
+        """Tell whether the limits of a pool allow no further machine out of service.
 
-        `share` holds for what is no certain damage only.
+        `share` applies only without certain damage.
         """
         limits = pool.limits
         if limits.machines is not None and len(self._out) >= limits.machines:
             return True
         if certain:
             return False
-        size = sum(machine.pool == pool.name for machine in self._whole.values())
+        size = sum(machine.pool == pool.name for machine in self._initial.values())
         ours = sum(
             action.open and action.step.isolates and not is_certain_cause(action.cause)
             for action in self._actions.values()
@@ -71,7 +71,7 @@ class ReplayFleet:
         return ours >= share_to_count(limits.share, size)
 
     def recent(self, now: Nanoseconds) -> list[Action]:
-        """Return the actions that count; those that do not any more are forgotten."""
+        """Return the actions that still count, and drop the others."""
         old = [
             a.id for a in self._actions.values() if not a.open and a.at < now - _ACTION_RETENTION
         ]
@@ -84,23 +84,23 @@ class ReplayFleet:
         return [a for a in self._actions.values() if a.open and a.machine == machine]
 
     def take_out(self, failure: PastFailure, now: Nanoseconds) -> Nanoseconds:
-        """Let others take a machine out for a failure; return when it is back."""
-        self._broken[failure.machine] += 1
-        self._show(failure.machine)
+        """Drain a machine externally for a failure; return when it is back."""
+        self._failed_gpus[failure.machine] += 1
+        self._update(failure.machine)
         return max(self._back_at(failure), now)
 
     def repair(self, machine: str, now: Nanoseconds) -> None:
-        """Let a failure of a machine be over; others give it back once no other one is left."""
-        self._broken[machine] -= 1
-        self._show(machine)
+        """End a failure of a machine; it returns to service after the last one."""
+        self._failed_gpus[machine] -= 1
+        self._update(machine)
         if machine in self._machines and not self._machines[machine].out:
             self.returned_at[machine] = now
 
     def apply(self, action: Action) -> Action:
-        """Let a scheduler do an action at once; return it with its number, as it is read back."""
+        """Apply an action at once; return it with its number and the confirmed state."""
         intended = replace(action, id=next(self._numbers))
         self._actions[intended.id] = intended
-        self._show(action.machine)
+        self._update(action.machine)
         (course,) = reconcile(
             [TrackedAction(intended)],
             self._machines,
@@ -114,35 +114,35 @@ class ReplayFleet:
         return self._actions[intended.id]
 
     def release(self, number: int, now: Nanoseconds) -> Action:
-        """Let an action end; return it as it is then."""
+        """Release an action; return its final state."""
         action = replace(self._actions[number], state=ActionState.RELEASED, changed_at=now)
         self._actions[number] = action
-        self._show(action.machine)
+        self._update(action.machine)
         return action
 
     def ends_at(self, action: Action, over: Nanoseconds | None) -> Nanoseconds:
-        """Return when an action would have ended, as it is known today.
+        """Return when an action would have ended, by present knowledge.
 
-        `over` is when forewarn ends it by itself; another one ends after the usual time. A machine
-        that was taken out and is known to have failed by then is back when it was repaired.
+        `over` is the time at which forewarn releases it; None means the usual time out of service.
+        A drained machine that is known to have failed by then is back after its repair.
         """
         planned = action.at + self._out_for if over is None else over
         if not action.step.isolates:
             return Nanoseconds(planned)
         failures = self._failures[action.machine]
-        backs: Iterable[int] = (
+        returns: Iterable[int] = (
             self._back_at(failure) for failure in failures if failure.known_at <= planned
         )
-        return Nanoseconds(max([planned, *(back for back in backs if back > action.at)]))
+        return Nanoseconds(max([planned, *(back for back in returns if back > action.at)]))
 
     def _back_at(self, failure: PastFailure) -> Nanoseconds:
         if failure.repaired_at is None:
             return Nanoseconds(failure.failed_at + self._out_for)
         return failure.repaired_at
 
-    def _show(self, name: str) -> None:
-        """Show a machine as a scheduler would."""
-        machine = self._whole.get(name)
+    def _update(self, name: str) -> None:
+        """Update the state of a machine as a scheduler would report it."""
+        machine = self._initial.get(name)
         if machine is None:
             return
         actions = self.open_actions(name)
@@ -151,7 +151,7 @@ class ReplayFleet:
         if isolating:
             reason = f"{MARK_PREFIX}{isolating[0].id} {isolating[0].cause}"
             machine = replace(machine, state=ServiceState.DRAINED, reason=reason)
-        elif self._broken[name] > 0:
+        elif self._failed_gpus[name] > 0:
             machine = replace(machine, state=ServiceState.DOWN, reason="a GPU has failed")
         self._machines[name] = replace(machine, avoided=avoided)
         (self._out.add if machine.out else self._out.discard)(name)

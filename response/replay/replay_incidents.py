@@ -1,4 +1,4 @@
-"""Incidents of the past, in memory: the store that a replay has in the place of the ledger."""
+"""Incidents of a replay: the in-memory store that replaces the ledger."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["ReplayIncidents"]
 
 
 class ReplayIncidents:
-    """Findings by row and incidents by number, as the tables of the ledger hold them.
+    """Findings by row and incidents by number, as in the tables of the ledger.
 
     Parameters
     ----------
     fleet : mapping of str to Machine
-        Says which job, rack and switch a machine shares with others.
+        Job, rack and switch of each machine.
 
     Attributes
     ----------
-    sightings : dict of (str, str) to list of Sighting
-        What was said of each job, rack, switch and cause, from old to new.
+    observations : dict of (str, str) to list of Observation
+        By job, rack, switch and cause, oldest first.
     """
 
     def __init__(self, fleet: Mapping[str, Machine]) -> None:
@@ -68,11 +68,11 @@ class ReplayIncidents:
         return list({incident.id: incident for incident in named}.values())
 
     def all_open(self) -> list[Incident]:
-        """Return all open incidents, the oldest first."""
+        """Return all open incidents, oldest first."""
         return sorted(self.of_machines(self._open), key=lambda incident: incident.id)
 
     def may_be_event(self, findings: Iterable[Finding], settings: ResponseSettings) -> bool:
-        """Tell whether so many machines spoke when these did that it may be one event."""
+        """Tell whether enough machines reported findings at that time to form an event."""
         for finding in filter(is_event, findings):
             for key in group_keys(finding, self._fleet):
                 many, span = event_thresholds(key, settings)
@@ -84,15 +84,15 @@ class ReplayIncidents:
         return False
 
     def record_findings(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
-        """Count the findings that are known, let the others join an incident; return all of them.
+        """Count repeats, assign new findings to incidents, and return all of them.
 
-        One that says something else under a name in use is left out.
+        Findings that contradict a known one are dropped.
         """
         keys = {finding.key for finding in findings} & self._newest.keys()
         counted = deduplicate_findings(findings, {key: self._known(key) for key in keys})
         for known, count in counted.repeated:
             self._findings[known.row] = count.merge_into(known.finding)
-        self._renew({n for known, _ in counted.repeated for n in self._incidents_of[known.row]})
+        self._rebuild({n for known, _ in counted.repeated for n in self._incidents_of[known.row]})
         new = [count.to_finding() for count in counted.new]
         grouping = group_findings(new, self.of_machines({finding.machine for finding in new}))
         opened = [self._opened(f.machine, f.gpu_serial, now) for f in grouping.opened]
@@ -102,16 +102,16 @@ class ReplayIncidents:
             self._newest[finding.key] = len(self._findings)
             self._findings.append(finding)
             self._join(incident, {self._newest[finding.key]})
-            self._sight(finding, incident)
+            self._observe(finding, incident)
             joined.add(incident)
-        self._renew(joined)
+        self._rebuild(joined)
         return [*new, *(known.finding for known, _ in counted.repeated)]
 
-    def _sight(self, finding: Finding, incident: int) -> None:
+    def _observe(self, finding: Finding, incident: int) -> None:
         keys = group_keys(finding, self._fleet) if is_event(finding) else ()
         for key in keys:
-            sighting = Observation(finding, incident, keys)
-            insort(self.observations[key], sighting, key=lambda sighting: sighting.at)
+            observation = Observation(finding, incident, keys)
+            insort(self.observations[key], observation, key=lambda observation: observation.at)
 
     def _known(self, key: FindingKey) -> KnownFinding:
         row = self._newest[key]
@@ -131,8 +131,8 @@ class ReplayIncidents:
             self._members[incident].add(row)
             self._incidents_of[row].append(incident)
 
-    def _renew(self, numbers: Iterable[int]) -> None:
-        """Put incidents together from their rows."""
+    def _rebuild(self, numbers: Iterable[int]) -> None:
+        """Rebuild incidents from their rows."""
         for number in numbers:
             incident = self._incidents[number]
             rows = sorted(self._members[number], key=lambda row: (self._findings[row].at, row))
@@ -143,7 +143,7 @@ class ReplayIncidents:
             self.put(replace(whole, gpu_serial=serial))
 
     def put(self, incident: Incident) -> None:
-        """Keep an incident as it is now."""
+        """Store the current state of an incident."""
         self._incidents[incident.id] = incident
         for name in {incident.machine, *incident.machines}:
             others = [other for other in self._open[name] if other.id != incident.id]
@@ -153,21 +153,21 @@ class ReplayIncidents:
             )
 
     def close(self, number: int, now: Nanoseconds) -> None:
-        """Let nothing more be done about an incident."""
+        """Close an incident."""
         self._ended_at.setdefault(number, now)
         self.put(replace(self._incidents[number], state=IncidentState.CLOSED))
 
     def act(self, action: Action) -> None:
-        """Note an action of an incident, or what has become of it."""
+        """Store an action of an incident, or its new state."""
         incident = self._incidents[action.incident]
         actions = {other.id: other for other in incident.actions} | {action.id: action}
         self.put(replace(incident, actions=tuple(actions.values())))
 
     def share(self, event: SharedIncident, now: Nanoseconds) -> Incident:
-        """Make one incident of an event on many machines, and return it.
+        """Merge the incidents of an event into a shared incident, and return it.
 
-        It takes over the findings of the others, which are closed as part of it. An open one of the
-        same name is used again.
+        The shared incident takes their findings, and they are closed. An open one of the same name
+        is reused.
         """
         target = self._shared.get(event.shared)
         if target is None or self._incidents[target].state is not IncidentState.OPEN:
@@ -176,5 +176,5 @@ class ReplayIncidents:
         for part in {*event.incidents, event.into or target} - {target}:
             self._join(target, self._members[part] - self._members[target])
             self.close(part, now)
-        self._renew([target])
+        self._rebuild([target])
         return self._incidents[target]

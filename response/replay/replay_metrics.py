@@ -1,4 +1,4 @@
-"""Figures of a replay: how many machines, how many rightly, and what simpler rules would do."""
+"""Metrics of a replay: drains, their outcomes, and simple baselines."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DrainMetrics:
-    """What became of drains.
+    """Outcomes of drains.
 
     Attributes
     ----------
     drains, machines : float
-        How often a machine was taken out, and how many different ones.
+        Number of drains, and of different machines.
     rightly, wrongly, unknown : float
-        The GPU failed within the horizon or was failed already; it did not; nobody can say.
-        At random: expected numbers.
+        The GPU failed within the horizon or had failed before; it did not; unknown. Expected
+        numbers for random drains.
     ahead : float or None
-        Those of `rightly` that were taken out before the GPU failed.
+        Drains of `rightly` that came before the failure.
     at_once : int or None
-        The most at one time.
+        Largest number at one time.
     machine_hours : float
-        Out of service.
+        Hours out of service.
     caught : float or None
-        Failures before which the machine was out.
+        Failures of machines that were drained before.
     """
 
     drains: float
@@ -60,13 +60,13 @@ class DrainMetrics:
 
 @dataclass(frozen=True, slots=True)
 class BlockedDrain:
-    """An incident for which a machine should have been taken out and never was.
+    """Incident whose drain was blocked until the end.
 
     Attributes
     ----------
-    row : Replayed
-        The last decision that was held back.
-    judged : Judged
+    row : ReplayDecision
+        The last blocked decision.
+    judged : ReplayOutcome
     """
 
     row: ReplayDecision
@@ -74,14 +74,14 @@ class BlockedDrain:
 
 
 def isolating_actions(rows: Iterable[ReplayDecision]) -> list[ReplayAction]:
-    """Return the actions that would have taken a machine out of service."""
+    """Return the actions that would have drained a machine."""
     return [row.taken for row in rows if row.taken and row.taken.action.step.isolates]
 
 
 def find_blocked_drains(
     rows: Iterable[ReplayDecision], judge: OutcomeJudge, past: FleetHistory
 ) -> list[BlockedDrain]:
-    """Return what was held back to the end."""
+    """Return the drains that were blocked until the end."""
     findings = {f.key: f for f in (known.finding for known in past.findings)}
     last: dict[int, ReplayDecision] = {}
     done: set[int] = set()
@@ -102,8 +102,8 @@ def find_blocked_drains(
 def measure_drains(
     taken: Sequence[ReplayAction], judge: OutcomeJudge, past: FleetHistory
 ) -> DrainMetrics:
-    """Return the figures of some isolations."""
-    judged = [(one_taken, judge.outcome(one_taken.findings)) for one_taken in taken]
+    """Return the metrics of some drains."""
+    judged = [(action, judge.outcome(action.findings)) for action in taken]
     counts = {outcome: sum(j.outcome is outcome for _, j in judged) for outcome in Outcome}
     return DrainMetrics(
         drains=len(taken),
@@ -138,11 +138,11 @@ def _caught(failure: PastFailure, taken: Iterable[ReplayAction]) -> bool:
     )
 
 
-# --- simpler rules --------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def every_xid_baseline(past: FleetHistory, out_for: Nanoseconds) -> list[ReplayAction]:
-    """Return what draining at each Xid would have done, without limits."""
+    """Return the drains of a policy that drains at each Xid, without limits."""
     fleet = ReplayFleet(past, out_for)
     until: dict[str, int] = {}
     taken: list[ReplayAction] = []
@@ -177,12 +177,12 @@ def _drain(finding: Finding, at: Nanoseconds, number: int) -> Action:
 def random_baseline(
     number: int, past: FleetHistory, horizon: Nanoseconds, out_for: Nanoseconds
 ) -> DrainMetrics | None:
-    """Return what to expect of so many drains of random GPUs at random moments.
+    """Return the expected metrics of as many drains of random GPUs at random times.
 
     Returns
     -------
-    Figures or None
-        None where no GPU is known, or the past is shorter than the horizon.
+    DrainMetrics or None
+        None if no GPU is known, or the history is shorter than the horizon.
     """
     last = past.end - horizon
     room = len(past.gpus) * (last - past.start)

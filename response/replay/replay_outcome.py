@@ -1,4 +1,4 @@
-"""Judgement: what then happened to the GPUs for which machines would have been taken out."""
+"""Outcomes of replayed drains: whether the GPUs failed afterwards."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ReplayOutcome:
     Attributes
     ----------
     outcome : Outcome
-        `CONFIRMED`: the GPU failed, or was failed already. `NOT_CONFIRMED`: it did not, and there
-        are records of it to the end of the horizon.
+        `CONFIRMED`: the GPU failed, or had failed before. `NOT_CONFIRMED`: it did not, and its
+        records cover the horizon.
     failed_at : int or None
         Nanoseconds since 1970 UTC.
     why : str
-        For `UNKNOWN`: why nobody can say.
+        Reason of `UNKNOWN`.
     """
 
     outcome: Outcome
@@ -35,14 +35,13 @@ class ReplayOutcome:
 
 
 class OutcomeJudge:
-    """Knows the failures of the past.
+    """Determines outcomes from the failures of a history.
 
     Parameters
     ----------
-    past : Past
+    past : FleetHistory
     horizon : int
-        Nanoseconds after a finding in which a failure is the one that it spoke of; a prediction
-        brings its own.
+        Nanoseconds after a finding in which a failure confirms it; a prediction has its own.
     """
 
     def __init__(self, past: FleetHistory, horizon: Nanoseconds) -> None:
@@ -54,13 +53,13 @@ class OutcomeJudge:
             self._of_machine[failure.machine].append(failure)
 
     def outcome(self, findings: Iterable[Finding]) -> ReplayOutcome:
-        """Return what happened after the findings that an action rests on."""
+        """Return the outcome of an action with these supporting findings."""
         judged = [self._judged(finding) for finding in findings]
         for outcome in (Outcome.CONFIRMED, Outcome.UNKNOWN, Outcome.NOT_CONFIRMED):
             same = [judgement for judgement in judged if judgement.outcome is outcome]
             if same:
                 return min(same, key=lambda judgement: judgement.failed_at or 0)
-        return ReplayOutcome(Outcome.UNKNOWN, why="it rests on no finding")
+        return ReplayOutcome(Outcome.UNKNOWN, why="it has no supporting finding")
 
     def _judged(self, finding: Finding) -> ReplayOutcome:
         end = finding.valid_until if finding.predicts else finding.at + self._horizon
@@ -74,7 +73,7 @@ class OutcomeJudge:
         )
 
     def _meets(self, failure: PastFailure, start: int, end: int) -> bool:
-        """Tell whether a GPU failed in a span, or was failed at its start."""
+        """Tell whether a GPU failed within a span, or was failed at its start."""
         repaired = failure.repaired_at
         until = failure.failed_at + self._horizon if repaired is None else repaired
         return failure.failed_at <= end and (failure.failed_at >= start or until > start)
@@ -85,20 +84,20 @@ class OutcomeJudge:
         return self._of_gpu.get(finding.gpu_serial, ())
 
     def _unknown(self, finding: Finding, end: int, same: Sequence[PastFailure]) -> str:
-        """Return why nobody can say that a GPU did not fail; empty if one can."""
+        """Return why the outcome is unknown; empty if the GPU did not fail."""
         if same:
-            return "that it failed is known by the same Xid alone"
+            return "only the same Xid shows that it failed"
         if not self._past.failures_known:
-            return "nobody says what failed"
+            return "no failures are recorded"
         if finding.gpu_serial is None:
-            return "the serial of the GPU is not known"
+            return "the serial of the GPU is unknown"
         if finding.gpu_serial not in self._past.gpus:
-            return "there are no records of the GPU"
-        return "the records end before its horizon" if end > self._past.end else ""
+            return "the GPU has no records"
+        return "the records end before the horizon" if end > self._past.end else ""
 
 
 def _same_evidence(failure: PastFailure, finding: Finding) -> bool:
-    """Tell whether a failure is only another name for the Xid that the finding is of."""
+    """Tell whether a failure is only the record of the finding's own Xid."""
     by_machine = failure.cause.startswith("xid ") or failure.cause in ("lost", "needs_reset")
     kinds = (FindingKind.XID, FindingKind.FAILURE)
     return by_machine and finding.kind in kinds and failure.failed_at <= finding.at

@@ -1,1 +1,1 @@
-"""The score of acting: hours saved and lost, with intervals."""
+"""Score of the response: GPU-hours saved and lost, with intervals."""

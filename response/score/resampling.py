@@ -1,4 +1,4 @@
-"""Figures with intervals: the machines of a fleet are drawn again and again."""
+"""Estimates with intervals, by bootstrap over machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Estimate", "Resampling", "make_estimate", "safe_ratio"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval; where there is no number, `why` says why."""
+    """Value with its interval; without a value, `why` is the reason."""
 
     value: float | None
     interval: Interval | None = None
@@ -23,14 +23,14 @@ class Estimate:
 
 
 class Resampling:
-    """How often each machine is drawn; the first row is the fleet as it is.
+    """Bootstrap draws of machines; the first row is the fleet itself.
 
     Parameters
     ----------
     machines : iterable of str
-        Those that anything is known of.
+        Machines with data.
     size : int
-        Of the fleet; the other machines are drawn, too, and add nothing.
+        Size of the fleet; machines without data are drawn too and contribute 0.
     seed : int
     """
 
@@ -41,18 +41,18 @@ class Resampling:
         self._draws = np.vstack([np.ones(size), bootstrap_weights(size, seed=seed)])
 
     def weights(self, machines: Sequence[str]) -> Float64Array:
-        """Return how often each of some machines is drawn, shape (1 + draws, machines)."""
+        """Return how often each of these machines is drawn, shape (1 + draws, machines)."""
         return self._draws[:, [self._numbers[name] for name in machines]]
 
 
 def make_estimate(values: Float64Array, why: str = "") -> Estimate:
-    """Return the first value with the interval of the others; no number where it is not finite."""
+    """Return the first value with the interval of the others; no value if it is not finite."""
     if not np.isfinite(values[0]):
         return Estimate(None, None, why)
     return Estimate(float(values[0]), percentile_interval(values[1:]))
 
 
 def safe_ratio(above: Float64Array, below: Float64Array) -> Float64Array:
-    """Return above / below; NaN where there is nothing below."""
+    """Return above / below; NaN where `below` is 0."""
     safe = np.where(below > 0, below, 1.0)
     return np.where(below > 0, above / safe, np.nan)

@@ -1,4 +1,4 @@
-"""The score: what acting has brought, and what of that nobody can know."""
+"""Score of the response, and which parts of it are unknown."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from forewarn.response.state.incident import Outcome
 __all__ = ["MIN_JUDGED_ALERTS", "JobStopCosts", "KnownFailure", "ResponseScore", "score_response"]
 
 MIN_JUDGED_ALERTS = 60
-"""So many judged alerts tell a precision of 20 % from one of 10 %.
+"""Assessed alerts needed to tell a precision of 20 % from 10 %.
 
-More than 10 of 60 speak for 20 %: at 10 % that happens in 3 of 100 cases, at 20 % in 2 of 3.
+The criterion is more than 10 of 60: at 10 % it is met in 3 of 100 cases, at 20 % in 2 of 3.
 """
-_UNKNOWN = "no alert was left alone and judged, so nobody can know: set `control` above 0"
+_UNKNOWN = "no alert of the holdout has an outcome: set `control` above 0"
 _DEFAULT_COST = Nanoseconds(10 * MINUTE)
 
 
 @dataclass(frozen=True, slots=True)
 class JobStopCosts:
-    """What a stop of a job costs, each in nanoseconds; `checkpoint` is the time between two."""
+    """Cost of stopping a job, in nanoseconds; `checkpoint` is the time between two checkpoints."""
 
     detection: Nanoseconds = _DEFAULT_COST
     scheduling: Nanoseconds = _DEFAULT_COST
@@ -37,14 +37,14 @@ class JobStopCosts:
 
     @property
     def hours_saved(self) -> float:
-        """Hours that each GPU of a job gains where a stop is planned; below 0 where it loses."""
+        """Hours that each GPU of a job gains by a planned stop; negative for a loss."""
         unplanned = self.detection + self.scheduling + self.start + self.checkpoint / 2
         return (unplanned - self.planned_restart) / HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFailure:
-    """A failure that is known; `at` is in nanoseconds since 1970 UTC."""
+    """Known failure; `at` is in nanoseconds since 1970 UTC."""
 
     machine: str
     at: Nanoseconds
@@ -53,25 +53,25 @@ class KnownFailure:
 
 @dataclass(frozen=True, slots=True)
 class ResponseScore:
-    """What acting has brought.
+    """Score of the response.
 
     Attributes
     ----------
-    precision : Figure
-        Share of would-be drains by prediction that a failure followed, by those left alone.
-    apparent_precision : Figure
-        The share that was confirmed of those that were drained: what acting makes believe.
+    precision : Estimate
+        Share of predictions followed by a failure, measured on the holdout.
+    apparent_precision : Estimate
+        Confirmed share of the drained predictions, which is biased by the drains.
     left_alone, judged : int
-        Alerts that were left alone by chance, and those of them whose outcome is known.
+        Alerts in the holdout, and those of them with a known outcome.
     days_to_answer : float or None
-        Until enough are judged to tell 20 % from 10 %. 0: enough already, None: never so.
+        Until enough outcomes tell 20 % from 10 %. 0: enough already, None: never.
     failures, missed : int
-        All, and those that no finding announced.
-    missed_share : Figure
-    minutes_to_isolation : Figure
+        All, and those without an earlier finding.
+    missed_share : Estimate
+    minutes_to_isolation : Estimate
         Median, from the first finding to a machine that takes no more jobs.
-    gpu_hours_saved, gpu_hours_isolated, gpu_hours_net : Figure
-        By predictions alone.
+    gpu_hours_saved, gpu_hours_isolated, gpu_hours_net : Estimate
+        For predictions alone.
     """
 
     precision: Estimate
@@ -98,21 +98,21 @@ def score_response(
     n_machines: int = 0,
     seed: int = 0,
 ) -> ResponseScore:
-    """Return what acting has brought between two moments, with intervals by machines.
+    """Return the score of the response between two moments, with intervals by machines.
 
     Parameters
     ----------
-    alerts : sequence of Alert
-        Those noticed from `since` on.
-    failures : sequence of Failure
-        Those from `since` on that are known.
-    costs : Costs
+    alerts : sequence of ScoredAlert
+        From `since` on.
+    failures : sequence of KnownFailure
+        From `since` on.
+    costs : JobStopCosts
     since, now : int
         Nanoseconds since 1970 UTC.
     n_machines : int
-        Of the fleet; those without an alert or a failure are drawn, too.
+        Size of the fleet; machines without an alert or a failure are drawn too.
     seed : int
-        Of the draws.
+        Seed of the bootstrap.
     """
     names = [alert.machine for alert in alerts] + [failure.machine for failure in failures]
     resampling = Resampling(names, size=n_machines, seed=seed)
@@ -149,7 +149,7 @@ def _machines(alerts: Sequence[ScoredAlert]) -> list[str]:
 
 
 def _inverse_propensities(judged: Sequence[ScoredAlert], resampling: Resampling) -> Float64Array:
-    """Return the weight of each judged alert: what was left alone rarely stands for many."""
+    """Return the inverse-propensity weight of each assessed alert."""
     inverse = np.array([1.0 / (alert.left_alone or 1.0) for alert in judged])
     chances: Float64Array = resampling.weights(_machines(judged)) * inverse
     return chances
@@ -166,11 +166,11 @@ def _apparent(alerts: Sequence[ScoredAlert], resampling: Resampling) -> Estimate
     weights = resampling.weights(_machines(drained))
     confirmed = np.array([alert.outcome is Outcome.CONFIRMED for alert in drained], dtype=bool)
     shares = safe_ratio(weights[:, confirmed].sum(axis=1), weights.sum(axis=1))
-    return make_estimate(shares, "nothing that was drained for a prediction is over")
+    return make_estimate(shares, "no drained prediction has an outcome")
 
 
 def _days_to_answer(left_alone: int, judged: int, days: float) -> float | None:
-    """Return the days until enough alerts are judged, at the rate of those left alone so far."""
+    """Return the days until enough alerts are assessed, at the current rate of the holdout."""
     if judged >= MIN_JUDGED_ALERTS:
         return 0.0
     rate = (judged or left_alone) / days if days > 0 else 0.0
@@ -188,7 +188,7 @@ def _by_machine(alerts: Sequence[ScoredAlert]) -> dict[str, list[ScoredAlert]]:
 
 
 def _announced(failure: KnownFailure, alerts: Sequence[ScoredAlert]) -> bool:
-    """Tell whether an alert of its machine announced a failure."""
+    """Tell whether an alert of its machine preceded a failure and was still valid."""
     return any(
         alert.at < failure.at <= alert.horizon
         and (not failure.gpu_serial or alert.gpu_serial in (None, failure.gpu_serial))
@@ -234,8 +234,8 @@ def _hours_saved(
 ) -> Float64Array:
     """Return the GPU-hours that planned stops saved, for each draw.
 
-    Each machine that was emptied counts with the share of those left alone that failed, after its
-    finding, later than it was emptied: an earlier failure would have hit the job all the same.
+    Each drained machine counts with the share of the holdout that failed later after its finding
+    than this machine was drained: an earlier failure would have hit the job anyway.
     """
     chances = _inverse_propensities(judged, resampling)
     total = chances.sum(axis=1)
@@ -250,7 +250,7 @@ def _hours_saved(
 
 
 def _lag(alert: ScoredAlert) -> float:
-    """Return how long after its finding an alert failed; minus infinity if it did not."""
+    """Return the time from the finding to the failure; minus infinity without a failure."""
     if alert.outcome is not Outcome.CONFIRMED:
         return -np.inf
     return np.inf if alert.failed_at is None else float(alert.failed_at - alert.at)

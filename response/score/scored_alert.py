@@ -1,4 +1,4 @@
-"""Alerts: an incident as the score sees it, when it was found, isolated, and what came of it."""
+"""Incidents as input of the score: times of detection and isolation, and the outcome."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from forewarn.response.state.incident import Incident, Outcome
 __all__ = ["ScoredAlert", "StateTimes", "summarize_incident"]
 
 StateTimes = Mapping[int, Mapping[ActionState, Nanoseconds]]
-"""When each action first came to which state."""
+"""First time at which each action reached each state."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredAlert:
-    """An incident as the score sees it. Times are nanoseconds since 1970 UTC.
+    """Incident as input of the score. Times are nanoseconds since 1970 UTC.
 
     Attributes
     ----------
     machine : str
     gpu_serial : str or None
     at : int
-        When it was noticed first.
+        Time of the first finding.
     horizon : int
-        Up to when it was valid.
+        End of its validity.
     predicted : bool
-        It would have taken the machine out for a prediction alone.
+        Whether it would drain the machine for a prediction alone.
     left_alone : float or None
-        With which probability it was left alone, if it was; None if it was not, or if that was
-        no matter of chance.
+        Propensity of the holdout, if the machine was in it; otherwise None.
     outcome : Outcome or None
-        None: not known yet.
+        None while undetermined.
     failed_at : int or None
     isolated_at, emptied_at, back_at : int or None
-        When the machine took no more jobs, had none left, and was given back or taken over.
+        When the machine took no more jobs, was drained, and returned to service or was overridden.
     gpus, job_gpus : int
-        Of the machine, and of the job that ran on it.
+        GPUs of the machine, and of its job.
     """
 
     machine: str
@@ -66,17 +65,17 @@ def summarize_incident(
     gpus: int = 0,
     job_gpus: int = 0,
 ) -> ScoredAlert:
-    """Return an incident as the score sees it.
+    """Return an incident as input of the score.
 
     Parameters
     ----------
     incident : Incident
         With at least one finding.
     decisions : sequence of Decision
-        All of the incident, oldest first.
+        All decisions about the incident, oldest first.
     moments : mapping of int to mapping of ActionState to int
     failed_at : int or None
-        By its outcome.
+        From its outcome.
     gpus, job_gpus : int
     """
     predicting = {f.key for f in incident.findings if f.predicts}
@@ -104,10 +103,10 @@ def summarize_incident(
 
 
 def _left_alone(drains: Sequence[Decision], isolating: Sequence[Action]) -> float | None:
-    """Return the probability of the lot that left the machine in service; the first lot counts.
+    """Return the propensity with which the machine was left in service; the first one counts.
 
-    One of the control share may still be taken out later, for more than a prediction. Where
-    nobody acted, nobody may have acted later, either.
+    A machine of the holdout may be drained later for more than a prediction. In mode observe
+    (propensity 1) no action may have followed at all.
     """
     drawn = next((d for d in drains if d.propensity is not None), None)
     if drawn is None:

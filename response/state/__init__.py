@@ -1,1 +1,1 @@
-"""Values that decisions are made of: findings, machines, incidents, decisions, actions."""
+"""Value types of the response: findings, machines, incidents, decisions, actions."""

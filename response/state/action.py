@@ -1,4 +1,4 @@
-"""Actions: what forewarn does to one machine, from the intention to the end."""
+"""Actions of forewarn on one machine, and their states."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["ENDED_STATES", "Action", "ActionState"]
 
 
 class ActionState(StrEnum):
-    """How far an action has come; each change is a row of the ledger.
+    """State of an action; each change is a row of the ledger.
 
-    `INTENDED` is written before anything is touched. `SENT`: the driver was told and its answer is
-    not confirmed, or was a time-out, which means unknown and not failed. `HOLDING`: read back, and
-    it holds. `DRAINED`: no job is left on the machine. `RELEASING`: to be undone. The others end
-    it: `RELEASED` (undone by us), `OVERRIDDEN` (somebody undid or took it over), `FAILED` (the
-    driver refused), `EXPIRED` (never sent, and no longer valid).
+    `INTENDED` is written before the scheduler is called. `SENT`: the driver was called, and success
+    is not confirmed; a time-out means unknown, not failed. `HOLDING`: the scheduler shows the
+    action. `DRAINED`: no job is left on the machine. `RELEASING`: to be undone. Final states:
+    `RELEASED` (undone by forewarn), `OVERRIDDEN` (undone or replaced by a manual change), `FAILED`
+    (the driver refused), `EXPIRED` (never sent, and no longer valid).
     """
 
     INTENDED = "intended"
@@ -40,33 +40,34 @@ ENDED_STATES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that is done to one machine.
+    """Action of forewarn on one machine.
 
     Attributes
     ----------
     id : int
-        0 as long as the ledger has not written it.
+        0 until the ledger has assigned a number.
     incident : int
     machine : str
     pool : str
     rack, job : str or None
     cause : str
     step : Step
-        `AVOID`, or what the machine is isolated for.
+        `AVOID`, or the purpose of the isolation.
     mode : DrainMode or None
     at, valid_until : int
-        Nanoseconds since 1970 UTC: when it was intended, and after which it is not begun.
+        Nanoseconds since 1970 UTC: time of the decision, and the time after which it is not
+        started.
     changed_at : int
-        When it came to its state.
+        Time of the last change of state.
     state : ActionState
     version : int
-        Number of changes so far; whoever changes it names the one that it has read.
+        Number of changes; a writer passes the version that it read (optimistic locking).
     jobs : int
-        Running on the machine when it was intended, for the limit of killed jobs.
+        Jobs on the machine at the time of the decision, for the limit of killed jobs.
     gpus, job_gpus : int
-        Of the machine, and of the job on it, for the score.
+        GPUs of the machine, and of the job on it, for the score.
     gpu_serial : str or None
-        Of the incident; None where it is about the machine, or nobody wrote it down.
+        Serial of the incident; None if the incident is about the machine, or the serial is unknown.
     """
 
     id: int
@@ -90,10 +91,10 @@ class Action:
 
     @property
     def open(self) -> bool:
-        """Tell whether it still wants something of the machine."""
+        """Tell whether the action has not ended."""
         return self.state not in ENDED_STATES
 
     @property
     def started(self) -> bool:
-        """Tell whether it may have touched the machine, now or before."""
+        """Tell whether the action may have changed the machine, now or earlier."""
         return self.state not in _NEVER_STARTED

@@ -1,4 +1,4 @@
-"""What holds something back, and until when."""
+"""Blockers: why a step is not taken, and until when."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ __all__ = ["Blocker"]
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Why something is not done.
+    """Reason why a step is not taken.
 
     Attributes
     ----------
     reason : str
-        In words.
     until : int or None
-        Nanoseconds since 1970 UTC: when that may change by itself. None: it depends on machines.
+        Nanoseconds since 1970 UTC at which it may end by itself. None: it depends on machines.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Clocks: whether what is decided by time may rest on ours."""
+"""Clock readings: whether the local clock agrees with other clocks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["NO_SECOND_CLOCK", "ClockReadings"]
 NO_SECOND_CLOCK: Final = "no second clock confirms ours"
 
 _MAX_DISAGREEMENT: Final = Nanoseconds(5 * MINUTE)
-_MAX_CALLER_SKEW: Final = SECOND  # of two hosts that call the loop
+_MAX_CALLER_SKEW: Final = SECOND  # between two hosts that run the loop
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReadings:
-    """What several clocks say at the begin of one call, in nanoseconds since 1970 UTC.
+    """Readings of several clocks at the start of one call, in nanoseconds since 1970 UTC.
 
-    Nothing irreversible rests on one clock: one that is a day ahead reaches every deadline, ends
-    every rest after an override, and makes every prediction one that did not come true.
+    Nothing irreversible depends on one clock. A clock that is a day ahead would reach every
+    deadline, expire every override, and fail every prediction.
 
     Attributes
     ----------
     now : int
-        By the clock of this machine.
+        Clock of this machine.
     every : int
-        Nanoseconds from one call to the next.
+        Nanoseconds between two calls.
     scheduler, database : int or None
-        By their own clocks; None if they do not tell.
+        Their own clocks; None if they report no time.
     last_call : int or None
-        By the clock of whoever called the loop last; None if there was no call before.
+        Time of the previous call, by the clock of its host; None for the first call.
     """
 
     now: Nanoseconds
@@ -43,18 +43,18 @@ class ClockReadings:
     last_call: Nanoseconds | None = None
 
     def __str__(self) -> str:
-        """Return what each clock says."""
+        """Return all readings as text."""
         names = {"ours": self.now, "scheduler": self.scheduler, "database": self.database}
         names["last call"] = self.last_call
         return ", ".join(f"{name} {_in_words(at)}" for name, at in names.items() if at is not None)
 
     @property
     def is_alone(self) -> bool:
-        """Tell whether no other clock says what ours says."""
+        """Tell whether neither the scheduler nor the database reports a time."""
         return self.scheduler is None and self.database is None
 
     def disagreement(self) -> str:
-        """Return which clocks contradict ours, in words that stay the same; empty if none does."""
+        """Return which clocks disagree with the local one, in stable words; empty if none does."""
         return "; ".join(self._contradictions())
 
     def _contradictions(self) -> Iterator[str]:
@@ -66,7 +66,7 @@ class ClockReadings:
             yield "our clock is behind the last call of the loop"
 
     def interruption(self) -> str:
-        """Return that nothing tells a jump of our clock from a pause; empty if something does."""
+        """Return a warning if a clock jump cannot be told from a pause; empty otherwise."""
         if not self.is_alone or self.last_call is None:
             return ""
         if self.now - self.last_call <= self.every + _MAX_DISAGREEMENT:

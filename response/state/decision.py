@@ -1,4 +1,4 @@
-"""Decisions: what is to be done about an incident, or what holds it back."""
+"""Decisions: the step for an incident, and what blocks it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Decision", "Ruling"]
 
 
 class Ruling(StrEnum):
-    """What becomes of a step.
+    """What happens to a step.
 
-    `ACT` is taken at once, `PROPOSE` waits for a person, `OBSERVE` says what would have been done,
-    `HOLD` is not done although somebody may act, and says what holds it back.
+    `ACT`: it is taken now. `PROPOSE`: it waits for a person's approval. `OBSERVE`: it is only
+    recorded. `HOLD`: acting is allowed, but something blocks the step.
     """
 
     ACT = "act"
@@ -27,7 +27,7 @@ class Ruling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done about an incident; a row is added only when it or its reason changes.
+    """Decision about an incident; the ledger adds a row only when it or its reason changes.
 
     Attributes
     ----------
@@ -40,20 +40,20 @@ class Decision:
         None where the step does not isolate.
     severity : Severity
     reason : str
-        In words: why this step, and for `HOLD` and `OBSERVE` what holds it back.
+        Why this step; for `HOLD` and `OBSERVE` also what blocks it.
     until : int or None
-        When that may change; None: not by itself.
+        Time at which the blocker may end; None: not by itself.
     valid_until : int
-        Nothing is done after it.
+        Time after which the step is not started.
     findings : tuple of FindingKey
-        Those it rests on.
+        Findings that support the decision.
     policy_version, model_version : str
     who : str
         `forewarn`, or the person who approved.
     propensity : float or None
-        With which probability the machine was left alone as a control; None where no lot was drawn.
+        Probability of being assigned to the holdout; None without an assignment.
     control : bool
-        It was left alone for that.
+        Whether the machine is in the holdout.
     """
 
     incident: int

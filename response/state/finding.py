@@ -1,4 +1,4 @@
-"""Findings: what somebody has noticed about a GPU or a machine, and for how long it counts."""
+"""Findings: observations about a GPU or machine that are valid for a limited time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from forewarn.features.time_units import Nanoseconds
 __all__ = ["MANUAL_CAUSE", "Finding", "FindingKey", "FindingKind", "Provenance", "Severity"]
 
 MANUAL_CAUSE: Final = "by hand"
-"""The cause of what a person wants done to a machine."""
+"""Cause of a drain that a person asked for."""
 
 
 class Severity(StrEnum):
-    """How grave a finding is, the mildest first."""
+    """Severity of a finding, least severe first."""
 
     NOTICE = "notice"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Place in the order, 0 for the mildest."""
+        """Position in the order, 0 for the least severe."""
         return _RANKS[self]
 
 
@@ -34,9 +34,9 @@ _RANKS = {severity: number for number, severity in enumerate(Severity)}
 
 
 class FindingKind(StrEnum):
-    """Where a finding comes from; evidence of two kinds is independent.
+    """Kind of evidence; findings of two kinds are independent.
 
-    `REPORT` is what others send over the API and name no other kind for.
+    `REPORT` is the default of findings that are posted over the API.
     """
 
     AT_RISK = "at_risk"
@@ -51,10 +51,10 @@ class FindingKind(StrEnum):
 
 
 class Provenance(StrEnum):
-    """Who answers for a finding.
+    """Provenance of a finding.
 
-    `HOST`: a source of the site itself, or a token that is bound to the machine. `SHARED`: only a
-    token that every host of the site has, so that any of them may have sent it.
+    `HOST`: a source of the site itself, or a token bound to the machine. `SHARED`: only a token
+    that every host has, so any host may have sent it.
     """
 
     HOST = "host"
@@ -62,10 +62,10 @@ class Provenance(StrEnum):
 
 
 class FindingKey(NamedTuple):
-    """What makes two findings the same, while the first one lasts.
+    """Identity of a finding while it is valid.
 
-    A source's names are unique only within one machine. What a shared token says has names of its
-    own: nobody who has it can count, soften or block what the machine itself reports.
+    Ids of a source are unique within one machine. Findings of a shared token have keys of their
+    own: they cannot count, downgrade or block findings that the machine itself reports.
     """
 
     source: str
@@ -76,32 +76,32 @@ class FindingKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was noticed; the same key again is the same finding, as `repeats` says.
+    """One observation; a later finding with the same key repeats it (see `repeats`).
 
     Attributes
     ----------
     source : str
-        Who says so: `at_risk`, `detect`, `records`, `slurm`, or the name of a token.
+        `at_risk`, `detect`, `records`, `slurm`, or the name of a token.
     id : str
-        The source's own name for it. A source gives what is repeated the same one.
+        Name that the source gives it. A repeat has the same id.
     kind : FindingKind
     cause : str
-        What limits and overrides count by: `xid 79`, `at_risk`, `verdict`, `blind`.
+        Key of limits and overrides: `xid 79`, `at_risk`, `verdict`, `blind`.
     machine : str
     gpu_serial, job : str or None
     at, valid_until : int
-        Nanoseconds since 1970 UTC: when it was so, and until when it may be acted on.
+        Nanoseconds since 1970 UTC: time of the observation, and end of its validity for actions.
     severity : Severity or None
-        What the source thinks; a policy has the last word. None leaves it to the policy.
+        Severity that the source states; the policy may replace it. None: the policy decides.
     evidence : mapping
-        As JSON can hold it.
+        JSON-serializable.
     model_version : str
-        Of the model that says so; empty where none does.
+        Version of the model that produced it; empty without a model.
     first, last : int
-        When it was said for the first and for the last time; `at` unless it was repeated.
+        Times of the first and the last report; `at` unless it was repeated.
     count : int
-        How often it was said.
-    vouched : Voucher
+        Number of reports.
+    vouched : Provenance
     """
 
     source: str
@@ -123,24 +123,24 @@ class Finding:
 
     @property
     def key(self) -> FindingKey:
-        """Return what it is known by."""
+        """Return the identity of the finding."""
         return FindingKey(self.source, self.machine, self.id, self.vouched)
 
     @property
     def last_reported(self) -> Nanoseconds:
-        """Return when it was said for the last time."""
+        """Return the time of the last report."""
         return self.at if self.last is None else self.last
 
     def repeats(self, earlier: Finding, ended_at: Nanoseconds | None = None) -> bool:
-        """Tell whether this is an earlier finding of the same key once more.
+        """Tell whether this finding repeats an earlier one with the same key.
 
-        What is said after the end of the earlier one is another finding: the fault is back.
+        A report after the end of the earlier one is a new finding: the fault is back.
 
         Parameters
         ----------
         earlier : Finding
         ended_at : int, optional
-            When its incident ended, nanoseconds since 1970 UTC; None of an open one.
+            End of the earlier finding's incident, nanoseconds since 1970 UTC; None if it is open.
 
         Examples
         --------
@@ -155,22 +155,22 @@ class Finding:
 
     @property
     def probability(self) -> float:
-        """Return how likely it says a failure is; 0 where it does not say."""
+        """Return the failure probability that the finding states; 0 without one."""
         value = self.evidence.get("probability")
         return min(max(value, 0.0), 1.0) if isinstance(value, int | float) else 0.0
 
     @property
     def location(self) -> str:
-        """Return where in its machine the GPU is: PCI address, else slot; empty if unknown."""
+        """Return the GPU's location in its machine: PCI address, else slot; empty if unknown."""
         pci, slot = self.evidence.get("pci"), self.evidence.get("slot")
         if isinstance(pci, str) and pci:
             return parse_pci_address(pci) or pci
         return f"slot {slot}" if isinstance(slot, int | str) and slot != "" else ""
 
     def same_gpu(self, other: Finding) -> bool:
-        """Tell whether two findings are about one GPU of a machine, or both about the machine.
+        """Tell whether two findings concern the same GPU of a machine, or both the machine itself.
 
-        The serial decides where both have one, else the location.
+        Serials decide if both findings have one, else locations.
 
         Examples
         --------
@@ -187,14 +187,14 @@ class Finding:
         return self.location == other.location and bool(self.location or not identified)
 
     def supports(self, other: Finding) -> bool:
-        """Tell whether it may change what is done about another: a shared token's word may not."""
+        """Tell whether this finding may affect decisions about another; a shared token may not."""
         return self.vouched is Provenance.HOST or other.vouched is Provenance.SHARED
 
     @property
     def predicts(self) -> bool:
-        """Tell whether it says that something will fail, and not that something has."""
+        """Tell whether the finding is a prediction, not an observed failure."""
         return self.kind is FindingKind.AT_RISK
 
     def valid(self, now: Nanoseconds) -> bool:
-        """Tell whether it may still be acted on."""
+        """Tell whether the finding is still valid for actions."""
         return now < self.valid_until

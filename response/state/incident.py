@@ -1,4 +1,4 @@
-"""Incidents: all that is known, decided and done about one GPU, one machine or one event."""
+"""Incidents: findings, decisions and actions about one GPU, one machine or one event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Incident", "IncidentState", "Outcome"]
 
 
 class IncidentState(StrEnum):
-    """Whether anything is still to be done about an incident."""
+    """Whether an incident is open, overridden by a person, or closed."""
 
     OPEN = "open"
     OVERRIDDEN = "overridden"
@@ -22,11 +22,11 @@ class IncidentState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What came of an incident.
+    """Outcome of an incident.
 
-    `CONFIRMED` by a ticket, a failure or a failed check. `NOT_CONFIRMED`: its horizon passed, and
-    the machine was in service under load throughout. `UNKNOWN`: nobody can say, as of a machine
-    that was drained and then found healthy.
+    `CONFIRMED` by a ticket, a failure or a failed check. `NOT_CONFIRMED`: the horizon passed, and
+    the machine was in service under load throughout. `UNKNOWN`: the evidence cannot tell, such as
+    after a drain.
     """
 
     CONFIRMED = "confirmed"
@@ -36,13 +36,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What is known, decided and done about one GPU or machine, or about one event on many.
+    """Findings, decisions and actions about one GPU, machine or shared event.
 
     Attributes
     ----------
     id : int
     machine : str
-        Of a shared incident the one that was first.
+        Of a shared incident, the machine that was affected first.
     gpu_serial : str or None
     opened_at : int
         Nanoseconds since 1970 UTC.
@@ -50,7 +50,7 @@ class Incident:
     shared : str
         What its machines have in common (`job 4711`, `rack r7`); empty for one machine.
     machines : tuple of str
-        All of them, the first first.
+        All machines, the first affected first.
     findings : tuple of Finding
         Newest last.
     decision : Decision or None
@@ -59,7 +59,7 @@ class Incident:
         Oldest first.
     outcome : Outcome or None
     acknowledged : bool
-        A person has said that it is theirs.
+        Whether a person has taken the incident on.
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""Machines as a scheduler sees them."""
+"""Machines as the scheduler reports them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from forewarn.features.time_units import Nanoseconds
 __all__ = ["MARK_PREFIX", "Machine", "ServiceState"]
 
 MARK_PREFIX = "forewarn:"
-"""What a reason begins with that forewarn has set; the number of the action follows."""
+"""Prefix of reasons that forewarn sets in the scheduler; the action's number follows."""
 
 
 class ServiceState(StrEnum):
     """Whether a machine takes jobs.
 
-    `DRAINING` takes no new ones and still has some; `DRAINED` has none; `DOWN` does not answer, or
-    was set so; `UNKNOWN` is what a controller says of a machine after its own restart, and of one
-    that has not answered it since it was given back.
+    `DRAINING` takes no new jobs and still runs some; `DRAINED` runs none; `DOWN` does not answer,
+    or was set down; `UNKNOWN` is the state after a restart of the controller, or until a machine
+    that returned to service has answered.
     """
 
     IN_SERVICE = "in_service"
@@ -38,22 +38,22 @@ class Machine:
     name : str
     state : ServiceState
     reason : str
-        Why it is out of service, word for word; empty if it is in service.
+        Why it is out of service, verbatim; empty if it is in service.
     jobs : tuple of str
-        Running on it.
+        Running jobs.
     gpus : int
-        0: it has none, and counts for no limit.
+        0: it has no GPUs and counts against no limit.
     avoided : bool
-        New jobs go elsewhere while they can, and we have set it so.
+        Whether forewarn has told the scheduler to prefer other machines.
     pool, rack, switch : str or None
     labels : mapping of str to str
-        What the scheduler knows of it; `forewarn=off` is the opt-out.
+        Labels of the scheduler; `forewarn=off` opts the machine out.
     boot : str
         Changes when the machine is a new one to the controller.
     reason_by : str
-        Who has set the reason, as far as the scheduler tells.
+        Who set the reason, if the scheduler reports it.
     reason_at : int or None
-        When it was set, nanoseconds since 1970 UTC, as far as the scheduler tells.
+        When it was set, nanoseconds since 1970 UTC, if the scheduler reports it.
     """
 
     name: str
@@ -72,12 +72,12 @@ class Machine:
 
     @property
     def out(self) -> bool:
-        """Tell whether it is out of service, by whomever."""
+        """Tell whether the machine is out of service, for any reason."""
         return self.state is not ServiceState.IN_SERVICE
 
     @property
     def action(self) -> int | None:
-        """Number of our action that its reason names; None if the reason is not ours.
+        """Number of the action that the reason names; None if the reason is not a mark of forewarn.
 
         Examples
         --------
@@ -91,5 +91,5 @@ class Machine:
 
     @property
     def opted_out(self) -> bool:
-        """Tell whether its owner does not want us to touch it."""
+        """Tell whether the owner has excluded the machine from all actions."""
         return self.labels.get("forewarn") == "off"

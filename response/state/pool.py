@@ -1,4 +1,4 @@
-"""Pools: machines of one owner, what may be done to them, and how many at once."""
+"""Pools of machines, and the limits of actions on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIN_FLEET_RATE: Final = 2
 
 
 class PoolMode(StrEnum):
-    """Who may act: nobody, a person who approves, or forewarn."""
+    """Whether forewarn only observes, proposes to a person, or acts."""
 
     OBSERVE = "observe"
     PROPOSE = "propose"
@@ -24,28 +24,28 @@ class PoolMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many machines may be out of service before we take out one more.
+    """Limits on machines out of service before forewarn drains one more.
 
     Attributes
     ----------
     machines : int or None
-        Of the pool, in number, whoever took them out; None for no such limit.
+        Machines of the pool, whatever the reason they are out; None for no such limit.
     share : float
-        Of the pool's GPU machines, taken out by us for what is no certain damage. A pool so small
-        that the share is less than one machine may lose one.
+        Share of the pool's GPU machines that forewarn has out without certain damage. If the share
+        is less than one machine, one may be out.
     rack : int
-        The same, of one rack.
+        The same count within one rack.
     job, cause : int
-        Under one job, and taken out by us for one cause within `refill`.
+        Machines under one job; machines that forewarn drained for one cause within `refill`.
     fleet_rate : int or None
-        Taken out by us in the whole fleet within `refill`. None: 1 % of its GPU machines, and at
-        least 2.
+        Machines that forewarn drained in the whole fleet within `refill`. None: 1 % of its GPU
+        machines, and at least 2.
     killed_jobs : int
-        Jobs that we end within `refill`: drains `now`, and deadlines that are reached.
+        Jobs that forewarn ends within `refill`: drains `now`, and deadlines that are reached.
     avoided : float
-        Share of the pool's GPU machines that new jobs may be told to avoid, at least one machine.
+        Share of the pool's GPU machines that new jobs are told to avoid, at least one machine.
     refill : int
-        Nanoseconds after which what we took no longer counts for the rates.
+        Nanoseconds after which an action no longer counts against the rates.
     """
 
     machines: int | None = None
@@ -59,15 +59,15 @@ class Limits:
     refill: Nanoseconds = DAY
 
     def max_rate(self, fleet_size: int) -> int:
-        """Return how many machines of a fleet may be taken out within `refill`."""
+        """Return how many machines of a fleet may be drained within `refill`."""
         if self.fleet_rate is not None:
             return self.fleet_rate
         return max(_MIN_FLEET_RATE, share_to_count(_DEFAULT_FLEET_RATE, fleet_size))
 
 
 def share_to_count(share: float, size: int) -> int:
-    """Return how many machines a share is: at least one, unless the share is nothing."""
-    # 0.29 * 100 is a little less than 29.
+    """Return the number of machines in a share: at least one, unless the share is 0."""
+    # 0.29 * 100 is slightly less than 29.
     return max(1, int(share * size + 1e-9)) if share > 0 else 0
 
 
@@ -78,9 +78,9 @@ class Pool:
     Attributes
     ----------
     name : str
-    mode : Mode
+    mode : PoolMode
     control : float
-        Share of would-be drains by prediction alone that are left alone, to measure precision.
+        Holdout: share of drains by prediction alone that are not carried out, to measure precision.
     limits : Limits
     """
 

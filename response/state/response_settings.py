@@ -1,4 +1,4 @@
-"""Settings of the core: how long it waits, and when it no longer trusts itself."""
+"""Settings of the response core: waiting times and thresholds of the safety interlocks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
 
 __all__ = ["ResponseSettings"]
 
-_SETTLE: Final = Nanoseconds(15 * MINUTE)
+_GROUP_WAIT: Final = Nanoseconds(15 * MINUTE)
 _QUIET: Final = Nanoseconds(2 * MINUTE)
 _SKEW: Final = SECOND
 _AHEAD: Final = Nanoseconds(5 * MINUTE)
-_REST: Final = Nanoseconds(7 * DAY)
+_OVERRIDE_SPAN: Final = Nanoseconds(7 * DAY)
 _LIST_EVERY: Final = Nanoseconds(26 * HOUR)
 _DRIFT_EVERY: Final = Nanoseconds(7 * DAY)
 _LOOP_EVERY: Final = Nanoseconds(15 * MINUTE)
@@ -22,56 +22,55 @@ _LOOP_EVERY: Final = Nanoseconds(15 * MINUTE)
 
 @dataclass(frozen=True, slots=True)
 class ResponseSettings:
-    """What a site may set, beside pools and policy. All spans are nanoseconds.
+    """Settings of a site in addition to pools and policy. All spans are nanoseconds.
 
     Attributes
     ----------
-    settle : int
-        Findings on many machines within it are one event. A machine under a job of several
-        machines is not taken out before its finding is so old: the others may still come.
+    group_wait : int
+        Findings on many machines within it are one event. A machine under a job of several machines
+        is drained only when its finding is this old, because related findings may follow.
     job_timeouts : mapping of str to int
-        Collective time-out of a job, in the place of `settle`.
+        Collective time-out of a job, which replaces `group_wait`.
     quiet : int
-        The same for a machine without such a job.
+        The wait for a machine without such a job.
     many : int
-        Machines of one job, rack or switch from which on they are one event.
+        Number of machines of one job, rack or switch that form one event.
     many_of_fleet : int
-        The same for one cause on machines that share nothing that is known, as after a job has
-        ended.
+        The same for one cause on machines that share nothing known, such as after the end of a job.
     skew, skews : int and mapping of str to int
-        By how much a clock may be wrong, of any machine and of some.
+        Largest clock error, of any machine and of named machines.
     ahead : int
         A finding that lies further in the future is not acted on.
     max_age : int
-        Nothing older is acted on, also where a policy would let it.
-    override_rest : int
+        Older findings are not acted on, even if the policy allows it.
+    override_span : int
         How long an overridden cause does not act on its machine.
     salt : str
-        Of the lots of the control share. A site's own, so that nobody can foresee a lot.
+        Salt of the holdout assignment. With a secret salt the assignment cannot be predicted.
     overrides_a_day : int
-        So many within a day: only observe.
-    longest_list : float
-        A list so many times as long as usual: its predictions are only observed.
+        This many overrides within a day trip an interlock.
+    max_list_ratio : float
+        Predictions of a list this many times as long as usual are only observed.
     first_day : int
-        How long a new policy, and what a new model says, is only observed.
+        How long a new policy, and findings of a new model, are only observed.
     list_every, loop_every : int
-        A list or a loop later than this raises an alert.
+        A list or a call of the loop that is later than this raises an alert.
     drift_every : int
-        A report of drift that is older brakes no longer, and raises an alert.
-    many_out : float
-        Share of the machines of a pool; if more are out, whoever took them out, an alert is raised.
-    keep : bool
-        A machine that was taken out for a prediction that did not come true stays out, and a
-        person gives it back.
+        An older drift report blocks no predictions, and raises an alert.
+    high_outage_share : float
+        An alert is raised if a larger share of a pool's machines is out, for any reason.
+    keep_drained : bool
+        A machine that was drained for a prediction stays out after the horizon until a person
+        returns it to service.
     known_late : int
-        A failure may become known so long after it.
-    least_load : float
-        Share of a horizon in which a machine ran jobs, to have been under load.
-    unseen : int
-        Nobody need have seen a machine for so long to say that it was in service.
+        Longest delay until a failure becomes known.
+    min_load : float
+        Share of a horizon in which a machine must have run jobs to count as under load.
+    max_unseen : int
+        Longest gap between observations in which a machine still counts as in service.
     """
 
-    group_wait: Nanoseconds = _SETTLE
+    group_wait: Nanoseconds = _GROUP_WAIT
     job_timeouts: Mapping[str, Nanoseconds] = field(default_factory=dict)
     quiet: Nanoseconds = _QUIET
     many: int = 3
@@ -80,7 +79,7 @@ class ResponseSettings:
     skews: Mapping[str, Nanoseconds] = field(default_factory=dict)
     ahead: Nanoseconds = _AHEAD
     max_age: Nanoseconds = DAY
-    override_span: Nanoseconds = _REST
+    override_span: Nanoseconds = _OVERRIDE_SPAN
     salt: str = ""
     overrides_a_day: int = 3
     max_list_ratio: float = 2.0
@@ -95,5 +94,5 @@ class ResponseSettings:
     max_unseen: Nanoseconds = HOUR
 
     def group_wait_for(self, job: str | None) -> Nanoseconds:
-        """Return how long the findings of one event of a job may lie apart."""
+        """Return the group wait of a job: its collective time-out, or the default."""
         return self.group_wait if job is None else self.job_timeouts.get(job, self.group_wait)

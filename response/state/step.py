@@ -1,4 +1,4 @@
-"""Steps: what can be done about a machine, the mildest first."""
+"""Steps that can be taken about a machine, and drain modes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ __all__ = ["DrainMode", "Step"]
 
 
 class Step(StrEnum):
-    """What is done about a machine.
+    """Step about a machine, least disruptive first.
 
-    `TELL` and `AVOID` leave it in service; all others begin by taking it out (`isolates`).
+    `TELL` and `AVOID` leave it in service; all others start by taking it out of service
+    (`isolates`).
     """
 
     TELL = "tell"
@@ -23,12 +24,12 @@ class Step(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Place in the order, 0 for the mildest."""
+        """Position in the order, 0 for the least disruptive."""
         return _RANKS[self]
 
     @property
     def isolates(self) -> bool:
-        """Tell whether the machine has to be out of service for it."""
+        """Tell whether the step takes the machine out of service."""
         return self.rank >= Step.DRAIN.rank
 
 
@@ -36,10 +37,10 @@ _RANKS = {step: number for number, step in enumerate(Step)}
 
 
 class DrainMode(StrEnum):
-    """What becomes of the jobs on a machine that is drained.
+    """What happens to the jobs of a drained machine.
 
-    `FINISH` lets them run out; `DEADLINE` lets them run until the finding ends, and requeues
-    them then; `NOW` requeues them at once.
+    `FINISH`: they run to their end; `DEADLINE`: they are requeued when the finding expires; `NOW`:
+    they are requeued at once.
     """
 
     FINISH = "finish"

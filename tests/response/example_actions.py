@@ -1,4 +1,4 @@
-"""Actions that tests begin with."""
+"""Actions for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forewarn.response.state.step import DrainMode, Step
 
 
 def drain(at: Nanoseconds, valid_until: Nanoseconds, **fields: Any) -> Action:
-    """Return action 17: the only machine of incident 1 is drained, and its jobs run out."""
+    """Return action 17, which drains the only machine of incident 1 in mode `finish`."""
     values: dict[str, Any] = {
         **{"id": 17, "incident": 1, "machine": "n0", "pool": "train", "rack": None, "job": None},
         **{"cause": "xid 79", "step": Step.DRAIN, "mode": DrainMode.FINISH, "changed_at": at},

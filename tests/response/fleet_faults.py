@@ -1,11 +1,11 @@
-"""How often the limits are used up on a fleet with the real faults of 400 servers.
+"""Usage of the limits on a fleet with the real faults of 400 servers.
 
     python tests/response/fleet_faults.py ../shared/data/infinitehbd/fault_trace.json
 
-Others take a server out of service from the begin of each fault to its end. Once a day one machine
-is to be drained for a prediction, for 24 hours, and each GPU fault that is certain damage (double
-bit errors, Xid errors, lost GPUs) asks for a drain at its begin. `before` counts every machine that
-is out for `share` (0.02) and `rack` (1 of 18), as the limits did; `now` asks the limits of today.
+Servers are drained externally for the length of each fault. Once a day one machine is to be drained
+for a prediction, for 24 hours, and each GPU fault that is certain damage (double bit errors, Xid
+errors, lost GPUs) asks for a drain when it starts. `before` counts every machine that is out for
+`share` (0.02) and `rack` (1 of 18), as the limits did; `now` uses the present limits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CERTAIN = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of one server; times are nanoseconds since the begin of the trace."""
+    """Fault of one server; times are nanoseconds since the start of the trace."""
 
     server: int
     start: int
@@ -46,7 +46,7 @@ class Fault:
 
 
 def read_faults(path: Path) -> list[Fault]:
-    """Return the faults of a trace, oldest first; one without an end lasts to the end of all."""
+    """Return the faults of a trace, oldest first; an open fault lasts until the last end."""
     events = sorted(json.loads(path.read_text()), key=lambda event: event["event_time"])
     servers = {node: i for i, node in enumerate(sorted({event["node_id"] for event in events}))}
     last = int(events[-1]["event_time"] * DAY)
@@ -69,7 +69,7 @@ def read_faults(path: Path) -> list[Fault]:
 
 @dataclass
 class Fleet:
-    """The servers, spread over racks by chance, and what forewarn has out of service."""
+    """Servers spread randomly over racks, and the drains by forewarn."""
 
     faults: list[Fault]
     seed: int = 0
@@ -104,7 +104,9 @@ class Fleet:
         ]
 
     def ask(self, server: int, cause: str, now: int, until: int) -> tuple[bool, bool]:
-        """Ask for a drain; return whether it was held back before, and whether it is now."""
+        """Request a drain; return whether the earlier limits block it, and whether the present ones
+        do.
+        """
         self.end_actions(now)
         rack, machines = self.racks[server], self.machines(now)
         out = [m for m in machines if m.out and m.name != f"n{server}"]
@@ -138,7 +140,7 @@ class Fleet:
 
 
 def requests(faults: list[Fault], seed: int) -> Iterator[tuple[int, int, str, int]]:
-    """Yield (when, server, cause, until), oldest first: predictions daily, and certain damage."""
+    """Yield (when, server, cause, until), oldest first: daily predictions, and certain damage."""
     rng = random.Random(seed)
     end = max(fault.end for fault in faults)
     healthy = {day: rng.randrange(SERVERS) for day in range(4, end // DAY)}
@@ -152,7 +154,7 @@ def requests(faults: list[Fault], seed: int) -> Iterator[tuple[int, int, str, in
 
 
 def used_up(faults: list[Fault], seed: int = 0) -> dict[str, float]:
-    """Return how often limits are used up: shares of hours, and of the drains asked for."""
+    """Return the usage of the limits: shares of hours, and of requested drains."""
     fleet = Fleet(faults, seed)
     hours = range(4 * DAY, max(fault.end for fault in faults), HOUR)
     outs = [fleet.out(hour) for hour in hours]
@@ -171,12 +173,12 @@ def used_up(faults: list[Fault], seed: int = 0) -> dict[str, float]:
         "machines out, mean share": sum(map(len, outs)) / len(outs) / SERVERS,
         "hours with `share` used up, before": sum(len(out) >= bound for out in outs) / len(outs),
         "racks with `rack` used up, before": full_racks / len(outs) / n_racks,
-        "drains for a prediction asked for": counts["prediction"],
-        "held back by share or rack, before": counts["prediction before"] / counts["prediction"],
-        "held back now": counts["prediction now"] / counts["prediction"],
-        "drains for certain damage asked for": counts["certain"],
-        "of these held back, before": counts["certain before"] / counts["certain"],
-        "of these held back, now": counts["certain now"] / counts["certain"],
+        "requested drains for a prediction": counts["prediction"],
+        "blocked by share or rack, before": counts["prediction before"] / counts["prediction"],
+        "blocked now": counts["prediction now"] / counts["prediction"],
+        "requested drains for certain damage": counts["certain"],
+        "of these blocked, before": counts["certain before"] / counts["certain"],
+        "of these blocked, now": counts["certain now"] / counts["certain"],
     }
 
 

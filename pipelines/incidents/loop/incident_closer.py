@@ -135,7 +135,7 @@ class IncidentCloser:
         """Say what came of an incident, and close it, once that is known."""
         judgement = assess_outcome(
             incident,
-            proofs=proofs.get(incident.machine, []),
+            ground_truth=proofs.get(incident.machine, []),
             service=read_service(self.ledger, incident.machine, until=seen_until),
             settings=self.settings,
             now=now,

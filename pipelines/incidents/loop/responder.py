@@ -375,7 +375,7 @@ class Responder:
 
         written = self.ledger.act(action, check, who=decision.who)
         if isinstance(written, Blocker):
-            reason = f"{decision.reason}; held back: {written.reason}"
+            reason = f"{decision.reason}; blocked by: {written.reason}"
             return replace(decision, ruling=Ruling.HOLD, reason=reason, until=written.until)
         if written is not None:  # else another responder was first
             why, now = decision.reason, situation.now

@@ -1,4 +1,4 @@
-"""Decisions, one rule at a time."""
+"""Rules of a decision, one at a time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PlainChoice:
 
 @dataclass(frozen=True)
 class PlainPolicy:
-    """The gravest finding decides; `xid 13` is an application's."""
+    """The most severe finding decides; `xid 13` is an application error."""
 
     version: str = "p1"
     mode: DrainMode = DrainMode.DEADLINE
@@ -65,7 +65,7 @@ class PlainPolicy:
     def step_for(
         self,
         incident: Incident,
-        beside: Sequence[Incident],  # noqa: ARG002
+        other_incidents: Sequence[Incident],  # noqa: ARG002
         earlier: Sequence[Action],  # noqa: ARG002
         now: Nanoseconds,  # noqa: ARG002
     ) -> PlainChoice:
@@ -108,7 +108,7 @@ def machines(**changes: Any) -> dict[str, Machine]:
 
 
 def drained_by_us(*numbers: int) -> dict[str, Machine]:
-    """Return machines that have borne our mark for days."""
+    """Return machines that forewarn has had drained for days."""
     out = replace(MACHINE, state=ServiceState.DRAINED, reason_at=Nanoseconds(NOW - 9 * DAY))
     return {f"n{n}": replace(out, name=f"n{n}", reason=f"forewarn:{n} x") for n in numbers}
 
@@ -137,7 +137,7 @@ def drain(number: int = 17, **changes: Any) -> Action:
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def test_a_failed_gpu_is_drained_as_the_policy_says() -> None:
+def test_failed_gpu_is_drained_by_policy() -> None:
     decision = ruled(incident(XID))
     assert (decision.ruling, decision.step, decision.mode) == (
         Ruling.ACT,
@@ -149,19 +149,19 @@ def test_a_failed_gpu_is_drained_as_the_policy_says() -> None:
     assert decision.policy_version == "p1"
 
 
-def test_a_prediction_alone_drains_so_that_jobs_run_out_however_grave_it_is() -> None:
+def test_prediction_drains_in_finish_mode_only() -> None:
     decision = ruled(incident(replace(AT_RISK, severity=Severity.CRITICAL)))
     assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
     assert decision.ruling is Ruling.ACT
     assert decision.model_version == "m1"
 
 
-def test_a_prediction_beside_a_failure_is_no_longer_alone() -> None:
+def test_failure_confirms_prediction() -> None:
     decision = ruled(incident(AT_RISK, XID))
     assert decision.mode is DrainMode.DEADLINE
 
 
-def test_a_mild_failure_does_not_make_a_grave_prediction_harder_than_finish() -> None:
+def test_minor_failure_does_not_escalate_prediction() -> None:
     grave = replace(AT_RISK, severity=Severity.CRITICAL)
     decision = ruled(incident(grave, replace(XID, severity=Severity.WARNING)), control=1.0)
     assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
@@ -177,28 +177,28 @@ def test_a_mild_failure_does_not_make_a_grave_prediction_harder_than_finish() ->
     ],
     ids=lambda weak: weak.cause,
 )
-def test_an_application_error_and_blindness_drain_nothing(weak: Finding) -> None:
+def test_weak_findings_never_drain(weak: Finding) -> None:
     decision = ruled(incident(weak))
     assert decision.step is Step.AVOID
     assert "drain nothing" in decision.reason
 
 
-def test_a_grave_application_error_does_not_make_a_prediction_harder() -> None:
+def test_application_error_does_not_escalate_prediction() -> None:
     error = finding("xid 13", severity=Severity.CRITICAL)
     decision = ruled(incident(AT_RISK, error))
     assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
 
 
-def test_a_verdict_alone_is_only_told() -> None:
+def test_verdict_alone_is_only_reported() -> None:
     decision = ruled(incident(replace(VERDICT, severity=Severity.CRITICAL)))
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.TELL)
-    assert "nothing of another kind confirms it" in decision.reason
+    assert "no other kind of evidence confirms it" in decision.reason
 
 
 @pytest.mark.parametrize(
     "second", [AT_RISK, finding("xid 13"), finding("blind", FindingKind.BLIND)]
 )
-def test_what_is_not_independent_confirms_no_verdict(second: Finding) -> None:
+def test_dependent_finding_does_not_confirm_verdict(second: Finding) -> None:
     quiet = PlainPolicy(causes={second.cause: Severity.NOTICE})
     decision = ruled(incident(VERDICT, second), policy=quiet)
     assert decision.step is Step.TELL
@@ -213,7 +213,7 @@ def test_what_is_not_independent_confirms_no_verdict(second: Finding) -> None:
     ],
     ids=lambda second: second.cause,
 )
-def test_a_confirmed_verdict_blocks_its_machine_for_that_job_only(second: Finding) -> None:
+def test_confirmed_verdict_avoids_machine_for_job(second: Finding) -> None:
     mild = PlainPolicy(causes={second.cause: Severity.NOTICE})
     about = incident(VERDICT, second)
     decision = ruled(about, policy=mild)
@@ -222,7 +222,7 @@ def test_a_confirmed_verdict_blocks_its_machine_for_that_job_only(second: Findin
     assert make_action(decision, about, MACHINE, NOW).job == "4711"
 
 
-def test_a_verdict_does_not_take_out_what_the_second_evidence_would_leave() -> None:
+def test_verdict_follows_step_of_second_evidence() -> None:
     lenient = PlainPolicy(causes={"verdict": Severity.CRITICAL, "xid 79": Severity.WARNING})
     assert ruled(incident(VERDICT, XID), policy=lenient).step is Step.AVOID
 
@@ -238,31 +238,31 @@ def test_a_verdict_does_not_take_out_what_the_second_evidence_would_leave() -> N
     ],
     ids=["no longer valid", "older than its max_age"],
 )
-def test_what_is_stale_is_not_acted_on(stale: Finding) -> None:
+def test_stale_finding_is_not_acted_on(stale: Finding) -> None:
     decision = ruled(incident(stale))
     assert decision.ruling is Ruling.HOLD
-    assert decision.reason == "held back: xid 79 is too old to act on"
+    assert decision.reason == "blocked by: xid 79 is too old to act on"
     assert ruled(incident(stale, AT_RISK)).mode is DrainMode.FINISH
 
 
-def test_a_repetition_keeps_a_finding_young_as_long_as_it_is_valid() -> None:
+def test_repeat_refreshes_age_within_validity() -> None:
     old = replace(XID, at=Nanoseconds(NOW - 3 * DAY), last=Nanoseconds(NOW - HOUR), count=9)
     assert ruled(incident(old)).ruling is Ruling.ACT
     assert ruled(incident(replace(old, valid_until=NOW))).ruling is Ruling.HOLD
 
 
-def test_a_finding_of_the_future_waits_for_its_time() -> None:
+def test_future_finding_waits() -> None:
     ahead = Nanoseconds(NOW + HOUR)
     decision = ruled(incident(replace(XID, at=ahead, valid_until=Nanoseconds(NOW + DAY))))
     assert (decision.ruling, decision.until) == (Ruling.HOLD, ahead)
 
 
-def test_nothing_is_begun_after_the_findings_that_it_rests_on() -> None:
+def test_action_expires_with_its_findings() -> None:
     longer = replace(AT_RISK, valid_until=Nanoseconds(NOW + 5 * HOUR), severity=Severity.WARNING)
     assert ruled(incident(longer, XID)).valid_until == NOW + HOUR
 
 
-def test_the_same_again_is_the_same_decision() -> None:
+def test_same_situation_gives_same_decision() -> None:
     later = ruled(incident(XID), now=Nanoseconds(NOW + 10 * MINUTE))
     assert replace(later, at=NOW) == ruled(incident(XID))
 
@@ -276,7 +276,7 @@ def fresh(about: Incident) -> Incident:
     return replace(about, opened_at=now, findings=findings)
 
 
-def test_a_fresh_failure_is_avoided_at_once_and_drained_when_no_others_came() -> None:
+def test_group_wait_avoids_then_drains() -> None:
     decision = ruled(fresh(incident(XID)))
     assert (decision.ruling, decision.step, decision.until) == (
         Ruling.ACT,
@@ -290,12 +290,12 @@ def test_a_fresh_failure_is_avoided_at_once_and_drained_when_no_others_came() ->
     assert (later.ruling, later.step) == (Ruling.ACT, Step.DRAIN)
 
 
-def test_a_prediction_need_not_wait() -> None:
+def test_prediction_skips_group_wait() -> None:
     assert ruled(fresh(incident(AT_RISK))).step is Step.DRAIN
 
 
 def storm(after: int) -> Incident:
-    """Return an open event of job 4711, whose last finding came so long after now."""
+    """Return an open event of job 4711 whose last finding is `after` nanoseconds from now."""
     at = Nanoseconds(NOW + after)
     findings = tuple(
         replace(XID, id=f"n{n}", cause="xid 45", machine=f"n{n}", at=at) for n in range(3)
@@ -304,17 +304,17 @@ def storm(after: int) -> Incident:
     return Incident(50, "n0", None, at, shared="job 4711", machines=names, findings=findings)
 
 
-def test_an_event_on_many_machines_drains_none() -> None:
+def test_shared_event_drains_no_machine() -> None:
     decision = ruled(storm(0))
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.TELL)
     assert decision.reason == (
-        "3 machines of job 4711 at once: one event, no machine is taken out for it; "
+        "3 machines of job 4711 at once: one event, no machine is drained for it; "
         "clocks cannot tell which of n0, n1, n2 was first"
     )
 
 
 @pytest.mark.parametrize("about", [incident(XID), incident(AT_RISK)], ids=["xid", "at risk"])
-def test_findings_on_its_machines_are_at_most_avoided_until_it_is_over(about: Incident) -> None:
+def test_open_event_allows_at_most_avoid(about: Incident) -> None:
     event = storm(-14 * MINUTE)
     decision = ruled(about, open=group_by_machine([about, event]), control=1.0)
     assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
@@ -324,12 +324,12 @@ def test_findings_on_its_machines_are_at_most_avoided_until_it_is_over(about: In
     assert ruled(about, open=group_by_machine([about, over])).step is Step.DRAIN
 
 
-def test_what_belongs_to_an_event_drains_nothing_after_it_either() -> None:
+def test_finding_of_closed_event_drains_nothing() -> None:
     event = storm(-HOUR)
     same = replace(XID, id="9", cause="xid 45", at=Nanoseconds(NOW - HOUR + MINUTE))
     decision = ruled(incident(same), open=group_by_machine([event]))
     assert decision.ruling is Ruling.HOLD
-    assert decision.reason == "held back: xid 45 belongs to incident 50 (job 4711)"
+    assert decision.reason == "blocked by: xid 45 belongs to incident 50 (job 4711)"
     later = replace(same, at=Nanoseconds(NOW - HOUR // 2))
     assert ruled(incident(later), open=group_by_machine([event])).ruling is Ruling.ACT
 
@@ -341,8 +341,8 @@ def test_what_belongs_to_an_event_drains_nothing_after_it_either() -> None:
     ("fleet", "ruling", "words"),
     [
         ({}, Ruling.HOLD, "the scheduler does not know n0"),
-        (machines(pool=None), Ruling.OBSERVE, "n0 is in no pool in which anybody may act"),
-        (machines(pool="guests"), Ruling.OBSERVE, "n0 is in no pool in which anybody may act"),
+        (machines(pool=None), Ruling.OBSERVE, "n0 is in no pool of the configuration"),
+        (machines(pool="guests"), Ruling.OBSERVE, "n0 is in no pool of the configuration"),
         (machines(labels={"forewarn": "off"}), Ruling.OBSERVE, "n0 is opted out by its label"),
         (
             machines(state=ServiceState.DRAINED, reason="cable"),
@@ -352,7 +352,7 @@ def test_what_belongs_to_an_event_drains_nothing_after_it_either() -> None:
         (machines(state=ServiceState.DOWN), Ruling.HOLD, "n0 is out of service already"),
     ],
 )
-def test_a_machine_that_is_not_ours_to_touch_is_left_alone(
+def test_untouchable_machine_is_left_alone(
     fleet: dict[str, Machine], ruling: Ruling, words: str
 ) -> None:
     decision = ruled(incident(XID), fleet=fleet)
@@ -361,18 +361,18 @@ def test_a_machine_that_is_not_ours_to_touch_is_left_alone(
     assert decision.step is Step.DRAIN
 
 
-def test_a_machine_is_not_taken_out_twice() -> None:
+def test_machine_is_not_drained_twice() -> None:
     decision = ruled(incident(XID), recent=[drain(incident=99)])
     assert decision.ruling is Ruling.HOLD
-    assert decision.reason.endswith("held back: action 17 takes it out already")
+    assert decision.reason.endswith("blocked by: action 17 takes it out already")
 
 
-def test_a_machine_that_is_avoided_may_still_be_drained() -> None:
+def test_avoided_machine_can_be_drained() -> None:
     avoided = drain(step=Step.AVOID, mode=None)
     assert ruled(incident(XID), recent=[avoided]).ruling is Ruling.ACT
 
 
-def test_what_was_drained_and_given_back_is_not_drained_again_for_the_same() -> None:
+def test_returned_machine_is_not_drained_for_old_findings() -> None:
     back = drain(state=ActionState.RELEASED, changed_at=Nanoseconds(NOW - HOUR // 2))
     decision = ruled(incident(XID, AT_RISK), recent=[back])
     assert decision.ruling is Ruling.HOLD
@@ -382,7 +382,7 @@ def test_what_was_drained_and_given_back_is_not_drained_again_for_the_same() -> 
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
-def test_what_never_began_answers_nothing(state: ActionState) -> None:
+def test_unstarted_action_answers_nothing(state: ActionState) -> None:
     failed = drain(state=state, changed_at=NOW)
     assert ruled(incident(XID), recent=[failed]).ruling is Ruling.ACT
 
@@ -395,11 +395,11 @@ def override(**changes: Any) -> Override:
     return replace(Override("n0", "xid 79", past, "alice", Severity.ERROR), **changes)
 
 
-def test_an_overridden_cause_rests_for_seven_days_on_its_machine() -> None:
+def test_override_blocks_cause_for_seven_days() -> None:
     decision = ruled(incident(XID), overrides=[override()])
     assert (decision.ruling, decision.until) == (Ruling.HOLD, NOW + 5 * DAY)
     assert "overridden on n0 by alice" in decision.reason
-    assert "for 7 days unless it becomes graver" in decision.reason
+    assert "for 7 days unless it becomes more severe" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -412,30 +412,30 @@ def test_an_overridden_cause_rests_for_seven_days_on_its_machine() -> None:
     ],
     ids=["another machine", "another cause", "long ago", "graver now"],
 )
-def test_an_override_of_something_else_rests_nothing(other: Override) -> None:
+def test_override_of_other_cause_blocks_nothing(other: Override) -> None:
     assert ruled(incident(XID), overrides=[other]).ruling is Ruling.ACT
 
 
-def test_an_override_of_unknown_severity_rests_whatever_comes() -> None:
+def test_override_without_severity_blocks_any_severity() -> None:
     grave = replace(XID, severity=Severity.CRITICAL)
     assert ruled(incident(grave), overrides=[override(severity=None)]).ruling is Ruling.HOLD
 
 
-def test_an_overridden_incident_does_nothing() -> None:
+def test_overridden_incident_is_blocked() -> None:
     about = incident(XID, state=IncidentState.OVERRIDDEN)
-    assert ruled(about).reason.endswith("held back: the incident is overridden")
+    assert ruled(about).reason.endswith("blocked by: the incident is overridden")
 
 
-# --- who may act ----------------------------------------------------------------------------------
+# --- permission to act ----------------------------------------------------------------------------
 
 
-def test_a_pool_that_observes_says_what_it_would_have_done() -> None:
+def test_observe_pool_reports_step() -> None:
     decision = ruled(incident(XID), mode=PoolMode.OBSERVE)
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.DRAIN)
     assert decision.reason == "xid 79: drain; observed only: pool train is in mode observe"
 
 
-def test_a_pool_that_proposes_waits_for_a_person_while_the_finding_is_valid() -> None:
+def test_propose_pool_waits_for_approval() -> None:
     proposed = ruled(incident(XID), mode=PoolMode.PROPOSE)
     assert proposed.ruling is Ruling.PROPOSE
     agreed = {1: Approval(proposed, NOW, "alice")}
@@ -445,14 +445,14 @@ def test_a_pool_that_proposes_waits_for_a_person_while_the_finding_is_valid() ->
     assert ruled(incident(XID), mode=PoolMode.PROPOSE, approvals=over).ruling is Ruling.PROPOSE
 
 
-def test_nothing_harder_than_what_was_shown_is_approved() -> None:
+def test_approval_covers_nothing_more_disruptive() -> None:
     shown = ruled(incident(AT_RISK), mode=PoolMode.PROPOSE)
     agreed = {1: Approval(shown, NOW, "alice")}
     about = incident(AT_RISK, XID)
     assert ruled(about, mode=PoolMode.PROPOSE, approvals=agreed).ruling is Ruling.PROPOSE
 
 
-def test_what_a_person_approved_still_keeps_to_the_limits() -> None:
+def test_approved_step_respects_limits() -> None:
     proposed = ruled(incident(UNCERTAIN), mode=PoolMode.PROPOSE)
     decision = ruled(
         incident(UNCERTAIN),
@@ -463,18 +463,18 @@ def test_what_a_person_approved_still_keeps_to_the_limits() -> None:
     assert decision.ruling is Ruling.HOLD
 
 
-def test_a_step_that_was_taken_often_enough_needs_a_person_where_forewarn_may_act() -> None:
+def test_repeated_step_needs_person() -> None:
     assert ruled(incident(XID), policy=PlainPolicy(needs_person=True)).ruling is Ruling.PROPOSE
 
 
-def test_a_limit_holds_back_in_words() -> None:
+def test_limit_is_named_in_reason() -> None:
     decision = ruled(incident(UNCERTAIN), fleet={**machines(), **drained_by_us(1, 2)})
     assert decision.ruling is Ruling.HOLD
-    words = "held back: forewarn has 2 of 50 machines of pool train out, at most 2"
+    words = "blocked by: forewarn has 2 of 50 machines of pool train out, at most 2"
     assert decision.reason.endswith(words)
 
 
-def test_certain_damage_is_drained_beyond_the_share_and_never_beyond_the_rate() -> None:
+def test_certain_damage_ignores_share_not_rate() -> None:
     fleet = {**machines(), **drained_by_us(1, 2)}
     assert ruled(incident(XID), fleet=fleet).ruling is Ruling.ACT
     earlier = [drain(number, machine=f"n{number}") for number in (10, 11)]
@@ -483,17 +483,17 @@ def test_certain_damage_is_drained_beyond_the_share_and_never_beyond_the_rate() 
     assert "in the whole fleet, at most 2" in decision.reason
 
 
-@pytest.mark.parametrize("nobody_else", [True, False])
-def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
-    nobody_else: bool,
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_certain_damage_waits_two_minutes(
+    is_alone: bool,
 ) -> None:
     fleet = {n: replace(m, jobs=("4711",)) for n, m in machines().items()}
     at = Nanoseconds(NOW - 3 * MINUTE)
     here = replace(incident(replace(XID, at=at)), opened_at=at)
     other = replace(here, id=2, machine="n1", findings=(replace(XID, machine="n1", at=at),))
-    incidents = [here] if nobody_else else [here, other]
+    incidents = [here] if is_alone else [here, other]
     decision = ruled(here, fleet=fleet, open=group_by_machine(incidents))
-    if nobody_else:
+    if is_alone:
         assert (decision.ruling, decision.mode) == (Ruling.ACT, DrainMode.FINISH)
     else:
         assert decision.step is Step.AVOID
@@ -503,17 +503,17 @@ def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
     assert (later.ruling, later.mode) == (Ruling.ACT, DrainMode.DEADLINE)
 
 
-# --- brakes and the control share -----------------------------------------------------------------
+# --- interlocks and the holdout -------------------------------------------------------------------
 
 
-def test_a_brake_makes_all_observe_until_it_ends() -> None:
+def test_interlock_observes_until_it_ends() -> None:
     interlock = Interlock("three overrides in a day", Nanoseconds(NOW + HOUR))
     decision = ruled(incident(XID), interlocks=[interlock])
     assert (decision.ruling, decision.until) == (Ruling.OBSERVE, NOW + HOUR)
     assert decision.reason.endswith("observed only: three overrides in a day")
 
 
-def test_a_brake_on_a_model_leaves_what_does_not_rest_on_it() -> None:
+def test_model_interlock_blocks_predictions_only() -> None:
     new = [Interlock("the first day of model m1", None, model="m1")]
     assert ruled(incident(AT_RISK), interlocks=new).ruling is Ruling.OBSERVE
     assert ruled(incident(AT_RISK, XID), interlocks=new).ruling is Ruling.ACT
@@ -522,16 +522,16 @@ def test_a_brake_on_a_model_leaves_what_does_not_rest_on_it() -> None:
     )
 
 
-def test_the_control_share_leaves_predictions_alone_and_nothing_else() -> None:
+def test_holdout_applies_to_predictions_only() -> None:
     decision = ruled(incident(AT_RISK), control=1.0)
     assert (decision.ruling, decision.control, decision.propensity) == (Ruling.OBSERVE, True, 1.0)
-    assert decision.reason.endswith("as one of the control share")
-    for proof in (XID, finding("check", FindingKind.CHECK), finding("f", FindingKind.FAILURE)):
-        decision = ruled(incident(AT_RISK, proof), control=1.0)
+    assert decision.reason.endswith("as part of the holdout")
+    for evidence in (XID, finding("check", FindingKind.CHECK), finding("f", FindingKind.FAILURE)):
+        decision = ruled(incident(AT_RISK, evidence), control=1.0)
         assert (decision.ruling, decision.propensity) == (Ruling.ACT, None)
 
 
-def test_a_lot_that_was_not_drawn_is_recorded_too() -> None:
+def test_unassigned_holdout_is_recorded() -> None:
     settings = ResponseSettings(salt="site")
     drawn = [
         ruled(replace(incident(AT_RISK), id=number), control=0.2, settings=settings)
@@ -542,10 +542,10 @@ def test_a_lot_that_was_not_drawn_is_recorded_too() -> None:
     assert {d.ruling for d in drawn if not d.control} == {Ruling.ACT}
 
 
-def test_the_lot_is_drawn_before_a_person_sees_the_proposal() -> None:
+def test_holdout_is_assigned_before_proposal() -> None:
     assert ruled(incident(AT_RISK), mode=PoolMode.PROPOSE, control=1.0).ruling is Ruling.OBSERVE
 
 
-def test_where_nobody_acts_every_prediction_is_watched() -> None:
+def test_observe_pool_has_propensity_one() -> None:
     decision = ruled(incident(AT_RISK), mode=PoolMode.OBSERVE, control=0.2)
     assert (decision.propensity, decision.control) == (1.0, False)

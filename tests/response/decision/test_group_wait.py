@@ -1,4 +1,4 @@
-"""What it costs to wait for the others of a storm, in minutes."""
+"""Length of the group wait, in minutes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def minutes(
     vouched: Provenance = Provenance.HOST,
     **settings: Any,
 ) -> float:
-    """Return how long n0 waits, where others of its rack follow after so many minutes."""
+    """Return how long n0 waits if others in its rack follow after these minutes."""
     fleet = {
         f"n{n}": Machine(f"n{n}", ServiceState.IN_SERVICE, jobs=jobs, gpus=8, rack="r0")
         for n in range(5)
@@ -65,46 +65,44 @@ def minutes(
     return (end - START) / MINUTE
 
 
-def test_a_machine_without_a_shared_job_waits_two_minutes() -> None:
+def test_machine_without_shared_job_waits_two_minutes() -> None:
     assert minutes() == 2
 
 
-def test_a_machine_under_a_job_of_several_waits_fifteen_minutes() -> None:
+def test_machine_of_large_job_waits_fifteen_minutes() -> None:
     assert minutes(jobs=("4711",)) == 15
 
 
-def test_the_collective_timeout_of_the_job_is_what_it_waits() -> None:
+def test_collective_timeout_replaces_group_wait() -> None:
     timeouts = {"4711": Nanoseconds(30 * MINUTE)}
     assert minutes(jobs=("4711",), job_timeouts=timeouts) == 30
 
 
-def test_certain_damage_that_one_machine_of_a_job_reports_waits_two_minutes() -> None:
+def test_certain_damage_on_one_machine_waits_briefly() -> None:
     assert minutes(jobs=("4711",), cause="xid 79") == 2
     assert minutes(1, jobs=("4711",), cause="xid 79") == 15
 
 
 @pytest.mark.parametrize(("after", "waited"), [((1,), 3), ((1, 10), 12), ((14, 14, 14), 15)])
-def test_it_waits_on_while_others_come_and_never_longer_than_fifteen(
-    after: tuple[int, ...], waited: int
-) -> None:
+def test_wait_extends_up_to_fifteen_minutes(after: tuple[int, ...], waited: int) -> None:
     assert minutes(*after) == waited
 
 
-def test_what_shared_tokens_say_of_others_delays_nothing_that_a_host_reports() -> None:
+def test_shared_tokens_do_not_delay_host_findings() -> None:
     for cause in ("xid 119", "xid 79"):
         assert minutes(1, 3, cause=cause, vouched=Provenance.SHARED) == 2
         assert minutes(1, 3, cause=cause) == 5
 
 
-def test_others_of_an_hour_ago_make_nobody_wait() -> None:
+def test_old_findings_do_not_extend_wait() -> None:
     assert minutes(-60) == 2
 
 
-def test_what_was_taken_late_waits_from_then_on() -> None:
+def test_late_finding_waits_from_arrival() -> None:
     assert minutes(opened=20 * MINUTE) == 22
 
 
-def test_a_prediction_waits_for_nobody() -> None:
+def test_prediction_does_not_wait() -> None:
     finding = replace(XID, kind=FindingKind.AT_RISK, cause="at_risk")
     about = Incident(0, "n0", None, START, findings=(finding,))
     situation = Situation(now=START, fleet={}, pools={}, policy=NO_POLICY)

@@ -1,4 +1,4 @@
-"""Limits, by numbers small enough to count by hand."""
+"""Limits, with numbers small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOSE = Limits(share=1.0, rack=100, job=100, cause=100, fleet_rate=100, killed_j
 
 
 def fleet(size: int, out: tuple[int, ...] = (), **changes: Any) -> list[Machine]:
-    """Return machines n0, n1 and so on, some of them out of service by somebody else."""
+    """Return machines n0, n1 and so on, some of them drained externally."""
     state = dict.fromkeys(out, ServiceState.DRAINED)
     return [
         Machine(
@@ -56,7 +56,7 @@ def held(
     )
 
 
-def test_the_share_counts_our_drains_and_not_those_of_others() -> None:
+def test_share_ignores_external_drains() -> None:
     limits = replace(LOOSE, share=0.05)
     assert held(fleet(40, out=tuple(range(1, 9))), limits=limits) is None
     words = "forewarn has 2 of 40 machines of pool train out, at most 2"
@@ -64,7 +64,7 @@ def test_the_share_counts_our_drains_and_not_those_of_others() -> None:
 
 
 @pytest.mark.parametrize("cause", ["xid 79", "xid 48", "xid 64", "xid 95", "xid 140", "lost"])
-def test_certain_damage_neither_counts_for_the_share_nor_is_held_back_by_it(cause: str) -> None:
+def test_certain_damage_is_exempt_from_share(cause: str) -> None:
     limits = replace(LOOSE, share=0.05, rack=1)
     racks = fleet(40, rack="r7")
     certain = [ours(number, f"n{number}", cause=cause, rack="r7") for number in range(1, 9)]
@@ -74,7 +74,7 @@ def test_certain_damage_neither_counts_for_the_share_nor_is_held_back_by_it(caus
     assert held(racks, *reversible, limits=limits, rack="r7", certain=True) is None
 
 
-def test_a_mark_without_an_action_is_ours_and_counts() -> None:
+def test_unknown_mark_counts_as_drain() -> None:
     limits = replace(LOOSE, share=0.05)
     marked = [replace(m, reason=f"forewarn:{n} lost") for n, m in enumerate(fleet(3, out=(1, 2)))]
     words = "forewarn has 2 of 40 machines of pool train out, at most 2"
@@ -84,9 +84,7 @@ def test_a_mark_without_an_action_is_ours_and_counts() -> None:
 @pytest.mark.parametrize(
     ("hours_ago", "free_in"), [(2, 22), (23, 1), (25, 0), (None, None)], ids=str
 )
-def test_a_mark_without_an_action_counts_for_the_rate_since_it_was_set(
-    hours_ago: int | None, free_in: int | None
-) -> None:
+def test_unknown_mark_counts_for_rate(hours_ago: int | None, free_in: int | None) -> None:
     at = None if hours_ago is None else Nanoseconds(NOW - hours_ago * HOUR)
     marked = [replace(m, reason="forewarn:9 lost", reason_at=at) for m in fleet(2, out=(0, 1))][1:]
     now_held = held([*marked, *fleet(40)[2:]], limits=replace(LOOSE, fleet_rate=1), certain=True)
@@ -98,12 +96,12 @@ def test_a_mark_without_an_action_counts_for_the_rate_since_it_was_set(
 
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 2), (100, 2), (299, 2), (300, 3), (4000, 40)])
-def test_the_rate_of_a_fleet_is_one_percent_of_it_and_at_least_two(size: int, rate: int) -> None:
+def test_default_fleet_rate_is_one_percent(size: int, rate: int) -> None:
     assert Limits().max_rate(size) == rate
     assert Limits(fleet_rate=7).max_rate(size) == 7
 
 
-def test_certain_damage_keeps_to_the_rate_of_the_fleet() -> None:
+def test_certain_damage_respects_fleet_rate() -> None:
     limits = replace(LOOSE, fleet_rate=None)
     recent = [ours(number, f"n{number}", at=Nanoseconds(NOW - HOUR)) for number in (1, 2)]
     words = "2 machines taken out within 1 day in the whole fleet, at most 2"
@@ -112,13 +110,13 @@ def test_certain_damage_keeps_to_the_rate_of_the_fleet() -> None:
     )
 
 
-def test_the_number_holds_beside_the_share() -> None:
+def test_machine_count_applies_besides_share() -> None:
     limits = replace(LOOSE, machines=1)
     words = "1 of 40 machines of pool train is out, at most 1"
     assert held(fleet(40, out=(1,)), limits=limits) == Blocker(words, None)
 
 
-def test_machines_without_gpus_count_neither_as_out_nor_as_size() -> None:
+def test_machines_without_gpus_do_not_count() -> None:
     limits = replace(LOOSE, share=1.0, machines=2)
     plain = [replace(machine, gpus=0) for machine in fleet(40, out=tuple(range(20, 30)))[20:]]
     machines = [*fleet(20, out=(1,)), *plain]
@@ -128,23 +126,23 @@ def test_machines_without_gpus_count_neither_as_out_nor_as_size() -> None:
     assert held(machines, limits=limits) == Blocker(words, None)
 
 
-def test_other_pools_do_not_count_for_a_pool() -> None:
+def test_other_pools_do_not_count() -> None:
     other = [replace(m, name=f"i{m.name}", pool="infer") for m in fleet(10, out=(1, 2, 3))]
     assert held([*fleet(10), *other], limits=replace(LOOSE, share=0.1)) is None
 
 
-def test_a_small_pool_may_lose_one_while_none_is_out() -> None:
+def test_small_pool_may_lose_one_machine() -> None:
     limits = replace(LOOSE, share=0.02)
     assert held(fleet(4), limits=limits) is None
     words = "forewarn has 1 of 4 machines of pool train out, at most 1"
     assert held(fleet(4), ours(5, "n3"), limits=limits) == Blocker(words, None)
 
 
-def test_a_share_of_nothing_lets_no_machine_out() -> None:
+def test_zero_share_allows_no_drain() -> None:
     assert held(fleet(400), limits=replace(LOOSE, share=0.0)) is not None
 
 
-def test_what_is_intended_counts_before_anybody_sees_it_and_once_when_it_is_seen() -> None:
+def test_intended_action_counts_once() -> None:
     limits = replace(LOOSE, machines=2)
     intended = replace(ours(7, "n1"), state=ActionState.INTENDED)
     assert held(fleet(40), intended, limits=limits) is None
@@ -152,17 +150,17 @@ def test_what_is_intended_counts_before_anybody_sees_it_and_once_when_it_is_seen
     assert held(fleet(40, out=(1,)), intended, limits=limits) is None
 
 
-def test_an_action_on_a_machine_that_nobody_lists_counts() -> None:
+def test_action_on_unlisted_machine_counts() -> None:
     assert held(fleet(40), ours(7, "gone"), limits=replace(LOOSE, machines=1)) is not None
 
 
 @pytest.mark.parametrize("state", [ServiceState.DOWN, ServiceState.UNKNOWN, ServiceState.DRAINING])
-def test_a_machine_that_does_not_serve_is_out(state: ServiceState) -> None:
+def test_machine_in_any_other_state_is_out(state: ServiceState) -> None:
     machines = [*fleet(9), Machine("d", state, gpus=8, pool="train")]
     assert held(machines, limits=replace(LOOSE, machines=1)) is not None
 
 
-def test_a_rack_counts_what_we_have_out_or_took_out_within_a_day() -> None:
+def test_rack_counts_current_and_recent_drains() -> None:
     limits = replace(LOOSE, rack=1)
     racks = fleet(10, rack="r7")
     down = [replace(racks[3], state=ServiceState.DOWN), *racks[:3], *racks[4:]]
@@ -180,7 +178,7 @@ def test_a_rack_counts_what_we_have_out_or_took_out_within_a_day() -> None:
     assert held(racks, out, rack="r8", limits=limits) is None
 
 
-def test_a_job_loses_no_more_machines_than_it_may() -> None:
+def test_job_limit_counts_its_machines() -> None:
     limits = replace(LOOSE, job=1)
     machines = fleet(10, jobs=("4711",))
     gone = replace(machines[1], state=ServiceState.DRAINED, jobs=())
@@ -190,7 +188,7 @@ def test_a_job_loses_no_more_machines_than_it_may() -> None:
     assert held(rest, ours(7, "n1", job="4711"), limits=limits) == Blocker(words, None)
 
 
-def test_a_cause_is_refilled_with_its_oldest() -> None:
+def test_oldest_action_refills_cause_limit() -> None:
     limits = replace(LOOSE, cause=2)
     recent = [ours(n, f"n{n}", at=Nanoseconds(NOW - n * HOUR)) for n in (2, 5)]
     words = "2 machines taken out within 1 day for cause xid 119, at most 2"
@@ -199,7 +197,7 @@ def test_a_cause_is_refilled_with_its_oldest() -> None:
     assert held(fleet(40), *other, limits=limits) is None
 
 
-def test_the_rate_of_the_fleet_counts_all_pools_and_what_was_given_back() -> None:
+def test_fleet_rate_counts_all_pools_and_returns() -> None:
     limits = replace(LOOSE, fleet_rate=2)
     recent = [
         replace(ours(5, "x", pool="infer", at=Nanoseconds(NOW - HOUR)), cause="xid 95"),
@@ -210,23 +208,23 @@ def test_the_rate_of_the_fleet_counts_all_pools_and_what_was_given_back() -> Non
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
-def test_what_never_began_counts_for_nothing(state: ActionState) -> None:
+def test_unstarted_action_does_not_count(state: ActionState) -> None:
     limits = Limits(share=0.02, cause=1, fleet_rate=1)
     assert held(fleet(40), replace(ours(5, "n5"), state=state), limits=limits) is None
 
 
-def test_of_several_limits_the_one_that_holds_longest_is_named() -> None:
+def test_longest_limit_is_reported() -> None:
     limits = replace(LOOSE, cause=1, machines=1)
     longest = held(fleet(40), ours(5, "n5"), limits=limits)
     assert longest == Blocker("1 of 40 machines of pool train is out, at most 1", None)
 
 
-def test_a_machine_is_not_taken_out_twice() -> None:
+def test_machine_is_not_drained_twice() -> None:
     assert held(fleet(40), ours(5, "n0")) == Blocker("action 5 takes n0 out already", None)
     assert held(fleet(40, out=(0,))) == Blocker("n0 is out of service already", None)
 
 
-def test_avoid_is_no_isolation_and_has_a_bound_of_its_own() -> None:
+def test_avoid_has_its_own_limit() -> None:
     limits = Limits(machines=0, avoided=0.25)
     machines = fleet(8)
     machines[1] = replace(machines[1], avoided=True)
@@ -238,12 +236,12 @@ def test_avoid_is_no_isolation_and_has_a_bound_of_its_own() -> None:
     assert held(machines, second, limits=LOOSE) is None
 
 
-def test_to_tell_is_held_back_by_nothing() -> None:
+def test_tell_has_no_limit() -> None:
     nothing = Limits(machines=0, share=0.0, fleet_rate=0)
     assert held(fleet(4), limits=nothing, step=Step.TELL, mode=None) is None
 
 
-def test_a_drain_now_may_end_no_more_jobs_than_allowed() -> None:
+def test_drain_now_is_limited_by_killed_jobs() -> None:
     limits = replace(LOOSE, killed_jobs=2)
     now: dict[str, Any] = {"mode": DrainMode.NOW}
     assert held(fleet(9, jobs=("a", "b")), limits=limits, **now) is None
@@ -261,7 +259,7 @@ def evicted(action: Action, *recent: Action, now: Nanoseconds) -> Blocker | None
     return find_eviction_blocker(action, 1, pool=pool, recent=recent, now=now)
 
 
-def test_of_two_deadlines_the_first_may_end_its_job() -> None:
+def test_earliest_deadline_ends_its_jobs_first() -> None:
     first = ours(1, "n1", mode=DrainMode.DEADLINE, jobs=1)
     second = replace(first, id=2, machine="n2", valid_until=Nanoseconds(NOW + DAY + HOUR))
     soon = Nanoseconds(NOW + DAY + 2 * HOUR)
@@ -271,7 +269,7 @@ def test_of_two_deadlines_the_first_may_end_its_job() -> None:
     )
 
 
-def test_a_drain_that_came_to_rest_before_its_deadline_ended_no_job() -> None:
+def test_drain_before_deadline_killed_no_job() -> None:
     first = ours(1, "n1", mode=DrainMode.DEADLINE, jobs=1)
     rested = replace(first, state=ActionState.DRAINED, changed_at=Nanoseconds(NOW + HOUR))
     killed = replace(rested, changed_at=Nanoseconds(NOW + DAY + HOUR))
@@ -281,20 +279,20 @@ def test_a_drain_that_came_to_rest_before_its_deadline_ended_no_job() -> None:
     assert evicted(second, killed, now=later) is not None
 
 
-def test_a_pool_without_rules_is_left_alone() -> None:
+def test_pool_without_rules_is_blocked() -> None:
     no_rules = find_blocker(DRAIN, pools={}, fleet=fleet(3), recent=(), now=NOW)
     assert no_rules == Blocker("pool train has no rules", None)
 
 
-def test_a_clock_that_jumped_back_refills_nothing() -> None:
+def test_clock_set_back_refills_nothing() -> None:
     ahead = ours(5, "n5", at=Nanoseconds(NOW + 3 * DAY))
     assert held(fleet(40), ahead, limits=replace(LOOSE, cause=1)) is not None
 
 
-def test_more_than_eight_percent_out_in_all_is_an_alert_whoever_took_them_out() -> None:
+def test_high_outage_share_raises_alert() -> None:
     assert high_outage_alert(fleet(100, out=tuple(range(8))), ["train"], share=0.08) == ""
     assert high_outage_alert(fleet(4, out=(1,)), ["train"], share=0.08) == ""
     assert high_outage_alert(fleet(100, out=tuple(range(9))), ["train"], share=0.08) == (
-        "more than 8% of the machines of pool train are out of service, whoever took them out"
+        "more than 8% of the machines of pool train are out of service, for any reason"
     )
     assert high_outage_alert(fleet(100, out=tuple(range(9))), ["infer"], share=0.08) == ""

@@ -1,4 +1,4 @@
-"""What only a shared token says, against what a machine says of itself."""
+"""Findings of a shared token against findings of the host itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CODES = [13, 31, 43, 45, 48, 62, 63, 64, 74, 79, 94, 95, 119, 140, 154, 999]
 
 
 @pytest.mark.parametrize("kind", list(FindingKind))
-def test_no_kind_of_finding_of_a_shared_token_isolates(policy: Policy, kind: FindingKind) -> None:
+def test_shared_token_finding_never_isolates(policy: Policy, kind: FindingKind) -> None:
     causes = [f"xid {code}" for code in CODES] if kind is FindingKind.XID else ["a", "lost"]
     causes += ["needs_reset"]
     evidence = {"action": "reset", "check": "digest", "probability": 1.0}
@@ -53,30 +53,30 @@ def test_no_kind_of_finding_of_a_shared_token_isolates(policy: Policy, kind: Fin
         assert not step(policy, shared).isolates
 
 
-def test_however_often_it_is_said_it_isolates_nothing(policy: Policy) -> None:
+def test_repeats_of_shared_token_never_isolate(policy: Policy) -> None:
     often = [finding(FindingKind.XID, f"xid {code}", count=1000) for code in CODES]
     often += [finding(FindingKind.CHECK, "check by nhc", hour, count=9) for hour in range(20)]
     assert not step(policy, *often, after=20).isolates
 
 
-def test_it_makes_no_step_harder_and_none_milder(policy: Policy) -> None:
+def test_shared_token_changes_no_step(policy: Policy) -> None:
     for code in CODES:
         own = finding(FindingKind.XID, f"xid {code}", 5, vouched=Provenance.HOST, severity=None)
         alone = step(policy, own, after=6)
         forged = [finding(FindingKind.XID, f"xid {c}", 5, count=50) for c in CODES]
         forged += [finding(FindingKind.CHECK, "check by nhc", 5)]
-        beside = step(policy, own, *forged, after=6)
-        assert beside is alone or (beside is Step.AVOID and not alone.isolates)
+        combined = step(policy, own, *forged, after=6)
+        assert combined is alone or (combined is Step.AVOID and not alone.isolates)
 
 
 @pytest.mark.parametrize("kind", [FindingKind.FAILURE, FindingKind.CHECK])
-def test_it_proves_no_failure_that_retraining_would_learn(kind: FindingKind) -> None:
+def test_shared_token_confirms_no_training_label(kind: FindingKind) -> None:
     shared = finding(kind, "check by nhc")
     later = Nanoseconds(START + 30 * DAY)
     incident = Incident(1, "m1", None, START, findings=(shared,))
     own = replace(incident, findings=(replace(shared, vouched=Provenance.HOST),))
     outcomes = [
-        assess_outcome(one, proofs=[], service=[], settings=SETTINGS, now=later)
+        assess_outcome(one, ground_truth=[], service=[], settings=SETTINGS, now=later)
         for one in (incident, own)
     ]
     assert [judged and judged.outcome for judged in outcomes] == [

@@ -1,10 +1,10 @@
-"""Storms: whatever happens to a fleet, no limit is passed, and nothing is done twice.
+"""Storms: under random events no limit is exceeded, and no action is repeated.
 
-A fleet in memory obeys our actions, or loses them, or does them late. Around it findings come,
-old ones too, people drain and undo, the scheduler and the loop are killed, and clocks jump. What
-must never happen is written down a second time here, as plainly as it can be.
+A fleet in memory carries out actions, loses them, or applies them late. Meanwhile findings arrive,
+some of them stale, people drain and undo, the scheduler and the loop are killed, and clocks jump.
+The invariants are stated a second time here, as simply as possible.
 
-`FOREWARN_STORMS=1000` runs a thousand of them.
+`FOREWARN_STORMS=1000` runs a thousand storms.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class StormChoice:
 
 
 class StormPolicy:
-    """As bold as a site could make it, so that the core has to hold it back."""
+    """The most aggressive policy that a site could write, so that only the core limits it."""
 
     version = "p1"
 
@@ -107,7 +107,7 @@ class StormPolicy:
     def step_for(
         self,
         incident: Incident,
-        beside: Sequence[Incident],  # noqa: ARG002
+        other_incidents: Sequence[Incident],  # noqa: ARG002
         earlier: Sequence[Action],  # noqa: ARG002
         now: Nanoseconds,  # noqa: ARG002
     ) -> StormChoice:
@@ -134,7 +134,7 @@ class KilledError(Exception):
 
 @dataclass
 class World:
-    """A fleet with its scheduler; people and faults change it, and so do we."""
+    """Fleet with its scheduler, changed by people, faults and forewarn."""
 
     machines: dict[str, Machine]
     time: Nanoseconds = START
@@ -187,7 +187,7 @@ class World:
 
 
 def make_world() -> World:
-    """Return 24 machines of six racks: 15 to act on, 5 to ask for, and some to leave alone."""
+    """Return 24 machines in six racks: 15 in mode act, 5 in mode propose, the others excluded."""
     pools = ["act"] * 15 + ["ask"] * 5 + ["see"] * 2 + [None] + ["act"]
     machines = {}
     for number, pool in enumerate(pools):
@@ -210,7 +210,7 @@ def make_world() -> World:
 
 @dataclass
 class Book:
-    """A ledger in memory, with what must never happen checked where it is written."""
+    """Ledger in memory that checks the invariants at each write."""
 
     findings: dict[str, Finding] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class Book:
                 now,
                 shared=event.shared,
                 machines=event.machines,
-                findings=tuple(findings.values()),  # each once, as the ledger has them
+                findings=tuple(findings.values()),  # each once, as in the ledger
             )
 
     def act(
@@ -320,7 +320,7 @@ class Book:
 
 @dataclass
 class Loop:
-    """`respond --once`, again and again."""
+    """Repeated calls of `respond --once`."""
 
     world: World
     book: Book
@@ -396,7 +396,7 @@ class Loop:
 
     def _situation(self, fleet: dict[str, Machine]) -> Situation:
         stop = KillSwitchActivation("somebody") if self.book.stopped else None
-        vitals = ResponderHealth(kill_switch=stop, overrides=self.book.overrides)
+        health = ResponderHealth(kill_switch=stop, overrides=self.book.overrides)
         return Situation(
             now=self.now,
             fleet=fleet,
@@ -406,7 +406,7 @@ class Loop:
             recent=list(self.book.actions.values()),
             overrides=self.book.overrides,
             approvals=self.book.approvals,
-            interlocks=active_interlocks(vitals, settings=SETTINGS, now=self.now),
+            interlocks=active_interlocks(health, settings=SETTINGS, now=self.now),
             settings=SETTINGS,
         )
 
@@ -471,7 +471,7 @@ def _foreign(machine: Machine, action: Action) -> bool:
     return machine.out and machine.action != action.id
 
 
-# --- what must never happen -----------------------------------------------------------------------
+# --- invariants -----------------------------------------------------------------------------------
 
 
 def must_hold(
@@ -481,7 +481,7 @@ def must_hold(
     fleet: dict[str, Machine],
     now: Nanoseconds,
 ) -> None:
-    """Say again what an action must be like when it is written, with no help of the core."""
+    """State the conditions of a new action again, without the code of the core."""
     machine = fleet[action.machine]
     pool = POOLS[machine.pool or ""]
     earlier = list(book.actions.values())
@@ -522,7 +522,7 @@ def _isolation_must_hold(
         if a.step.isolates and a.state not in (ActionState.FAILED, ActionState.EXPIRED)
     ]
     assert not any(a.machine == action.machine and a.open for a in begun)
-    for a in begun:  # never twice for what was known when the first one ended
+    for a in begun:  # never again for what was known at the end of the first one
         newest = max(f.last or f.at for f in findings)
         assert a.machine != action.machine or newest > a.changed_at
     out = {name for name, m in fleet.items() if m.out and m.gpus > 0}
@@ -601,7 +601,7 @@ class Storm:
         self.loop.book.record_findings(stale, self.loop.now)
 
     def crash(self, name: str, how: int) -> None:
-        """All machines of the rack, the switch or the job of one, within a minute."""
+        """Report a fault on all machines of one rack, switch or job within a minute."""
         world, attribute = self.loop.world, ("rack", "switch", "jobs")[how % 3]
         shared = getattr(world.machines[name], attribute)
         hit = [m.name for m in world.machines.values() if getattr(m, attribute) == shared]
@@ -613,7 +613,7 @@ class Storm:
                 self.loop.once()
                 world.time = Nanoseconds(world.time + MINUTE // 2)
 
-    def foreign_drain(self, name: str, how: int) -> None:
+    def external_drain(self, name: str, how: int) -> None:
         del how
         machine = self.loop.world.machines[name]
         state = ServiceState.DRAINING if machine.jobs else ServiceState.DRAINED
@@ -630,7 +630,7 @@ class Storm:
             self.loop.world.serve(ours[how % len(ours)])
 
     def restart(self, name: str, how: int) -> None:
-        """Start the scheduler anew; it forgets what it was told last."""
+        """Restart the scheduler; it forgets the last change."""
         del name
         world = self.loop.world
         world.controller += 1
@@ -688,7 +688,7 @@ EVENTS = (
         "repeat",
         "stale",
         "crash",
-        "foreign drain",
+        "external_drain",
         "undo",
     ),
     *("undo ours", "restart", "renew", "jump", "opt out", "switch", "answer", "kill", "approve"),
@@ -722,7 +722,7 @@ def play(events: list[tuple[str, int, int]]) -> Storm:
     suppress_health_check=list(HealthCheck),
 )
 @given(storms)
-def test_no_storm_passes_a_limit_or_acts_on_what_is_stale_foreign_or_done(
+def test_storms_exceed_no_limit(
     events: list[tuple[str, int, int]],
 ) -> None:
     storm = play(events)
@@ -732,7 +732,7 @@ def test_no_storm_passes_a_limit_or_acts_on_what_is_stale_foreign_or_done(
         if len(crash) >= SETTINGS.many and steady:
             drained = [a for a in book.actions.values() if a.step.isolates]
             assert not any({f.id for f in book.rests_on[a.id]} <= crash for a in drained)
-    # When all is quiet again, no mark of an action that has ended is left.
+    # Without further events, no mark of an ended action remains.
     loop.world.answers, book.steps_left = [], None
     for _ in range(3):
         storm.play("wait", 0, 3)

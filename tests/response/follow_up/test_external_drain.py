@@ -11,7 +11,7 @@ from forewarn.response.state.machine import Machine, ServiceState
 NOW = Nanoseconds(100 * DAY + 5 * HOUR)
 
 
-def test_who_has_a_machine_out_now_is_a_finding_and_the_same_one_all_day() -> None:
+def test_external_drain_is_one_finding_a_day() -> None:
     drained, since = ServiceState.DRAINED, Nanoseconds(NOW - HOUR)
     machines = (
         Machine("n1", drained, "Tom: DIMM", gpus=8, reason_by="tom", reason_at=since),
@@ -31,7 +31,7 @@ def test_who_has_a_machine_out_now_is_a_finding_and_the_same_one_all_day() -> No
     assert {finding.id for finding in tomorrow}.isdisjoint({first.id, second.id})
 
 
-def test_a_drain_that_somebody_reports_is_none_of_the_scheduler() -> None:
+def test_reported_drain_is_not_external_drain() -> None:
     (drain,) = find_external_drains([Machine("n1", ServiceState.DRAINED, "DIMM", gpus=8)], now=NOW)
     assert is_external_drain(drain)
     assert not is_external_drain(replace(drain, source="nhc"))

@@ -1,4 +1,4 @@
-"""What came of an incident, and when a machine goes back."""
+"""Outcomes of incidents, and releases of machines."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ def hours(*spans: tuple[int, int], in_service: bool = True, busy: bool = True) -
 
 
 def judged(
-    about: Incident, *proofs: GroundTruth, now: int = LATER, **options: Any
+    about: Incident, *ground_truth: GroundTruth, now: int = LATER, **options: Any
 ) -> OutcomeAssessment | None:
     service = options.pop("service", hours((0, 24)))
     return assess_outcome(
-        about, proofs=proofs, service=service, settings=SETTINGS, now=Nanoseconds(now)
+        about, ground_truth=ground_truth, service=service, settings=SETTINGS, now=Nanoseconds(now)
     )
 
 
 # --- outcomes -------------------------------------------------------------------------------------
 
 
-def test_a_ticket_confirms_with_the_time_at_which_anybody_knew() -> None:
+def test_ticket_confirms_with_its_known_time() -> None:
     assert judged(incident(), TICKET) == OutcomeAssessment(
         Outcome.CONFIRMED, "confirmed by a ticket", at(3), at(30)
     )
 
 
-def test_what_is_not_known_yet_confirms_nothing() -> None:
+def test_unknown_ticket_confirms_nothing() -> None:
     assert judged(incident(), TICKET, now=at(29)) is None
 
 
@@ -95,27 +95,27 @@ def test_what_is_not_known_yet_confirms_nothing() -> None:
     ],
     ids=["another machine", "another gpu", "before", "after the horizon"],
 )
-def test_a_ticket_of_something_else_confirms_nothing(other: GroundTruth) -> None:
+def test_unrelated_ticket_confirms_nothing(other: GroundTruth) -> None:
     assert judged(incident(), other) == OutcomeAssessment(
-        Outcome.NOT_CONFIRMED, "it was in service under load, and did not fail"
+        Outcome.NOT_CONFIRMED, "in service under load without a failure"
     )
 
 
-def test_a_ticket_that_names_no_gpu_confirms_its_machine() -> None:
+def test_ticket_without_gpu_confirms_machine() -> None:
     got = judged(incident(), replace(TICKET, gpu_serial=None))
     assert got is not None
     assert got.outcome is Outcome.CONFIRMED
 
 
 @pytest.mark.parametrize("kind", [FindingKind.FAILURE, FindingKind.CHECK])
-def test_a_failure_or_a_failed_check_among_its_findings_confirms(kind: FindingKind) -> None:
-    proof = replace(XID, kind=kind, at=at(5), cause=str(kind))
-    got = judged(incident(AT_RISK, proof))
+def test_own_failure_or_failed_check_confirms(kind: FindingKind) -> None:
+    evidence = replace(XID, kind=kind, at=at(5), cause=str(kind))
+    got = judged(incident(AT_RISK, evidence))
     assert got is not None
     assert (got.outcome, got.failed_at, got.known_at) == (Outcome.CONFIRMED, at(5), at(5))
 
 
-def test_nothing_is_judged_before_its_horizon_and_what_is_known_late() -> None:
+def test_outcome_waits_for_horizon_and_delay() -> None:
     assert judged(incident(), now=END + DAY - 1) is None
     got = judged(incident(), now=END + DAY)
     assert got is not None
@@ -126,40 +126,38 @@ def test_nothing_is_judged_before_its_horizon_and_what_is_known_late() -> None:
     ("service", "why"),
     [
         ([*hours((0, 10)), *hours((10, 11), in_service=False), *hours((11, 24))], "out of service"),
-        (hours((0, 10), (13, 24)), "nobody saw it"),
-        (hours((0, 22)), "nobody saw it"),
-        ([], "nobody saw it"),
+        (hours((0, 10), (13, 24)), "not observed"),
+        (hours((0, 22)), "not observed"),
+        ([], "not observed"),
         ([*hours((0, 12)), *hours((12, 24), busy=False)], "not under load"),
         ([*hours((0, 12), (0, 12)), *hours((12, 24), busy=False)], "not under load"),
     ],
 )
-def test_what_was_not_in_service_under_load_throughout_is_unknown(
-    service: list[ServiceSpan], why: str
-) -> None:
+def test_partial_service_is_unknown(service: list[ServiceSpan], why: str) -> None:
     got = judged(incident(), service=service)
     assert got is not None
     assert got.outcome is Outcome.UNKNOWN
     assert why in got.why
 
 
-def test_a_short_time_without_jobs_or_sight_is_still_throughout() -> None:
+def test_short_gaps_count_as_in_service() -> None:
     service = [*hours((0, 20)), *hours((21, 24), busy=False)]
     got = judged(incident(), service=service)
     assert got is not None
     assert got.outcome is Outcome.NOT_CONFIRMED
 
 
-def test_what_was_drained_and_then_healthy_is_unknown_and_never_a_negative() -> None:
+def test_drained_machine_is_unknown() -> None:
     back = replace(DRAIN, state=ActionState.RELEASED, changed_at=at(30))
     got = judged(incident(actions=(back,)))
-    assert got == OutcomeAssessment(Outcome.UNKNOWN, "it was taken out, so nobody can say")
+    assert got == OutcomeAssessment(Outcome.UNKNOWN, "unknown: the machine was drained")
     undone = replace(back, state=ActionState.OVERRIDDEN, changed_at=at(2))
     got = judged(incident(actions=(undone,)))
     assert got is not None
     assert got.outcome is Outcome.UNKNOWN
 
 
-def test_what_is_out_can_be_proved_for_as_long_as_it_is_out() -> None:
+def test_ground_truth_counts_while_drained() -> None:
     late = replace(TICKET, kind=GroundTruthKind.CHECK, at=at(60), known_at=at(60))
     assert judged(incident(actions=(DRAIN,))) is None
     got = judged(incident(actions=(DRAIN,)), late)
@@ -168,13 +166,13 @@ def test_what_is_out_can_be_proved_for_as_long_as_it_is_out() -> None:
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
-def test_an_action_that_never_began_leaves_the_machine_in_service(state: ActionState) -> None:
+def test_unstarted_action_leaves_machine_in_service(state: ActionState) -> None:
     got = judged(incident(actions=(replace(DRAIN, state=state),)))
     assert got is not None
     assert got.outcome is Outcome.NOT_CONFIRMED
 
 
-def test_what_predicted_nothing_is_never_wrong() -> None:
+def test_incident_without_prediction_is_never_wrong() -> None:
     got = judged(incident(XID))
     assert got is not None
     assert got.outcome is Outcome.UNKNOWN
@@ -190,53 +188,53 @@ def released(action: Action, *findings: Finding, now: int = END, **options: Any)
     return decide_release(action, about, check=check, settings=settings, now=Nanoseconds(now))
 
 
-def test_an_avoided_machine_goes_back_when_its_findings_are_over() -> None:
+def test_avoided_machine_is_released_after_findings_expire() -> None:
     avoid = replace(DRAIN, step=Step.AVOID, mode=None, state=ActionState.HOLDING)
     assert released(avoid, now=END - 1) is None
-    assert released(avoid) == Release(ReleaseMethod.UNDO, "what it was avoided for is over")
+    assert released(avoid) == Release(ReleaseMethod.UNDO, "the reason to avoid it is over")
     newer = replace(AT_RISK, id="3", valid_until=LATER)
     assert released(avoid, AT_RISK, newer) is None
 
 
-def test_an_empty_machine_is_checked_before_it_goes_back() -> None:
+def test_drained_machine_is_checked_before_return() -> None:
     words = "the prediction did not come true in its horizon"
     assert released(DRAIN, now=END - 1) is None
     first = released(DRAIN)
     assert first == Release(
-        ReleaseMethod.CHECK, f"{words}: the site's check comes before its return"
+        ReleaseMethod.CHECK, f"{words}: the site's check runs before its return"
     )
     before = CheckVerdict(passed=True, at=START)
     assert released(DRAIN, check=before) == first
     passed, failed = (CheckVerdict(passed=value, at=END) for value in (True, False))
     assert released(DRAIN, check=passed) == Release(
-        ReleaseMethod.UNDO, f"{words}: the check was passed"
+        ReleaseMethod.UNDO, f"{words}: the check passed"
     )
     assert released(DRAIN, check=failed) == Release(
         ReleaseMethod.KEEP, f"{words}: the check failed, a person has to look"
     )
 
 
-def test_a_machine_that_never_left_service_needs_no_check() -> None:
+def test_busy_machine_needs_no_check() -> None:
     draining = replace(DRAIN, state=ActionState.HOLDING)
     got = released(draining)
     assert got is not None
     assert got.way is ReleaseMethod.UNDO
 
 
-def test_a_site_may_keep_what_did_not_come_true() -> None:
+def test_site_may_keep_unconfirmed_machines_drained() -> None:
     got = released(DRAIN, keep_drained=True, check=CheckVerdict(passed=True, at=END))
     assert got is not None
     assert got.way is ReleaseMethod.KEEP
 
 
-def test_a_machine_with_a_failed_gpu_is_given_back_by_a_person() -> None:
+def test_person_returns_machine_with_failed_gpu() -> None:
     hard = replace(DRAIN, cause="xid 79", step=Step.REPLACE)
     assert released(hard, XID, now=LATER) is None
     failure = replace(XID, kind=FindingKind.FAILURE, cause="failure")
     assert released(DRAIN, AT_RISK, failure, now=LATER) is None
 
 
-def test_a_machine_that_was_taken_out_for_a_check_goes_back_after_it() -> None:
+def test_check_step_releases_after_check() -> None:
     step = replace(DRAIN, cause="xid 79", step=Step.CHECK)
     got = released(step, XID, now=at(2))
     assert got is not None
@@ -250,11 +248,11 @@ def test_a_machine_that_was_taken_out_for_a_check_goes_back_after_it() -> None:
 @pytest.mark.parametrize(
     "state", [ActionState.INTENDED, ActionState.SENT, ActionState.RELEASING, ActionState.RELEASED]
 )
-def test_only_what_holds_is_released(state: ActionState) -> None:
+def test_only_confirmed_actions_are_released(state: ActionState) -> None:
     assert released(replace(DRAIN, state=state), now=LATER) is None
 
 
-# --- drains that others made ----------------------------------------------------------------------
+# --- external drains ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -267,17 +265,17 @@ def test_only_what_holds_is_released(state: ActionState) -> None:
         ("x" * 2000 + "gpu", None),
     ],
 )
-def test_a_foreign_drain_is_a_failure_by_its_reason(reason: str, pattern: str | None) -> None:
+def test_drain_reason_classifies_failure(reason: str, pattern: str | None) -> None:
     assert match_failure_pattern(reason, ["*nvlink*", "*gpu*"]) == pattern
 
 
 @pytest.mark.parametrize(
     "evil", ["*a" * 99 + "*b", "(a+)+$", "[!b]*" * 30 + "c", "*" * 200, "[z-a]"]
 )
-def test_no_pattern_of_a_site_hangs(evil: str) -> None:
+def test_slow_patterns_do_not_hang(evil: str) -> None:
     assert match_failure_pattern("a" * 1000, [evil]) in (None, "*" * 200)
 
 
-def test_a_pattern_has_a_bound() -> None:
+def test_pattern_length_is_bounded() -> None:
     with pytest.raises(ValueError, match="201 characters, expected at most 200"):
         match_failure_pattern("gpu", ["*" * 201])

@@ -1,4 +1,4 @@
-"""What becomes of an action, by what the scheduler says."""
+"""Transitions of an action for each state of the scheduler."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def outcome(*args: Any, **options: Any) -> tuple[ActionState, DriverCall | None]
     return got.state, got.call
 
 
-# --- sent, and read back --------------------------------------------------------------------------
+# --- sent and confirmed ---------------------------------------------------------------------------
 
 
-def test_what_is_intended_is_sent_and_held_once_it_is_read() -> None:
+def test_intended_action_is_sent_then_confirmed() -> None:
     intended = replace(DRAIN, state=ActionState.INTENDED)
     assert outcome(intended, SERVES) == (ActionState.SENT, DriverCall.APPLY)
     sent = replace(DRAIN, state=ActionState.SENT)
@@ -73,30 +73,30 @@ def test_what_is_intended_is_sent_and_held_once_it_is_read() -> None:
     assert outcome(sent, DRAINED) == (ActionState.DRAINED, None)
 
 
-def test_what_was_sent_before_we_were_killed_is_not_sent_twice() -> None:
+def test_confirmed_action_is_not_sent_twice() -> None:
     assert outcome(replace(DRAIN, state=ActionState.INTENDED), DRAINING) == (
         ActionState.HOLDING,
         None,
     )
 
 
-def test_draining_is_not_drained() -> None:
+def test_draining_machine_is_not_drained() -> None:
     assert course(DRAIN, DRAINING) == ActionTransition(DRAIN, ActionState.HOLDING, confirmed=True)
     assert outcome(DRAIN, replace(DRAINING, jobs=())) == (ActionState.HOLDING, None)
     assert outcome(DRAIN, DRAINED) == (ActionState.DRAINED, None)
 
 
-def test_a_machine_that_the_controller_does_not_know_yet_is_not_drained() -> None:
+def test_unknown_machine_is_not_drained() -> None:
     unknown = replace(DRAINED, state=ServiceState.UNKNOWN)
     assert outcome(DRAIN, unknown, controller="c2") == (ActionState.HOLDING, None)
 
 
-def test_no_answer_means_unknown_and_it_is_asked_again_while_it_is_valid() -> None:
+def test_unanswered_call_is_repeated_while_valid() -> None:
     sent = replace(DRAIN, state=ActionState.SENT)
     assert outcome(sent, SERVES) == (ActionState.SENT, DriverCall.APPLY)
 
 
-def test_what_never_held_is_taken_back_when_it_is_no_longer_valid() -> None:
+def test_unapplied_action_is_released_after_expiry() -> None:
     sent = replace(DRAIN, state=ActionState.SENT, changed_at=Nanoseconds(NOW + HOUR))
     over = NOW + HOUR
     assert outcome(sent, SERVES, now=over + 14 * HOUR // 60) == (ActionState.SENT, None)
@@ -106,13 +106,13 @@ def test_what_never_held_is_taken_back_when_it_is_no_longer_valid() -> None:
     )
 
 
-def test_what_is_stale_is_not_sent_any_more() -> None:
+def test_stale_action_is_not_sent() -> None:
     intended = replace(DRAIN, state=ActionState.INTENDED)
     assert outcome(intended, SERVES, now=NOW + HOUR) == (ActionState.EXPIRED, None)
 
 
 @pytest.mark.parametrize("state", [ActionState.INTENDED, ActionState.SENT])
-def test_the_kill_switch_holds_back_what_was_not_sent(state: ActionState) -> None:
+def test_kill_switch_blocks_unsent_action(state: ActionState) -> None:
     action = replace(DRAIN, state=state, changed_at=NOW)
     assert outcome(action, SERVES, stopped=True) == (state, None)
 
@@ -121,15 +121,13 @@ def test_the_kill_switch_holds_back_what_was_not_sent(state: ActionState) -> Non
     ("state", "end"),
     [(ActionState.INTENDED, ActionState.EXPIRED), (ActionState.SENT, ActionState.FAILED)],
 )
-def test_a_machine_that_somebody_else_took_out_first_is_left_alone(
-    state: ActionState, end: ActionState
-) -> None:
+def test_externally_drained_machine_is_left_alone(state: ActionState, end: ActionState) -> None:
     got = course(replace(DRAIN, state=state), FOREIGN)
     assert (got.state, got.call) == (end, None)
-    assert got.detail == "somebody else took the machine out first: cable"
+    assert got.detail == "drained externally first: cable"
 
 
-def test_a_machine_that_is_not_listed_changes_nothing() -> None:
+def test_unlisted_machine_changes_nothing() -> None:
     assert outcome(DRAIN, None) == (ActionState.HOLDING, None)
 
 
@@ -137,29 +135,31 @@ def test_a_machine_that_is_not_listed_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("action", [DRAIN, replace(DRAIN, state=ActionState.DRAINED), AVOID])
-def test_what_is_gone_was_overridden(action: Action) -> None:
+def test_missing_action_counts_as_overridden(action: Action) -> None:
     got = course(action, SERVES)
     assert (got.state, got.call, got.detail) == (
         ActionState.OVERRIDDEN,
         None,
-        "somebody undid it",
+        "undone manually",
     )
 
 
-def test_another_reason_is_an_override() -> None:
+def test_changed_reason_is_override() -> None:
     got = course(DRAIN, FOREIGN)
     assert (got.state, got.call) == (ActionState.OVERRIDDEN, None)
-    assert got.detail == "somebody else set another reason: cable"
+    assert got.detail == "the reason was changed manually: cable"
 
 
 @pytest.mark.parametrize(
     ("machine", "controller", "why"),
     [
-        (SERVES, "c2", "set again: the scheduler was started anew"),
-        (replace(SERVES, boot="b2"), "c1", "set again: the machine is a new one"),
+        (SERVES, "c2", "applied again: the scheduler restarted"),
+        (replace(SERVES, boot="b2"), "c1", "applied again: the machine was replaced"),
     ],
 )
-def test_what_a_restart_lost_is_set_again_once(machine: Machine, controller: str, why: str) -> None:
+def test_action_lost_by_restart_is_reapplied_once(
+    machine: Machine, controller: str, why: str
+) -> None:
     got = course(DRAIN, machine, controller=controller)
     assert (got.state, got.call, got.reapplied) == (ActionState.SENT, DriverCall.APPLY, True)
     assert got.detail == why
@@ -167,14 +167,14 @@ def test_what_a_restart_lost_is_set_again_once(machine: Machine, controller: str
     assert again == (ActionState.OVERRIDDEN, None)
 
 
-def test_what_a_restart_lost_is_not_set_again_when_it_is_stale_or_acting_is_stopped() -> None:
+def test_stale_action_is_not_reapplied() -> None:
     late = outcome(DRAIN, SERVES, controller="c2", now=NOW + HOUR)
     assert late == (ActionState.RELEASED, None)
     stopped = outcome(DRAIN, SERVES, controller="c2", stopped=True)
     assert stopped == (ActionState.HOLDING, None)
 
 
-def test_an_action_that_was_never_read_to_hold_has_no_life_to_compare() -> None:
+def test_unconfirmed_action_has_no_start_to_compare() -> None:
     assert outcome(DRAIN, SERVES, controller="c2", **{"boot": "b1"}) == (
         ActionState.SENT,
         DriverCall.APPLY,
@@ -191,13 +191,13 @@ def test_an_action_that_was_never_read_to_hold_has_no_life_to_compare() -> None:
     assert single.state is ActionState.OVERRIDDEN
 
 
-def test_weights_that_are_all_reset_are_no_override() -> None:
+def test_reset_of_all_weights_is_no_override() -> None:
     others = [replace(AVOID, id=30 + n, incident=30 + n, machine=f"n{n}") for n in range(3)]
     fleet = {f"n{n}": replace(SERVES, name=f"n{n}") for n in range(3)}
     watched = [TrackedAction(action, "c1", "b1") for action in others]
     options: Any = {"controller": "c1", "pools": {}, "recent": others, "stopped": False}
     courses = reconcile(watched, fleet, now=NOW, **options)
-    assert {c.detail for c in courses} == {"set again: the weights of all machines were reset"}
+    assert {c.detail for c in courses} == {"applied again: the weights of all machines were reset"}
     fleet["n2"] = replace(fleet["n2"], avoided=True)
     courses = reconcile(watched, fleet, now=NOW, **options)
     assert [c.state for c in courses] == [
@@ -207,7 +207,7 @@ def test_weights_that_are_all_reset_are_no_override() -> None:
     ]
 
 
-def test_all_our_marks_of_an_overridden_incident_go() -> None:
+def test_override_releases_all_marks_of_incident() -> None:
     fleet = {"n0": replace(SERVES, avoided=True)}
     courses = reconcile(
         [TrackedAction(AVOID, "c1", "b1"), TrackedAction(DRAIN, "c1", "b1")],
@@ -224,14 +224,14 @@ def test_all_our_marks_of_an_overridden_incident_go() -> None:
     ]
 
 
-def test_what_is_released_is_undone_until_it_is_read_to_be_gone() -> None:
+def test_release_repeats_until_mark_is_gone() -> None:
     releasing = replace(DRAIN, state=ActionState.RELEASING)
     assert outcome(releasing, DRAINED) == (ActionState.RELEASING, DriverCall.UNDO)
     assert outcome(releasing, SERVES) == (ActionState.RELEASED, None)
     assert outcome(releasing, FOREIGN) == (ActionState.RELEASED, None)
 
 
-def test_a_mark_whose_action_has_ended_is_an_orphan() -> None:
+def test_mark_of_ended_action_is_stale() -> None:
     late = replace(DRAINED, name="n1", reason="forewarn:9 xid 79")
     assert stale_marks([DRAINED, FOREIGN, late, SERVES], [17]) == [late]
 
@@ -239,7 +239,7 @@ def test_a_mark_whose_action_has_ended_is_an_orphan() -> None:
 # --- deadlines ------------------------------------------------------------------------------------
 
 
-def test_jobs_go_when_the_deadline_is_reached() -> None:
+def test_deadline_ends_jobs() -> None:
     action = replace(DRAIN, mode=DrainMode.DEADLINE)
     assert outcome(action, DRAINING) == (ActionState.HOLDING, None)
     reached = course(action, DRAINING, now=NOW + HOUR)
@@ -252,14 +252,14 @@ def test_jobs_go_when_the_deadline_is_reached() -> None:
     assert outcome(action, DRAINING, now=NOW + HOUR, stopped=True) == (ActionState.HOLDING, None)
 
 
-def test_jobs_go_at_once_where_the_mode_is_now() -> None:
+def test_mode_now_ends_jobs_at_once() -> None:
     assert outcome(replace(DRAIN, mode=DrainMode.NOW), DRAINING) == (
         ActionState.HOLDING,
         DriverCall.EVICT,
     )
 
 
-def test_no_more_jobs_go_at_a_deadline_than_may_be_killed() -> None:
+def test_killed_jobs_limit_holds_at_deadline() -> None:
     action = replace(DRAIN, mode=DrainMode.DEADLINE)
     busy = replace(DRAINING, jobs=("a", "b"))
     held = course(action, busy, now=NOW + HOUR)
@@ -269,7 +269,7 @@ def test_no_more_jobs_go_at_a_deadline_than_may_be_killed() -> None:
     )
 
 
-def test_a_machine_that_a_new_controller_does_not_know_yet_was_not_taken_over() -> None:
+def test_unknown_machine_after_restart_is_no_override() -> None:
     unknown = replace(SERVES, state=ServiceState.UNKNOWN, jobs=())
     assert outcome(DRAIN, unknown, controller="c2") == (ActionState.HOLDING, None)
     again = course(DRAIN, SERVES, controller="c2")

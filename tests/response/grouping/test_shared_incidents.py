@@ -1,4 +1,4 @@
-"""One event on many machines is one incident, and drains nothing."""
+"""Events on many machines: one shared incident, no drain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fleet(size: int, *, per_rack: int = 7, job: str | None = None) -> dict[str, 
 
 
 def incident(number: int, after: int, machine: str | None = None, **changes: Any) -> Incident:
-    """Return an incident of machine n<number> with one finding `after` the start."""
+    """Return an incident of machine n<number> with one finding `after` nanoseconds."""
     name = machine or f"n{number}"
     values: dict[str, Any] = {"kind": FindingKind.XID, "cause": "xid 45", **changes}
     at = Nanoseconds(START + after)
@@ -64,7 +64,7 @@ def events(
 
 
 def as_open(event: SharedIncident, parts: Iterable[Incident], number: int = 999) -> Incident:
-    """Return what a ledger makes of it."""
+    """Apply a shared incident as the ledger does."""
     joined = [part for part in parts if part.id in event.incidents]
     return Incident(
         number,
@@ -78,7 +78,7 @@ def as_open(event: SharedIncident, parts: Iterable[Incident], number: int = 999)
 
 
 @pytest.mark.parametrize("job", ["4711", None], ids=["its job is known", "its job is over"])
-def test_one_crash_on_77_machines_of_11_racks_is_one_incident(job: str | None) -> None:
+def test_crash_on_77_machines_is_one_incident(job: str | None) -> None:
     crash = [incident(number, number * SECOND) for number in range(77)]
     (event,) = events(crash, fleet(100, job=job))
     assert event.machine == "n0"
@@ -88,13 +88,13 @@ def test_one_crash_on_77_machines_of_11_racks_is_one_incident(job: str | None) -
     assert event.candidates == ("n0", "n1", "n2")
 
 
-def test_a_job_that_the_findings_name_is_enough() -> None:
+def test_job_in_findings_is_enough() -> None:
     crash = [incident(number, 0, job="4711") for number in range(3)]
     (event,) = events(crash, fleet(100, per_rack=1))
     assert event.shared == "job 4711"
 
 
-def test_two_machines_are_no_event_and_neither_are_three_apart_in_time() -> None:
+def test_few_or_distant_findings_are_no_event() -> None:
     machines = fleet(21)
     assert events([incident(n, 0) for n in range(2)], machines) == []
     assert events([incident(n, n * 8 * MINUTE) for n in range(3)], machines) == []
@@ -102,13 +102,13 @@ def test_two_machines_are_no_event_and_neither_are_three_apart_in_time() -> None
     assert event.shared == "rack r0"
 
 
-def test_machines_that_share_nothing_are_no_event_unless_there_are_very_many() -> None:
+def test_unrelated_machines_need_many_findings() -> None:
     machines = fleet(100, per_rack=1)
     assert events([incident(n, 0) for n in range(9)], machines) == []
     assert len(events([incident(n, 0) for n in range(10)], machines)) == 1
 
 
-def test_the_collective_timeout_of_a_job_takes_the_place_of_the_fifteen_minutes() -> None:
+def test_collective_timeout_replaces_default_span() -> None:
     slow = [incident(n, n * 14 * MINUTE) for n in range(3)]
     machines = fleet(100, per_rack=1, job="4711")
     assert events(slow, machines) == []
@@ -118,23 +118,23 @@ def test_the_collective_timeout_of_a_job_takes_the_place_of_the_fifteen_minutes(
     assert event_ends_at(as_open(event, slow), settings, now) == START + 58 * MINUTE
 
 
-def test_a_list_of_predictions_and_a_drained_rack_are_no_events() -> None:
+def test_predictions_and_external_drains_are_no_event() -> None:
     machines = fleet(20, per_rack=20)
     for kind in (FindingKind.AT_RISK, FindingKind.EXTERNAL_DRAIN):
         assert events([incident(n, 0, kind=kind) for n in range(20)], machines) == []
 
 
-def test_the_first_machine_is_named_where_clocks_can_tell() -> None:
+def test_first_machine_is_named_by_clock() -> None:
     crash = [incident(0, 30 * SECOND), incident(1, 0), incident(2, 20 * SECOND)]
     (event,) = events(crash, fleet(7))
     assert event.candidates == ("n1",)
     assert event.machines == ("n1", "n2", "n0")
     assert event.why == (
-        "3 machines of rack r0 at once: one event, no machine is taken out for it; n1 was first"
+        "3 machines of rack r0 at once: one event, no machine is drained for it; n1 was first"
     )
 
 
-def test_candidates_are_named_where_a_clock_is_wrong_by_more_than_they_lie_apart() -> None:
+def test_clock_skew_gives_several_candidates() -> None:
     crash = [incident(0, 30 * SECOND), incident(1, 0), incident(2, 20 * SECOND)]
     skewed = ResponseSettings(skews={"n2": Nanoseconds(20 * SECOND)})
     now = Nanoseconds(START + HOUR)
@@ -143,12 +143,12 @@ def test_candidates_are_named_where_a_clock_is_wrong_by_more_than_they_lie_apart
     assert event.why.endswith("clocks cannot tell which of n1, n2 was first")
 
 
-def test_what_lies_hours_before_is_not_the_first_of_the_event() -> None:
+def test_earlier_findings_are_not_first_of_event() -> None:
     findings = [incident(n, after).findings[0] for n, after in ((0, -HOUR), (1, 0), (2, MINUTE))]
     assert candidates(findings, "rack r0", SETTINGS) == ("n1",)
 
 
-def test_others_that_come_later_join_what_is_open() -> None:
+def test_later_incidents_join_open_event() -> None:
     crash = [incident(number, 0) for number in range(5)]
     (event,) = events(crash, fleet(7))
     late = incident(5, 10 * MINUTE)
@@ -157,13 +157,13 @@ def test_others_that_come_later_join_what_is_open() -> None:
     assert more.machines == ("n0", "n1", "n2", "n3", "n4", "n5")
 
 
-def test_nothing_new_is_no_event() -> None:
+def test_unchanged_event_is_not_reported() -> None:
     crash = [incident(number, 0) for number in range(5)]
     (event,) = events(crash, fleet(7))
     assert events([as_open(event, crash)], fleet(7)) == []
 
 
-def test_what_is_new_on_a_few_of_its_machines_waits_and_a_second_wave_joins() -> None:
+def test_few_new_incidents_wait_many_join() -> None:
     crash = [incident(number, 0) for number in range(5)]
     (event,) = events(crash, fleet(7))
     graver = [replace(incident(n, MINUTE, cause="xid 79"), id=100 + n) for n in range(3)]
@@ -172,7 +172,7 @@ def test_what_is_new_on_a_few_of_its_machines_waits_and_a_second_wave_joins() ->
     assert (wave.into, wave.incidents) == (999, (100, 101, 102))
 
 
-def test_more_of_the_same_cause_on_one_of_its_machines_is_no_news() -> None:
+def test_same_cause_joins_event() -> None:
     crash = [incident(number, 0) for number in range(5)]
     (event,) = events(crash, fleet(7))
     same = replace(incident(2, MINUTE), id=100)
@@ -180,7 +180,7 @@ def test_more_of_the_same_cause_on_one_of_its_machines_is_no_news() -> None:
     assert more.incidents == (100,)
 
 
-def test_it_is_over_when_nothing_came_for_fifteen_minutes() -> None:
+def test_event_ends_after_fifteen_quiet_minutes() -> None:
     crash = [incident(number, number * MINUTE) for number in range(5)]
     (event,) = events(crash, fleet(7))
     assert event_ends_at(as_open(event, crash), SETTINGS, Nanoseconds(START + HOUR)) == (
@@ -188,7 +188,7 @@ def test_it_is_over_when_nothing_came_for_fifteen_minutes() -> None:
     )
 
 
-def test_a_machine_that_is_out_for_its_own_sake_goes_on_by_itself() -> None:
+def test_drained_machine_stays_separate() -> None:
     drained = drain(START, Nanoseconds(START + DAY), id=7, rack="r0", state=ActionState.HOLDING)
     crash = [incident(number, 0) for number in range(5)]
     crash[0] = replace(crash[0], actions=(drained,))
@@ -197,8 +197,8 @@ def test_a_machine_that_is_out_for_its_own_sake_goes_on_by_itself() -> None:
     assert event.machines == ("n0", "n1", "n2", "n3", "n4")
 
 
-def test_findings_of_a_shared_token_make_no_storm_of_a_fault_of_one_machine() -> None:
-    """The other machines have old findings of their own, so that their incidents are of hosts."""
+def test_shared_token_makes_no_storm() -> None:
+    """The other machines have old host findings, so their incidents count as reported by hosts."""
     machines = fleet(20, per_rack=20)
     faults = [incident(0, 9 * HOUR, cause="xid 79")]
     for number in range(1, 20):
@@ -208,7 +208,7 @@ def test_findings_of_a_shared_token_make_no_storm_of_a_fault_of_one_machine() ->
     assert events(faults, machines, after=10 * HOUR) == []
 
 
-def test_a_shared_token_does_not_prolong_an_event_of_hosts() -> None:
+def test_shared_token_does_not_prolong_event() -> None:
     crash = [incident(number, 0) for number in range(3)]
     (event,) = events(crash, fleet(3))
     shared = as_open(event, crash)

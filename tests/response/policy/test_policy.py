@@ -1,4 +1,4 @@
-"""What the default policy wants done, counted by hand, and what holds for any findings."""
+"""Steps of the default policy, and properties for any findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = Nanoseconds(100 * DAY)
 
 
 def finding(kind: str, cause: str = "", *, before: int = 0, **fields: Any) -> Finding:
-    """Return a finding that was made `before` nanoseconds before now and is valid for a day."""
+    """Return a finding from `before` nanoseconds ago that is valid for a day."""
     values: dict[str, Any] = {
         "source": "test",
         "id": f"{kind} {cause} {before} {fields}",
@@ -46,7 +46,7 @@ def incident(*findings: Finding, number: int = 1) -> Incident:
 
 
 def ended(step: Step, cause: str, *, before: int, state: str = "released") -> Action:
-    """Return an action on the machine that ended so long ago, an hour after it began."""
+    """Return an action that ended `before` nanoseconds ago, an hour after its start."""
     at, changed = Nanoseconds(NOW - before - HOUR), Nanoseconds(NOW - before)
     mode = DrainMode.FINISH if step.isolates else None
     until, how = Nanoseconds(at + DAY), ActionState(state)
@@ -55,9 +55,9 @@ def ended(step: Step, cause: str, *, before: int, state: str = "released") -> Ac
     )
 
 
-def choose(*findings: Finding, beside: tuple[Finding, ...] = (), earlier: Any = ()) -> PolicyChoice:
-    others = [incident(*beside, number=2)] if beside else []
-    return POLICY.step_for(incident(*findings), others, earlier, NOW)
+def choose(*findings: Finding, others: tuple[Finding, ...] = (), earlier: Any = ()) -> PolicyChoice:
+    incidents = [incident(*others, number=2)] if others else []
+    return POLICY.step_for(incident(*findings), incidents, earlier, NOW)
 
 
 def wanted_step(choice: PolicyChoice) -> tuple[Severity, Step, DrainMode | None]:
@@ -78,9 +78,9 @@ MILD = Rule(Severity.NOTICE, Step.TELL, confirmed_by=frozenset({FindingKind.CHEC
 
 @pytest.mark.parametrize("certain", CERTAIN, ids=lambda f: f"{f.cause} {dict(f.evidence)}")
 @pytest.mark.parametrize("mild", [False, True])
-def test_certain_damage_is_answered_with_a_drain_at_least(certain: Finding, mild: bool) -> None:
+def test_certain_damage_is_at_least_drained(certain: Finding, mild: bool) -> None:
     policy = POLICY
-    if mild:  # a policy that no file could give
+    if mild:  # a policy that no file can define
         rules = {code: replace(rule, rule=MILD) for code, rule in POLICY.xids.items()}
         policy = replace(POLICY, kinds=dict.fromkeys(FindingKind, MILD), xids=rules)
     choice = policy.step_for(incident(certain), [], (), NOW)
@@ -96,11 +96,11 @@ def test_certain_damage_is_answered_with_a_drain_at_least(certain: Finding, mild
     ],
     ids=lambda f: f"{f.cause} {dict(f.evidence)}",
 )
-def test_what_does_not_prove_damage_is_answered_as_the_policy_says(uncertain: Finding) -> None:
+def test_uncertain_damage_follows_policy(uncertain: Finding) -> None:
     assert not choose(uncertain).step.isolates
 
 
-# --- by hand --------------------------------------------------------------------------------------
+# --- single cases ---------------------------------------------------------------------------------
 
 NOTICE, WARNING, ERROR, CRITICAL = Severity
 
@@ -127,11 +127,13 @@ NOTICE, WARNING, ERROR, CRITICAL = Severity
         (500, NOTICE, Step.TELL, None),
     ],
 )
-def test_a_code_alone(code: int, severity: Severity, step: Step, mode: DrainMode | None) -> None:
+def test_single_code_follows_policy(
+    code: int, severity: Severity, step: Step, mode: DrainMode | None
+) -> None:
     assert wanted_step(choose(xid(code))) == (severity, step, mode)
 
 
-def test_the_default_policy_knows_every_code_of_the_catalogue_and_agrees_with_models() -> None:
+def test_default_policy_covers_xid_catalog() -> None:
     assert [*POLICY.xids] == [*range(1, 173)]
     severities = {code: POLICY.rule(xid(code)).severity for code in POLICY.xids}
     assert {severities[code] for code in FATAL_XIDS} == {ERROR, CRITICAL}
@@ -142,44 +144,44 @@ def test_the_default_policy_knows_every_code_of_the_catalogue_and_agrees_with_mo
     assert acting == {*FATAL_XIDS}
 
 
-def test_the_reason_names_the_code_and_what_it_means() -> None:
+def test_reason_names_code_and_meaning() -> None:
     assert choose(xid(79)).reason == "xid 79 (GPU fell off the bus): restart"
 
 
-def test_one_more_of_the_same_changes_no_reason() -> None:
+def test_repeat_changes_no_reason() -> None:
     first, later = xid(43, before=MINUTE), xid(13)
     assert (
         choose(first, later).reason == choose(first).reason == ("xid 43 (channel was reset): tell")
     )
 
 
-def test_a_prediction_alone_avoids_and_drains_only_if_it_is_likely() -> None:
+def test_only_likely_prediction_drains() -> None:
     assert wanted_step(choose(finding("at_risk"))) == (WARNING, Step.AVOID, None)
     likely = finding("at_risk", evidence={"probability": 0.5})
     assert wanted_step(choose(likely)) == (WARNING, Step.DRAIN, DrainMode.FINISH)
 
 
-def test_a_verdict_alone_is_told_and_with_a_second_kind_of_evidence_drains() -> None:
+def test_confirmed_verdict_drains() -> None:
     verdict = finding("verdict")
     assert choose(verdict).step is Step.TELL
-    assert choose(verdict, finding("at_risk"), xid(31)).step is Step.AVOID  # of the prediction
-    with_xid = choose(verdict, beside=(xid(94, gpu_serial="gpu-2"),))
+    assert choose(verdict, finding("at_risk"), xid(31)).step is Step.AVOID  # step of the prediction
+    with_xid = choose(verdict, others=(xid(94, gpu_serial="gpu-2"),))
     assert wanted_step(with_xid) == (ERROR, Step.DRAIN, DrainMode.DEADLINE)
     assert with_xid.reason == "verdict: drain (confirmed by xid 94)"
 
 
-def test_an_application_error_does_not_confirm_a_verdict() -> None:
-    assert choose(finding("verdict"), beside=(xid(13),)).step is Step.TELL
+def test_application_error_does_not_confirm_verdict() -> None:
+    assert choose(finding("verdict"), others=(xid(13),)).step is Step.TELL
 
 
-def test_nor_does_it_where_the_site_counts_it_as_a_failure() -> None:
+def test_site_failure_code_does_not_confirm_verdict() -> None:
     site = load_policy(failures=[13])
     assert site.rule(xid(13)).severity is ERROR
     choice = site.step_for(incident(finding("verdict"), xid(13)), [], [], NOW)
     assert choice.step is Step.TELL
 
 
-def test_a_prediction_ends_no_job_and_blindness_isolates_nothing_whatever_a_rule_says() -> None:
+def test_rules_cannot_exceed_evidence_bounds() -> None:
     hard = replace(POLICY.xids[79].rule, at_most=Step.REPLACE, step=Step.RESET, mode=DrainMode.NOW)
     kinds = {**POLICY.kinds, FindingKind.AT_RISK: hard, FindingKind.BLIND: hard}
     policy = replace(POLICY, kinds=kinds)
@@ -188,7 +190,7 @@ def test_a_prediction_ends_no_job_and_blindness_isolates_nothing_whatever_a_rule
     assert policy.step_for(incident(finding("blind")), [], [], NOW).step is Step.AVOID
 
 
-def test_a_finding_that_is_over_or_too_old_is_not_acted_on() -> None:
+def test_expired_finding_is_not_acted_on() -> None:
     over = xid(79, valid_until=NOW)
     old = xid(79, before=25 * HOUR, valid_until=Nanoseconds(NOW + 9 * DAY))
     of_the_future = xid(79, before=-1)
@@ -199,36 +201,36 @@ def test_a_finding_that_is_over_or_too_old_is_not_acted_on() -> None:
     assert choose(repeated).step is Step.RESTART
 
 
-def test_a_code_after_a_crash_means_nothing_by_itself() -> None:
+def test_following_code_is_inhibited() -> None:
     crash, removed = xid(79, before=2 * MINUTE), xid(45, before=MINUTE)
     assert choose(crash, removed).findings == (crash,)
     later = xid(154, before=MINUTE)
     assert choose(later).step is Step.AVOID
-    assert choose(later, beside=(crash,)).findings == ()
+    assert choose(later, others=(crash,)).findings == ()
 
 
-def test_a_milder_code_explains_nothing_that_is_graver() -> None:
+def test_less_severe_code_inhibits_nothing() -> None:
     both = incident(xid(13, before=2 * MINUTE), xid(45, before=MINUTE))
     echo = replace(POLICY.xids[45], rule=POLICY.xids[74].rule)
     told_rule = POLICY.xids[13].rule
-    for severity in (NOTICE, CRITICAL):  # graver, and yet only told
+    for severity in (NOTICE, CRITICAL):  # more severe, but only reported
         leader = replace(POLICY.xids[13], rule=replace(told_rule, severity=severity))
         policy = replace(POLICY, xids={**POLICY.xids, 13: leader, 45: echo})
         assert policy.step_for(both, [], [], NOW).step is Step.CHECK
 
 
-def test_an_echo_counts_by_itself_after_the_span() -> None:
+def test_inhibition_ends_after_span() -> None:
     crash = xid(79, before=20 * MINUTE)
-    assert choose(xid(154, before=MINUTE), beside=(crash,)).step is Step.AVOID
+    assert choose(xid(154, before=MINUTE), others=(crash,)).step is Step.AVOID
 
 
-def test_a_code_that_cancels_another_one_leaves_only_itself() -> None:
+def test_cancelling_code_suppresses_other() -> None:
     failed, remapped = xid(64, before=MINUTE), xid(63, before=2 * MINUTE)
-    assert choose(remapped, beside=(failed,)).findings == ()
+    assert choose(remapped, others=(failed,)).findings == ()
     assert choose(failed, remapped).step is Step.RESET
 
 
-def test_what_comes_often_on_one_gpu_gets_a_harder_step() -> None:
+def test_frequent_cause_escalates() -> None:
     def contained(number: int, gpu: str = "gpu-1") -> list[Finding]:
         return [xid(94, before=n * HOUR, gpu_serial=gpu) for n in range(number)]
 
@@ -236,12 +238,12 @@ def test_what_comes_often_on_one_gpu_gets_a_harder_step() -> None:
     often = choose(*contained(5))
     assert wanted_step(often) == (ERROR, Step.CHECK, DrainMode.FINISH)
     assert "5 times or more in 1 day" in often.reason
-    assert choose(*contained(3), beside=tuple(contained(2, "gpu-2"))).step is Step.AVOID
+    assert choose(*contained(3), others=tuple(contained(2, "gpu-2"))).step is Step.AVOID
     one_row = xid(94, before=2 * HOUR, first=Nanoseconds(NOW - 2 * HOUR), last=NOW, count=5)
     assert choose(one_row).step is Step.CHECK
 
 
-def test_repeats_are_counted_by_address_where_no_serial_is_known() -> None:
+def test_repeats_are_counted_by_address() -> None:
     def at(address: str, number: int) -> list[Finding]:
         where = {"gpu_serial": None, "evidence": {"pci": address}}
         return [xid(94, before=n * HOUR, **where) for n in range(number)]
@@ -250,11 +252,11 @@ def test_repeats_are_counted_by_address_where_no_serial_is_known() -> None:
     assert choose(*at("0000:1a:00", 5)).step is Step.CHECK
 
 
-def test_a_step_that_did_not_help_is_followed_by_the_next_harder_one() -> None:
+def test_ineffective_step_escalates() -> None:
     reset = ended(Step.RESET, "xid 119", before=2 * DAY)
     again = choose(xid(119), earlier=[reset])
     assert (again.step, again.needs_person) == (Step.RESTART, False)
-    assert again.reason.endswith("restart (reset did not help)")
+    assert again.reason.endswith("restart (reset had no effect)")
     long_ago = ended(Step.RESET, "xid 119", before=8 * DAY)
     assert choose(xid(119), earlier=[long_ago]).step is Step.RESET
     other_gpu = replace(reset, gpu_serial="gpu-2")
@@ -267,13 +269,13 @@ def test_a_step_that_did_not_help_is_followed_by_the_next_harder_one() -> None:
     assert choose(before_it, earlier=[reset]).step is Step.TELL  # too old to act on
 
 
-def test_a_prediction_is_never_made_harder_by_what_came_before() -> None:
+def test_prediction_is_never_escalated() -> None:
     earlier = [ended(Step.DRAIN, "at_risk", before=2 * DAY)]
     choice = choose(finding("at_risk"), earlier=earlier)
     assert (choice.step, choice.mode) == (Step.DRAIN, DrainMode.FINISH)
 
 
-def test_a_step_is_taken_twice_in_seven_days_and_then_a_person_looks() -> None:
+def test_repeated_step_needs_person() -> None:
     once = ended(Step.RESTART, "xid 48", before=DAY)
     twice = ended(Step.RESTART, "xid 95", before=3 * DAY)
     assert not choose(xid(79), earlier=[once]).needs_person
@@ -287,12 +289,12 @@ def test_a_step_is_taken_twice_in_seven_days_and_then_a_person_looks() -> None:
         assert not choose(xid(79), earlier=[once, other]).needs_person
 
 
-def test_telling_never_needs_a_person_however_often() -> None:
+def test_tell_never_needs_person() -> None:
     often_told = [ended(Step.TELL, "xid 13", before=n * HOUR) for n in range(9)]
     assert not choose(xid(13), earlier=often_told).needs_person
 
 
-# --- for any findings -----------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------
 
 CODES = st.sampled_from([13, 31, 43, 45, 48, 63, 64, 74, 79, 92, 94, 95, 119, 154, 171, 500])
 KINDS = st.sampled_from([kind.value for kind in FindingKind if kind is not FindingKind.XID])
@@ -321,7 +323,7 @@ several = st.lists(findings(), max_size=6, unique_by=lambda f: f.id)
 
 
 @given(several, st.lists(actions, max_size=4), st.randoms(use_true_random=False))
-def test_the_order_of_findings_does_not_matter(
+def test_order_of_findings_does_not_matter(
     some: list[Finding], earlier: list[Action], random: Any
 ) -> None:
     shuffled = random.sample(some, len(some))
@@ -329,16 +331,14 @@ def test_the_order_of_findings_does_not_matter(
 
 
 @given(several, st.lists(actions, max_size=4))
-def test_application_codes_blindness_and_foreign_drains_never_drain(
-    some: list[Finding], earlier: list[Action]
-) -> None:
+def test_weak_kinds_never_drain(some: list[Finding], earlier: list[Action]) -> None:
     mild = {"xid 13", "xid 31", "xid 43", "xid 45", "blind", "foreign_drain"}
     harmless = [f for f in some if f.cause in mild]
     assert choose(*harmless, earlier=earlier).step is Step.TELL
 
 
 @given(several, st.lists(actions, max_size=4))
-def test_predictions_alone_end_no_job(some: list[Finding], earlier: list[Action]) -> None:
+def test_predictions_end_no_job(some: list[Finding], earlier: list[Action]) -> None:
     predictions = [f for f in some if f.predicts or f.kind is FindingKind.BLIND]
     choice = choose(*predictions, earlier=earlier)
     assert choice.step.rank <= Step.DRAIN.rank
@@ -346,14 +346,14 @@ def test_predictions_alone_end_no_job(some: list[Finding], earlier: list[Action]
 
 
 @given(several, findings())
-def test_one_more_finding_never_makes_it_milder(some: list[Finding], more: Finding) -> None:
+def test_additional_finding_never_weakens_step(some: list[Finding], more: Finding) -> None:
     before, after = choose(*some), choose(*some, more)
     assert after.severity.rank >= before.severity.rank
     assert after.step.rank >= before.step.rank
 
 
 @given(several, st.sampled_from(Severity), st.sampled_from(Severity))
-def test_a_graver_severity_never_gives_a_milder_step(
+def test_higher_severity_never_weakens_step(
     some: list[Finding], first: Severity, second: Severity
 ) -> None:
     milder, graver = sorted((first, second), key=lambda severity: severity.rank)
@@ -372,9 +372,7 @@ NVLINK = (144, 145, 146, 147, 148, 149, 150)
     ("evidence", "step"),
     [({"severity": "fatal"}, Step.RESET), ({"severity": "nonfatal"}, Step.AVOID), ({}, Step.AVOID)],
 )
-def test_the_drivers_word_decides_how_grave_an_nvlink_error_is(
-    code: int, evidence: dict[str, str], step: Step
-) -> None:
+def test_driver_decides_nvlink_severity(code: int, evidence: dict[str, str], step: Step) -> None:
     assert choose(xid(code, evidence=evidence)).step == step
 
 
@@ -388,19 +386,19 @@ def test_the_drivers_word_decides_how_grave_an_nvlink_error_is(
         ("drain_and_reset", Step.RESET),
     ],
 )
-def test_a_recovery_that_the_driver_asks_for_is_the_step(action: str, step: Step) -> None:
+def test_requested_recovery_is_the_step(action: str, step: Step) -> None:
     assert choose(xid(154, evidence={"action": action})).step == step
     if action != "none":
         asked = finding("failure", "needs_reset", evidence={"action": action})
         assert choose(asked).step == step
 
 
-def test_what_others_send_is_not_read_as_a_word_of_the_driver() -> None:
+def test_posted_finding_is_no_driver_statement() -> None:
     report = finding("report", "nvlink-down", evidence={"action": "reboot", "severity": "fatal"})
     assert choose(report).step == Step.AVOID
     assert choose(xid(13, evidence={"severity": "fatal"})).step == Step.TELL
 
 
-def test_a_code_that_the_site_does_not_report_is_told_however_fatal() -> None:
+def test_unreported_code_is_only_told() -> None:
     policy = load_policy(reported=[79])
     assert policy.rule(xid(149, evidence={"severity": "fatal"})).at_most == Step.TELL

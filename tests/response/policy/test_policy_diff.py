@@ -1,4 +1,4 @@
-"""Differences between policies, in words."""
+"""Differences between policies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT = load_policy()
         (
             '[actions.restart]\nmax_age = "2h"',
             [
-                "xid 79, xid 151, xid 167, recovery reboot, asked for by the driver: acted on for: "
+                "xid 79, xid 151, xid 167, recovery reboot, requested by the driver: acted on for: "
                 "1 day -> 2 h"
             ],
         ),
@@ -35,7 +35,7 @@ DEFAULT = load_policy()
             [
                 "xid 92 (many single bit errors of memory): often: check from 5 times in 1 day on "
                 "-> check from 3 times in 1 day on",
-                "escalation: one step is taken on a machine at most: 2 times in 7 days -> once in "
+                "escalation: a step is taken on one machine at most: 2 times in 7 days -> once in "
                 "7 days",
             ],
         ),
@@ -64,7 +64,7 @@ def test_each_change_is_one_line(tmp_path: Path, text: str, lines: list[str]) ->
     assert sorted(change.text for change in changes) == sorted(lines)
 
 
-def test_a_severitys_step_shows_at_each_code_that_it_changes(tmp_path: Path) -> None:
+def test_severity_change_lists_affected_codes(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text('[steps]\nwarning = { step = "tell" }', encoding="utf-8")
     changes = diff_policies(DEFAULT, load_policy([path]))

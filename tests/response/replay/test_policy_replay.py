@@ -1,4 +1,4 @@
-"""A policy tried on a past that is small enough to count, and on any past."""
+"""Policy replays over a small history, and properties for any history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from forewarn.response.state.pool import Limits, Pool, PoolMode
 START = Nanoseconds(20_000 * DAY)
 END = Nanoseconds(START + 10 * DAY)
 POLICY = load_policy()
-QUIET = 2 * MINUTE  # for which an isolation waits whether others of the same event come
+QUIET = 2 * MINUTE  # group wait of a machine without a shared job
 
 
 def rules(**limits: Any) -> ReplayRules:
@@ -50,7 +50,7 @@ def at(hours: float) -> Nanoseconds:
 
 
 def seen(cause: str, machine: int, hours: float, **fields: Any) -> PastFinding:
-    """Return a finding about the first GPU of a machine, known at once and valid for a day."""
+    """Return a finding about a machine's first GPU, known at once and valid for a day."""
     kind = FindingKind.XID if cause.startswith("xid") else FindingKind(cause)
     values: dict[str, Any] = {
         "source": "test",
@@ -86,15 +86,15 @@ def past(*events: PastFinding | PastFailure, machines: int = 4) -> FleetHistory:
 
 
 def steps(rows: list[ReplayDecision]) -> list[tuple[float, str, str]]:
-    """Return hours, machine and step of what would have been done."""
+    """Return hour, machine and step of each action."""
     done = [row.taken.action for row in rows if row.taken]
     return [((a.at - START) / HOUR, a.machine, str(a.step)) for a in done]
 
 
-# --- by hand --------------------------------------------------------------------------------------
+# --- single cases ---------------------------------------------------------------------------------
 
 
-def test_a_fatal_xid_is_avoided_at_once_and_drained_when_it_is_clear_that_it_is_alone() -> None:
+def test_lone_fatal_xid_drains_after_group_wait() -> None:
     rows = replay(past(seen("xid 79", 0, 5.0)), rules())
     assert steps(rows) == [(5.0, "node-0", "avoid"), (5.0 + 2 / 60, "node-0", "restart")]
     drain = isolating_actions(rows)[0]
@@ -102,7 +102,7 @@ def test_a_fatal_xid_is_avoided_at_once_and_drained_when_it_is_clear_that_it_is_
     assert [row.blocked_by for row in rows] == [None, None]
 
 
-def test_nothing_is_decided_before_a_finding_is_known() -> None:
+def test_nothing_is_decided_before_finding_is_known() -> None:
     late = replace(seen("xid 79", 0, 5.0), known_at=at(9.0))
     rows = replay(past(late), rules())
     assert rows[0].decision.at == at(9.0)
@@ -110,7 +110,7 @@ def test_nothing_is_decided_before_a_finding_is_known() -> None:
     assert steps(replay(past(too_late), rules())) == []
 
 
-def test_a_second_machine_waits_until_the_first_is_back() -> None:
+def test_second_machine_waits_for_first() -> None:
     events = (seen("xid 79", 0, 5.0), seen("xid 119", 1, 6.0))
     rows = replay(past(*events), rules(machines=1))
     first, second = isolating_actions(rows)
@@ -120,13 +120,13 @@ def test_a_second_machine_waits_until_the_first_is_back() -> None:
     assert held == ["1 of 4 machines of pool fleet is out, at most 1"]
 
 
-def test_of_two_at_one_moment_the_graver_goes_first() -> None:
+def test_more_severe_incident_goes_first() -> None:
     events = (seen("xid 74", 0, 5.0), seen("xid 79", 1, 5.0))
     rows = replay(past(*events), rules(machines=1))
     assert isolating_actions(rows)[0].action.machine == "node-1"
 
 
-def test_what_waits_longer_than_it_is_valid_is_never_done() -> None:
+def test_expired_finding_is_never_acted_on() -> None:
     events = (seen("xid 79", 0, 5.0), failed(0, 5.0, 100.0), seen("xid 119", 1, 6.0))
     world = past(*events)
     rows = replay(world, rules(machines=1))
@@ -135,12 +135,12 @@ def test_what_waits_longer_than_it_is_valid_is_never_done() -> None:
     assert (waiting.row.machine, waiting.judged.outcome) == ("node-1", Outcome.NOT_CONFIRMED)
 
 
-def test_a_machine_that_failed_is_back_when_it_was_repaired() -> None:
+def test_failed_machine_returns_when_repaired() -> None:
     rows = replay(past(seen("xid 79", 0, 5.0), failed(0, 5.0, 60.0)), rules())
     assert isolating_actions(rows)[0].until == at(60.0)
 
 
-def test_others_take_a_failed_machine_out_after_an_hour_and_it_counts_for_the_limits() -> None:
+def test_external_drain_counts_for_limits() -> None:
     events = (failed(0, 5.0, 70.0), seen("xid 119", 1, 5.5), seen("xid 119", 2, 40.0))
     rows = replay(past(*events), rules(machines=1))
     assert [action.action.machine for action in isolating_actions(rows)] == ["node-1"]
@@ -149,40 +149,40 @@ def test_others_take_a_failed_machine_out_after_an_hour_and_it_counts_for_the_li
     assert isolating_actions(later) == []
 
 
-def test_what_was_known_before_others_gave_a_machine_back_does_not_drain_it_again() -> None:
+def test_finding_before_return_does_not_drain() -> None:
     world = past(failed(0, 5.0, 10.0), seen("xid 79", 0, 7.0), seen("xid 79", 0, 11.0))
     rows = replay(world, rules())
     assert [action.action.at for action in isolating_actions(rows)] == [at(11.0) + QUIET]
     assert find_blocked_drains(rows, OutcomeJudge(world, DAY), world) == []
 
 
-def test_a_likely_prediction_drains_until_its_horizon_is_over() -> None:
+def test_likely_prediction_drains_until_horizon() -> None:
     likely = seen("at_risk", 0, 5.0, evidence={"probability": 0.7}, valid_until=at(20.0))
     (drain,) = isolating_actions(replay(past(likely), rules()))
     assert (drain.action.at, drain.until) == (at(5.0), at(20.0))
 
 
-def test_one_event_on_many_machines_drains_none_of_them() -> None:
+def test_shared_event_drains_no_machine() -> None:
     events = [seen("xid 79", n, 5.0 + n / 600) for n in range(12)]
     rows = replay(past(*events, machines=40), rules())
     assert isolating_actions(rows) == []
     assert "machines" in rows[-1].decision.reason
 
 
-def test_repeats_of_a_day_are_one_finding_and_one_decision() -> None:
+def test_repeats_of_a_day_are_one_decision() -> None:
     storm = [seen("xid 31", 0, 5.0 + n / 100, id="the same") for n in range(500)]
     rows = replay(past(*storm), rules())
     assert len(rows) == 1
     assert rows[0].decision.step == "tell"
 
 
-def test_contained_errors_that_come_often_are_checked() -> None:
+def test_frequent_contained_errors_are_checked() -> None:
     often = [seen("xid 94", 0, 5.0 + n) for n in range(5)]
     rows = replay(past(*often), rules())
     assert steps(rows)[-1][1:] == ("node-0", "check")
 
 
-def test_machines_are_told_apart_by_address_where_no_serial_is_known() -> None:
+def test_addresses_identify_gpus_without_serial() -> None:
     def by_address(address: str, hours: float) -> PastFinding:
         where = {"gpu_serial": None, "evidence": {"pci": address}, "id": f"{address} {hours}"}
         return seen("xid 94", 0, hours, **where)
@@ -191,10 +191,10 @@ def test_machines_are_told_apart_by_address_where_no_serial_is_known() -> None:
     assert steps(replay(past(*two), rules()))[-1][2] == "avoid"
 
 
-# --- figures --------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 
 
-def test_a_drain_is_right_if_its_gpu_fails_within_the_horizon_or_had_failed() -> None:
+def test_drain_outcome_depends_on_horizon() -> None:
     world = past(
         seen("xid 79", 0, 5.0),
         failed(0, 20.0, 30.0),  # 15 h later
@@ -216,25 +216,25 @@ def test_a_drain_is_right_if_its_gpu_fails_within_the_horizon_or_had_failed() ->
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"failures": [failed(0, 5.0, None, "xid 79")]}, "known by the same Xid alone"),
-        ({"failures_known": False}, "nobody says what failed"),
-        ({"gpus": frozenset()}, "no records of the GPU"),
+        ({"failures": [failed(0, 5.0, None, "xid 79")]}, "only the same Xid shows"),
+        ({"failures_known": False}, "no failures are recorded"),
+        ({"gpus": frozenset()}, "the GPU has no records"),
     ],
 )
-def test_what_nobody_can_know_is_neither_right_nor_wrong(change: dict[str, Any], why: str) -> None:
+def test_unknowable_outcome_is_unknown(change: dict[str, Any], why: str) -> None:
     world = replace(past(seen("xid 79", 0, 5.0)), **change)
     judged = OutcomeJudge(world, DAY).outcome([world.findings[0].finding])
     assert judged.outcome is Outcome.UNKNOWN
     assert why in judged.why
 
 
-def test_a_prediction_is_confirmed_by_an_xid_that_counts_as_a_failure() -> None:
+def test_xid_failure_confirms_prediction() -> None:
     world = past(seen("at_risk", 0, 5.0), failed(0, 9.0, None, "xid 79"))
     judged = OutcomeJudge(world, DAY).outcome([world.findings[0].finding])
     assert (judged.outcome, judged.failed_at) == (Outcome.CONFIRMED, at(9.0))
 
 
-def test_of_a_gpu_without_a_serial_only_a_failure_of_its_machine_says_anything() -> None:
+def test_missing_serial_needs_machine_failure() -> None:
     nameless = {"gpu_serial": None, "evidence": {"pci": "0000:1a:00"}}
     world = past(
         seen("xid 79", 0, 5.0, **nameless), seen("xid 79", 1, 5.0, **nameless), failed(1, 9.0)
@@ -242,10 +242,10 @@ def test_of_a_gpu_without_a_serial_only_a_failure_of_its_machine_says_anything()
     judge = OutcomeJudge(world, DAY)
     outcomes = [judge.outcome([known.finding]) for known in world.findings]
     assert [o.outcome for o in outcomes] == [Outcome.UNKNOWN, Outcome.CONFIRMED]
-    assert outcomes[0].why == "the serial of the GPU is not known"
+    assert outcomes[0].why == "the serial of the GPU is unknown"
 
 
-def test_draining_at_every_xid_drains_for_application_errors_too() -> None:
+def test_every_xid_baseline_includes_application_errors() -> None:
     world = past(seen("xid 31", 0, 5.0), seen("xid 31", 0, 9.0), seen("xid 13", 1, 9.0))
     taken = every_xid_baseline(world, DAY)
     assert [(a.action.machine, a.action.at) for a in taken] == [
@@ -255,8 +255,8 @@ def test_draining_at_every_xid_drains_for_application_errors_too() -> None:
     assert measure_drains(taken, OutcomeJudge(world, DAY), world).at_once == 2
 
 
-def test_random_drains_are_right_as_often_as_gpus_fail() -> None:
-    # 4 GPUs, 9 of 10 days can be judged; two failures make a day each: 2 of 36 GPU-days.
+def test_random_baseline_matches_failure_rate() -> None:
+    # 4 GPUs, outcomes are known for 9 of 10 days; two failures cover a day each: 2 of 36 GPU-days.
     world = past(failed(0, 100.0), failed(1, 150.0))
     expected = random_baseline(18, world, DAY, DAY)
     assert expected is not None
@@ -264,7 +264,7 @@ def test_random_drains_are_right_as_often_as_gpus_fail() -> None:
     assert random_baseline(18, replace(world, failures_known=False), DAY, DAY) is None
 
 
-# --- for any past ---------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------
 
 causes = st.sampled_from(["xid 13", "xid 45", "xid 63", "xid 79", "xid 94", "xid 119", "at_risk"])
 hours = st.integers(0, 230).map(float)
@@ -287,7 +287,7 @@ pasts = st.lists(some_findings | some_failures, max_size=14).map(lambda events: 
 
 
 def up_to(world: FleetHistory, moment: Nanoseconds) -> FleetHistory:
-    """Return what was known before a moment; a repair that came later is not."""
+    """Return what was known before a moment, without later repairs."""
     failures = [f for f in world.failures if f.known_at < moment]
     return replace(
         world,
@@ -299,7 +299,7 @@ def up_to(world: FleetHistory, moment: Nanoseconds) -> FleetHistory:
 
 @settings(max_examples=60)
 @given(pasts, hours)
-def test_what_comes_later_changes_no_decision(world: FleetHistory, hour: float) -> None:
+def test_future_changes_no_past_decision(world: FleetHistory, hour: float) -> None:
     moment = at(hour)
     before = [row for row in replay(world, rules(machines=1)) if row.decision.at < moment]
     alone = replay(up_to(world, moment), rules(machines=1))
@@ -308,7 +308,7 @@ def test_what_comes_later_changes_no_decision(world: FleetHistory, hour: float) 
 
 @settings(max_examples=60)
 @given(pasts, st.integers(1, 3))
-def test_never_are_more_machines_out_than_the_limit(world: FleetHistory, most: int) -> None:
+def test_limit_is_never_exceeded(world: FleetHistory, most: int) -> None:
     taken = isolating_actions(replay(world, rules(machines=most)))
     assert (measure_drains(taken, OutcomeJudge(world, DAY), world).at_once or 0) <= most
     names = [(a.action.machine, a.action.at, a.until) for a in taken]
@@ -319,9 +319,7 @@ def test_never_are_more_machines_out_than_the_limit(world: FleetHistory, most: i
 
 @settings(max_examples=40)
 @given(pasts, st.randoms(use_true_random=False))
-def test_the_order_in_which_the_past_is_told_does_not_matter(
-    world: FleetHistory, random: Any
-) -> None:
+def test_order_of_history_does_not_matter(world: FleetHistory, random: Any) -> None:
     shuffled = replace(
         world,
         findings=random.sample(world.findings, len(world.findings)),

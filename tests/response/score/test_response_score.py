@@ -1,4 +1,4 @@
-"""The score, by numbers small enough to count by hand."""
+"""Score of the response, with numbers small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def scored(
 # --- precision ------------------------------------------------------------------------------------
 
 
-def test_precision_comes_from_those_left_alone_and_not_from_those_drained() -> None:
+def test_precision_uses_holdout_only() -> None:
     left = [alone(n, Outcome.CONFIRMED) for n in range(2)]
     left += [alone(n, Outcome.NOT_CONFIRMED) for n in range(2, 10)]
     acted = [drained(n, outcome=Outcome.CONFIRMED) for n in range(10, 14)]
@@ -83,21 +83,21 @@ def test_precision_comes_from_those_left_alone_and_not_from_those_drained() -> N
     assert 0.0 <= low < 0.2 < high <= 0.6
 
 
-def test_what_was_rarely_left_alone_stands_for_many() -> None:
+def test_rare_holdout_alerts_weigh_more() -> None:
     left = [alone(0, Outcome.CONFIRMED, 0.1), alone(1, Outcome.NOT_CONFIRMED, 0.5)]
     assert scored(left).precision.value == pytest.approx(10 / 12)
 
 
-def test_without_a_control_share_nobody_can_know() -> None:
+def test_precision_without_holdout_is_unknown() -> None:
     got = scored([drained(n, outcome=Outcome.CONFIRMED) for n in range(5)])
     assert got.precision.value is None
-    assert got.precision.why.startswith("no alert was left alone and judged, so nobody can know")
+    assert got.precision.why.startswith("no alert of the holdout has an outcome")
     assert got.days_to_answer is None
     assert (got.gpu_hours_saved.value, got.gpu_hours_net.value) == (None, None)
     assert got.gpu_hours_isolated.value == 5 * 8 * 24
 
 
-def test_what_is_unknown_counts_neither_for_nor_against_us() -> None:
+def test_unknown_outcomes_do_not_count() -> None:
     left = [alone(0, Outcome.CONFIRMED), alone(1, Outcome.UNKNOWN), alone(2, None)]
     got = scored(left)
     assert (got.precision.value, got.left_alone, got.judged) == (1.0, 3, 1)
@@ -107,7 +107,7 @@ def test_what_is_unknown_counts_neither_for_nor_against_us() -> None:
     ("judged", "open_", "days", "answer"),
     [(15, 0, 10, 30.0), (0, 6, 10, 100.0), (60, 0, 10, 0.0), (0, 0, 10, None)],
 )
-def test_days_to_an_answer_follow_from_the_rate_so_far(
+def test_days_to_answer_follow_current_rate(
     judged: int, open_: int, days: int, answer: float | None
 ) -> None:
     left = [alone(n, Outcome.NOT_CONFIRMED) for n in range(judged)]
@@ -115,7 +115,7 @@ def test_days_to_an_answer_follow_from_the_rate_so_far(
     assert scored(left, days=days).days_to_answer == answer
 
 
-def test_sixty_alerts_tell_twenty_percent_from_ten() -> None:
+def test_sixty_alerts_separate_twenty_from_ten_percent() -> None:
     def more_than_ten(precision: float) -> float:
         return sum(
             comb(MIN_JUDGED_ALERTS, hits)
@@ -131,7 +131,7 @@ def test_sixty_alerts_tell_twenty_percent_from_ten() -> None:
 # --- failures and minutes -------------------------------------------------------------------------
 
 
-def test_a_failure_is_missed_unless_a_finding_that_was_valid_came_before_it() -> None:
+def test_failure_without_valid_finding_is_missed() -> None:
     failures = (
         KnownFailure("n0", at(5), "G0"),
         KnownFailure("n0", at(5), "G1"),
@@ -145,7 +145,7 @@ def test_a_failure_is_missed_unless_a_finding_that_was_valid_came_before_it() ->
     assert got.missed_share.value == pytest.approx(4 / 6)
 
 
-def test_minutes_to_isolation_are_a_median() -> None:
+def test_minutes_to_isolation_is_median() -> None:
     alerts = [drained(n, isolated_at=at(hours)) for n, hours in enumerate((0.25, 1, 10))]
     assert scored(alerts).minutes_to_isolation.value == 60.0
     assert scored([ALERT]).minutes_to_isolation.value is None
@@ -154,7 +154,7 @@ def test_minutes_to_isolation_are_a_median() -> None:
 # --- GPU-hours ------------------------------------------------------------------------------------
 
 
-def test_gpu_hours_are_those_of_the_job_by_the_rate_of_failures() -> None:
+def test_gpu_hours_scale_with_failure_rate() -> None:
     assert COSTS.hours_saved == pytest.approx(0.8)
     left = [alone(0, Outcome.CONFIRMED, failed_at=at(10)), alone(1, Outcome.NOT_CONFIRMED)]
     got = scored([*left, drained(2), drained(3)])
@@ -163,24 +163,24 @@ def test_gpu_hours_are_those_of_the_job_by_the_rate_of_failures() -> None:
     assert got.gpu_hours_net.value == pytest.approx(51.2 - 384)
 
 
-def test_a_machine_that_was_emptied_late_saves_only_what_would_have_failed_later() -> None:
+def test_late_drain_saves_later_failures_only() -> None:
     left = [alone(0, Outcome.CONFIRMED, failed_at=at(2)), alone(1, Outcome.CONFIRMED)]
     got = scored([*left, drained(2)])
     assert got.gpu_hours_saved.value == pytest.approx(64 * 0.8 * 0.5)
 
 
-def test_a_machine_that_was_never_empty_saves_nothing_and_costs_until_now() -> None:
+def test_undrained_machine_saves_nothing() -> None:
     left = [alone(0, Outcome.CONFIRMED)]
     got = scored([*left, drained(2, emptied_at=None, back_at=None)], days=1)
     assert got.gpu_hours_saved.value == 0.0
     assert got.gpu_hours_isolated.value == 8 * 23
 
 
-def test_machines_that_failed_are_no_cost_of_predicting() -> None:
+def test_failed_machines_are_no_prediction_cost() -> None:
     assert scored([drained(0, predicted=False)]).gpu_hours_isolated.value == 0.0
 
 
-def test_alerts_of_one_machine_are_drawn_together() -> None:
+def test_alerts_of_one_machine_are_resampled_together() -> None:
     spread = [alone(n, Outcome.CONFIRMED if n % 2 else Outcome.NOT_CONFIRMED) for n in range(40)]
     few = [replace(alert, machine=f"n{n % 2}") for n, alert in enumerate(spread)]
     widths = []
@@ -227,27 +227,27 @@ def alert(*decisions: Decision, actions: tuple[Action, ...] = ()) -> ScoredAlert
     return summarize_incident(about, decisions, moments)
 
 
-def test_an_alert_takes_its_times_from_what_its_action_came_to() -> None:
+def test_alert_times_come_from_action_states() -> None:
     got = alert(DECISION, actions=(ACTION,))
     assert (got.isolated_at, got.emptied_at, got.back_at) == (at(1), at(2), at(30))
     assert (got.predicted, got.left_alone) == (True, None)
 
 
-def test_a_control_stays_one_when_more_than_a_prediction_takes_it_out_later() -> None:
+def test_holdout_survives_later_drain() -> None:
     control = replace(DECISION, ruling=Ruling.OBSERVE, control=True, propensity=0.1)
     assert alert(control, actions=(ACTION,)).left_alone == 0.1
 
 
-def test_where_nobody_acts_all_are_left_alone() -> None:
+def test_observe_mode_leaves_all_in_service() -> None:
     observed = replace(DECISION, ruling=Ruling.OBSERVE, propensity=1.0)
     assert alert(observed).left_alone == 1.0
     assert alert(observed, actions=(ACTION,)).left_alone is None
 
 
-def test_a_lot_that_was_not_drawn_leaves_nothing_alone() -> None:
+def test_unassigned_alert_is_not_in_holdout() -> None:
     assert alert(replace(DECISION, propensity=0.1)).left_alone is None
 
 
-def test_a_drain_for_more_than_a_prediction_is_no_prediction() -> None:
+def test_drain_for_failure_is_no_prediction() -> None:
     more = replace(DECISION, findings=(AT_RISK.key, XID.key))
     assert alert(more).predicted is False

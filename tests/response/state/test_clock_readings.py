@@ -1,4 +1,4 @@
-"""Whether our clock may be trusted, by what other clocks say."""
+"""Comparison of the local clock with other clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOW = Nanoseconds(20_000 * DAY)
 
 
 def readings(**offsets: int | None) -> ClockReadings:
-    """Return readings of clocks that are so far from ours."""
+    """Return readings of clocks at these offsets from the local one."""
     values: Any = {name: None if off is None else NOW + off for name, off in offsets.items()}
     return ClockReadings(NOW, every=MINUTE, **values)
 
@@ -33,7 +33,7 @@ def readings(**offsets: int | None) -> ClockReadings:
         (400 * DAY, "behind"),
     ],
 )
-def test_clocks_may_be_five_minutes_apart(who: str, offset: int, words: str) -> None:
+def test_clocks_may_differ_by_five_minutes(who: str, offset: int, words: str) -> None:
     other = {"scheduler": "database", "database": "scheduler"}[who]
     for rest in (None, 0):
         text = readings(**{who: offset, other: rest}).disagreement()
@@ -41,14 +41,14 @@ def test_clocks_may_be_five_minutes_apart(who: str, offset: int, words: str) -> 
         assert text == (expected if words else "")
 
 
-def test_a_clock_that_went_back_contradicts_itself_whatever_others_say() -> None:
+def test_clock_set_back_contradicts_last_call() -> None:
     for reference in (None, 0):
         back = readings(scheduler=reference, last_call=2 * MINUTE)
         assert back.disagreement() == "our clock is behind the last call of the loop"
-    assert readings(scheduler=0, last_call=10**8).disagreement() == ""  # another host's skew
+    assert readings(scheduler=0, last_call=10**8).disagreement() == ""  # skew of another host
 
 
-def test_a_pause_needs_a_second_clock_to_be_told_from_a_jump() -> None:
+def test_pause_needs_second_clock() -> None:
     assert readings(last_call=-25 * HOUR).interruption()
     assert readings(last_call=-6 * MINUTE).interruption() == ""
     assert readings().interruption() == ""  # the first call
@@ -56,7 +56,7 @@ def test_a_pause_needs_a_second_clock_to_be_told_from_a_jump() -> None:
     assert readings(database=0, last_call=-25 * HOUR).interruption() == ""
 
 
-def test_only_a_clock_of_others_is_a_second_clock() -> None:
+def test_only_external_clock_counts_as_second() -> None:
     assert readings(last_call=-MINUTE).is_alone
     assert not readings(scheduler=0).is_alone
     assert not readings(database=0).is_alone
@@ -66,7 +66,7 @@ OFFSET = st.one_of(st.none(), st.integers(-2 * DAY, 2 * DAY))
 
 
 @given(scheduler=OFFSET, database=OFFSET, last_call=OFFSET, later=st.integers(0, 10 * MINUTE))
-def test_the_words_stay_the_same_while_nothing_happens(
+def test_text_is_stable_without_changes(
     scheduler: int | None, database: int | None, last_call: int | None, later: int
 ) -> None:
     first = readings(scheduler=scheduler, database=database, last_call=last_call)

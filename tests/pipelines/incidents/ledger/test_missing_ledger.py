@@ -77,7 +77,7 @@ def test_in_observe_the_first_call_makes_one(
 def test_marks_without_an_action_are_an_alert_and_are_listed(
     config: str, driver: MemoryDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "2 machines bear a mark of forewarn without an action in the ledger: m1, m2"
+    words = "2 machines carry a mark of forewarn without an action in the ledger: m1, m2"
     assert main(["respond", "--once", "--config", config]) == 2
     assert words in capsys.readouterr().err  # whether the ledger is lost
     assert main(["incidents", "--config", config]) == 0

@@ -204,7 +204,7 @@ def test_a_site_says_what_a_fatal_nvlink_error_and_a_recovery_ask_for(overlay: W
     assert changed.recoveries["reset"].step == Step.CHECK
     assert changed.version != load_policy().version
     names = {change.names for change in diff_policies(load_policy(), changed)}
-    assert ("recovery reset, asked for by the driver",) in names
+    assert ("recovery reset, requested by the driver",) in names
     assert ("xid 149, called fatal by the driver",) in names
 
 

@@ -152,7 +152,7 @@ def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) ->
     site.capsys.readouterr()
     assert main(["respond", "--once", "--config", site.config]) == 2
     said = site.capsys.readouterr().err
-    assert "1 machine bears a mark of forewarn without an action in the ledger: node-00001" in said
+    assert "1 machine carries a mark of forewarn without an action in the ledger: node-00001" in said
     assert "`forewarn respond --new-ledger`" in said.splitlines()[-1]
     assert not (site.folder / "ledger.db").exists()
     assert main(["incidents", "--json", "--config", site.config]) == 0
