@@ -1,7 +1,7 @@
-"""Check an installed wheel beside a foreign `models` and `features`; run by .ci/run.
+"""Check an installed wheel next to foreign packages `models` and `features`; run by .ci/run.
 
-Arguments: the folder of the source, the wheel's file. It runs in an environment where the wheel
-is installed and where a `models` and a `features` of somebody else can be imported.
+Arguments: the source folder, the wheel file. It runs in an environment in which the wheel is
+installed and a foreign `models` and `features` can be imported.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 
 def packages(source: Path) -> dict[str, Path]:
-    """Return the folder of every top-level package that pyproject.toml names."""
+    """Return the folder of every top-level package in pyproject.toml."""
     settings = tomllib.loads((source / "pyproject.toml").read_text())["tool"]["setuptools"]
     return {name: source / folder for name, folder in settings["package-dir"].items()}
 
 
 def expected_files(source: Path) -> set[str]:
-    """Return what the wheel must hold: code, pages and type markers of every package."""
+    """Return the required contents of the wheel: code, pages and type markers of every package."""
     return {
         f"{name.replace('.', '/')}/{path.relative_to(folder).as_posix()}"
         for name, folder in packages(source).items()
@@ -30,7 +30,7 @@ def expected_files(source: Path) -> set[str]:
 
 
 def check_contents(source: Path, wheel: Path) -> None:
-    """Stop if a file is missing from the wheel, or if it brings a name other than `forewarn`."""
+    """Fail if a file is missing from the wheel, or if it contains a name other than `forewarn`."""
     names = set(zipfile.ZipFile(wheel).namelist())
     if missing := expected_files(source) - names:
         sys.exit(f"missing from {wheel.name}: {sorted(missing)}")
@@ -40,7 +40,7 @@ def check_contents(source: Path, wheel: Path) -> None:
 
 
 def check_imports(source: Path) -> None:
-    """Stop unless ours come from the wheel, and theirs, imported before and after, stay theirs."""
+    """Fail unless our packages come from the wheel and foreign ones stay foreign."""
     foreign = [importlib.import_module("models")]
     for name, folder in packages(source).items():
         where = Path(importlib.import_module(name).__file__ or "")

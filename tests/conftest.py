@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-# Read when numpy is first imported, and by every process that a test starts. The matrices of tests
-# are small, and other tests run on the other cores: a second thread of OpenBLAS spins while it
-# waits for work, which took ten times as much of a core as the sums themselves.
+# Read when numpy is first imported, and by every process that a test starts. Matrices of tests are
+# small, and other tests use the other cores: a second OpenBLAS thread spins while it waits, which
+# costs ten times the computation itself.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import httpx
@@ -23,25 +23,25 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Read by the libraries when a test first imports them: no start-up notes of TensorFlow, no window.
+# Read by libraries on first import: no start-up messages of TensorFlow, no window.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# No example fails by the clock: neither its run, nor the time that it takes to be made up.
+# No example fails by its run time, or by the time to generate it.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# CI runs the same examples every time, so that a red build can be run again; by hand they vary.
+# CI runs the same examples every time, so that a red build is reproducible; local runs vary.
 settings.register_profile("default", UNTIMED)
 settings.register_profile("ci", UNTIMED, derandomize=True, database=None)
-# For the parsers of what hosts say, once in a while: pytest --hypothesis-profile=thorough tests/...
+# For parsers of host data, run occasionally: pytest --hypothesis-profile=thorough tests/...
 settings.register_profile("thorough", UNTIMED, max_examples=10_000)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# What collecting makes lives to the end: looking for garbage meanwhile takes a fifth of the time.
+# Collected objects live until the end: garbage collection meanwhile takes a fifth of the time.
 gc.disable()
 
 ROOT = Path(__file__).parent
-# The files that take longest, the longest first: they begin before the others, so that no worker
-# is left with one of them at the end. Some of them wait for real time, and then another one works.
+# Longest test files, longest first: they start early, so that no worker is left with one at the
+# end. Some of them wait in real time while another one works.
 LONGEST = (
     *("dags/test_airflow.py", "pipelines/collector/test_site.py", "test_notebooks.py"),
     *("pipelines/sandbox/test_local_services.py", "pipelines/training/test_retrain_robustness.py"),
@@ -66,7 +66,7 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the files that take longest; a worker of pytest-xdist runs a whole file."""
+    """Start with the longest files; each worker of pytest-xdist runs a whole file."""
     rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(
         key=lambda item: rank.get(item.path.relative_to(ROOT).as_posix(), len(rank)),
@@ -74,13 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, and only among what tests make."""
+    """Collect garbage again, only among objects of tests."""
     gc.freeze()
     gc.enable()
 
 
 def skip_or_fail(reason: str) -> NoReturn:
-    """Skip, or fail where FOREWARN_REQUIRE_SYSTEM=1 says that everything has to be there."""
+    """Skip, or fail if FOREWARN_REQUIRE_SYSTEM=1 requires all system programs."""
     if os.environ.get("FOREWARN_REQUIRE_SYSTEM") == "1":
         pytest.fail(f"{reason} (FOREWARN_REQUIRE_SYSTEM=1)")
     pytest.skip(reason)
@@ -101,10 +101,10 @@ def require_program() -> Callable[[str, str], Path]:
 
 @pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
-    """Return `free_port()`: a port of loopback that nobody else is given before it is used.
+    """Return `free_port()`: a loopback port that no other test gets before it is used.
 
-    The system gives connections and servers without a port of their own none below 32768, and of
-    the others every process of tests has its own forty.
+    The system assigns ephemeral ports from 32768 on; below that, each test process has forty ports
+    of its own.
     """
     first = 10_000 + os.getpid() % 500 * 40
     ports = itertools.chain(range(first, first + 40), range(31_000, 32_000))
@@ -124,13 +124,13 @@ def prometheus_over(
     free_port: Callable[[], int],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[Path], str]]:
-    """Return `prometheus_over(text)`: the address of a server that has the samples of a text."""
+    """Return `prometheus_over(text)`: the address of a server with the samples of a text."""
     servers = []
 
     def start(text: Path) -> str:
         folder = tmp_path_factory.mktemp("prometheus")
         make = [str(require_program("promtool", "prometheus")), "tsdb", "create-blocks-from"]
-        # The text is read once for each block.
+        # The text is read once per block.
         make += ["--max-block-duration=300h", "openmetrics", str(text), str(folder / "data")]
         subprocess.run(make, check=True, capture_output=True)
         (folder / "prometheus.yml").write_text("global: {}\n")
@@ -159,7 +159,7 @@ def prometheus_over(
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Return the folder of the shared data sets, beside the repository, or skip."""
+    """Return the folder of the shared data sets next to the repository, or skip."""
     folder = Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():
         skip_or_fail("the shared data sets are not there: expected ../shared/data")
@@ -225,7 +225,7 @@ def make_fleet(n_gpus: int = 40, n_days: int = 21, seed: int = 0) -> pd.DataFram
 
 
 def write_records(frame: pd.DataFrame, folder: Path) -> Path:
-    """Write one file a date."""
+    """Write one file per date."""
     for date, rows in frame.groupby(frame["timestamp"].dt.date):
         partition = folder / f"date={date}"
         partition.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Processes that a killed parent leaves behind: they end a moment after the signal."""
+"""Detection of processes that outlive a killed parent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 def all_end(argument: str, within: float = 60.0) -> bool:
-    """Tell whether all processes end that were started with an argument, such as a test's path.
+    """Tell whether all processes with an argument, such as a test's path, end in time.
 
-    A process that got SIGKILL may still be listed as running, until it is given a core; one that
-    waits as a zombie for a parent that does not ask has no arguments any more. It need not have
-    come far either: a number that it writes down might not be there yet.
+    A process that got SIGKILL may stay listed as running until it is scheduled. A zombie whose
+    parent does not wait for it has no arguments any more. A process may end so early that a number
+    it writes is still missing.
     """
     end = time.monotonic() + within
     while any(argument.encode() in arguments for arguments in _all_arguments()):

@@ -1,12 +1,11 @@
-"""How large a fault has to be to be found in real samples: recall by size of an injected fault.
+"""Smallest fault that is detected in real samples: recall by size of an injected fault.
 
     python tests/injected_faults.py --metrics FOLDER --config FILE [--json]
 
-FOLDER holds tasks in which nothing is wrong. Each job is judged by a detector fitted to the others.
-Into each of its pulls one machine after the other gets a fault: from a third of the pull on it
-shows so much less of what it showed, on one metric or on all of them. With a size of 0 whoever is
-named is a false alarm. Machines that do next to nothing have next to nothing to lose: counted are
-the faults that change a metric by its floor at least.
+FOLDER holds tasks without faults. Each job is scored by a detector fitted to the others. In each of
+its pulls each machine gets a fault in turn: from a third of the pull on, its values are reduced, on
+one metric or on all. With a size of 0 every detection is a false alarm. Idle machines have little
+to lose, so only faults that change a metric by at least its floor are counted.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull, tas
 from forewarn.pipelines.runtime.terminal import write_line
 
 SIZES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8)
-Counts = dict[str, dict[float, list[int]]]  # by metric and size: large enough, right, wrong
+Counts = dict[str, dict[float, list[int]]]  # by metric and size: large enough, correct, wrong
 
 
 def _weakened(task: Task, machine: int, metrics: Sequence[str], size: float) -> Task:
-    """Take a share of what a machine shows from a third of the pull on."""
+    """Reduce the values of a machine from a third of the pull on."""
     begin = task.n_ticks // 3
 
     def series(name: str) -> Float32Array | None:
@@ -49,7 +48,7 @@ def _weakened(task: Task, machine: int, metrics: Sequence[str], size: float) -> 
 
 
 def _large(task: Task, weaker: Task, machine: int, detector: Detector) -> bool:
-    """Tell whether what a machine lost comes to the floor of a metric."""
+    """Tell whether the reduction reaches the floor of a metric."""
     begin = task.n_ticks // 3
     for model in detector.metrics:
         (limits,) = model.limits
@@ -62,7 +61,7 @@ def _large(task: Task, weaker: Task, machine: int, detector: Detector) -> bool:
 
 
 def _judge(detector: Detector, task: Task, counts: Counts) -> None:
-    """Inject faults of each size into each machine, and count who is named."""
+    """Inject faults of each size into each machine, and count the detections."""
     names = [model.name for model in detector.metrics]
     for shown, metrics in {**{name: [name] for name in names}, "all": names}.items():
         for size in SIZES:
@@ -77,7 +76,7 @@ def _judge(detector: Detector, task: Task, counts: Counts) -> None:
 
 
 def _held_out(folder: Path, settings: DetectionTable) -> Iterator[tuple[Detector, list[Path]]]:
-    """Fit to all jobs but one, each in turn; return the pulls of that one beside the detector."""
+    """Fit to all jobs but one in turn; return the pulls of that job and the detector."""
     pulls = find_pulls(folder)
     for job in sorted({job_name(task_name(pull)) for pull in pulls}):
         with tempfile.TemporaryDirectory() as name:

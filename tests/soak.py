@@ -1,13 +1,13 @@
-"""Ten agents and a collector for some minutes, each with its own trouble, and kills at random.
+"""Soak test: ten agents and a collector for some minutes, with faults and random kills.
 
     python tests/soak.py [--minutes 20] [--speed 160] [--seed 0] [--keep DIR]
 
-The processes are real; their clock runs 160 times as fast, so 20 minutes are 53 hours. On a machine
-that is busy a process takes longer to start than so fast a clock allows: lower the speed then. One
-host has an nvidia-smi that breaks, one a clock that is 11 hours ahead, one a kernel log full of
-NULs. Agents and collector are killed without a warning at random moments and started again. At the
-end nothing acknowledged may be lost or doubled, no GPU falsely failed, and each day's list made
-once, after its midnight, over all GPUs. Prints a table and exits with 1 if one of these fails.
+The processes are real; their clock runs 160 times as fast, so 20 minutes are 53 hours. On a busy
+machine processes start too slowly for that: lower the speed then. One host has an nvidia-smi that
+fails, one a clock that is 11 hours ahead, one a kernel log full of NULs. Agents and collector are
+killed without warning at random times and restarted. At the end nothing acknowledged may be lost or
+duplicated, no GPU may be falsely failed, and each day's list must exist once, written after its
+midnight, over all GPUs. Prints a table and exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from forewarn.pipelines.scheduled_tasks import missing_days
 
 SCALED = Path(__file__).parent / "pipelines" / "collector" / "scaled.py"
 TICK = 10 * MINUTE
-MIDNIGHT = pd.Timestamp("2025-03-02", tz="UTC").value  # the first, after the half of a short run
+MIDNIGHT = pd.Timestamp("2025-03-02", tz="UTC").value  # the first one, after half of a short run
 HOSTS, GPUS = 10, 4
 BROKEN, AHEAD, NULS = 2, 4, 6
 AHEAD_BY = 11 * HOUR
-LATE = 2 * HOUR  # from midnight to the list: kills may delay what most GPUs have to say
+LATE = 2 * HOUR  # from midnight to the list: kills may delay the records of most GPUs
 TOKEN = "secret-of-the-soak"
 CONFIG = """[collection]
 sources = ["gpu", "kernel_log"]
@@ -66,7 +66,7 @@ code = ["xid"]
 history = []
 residuals = []
 """
-# Every host runs this as nvidia-smi; on one it breaks, in four ways by turns.
+# Every host runs this as nvidia-smi; on one host it fails, in four ways by turns.
 FAKE = """#!/bin/sh
 now=$(date +%s%N)
 sim=$(( {simulated} + (now - {real}) * {speed} ))
@@ -90,7 +90,7 @@ done
 
 @dataclass
 class Acknowledged:
-    """What a collector said that it has: every row of every batch answered with 200."""
+    """Acknowledged data: every row of every batch answered with 200."""
 
     collector: str
     readings: list[tuple[str, str, int]] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Acknowledged:
 
 
 def relay(acknowledged: Acknowledged) -> ThreadingHTTPServer:
-    """Return a server that passes requests on to the collector, and remembers what it answered."""
+    """Return a proxy that forwards requests to the collector and stores its answers."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -129,7 +129,7 @@ def relay(acknowledged: Acknowledged) -> ThreadingHTTPServer:
                     answer = client.request(method, url, content=body, headers=headers)
                 status, content = answer.status_code, answer.content
             except httpx.HTTPError:
-                status, content = 502, b""  # it was killed, perhaps after it had kept the batch
+                status, content = 502, b""  # it was killed, perhaps after storing the batch
             if method == "POST":
                 acknowledged.note(status, body)
             self.send_response(status)
@@ -144,7 +144,7 @@ def relay(acknowledged: Acknowledged) -> ThreadingHTTPServer:
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
-            """Say nothing of agents that were killed while they waited."""
+            """Ignore errors of agents that were killed while they waited."""
 
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -153,7 +153,7 @@ def relay(acknowledged: Acknowledged) -> ThreadingHTTPServer:
 
 @dataclass
 class Soak:
-    """The folder, the clock and the processes."""
+    """Folder, clock and processes of a run."""
 
     folder: Path
     minutes: float
@@ -176,11 +176,11 @@ class Soak:
         return self.start + (time.time_ns() - self.real) * self.speed
 
     def passed(self, share: float) -> bool:
-        """Tell whether so much of the run is over."""
+        """Tell whether this share of the run is over."""
         return time.time_ns() - self.real >= share * self.minutes * MINUTE
 
     def at(self, share: float) -> int:
-        """Return a moment of the run on the simulated clock."""
+        """Return a time of the run on the simulated clock."""
         return self.start + round(share * self.minutes * MINUTE) * self.speed
 
     def launch(self, name: str) -> None:
@@ -204,12 +204,12 @@ class Soak:
         return ["collect", *paths], {"FOREWARN_TOKENS": f"site={TOKEN}"}
 
     def kill_one(self) -> None:
-        """Kill the collector or an agent; whoever is away is started again like by systemd."""
+        """Kill the collector or an agent; ended processes are restarted as by systemd."""
         name = self.chance.choice(
             ["collector", *(f"node-{self.chance.randrange(HOSTS)}" for _ in "ab")]
         )
         if name == "collector" and not self.listens():
-            return  # on a slow machine it would never come to take anything
+            return  # on a slow machine it would never receive anything
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
         self.kills[name.partition("-")[0]] += 1
@@ -235,7 +235,7 @@ class Soak:
 
 
 def build(soak: Soak) -> None:
-    """Write everything that the processes read."""
+    """Write all input files of the processes."""
     clock = {"real": soak.real, "simulated": soak.start, "speed": soak.speed}
     (soak.folder / "clock.json").write_text(json.dumps(clock))
     (soak.folder / "config.toml").write_text(CONFIG)
@@ -260,7 +260,7 @@ def build(soak: Soak) -> None:
 
 
 def troubles(soak: Soak) -> Iterator[tuple[float, Callable[[], None]]]:
-    """Yield what happens to kernel logs, and after which share of the run."""
+    """Yield the events of kernel logs, and the share of the run after which each occurs."""
 
     def say(host: int, gpu: int, moment: int) -> None:
         stamp = pd.Timestamp(moment, tz="UTC").strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
@@ -280,7 +280,7 @@ def troubles(soak: Soak) -> Iterator[tuple[float, Callable[[], None]]]:
 
 
 def publish(soak: Soak, settings: Settings, over: threading.Event) -> None:
-    """Do as the scheduled DAGs do: look which days are complete, make their lists."""
+    """Act as the scheduled DAGs: find complete days, and make their lists."""
     published: str | None = None
     while not over.wait(HOUR / soak.speed / SECOND / 3):
         now = soak.now()
@@ -297,7 +297,7 @@ def publish(soak: Soak, settings: Settings, over: threading.Event) -> None:
 
 
 def run(soak: Soak) -> None:
-    """Start all, trouble them, kill them, and let what is left arrive."""
+    """Start all processes, inject faults, kill processes, and wait for the remaining data."""
     settings, over = load_settings(soak.folder / "config.toml"), threading.Event()
     names = ["collector", *(f"node-{host}" for host in range(HOSTS))]
     publisher = threading.Thread(target=publish, args=(soak, settings, over))
@@ -327,7 +327,7 @@ def run(soak: Soak) -> None:
         soak.stop()
 
 
-# --- what has to hold ----------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------
 
 
 def table(files: Iterable[Path]) -> pd.DataFrame:
@@ -336,7 +336,7 @@ def table(files: Iterable[Path]) -> pd.DataFrame:
 
 
 def falsely_failed(soak: Soak) -> str:
-    """The GPU after the NULs has failed; nobody else but, once its time has come, that ahead."""
+    """Exactly the GPU after the NULs has failed and, once it is due, that of the fast clock."""
     path = soak.records / "failures.parquet"
     if not path.exists():
         return "nothing has landed"
@@ -370,7 +370,7 @@ def doubled(soak: Soak) -> str:
 
 
 def from_the_future(soak: Soak) -> str:
-    """Nothing of the host that is ahead is there before its time, and its Xid is kept by it."""
+    """No record of the fast clock appears early, and its Xid is stored with its own time."""
     readings = table(soak.records.glob("_readings/*/*.parquet"))
     ahead = int((readings["timestamp"] > pd.Timestamp(soak.now(), tz="UTC")).sum())
     waiting = (soak.folder / f"node-{AHEAD}" / "state" / "spool").rglob("*.json")
@@ -383,7 +383,7 @@ def from_the_future(soak: Soak) -> str:
 
 
 def lists(soak: Soak) -> str:
-    """Return what is wrong with the lists: one for each midnight, after it, over all GPUs."""
+    """Return the errors of the lists: one for each midnight, after it, over all GPUs."""
     midnights = range(MIDNIGHT, soak.at(1.0) - LATE // 2, DAY)
     days = [pd.Timestamp(m - DAY, tz="UTC").date().isoformat() for m in midnights]
     if [day for day, _ in soak.lists] != days:
@@ -403,7 +403,7 @@ def lists(soak: Soak) -> str:
 
 
 def judged(soak: Soak, acknowledged: Acknowledged) -> bool:
-    """Print what held and what did not."""
+    """Print which checks passed."""
     sent, taken = sum(acknowledged.statuses.values()), acknowledged.statuses[200]
     print(f"{soak.minutes:g} minutes, {(soak.at(1.0) - soak.start) / HOUR:.0f} hours simulated")
     print(
@@ -431,7 +431,7 @@ def free_port() -> int:
 
 
 def main() -> int:
-    """Run it, judge it; return the exit code."""
+    """Run the soak test and its checks; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="of the run (default: 20)")
     parser.add_argument("--speed", type=int, default=160, help="of the clock (default: 160)")

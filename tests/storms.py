@@ -1,12 +1,12 @@
-"""Storms on a real Slurm: forged events, clocks that jump, lost ledgers, and people in between.
+"""Storms on a real Slurm: forged events, clock jumps, lost ledgers and manual changes.
 
     .venv/bin/python -m tests.storms [--storms 100] [--seed 0] [--steps 12]
 
 Starts a Slurm of sixteen nodes on loopback. In each storm the loop, called as by its command, meets
-real faults and forged ones, counts beyond 64 bits, a clock of its own that jumps by hours or days,
-a ledger that is deleted, a kill switch, jobs, and people who drain and undo. What must never happen
-is written down here a second time, by what Slurm says before and after each call. Prints the counts
-and exits with 1 if anything went wrong.
+real and forged faults, counts beyond 64 bits, a clock that jumps by hours or days, a deleted
+ledger, a kill switch, jobs, and people who drain and undo. The invariants are stated here a second
+time, in terms of what Slurm reports before and after each call. Prints the counts and exits with 1
+if any invariant was violated.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ WRONG: Final = ("wrong drains", "wrong releases", "requeues", "tracebacks")
 
 @dataclass
 class Storm:
-    """One life of a site over a Slurm that is in order.
+    """One simulated period of a site on a healthy Slurm.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class Storm:
     folder : Path
     chance : Random
     counts : Counter
-        What happened, and what went wrong.
+        Events and violations.
     guilty : dict of str to set of str
-        What machines themselves have said, by machine: only that may drain them.
+        Causes that each machine reported itself; only these may drain it.
     spared : set of str
-        Machines that a person gave back, or that belong to an event on many.
+        Machines that a person returned, or that belong to a shared event.
     offset : int
-        How far the clock of the loop is wrong, in nanoseconds.
+        Error of the loop's clock, in nanoseconds.
     """
 
     slurm: Any
@@ -112,10 +112,10 @@ class Storm:
         Path(self.config).write_text(CONFIG.format(**values))
         self.run("respond", "--new-ledger", "--once")
 
-    # --- what comes -------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def say(self, machine: str, cause: str, *, minutes: float = 20, **more: Any) -> None:
-        """Let something be noticed some minutes ago."""
+        """Report a finding of some minutes ago."""
         self.number += 1
         at = Nanoseconds(time.time_ns() - int(minutes * MINUTE))
         values: dict[str, Any] = {
@@ -144,12 +144,12 @@ class Storm:
         self.say(node, self.chance.choice(HARMLESS))
 
     def a_forged_fault(self, node: str) -> None:
-        """Somebody who has a shared token speaks for another host."""
+        """Report a finding about another host with a shared token."""
         for _ in range(self.chance.choice((1, 6))):
             self.say(node, self.chance.choice(CERTAIN + REVERSIBLE), vouched=Provenance.SHARED)
 
     def a_forged_repetition(self, node: str) -> None:
-        """The same name as a real finding, with a count at the end of 64 bits."""
+        """Repeat a real finding with a count at the limit of 64 bits."""
         count = self.chance.choice((2**62, 2**63 - 1, 2**63, 10**30, 0, -5))
         for _ in range(2):
             more: dict[str, Any] = {
@@ -171,7 +171,9 @@ class Storm:
         self.say(node, "xid 79", minutes=60 * 24 * 30)
 
     def a_crash(self, node: str) -> None:
-        """One cause on the machines of a rack within a minute: no machine is drained for it."""
+        """Report one cause on the machines of a rack within a minute: no machine may be drained for
+        it.
+        """
         rack = NODES.index(node) // 4 * 4
         for name in NODES[rack : rack + 4]:
             self.spared.add(name)
@@ -184,7 +186,7 @@ class Storm:
         self.offset = 0
 
     def a_lost_ledger(self, _: str) -> None:
-        """Delete it; a call is refused then, until a person makes another one."""
+        """Delete the ledger; calls fail until a person creates a new one."""
         for path in self.folder.glob("ledger.db*"):
             path.unlink()
         self.respond()
@@ -218,7 +220,7 @@ class Storm:
     # --- the loop ---------------------------------------------------------------------------------
 
     def run(self, *command: str) -> tuple[int, str]:
-        """Call a command; return its exit code and what it said on stderr."""
+        """Call a command; return its exit code and its stderr."""
         said = io.StringIO()
         with (
             contextlib.redirect_stderr(said),
@@ -237,7 +239,7 @@ class Storm:
         return code, words
 
     def respond(self) -> None:
-        """Call the loop once, and look at what Slurm says before and after."""
+        """Call the loop once, and compare what Slurm reports before and after."""
         before = {m.name: m for m in self.slurm.driver.read().machines}
         lost = not (self.folder / "ledger.db").exists()
         stopped = (self.folder / STOP_FILE).exists()
@@ -268,7 +270,7 @@ class Storm:
         racks = Counter(NODES.index(name) // 4 for name in reversible)
         certain = bool(said & set(CERTAIN))
         reasons = {
-            "nobody may act": not may_act,
+            "acting is not allowed": not may_act,
             "it said nothing of a fault": not said,
             "it was out already": before.out,
             "it is opted out": before.opted_out,
@@ -284,7 +286,7 @@ class Storm:
         return "; ".join(reason for reason, holds in reasons.items() if holds)
 
     def _look_at_jobs(self) -> None:
-        """Count jobs that run no longer: no deadline was reached, so nobody may have ended one."""
+        """Count jobs that ended: no deadline was reached, so forewarn must not have ended any."""
         running = set(self.slurm.call("squeue", "-h", "-t", "running", "-o", "%i").split())
         for job in sorted(self.jobs - running):
             self.jobs.discard(job)
@@ -295,7 +297,7 @@ class Storm:
         sys.__stderr__.write(f"{what}: {words}\n")  # type: ignore[union-attr]
 
     def play(self, steps: int) -> None:
-        """Let something happen, and call the loop, again and again."""
+        """Alternate random events and calls of the loop."""
         self.begin()
         for step in range(steps):
             event = self.chance.choices(EVENTS, WEIGHTS)[0] if step else Storm.a_fault
@@ -327,7 +329,7 @@ WEIGHTS = [8, 6, 4, 3, 2, 2, 2, 1, 1, 2, 1, 1, 3, 1, 1]
 
 @contextmanager
 def wrong_clock(offset: int) -> Iterator[None]:
-    """Let the clock of this process, and of no other, be wrong."""
+    """Shift the clock of this process only."""
     real = time.time_ns
     time.time_ns = lambda: real() + offset
     try:
@@ -337,7 +339,7 @@ def wrong_clock(offset: int) -> Iterator[None]:
 
 
 def put_in_order(slurm: Any) -> None:
-    """End all jobs, and take all nodes back into service, with the weights of the configuration."""
+    """End all jobs, and return all nodes to service with their configured weights."""
     slurm.call("scancel", "-u", slurm.user)
     slurm.until(lambda: slurm.call("squeue", "-h") == "", "jobs")
     for machine in slurm.driver.read().machines:
@@ -348,7 +350,7 @@ def put_in_order(slurm: Any) -> None:
 
 
 def run_storms(slurm: Any, *, storms: int, steps: int, seed: int, folder: Path) -> Counter[str]:
-    """Play storms one after another, each with a ledger of its own; return what happened."""
+    """Play storms one after another, each with its own ledger; return the counts."""
     counts = Counter[str]()
     for number in range(storms):
         place = folder / f"storm-{number}"

@@ -1,4 +1,4 @@
-"""What keeps the house in order: the drawing, the imports, and how the code reads."""
+"""Architecture checks: the drawing, imports, links, and conventions of the code."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def room_of_module(name: str) -> str:
 # --- the drawing ----------------------------------------------------------------------------------
 
 
-def test_the_drawing_is_that_of_the_code() -> None:
-    """`python docs/rooms.py` draws it anew."""
+def test_drawing_matches_code() -> None:
+    """Run `python docs/rooms.py` to redraw it."""
     assert (DOCS / "rooms.svg").read_text(encoding="utf-8") == drawing.draw()
 
 
-def test_the_rooms_drawn_are_the_packages_there_are() -> None:
+def test_drawn_packages_exist() -> None:
     folders = {
         path.parent.relative_to(ROOT)
         for layer in LAYERS
@@ -77,7 +77,7 @@ def test_the_rooms_drawn_are_the_packages_there_are() -> None:
     }
 
 
-def test_the_arrows_drawn_are_the_imports_there_are(imports: grimp.ImportGraph) -> None:
+def test_drawn_arrows_match_imports(imports: grimp.ImportGraph) -> None:
     pairs = {
         (room_of_module(module), room_of_module(target))
         for module in imports.modules
@@ -99,13 +99,13 @@ def test_no_arrow_goes_up() -> None:
     assert [pair for pair in pairs if height[pair[0]] > height[pair[1]]] == []
 
 
-def test_the_page_of_the_architecture_names_each_room() -> None:
+def test_architecture_page_names_each_package() -> None:
     text = PAGE.read_text(encoding="utf-8")
     names = [room for room in drawing.rooms() if "/" in room]
     assert [name for name in names if f"| `{name}" not in text] == []
 
 
-def test_files_to_look_at_first_are_there() -> None:
+def test_suggested_files_exist() -> None:
     rows = re.findall(r"^\| `([a-z]+/[a-z_]+)` \|.*\| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
     files = [ROOT / room / name for room, names in rows for name in re.findall(r"`(.+?)`", names)]
     assert len(files) > 30
@@ -113,7 +113,7 @@ def test_files_to_look_at_first_are_there() -> None:
 
 
 def paths_in(page: Path) -> Iterator[str]:
-    """Yield what a page writes as a path of the repository."""
+    """Yield the repository paths that a page names."""
     for path in re.findall(r"`([a-z][\w/.-]*/[\w./-]*)`", page.read_text(encoding="utf-8")):
         if path.split("/")[0] in {*LAYERS, "dags", "docs", "tests", "notebooks", "benchmarks"}:
             yield path
@@ -122,7 +122,7 @@ def paths_in(page: Path) -> Iterator[str]:
 NEW = {
     "models/prediction/yours.py",
     "tests/models/prediction/test_yours.py",
-}  # a reader writes them
+}  # written by users
 
 
 @pytest.mark.parametrize(
@@ -136,18 +136,18 @@ NEW = {
         "docs/how-to/add_a_telemetry_field.md",
     ],
 )
-def test_paths_that_a_page_names_are_there(page: str) -> None:
+def test_paths_on_pages_exist(page: str) -> None:
     named = set(paths_in(ROOT / page))
     assert named
     assert {path for path in named - NEW if not (ROOT / path).exists()} == set()
 
 
-# `make docs` makes these pages and checks the links to them.
+# `make docs` generates these pages and checks links to them.
 GENERATED = {"cli.md", "configuration.md", "log_patterns.md", "response.md", "xids.md"}
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what can stand after `#` in a link to a page."""
+    """Return the valid anchors of a page."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -155,7 +155,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize(
     "page", sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")]), ids=lambda p: p.name
 )
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_of_page_resolve(page: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
     dead = []
     for link in [link for link in links if not link.startswith("http")]:
@@ -168,7 +168,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
-def test_what_code_cites_of_the_formats_has_a_section() -> None:
+def test_cited_sections_of_formats_exist() -> None:
     sections = set(
         re.findall(r"^## (\d+)\.", (DOCS / "reference" / "formats.md").read_text(), re.MULTILINE)
     )
@@ -180,13 +180,13 @@ def test_what_code_cites_of_the_formats_has_a_section() -> None:
     assert cited
     assert cited <= sections
     pages = [path for path in PATHS if "CONTRACTS" in (ROOT / path).read_text()]
-    assert pages == []  # a page that is not in the repository
+    assert pages == []  # pages that are not in the repository
 
 
-# --- how the code reads ---------------------------------------------------------------------------
+# --- conventions ----------------------------------------------------------------------------------
 
 
-def test_no_modules_of_a_room_import_each_other_in_a_circle(imports: grimp.ImportGraph) -> None:
+def test_modules_of_package_have_no_import_cycle(imports: grimp.ImportGraph) -> None:
     circles = {
         room_of_module(module)
         for module in imports.modules
@@ -197,7 +197,7 @@ def test_no_modules_of_a_room_import_each_other_in_a_circle(imports: grimp.Impor
 
 
 def bodies(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield each function and the number of lines of its body, its docstring left out."""
+    """Yield each function and the number of lines of its body without the docstring."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -205,7 +205,7 @@ def bodies(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield node.name, (node.end_lineno or 0) - first + 1 if body else 0
 
 
-def test_no_function_has_a_body_of_more_than_forty_lines() -> None:
+def test_function_bodies_have_at_most_forty_lines() -> None:
     long = [
         f"{path}: {name}"
         for path in PATHS
@@ -216,7 +216,7 @@ def test_no_function_has_a_body_of_more_than_forty_lines() -> None:
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield what a module binds: variables, arguments, fields, functions and classes."""
+    """Yield the names that a module binds: variables, arguments, fields, functions and classes."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
@@ -229,8 +229,8 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
-def test_no_name_says_nothing() -> None:
-    """A name says what a thing is; these fit anything."""
+def test_names_are_no_placeholders() -> None:
+    """A name describes its value; these names fit any value."""
     empty = [
         f"{path}:{line}: {name}"
         for path in PATHS
@@ -241,7 +241,7 @@ def test_no_name_says_nothing() -> None:
 
 
 def paths_for_pyarrow(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield the files of `pyarrow.parquet`, as code, and their lines."""
+    """Yield the arguments of `pyarrow.parquet` calls, as code, and their lines."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(
@@ -252,21 +252,21 @@ def paths_for_pyarrow(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield ast.unparse(file), node.lineno
 
 
-def test_no_path_is_a_uri_to_pyarrow() -> None:
-    """A folder such as `run:1` would be: an open file or `arrow_path(...)` is none."""
+def test_no_path_is_parsed_as_uri() -> None:
+    """A folder such as `run:1` would be a URI; an open file or `arrow_path(...)` is safe."""
     bare = [
         f"{path}:{line}: {file}"
         for path in PATHS
         if path.parts[0] == "pipelines"
         for file, line in paths_for_pyarrow(tree_of(path))
-        if file != "file"  # of a file that is open
+        if file != "file"  # an open file
         and not file.startswith(("arrow_path(", "_content("))
     ]
     assert bare == []
 
 
-def test_it_sees_names_and_bodies_that_are_wrong() -> None:
-    """Without this a mistake in the tests above would look like order."""
+def test_checks_detect_bad_names_and_bodies() -> None:
+    """The checks above must detect violations."""
     tree = ast.parse("def f(there):\n    for found in there:\n        mine = found\n")
     assert {name for name, _ in bound_names(tree)} & PLACEHOLDERS == {"found", "mine", "there"}
     body = "def long():\n    'Doc.'\n" + "    x = 1\n" * 41

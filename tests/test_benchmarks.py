@@ -1,4 +1,4 @@
-"""The history of benchmarks: what is kept, what is not, and what fails."""
+"""History of benchmarks: stored runs, discarded runs, and failures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def scripts(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_a_run_on_a_quiet_machine_is_kept_with_what_it_depends_on(
-    scripts: list[Path], tmp_path: Path
-) -> None:
+def test_quiet_machine_run_is_stored(scripts: list[Path], tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     history.write_text('{"at": "before"}\n')
     assert run_all(scripts[:1], short=False, history=history, load=lambda: 2.9) == 0
@@ -50,7 +48,7 @@ def test_a_run_on_a_quiet_machine_is_kept_with_what_it_depends_on(
     assert {"commit", "at", "seconds", "cpu_seconds"} <= set(line)
 
 
-def test_a_run_on_a_busy_machine_is_discarded_with_a_note(
+def test_busy_machine_run_is_discarded(
     scripts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loads = iter((0.5, 3.2))  # at the start and at the end
@@ -60,12 +58,12 @@ def test_a_run_on_a_busy_machine_is_discarded_with_a_note(
     assert "the load average was 3.2, above 3: this run is not kept" in capsys.readouterr().out
 
 
-def test_the_short_form_fails_on_a_wrong_result_only_and_keeps_nothing(
+def test_short_form_fails_on_wrong_result_only(
     scripts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = tmp_path / "history.jsonl"
     assert run_all(scripts[:1], short=True, history=history, load=lambda: 99.0) == 0
-    # The wrong one comes first: the others run all the same.
+    # The wrong one comes first; the others must still run.
     assert run_all(scripts[::-1], short=True, history=history, load=lambda: 0.0) == 1
     answer = capsys.readouterr()
     assert answer.err.splitlines()[-1] == "failed: wrong"
@@ -73,12 +71,12 @@ def test_the_short_form_fails_on_a_wrong_result_only_and_keeps_nothing(
     assert not history.exists()
 
 
-def test_ratios_are_named_by_the_start_of_their_lines() -> None:
+def test_ratios_are_named_by_line_start() -> None:
     lines = ["peer, one Parquet file  0.031 s, ratio 12", "  read    0.4 s", "ratio x"]
     assert parse_ratios(lines) == {"peer": 12.0}
 
 
-def test_what_a_benchmark_shares_with_another_is_not_run_as_one() -> None:
+def test_shared_modules_are_not_run() -> None:
     names = {path.stem for path in history_module.benchmarks()}
     assert {"api", "compact", "daily_list", "executors", "training_set"} <= names
     assert not names & {"as_command", "history", "measured_fleet", "scaling"}

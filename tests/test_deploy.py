@@ -25,7 +25,7 @@ def daemon_set() -> dict[str, Any]:
     return found
 
 
-def test_the_policy_explains_every_key_and_holds_the_defaults() -> None:
+def test_policy_explains_every_key() -> None:
     policy = load_policy(DEPLOY / "agent.toml")
     assert policy.collector == "https://collector.example:8470"
     assert policy.collection == CollectionPolicy()
@@ -36,7 +36,7 @@ def test_the_policy_explains_every_key_and_holds_the_defaults() -> None:
     assert named == keys - {"collection", "jobs"}
 
 
-def test_the_unit_runs_the_agent_and_keeps_its_state() -> None:
+def test_unit_runs_agent_and_keeps_state() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.read(DEPLOY / "forewarn-agent.service")
     command = shlex.split(unit["Service"]["ExecStart"])
@@ -46,7 +46,7 @@ def test_the_unit_runs_the_agent_and_keeps_its_state() -> None:
     assert unit["Service"]["Restart"] == "always"
 
 
-def test_the_daemon_set_gives_the_agent_what_its_policy_names(daemon_set: dict[str, Any]) -> None:
+def test_daemon_set_provides_inputs_of_policy(daemon_set: dict[str, Any]) -> None:
     pod = daemon_set["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     policy = load_policy(DEPLOY / "agent.toml")
@@ -61,7 +61,7 @@ def test_the_daemon_set_gives_the_agent_what_its_policy_names(daemon_set: dict[s
     assert daemon_set["spec"]["selector"]["matchLabels"] == labels
 
 
-def test_a_container_is_named_after_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_is_named_after_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREWARN_MACHINE_ID", "node-17")
     assert AgentPolicy().machine_id == "node-17"
     monkeypatch.setenv("FOREWARN_MACHINE_ID", "../node")

@@ -1,4 +1,4 @@
-"""Every notebook runs from its first cell to its last, in a folder of its own."""
+"""Every notebook runs from its first cell to its last, in its own folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _execute(notebook: Any, folder: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder to run in; what Jupyter writes for itself goes beside it."""
+    """Return an empty working folder; Jupyter's own files go to a sibling folder."""
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     working = tmp_path / "working"
@@ -60,19 +60,19 @@ def _outputs(notebook: Any) -> list[Any]:
     return [out for cell in notebook.cells for out in cell.get("outputs", ())]
 
 
-def test_there_are_notebooks() -> None:
+def test_notebooks_exist() -> None:
     assert NOTEBOOKS
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_is_stored_without_outputs(path: Path) -> None:
+def test_stored_notebook_has_no_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert _outputs(notebook) == []
     assert {cell.get("execution_count") for cell in notebook.cells} == {None}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs_without_error_and_shows_pictures(
+def test_notebook_runs_and_shows_pictures(
     path: Path, folder: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOREWARN_SHARED_DATA", str(shared_data))
@@ -85,7 +85,7 @@ def test_runs_without_error_and_shows_pictures(
     assert list(folder.iterdir()) == []
 
 
-def test_a_notebook_that_uses_the_network_fails(folder: Path) -> None:
+def test_notebook_with_network_access_fails(folder: Path) -> None:
     cell = 'import socket\nsocket.create_connection(("192.0.2.1", 80), timeout=1)'
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     with pytest.raises(CellExecutionError, match="expected a study without network"):

@@ -54,7 +54,7 @@ def test_docstring_examples(
     assert result.failed == 0, capsys.readouterr().out
 
 
-def test_no_module_is_known_by_its_bare_folder_name() -> None:
+def test_no_module_uses_bare_folder_name() -> None:
     for name in module_names():
         importlib.import_module(name)
     bare = set(FOLDERS.values())
@@ -62,7 +62,7 @@ def test_no_module_is_known_by_its_bare_folder_name() -> None:
     assert not {name.split(".")[0] for name in sys.modules} & bare
 
 
-def test_every_folder_with_code_is_a_listed_package() -> None:
+def test_every_code_folder_is_listed_package() -> None:
     listed = set(PROJECT["tool"]["setuptools"]["packages"])
     found = {
         ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
@@ -85,7 +85,7 @@ def test_lock_holds_no_download_address() -> None:
     assert "://" not in (ROOT / "requirements.lock").read_text()
 
 
-def test_everything_locked_has_one_version_and_hashes() -> None:
+def test_locked_entries_have_version_and_hashes() -> None:
     entries = [entry for versions in pins().values() for entry in versions]
     assert len(entries) > 50
     pattern = re.compile(r"[a-z0-9-]+==[\w.!+]+( ; [^\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}")
@@ -93,7 +93,7 @@ def test_everything_locked_has_one_version_and_hashes() -> None:
 
 
 @pytest.mark.parametrize("requirement", declared(), ids=str)
-def test_lock_satisfies_what_is_declared(requirement: Requirement) -> None:
+def test_lock_satisfies_declared_requirements(requirement: Requirement) -> None:
     entries = pins()[canonicalize_name(requirement.name)]
     versions = [re.split(r"[ \\]", entry.split("==")[1])[0] for entry in entries]
     assert all(requirement.specifier.contains(version) for version in versions), versions
@@ -109,7 +109,7 @@ def test_command_works_from_any_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)]
 )
-def test_absent_program_is_a_skip_or_where_required_a_failure(
+def test_absent_program_skips_or_fails(
     required: str,
     outcome: type[BaseException],
     require_program: Callable[[str, str], Path],

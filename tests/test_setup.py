@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# What the script and the fake may call; a PATH of these alone has no Python but the fake.
+# Commands that the script and the fake may call; with this PATH the only Python is the fake.
 TOOLS = [
     "awk",
     "basename",
@@ -34,8 +34,8 @@ wheel==3.0 \\
     --hash=sha256:22
 """
 
-# Stands for a Python, and for the one of the environment that it makes. It notes what is
-# installed, and fails where a file named `broken-...` beside the log says so.
+# Fake of Python, and of the Python in the environment that it creates. It logs what is installed,
+# and fails if a file named `broken-...` exists next to the log.
 FAKE_PYTHON = """\
 #!/bin/sh
 case "$1 $2" in
@@ -60,7 +60,7 @@ FULL_INSTALL = ["pip uv.txt", "uv sync", "pip ."]
 
 
 class Checkout:
-    """A folder with the setup script, a tiny lock, and a PATH on which Python is a fake."""
+    """Folder with the setup script, a tiny lock, and a PATH with a fake Python."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "checkout"
@@ -115,7 +115,7 @@ def test_second_run_installs_nothing(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("file", ["requirements.lock", "pyproject.toml"])
-def test_change_is_installed_into_the_same_environment(checkout: Checkout, file: str) -> None:
+def test_change_is_installed_into_same_environment(checkout: Checkout, file: str) -> None:
     checkout.setup()
     checkout.installed()
     kept = checkout.root / ".venv" / "kept"
@@ -127,7 +127,7 @@ def test_change_is_installed_into_the_same_environment(checkout: Checkout, file:
     assert kept.exists()
 
 
-def test_interrupted_setup_starts_anew(checkout: Checkout) -> None:
+def test_interrupted_setup_starts_over(checkout: Checkout) -> None:
     mark = checkout.break_install(of=".")
     assert checkout.setup().returncode != 0
     left = checkout.root / ".venv" / "left"
@@ -139,7 +139,7 @@ def test_interrupted_setup_starts_anew(checkout: Checkout) -> None:
     assert not left.exists()
 
 
-def test_moved_checkout_gets_a_new_environment(checkout: Checkout) -> None:
+def test_moved_checkout_gets_new_environment(checkout: Checkout) -> None:
     checkout.setup()
     checkout.installed()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
@@ -147,7 +147,7 @@ def test_moved_checkout_gets_a_new_environment(checkout: Checkout) -> None:
     assert checkout.installed() == FULL_INSTALL
 
 
-def test_pip_installs_all_but_uv_where_uv_is_not_to_be_had(checkout: Checkout) -> None:
+def test_pip_is_used_without_uv(checkout: Checkout) -> None:
     checkout.break_install(of="uv.txt")
     run = checkout.setup()
     assert run.returncode == 0
@@ -159,7 +159,7 @@ def test_pip_installs_all_but_uv_where_uv_is_not_to_be_had(checkout: Checkout) -
     assert checkout.installed() == []
 
 
-def test_other_python_can_be_asked_for(checkout: Checkout) -> None:
+def test_other_python_can_be_chosen(checkout: Checkout) -> None:
     checkout.setup()
     checkout.installed()
     checkout.add_python("python-of-mine", "3.12")
@@ -170,7 +170,7 @@ def test_other_python_can_be_asked_for(checkout: Checkout) -> None:
     assert checkout.installed() == []
 
 
-def test_python_that_cannot_make_an_environment_is_passed_over(checkout: Checkout) -> None:
+def test_python_without_venv_is_skipped(checkout: Checkout) -> None:
     checkout.add_python("python3.11", "3.11 no-venv")
     checkout.add_python("python3.12", "3.12")
     run = checkout.setup()
@@ -186,7 +186,7 @@ def test_python_that_cannot_make_an_environment_is_passed_over(checkout: Checkou
         (None, "python9", "PYTHON=python9"),
     ],
 )
-def test_one_line_says_what_is_missing(
+def test_error_names_missing_tool(
     checkout: Checkout, version: str | None, python: str, advice: str
 ) -> None:
     (checkout.bin / "python3.11").unlink()
@@ -199,7 +199,7 @@ def test_one_line_says_what_is_missing(
     assert not (checkout.root / ".venv").exists()
 
 
-def test_unusable_choice_keeps_the_environment(checkout: Checkout) -> None:
+def test_unusable_choice_keeps_environment(checkout: Checkout) -> None:
     checkout.setup()
     checkout.installed()
     assert checkout.setup(python="python9").returncode != 0

@@ -1,4 +1,4 @@
-"""What the comparison of two versions takes for a difference."""
+"""Comparison of two versions: what counts as a difference."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_texts_and_timings_may_differ(differences: Callable[[Any, Any], list[str
     assert differences({"id": "node-1 G0 xid 79"}, {"id": "node-1 G1 xid 79"}) != []
 
 
-def test_files_are_compared_by_what_they_hold(benchmark_module: Load, tmp_path: Path) -> None:
+def test_files_are_compared_by_content(benchmark_module: Load, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, serial, score in ((old, "G0", 0.5), (new, "G1", 0.25)):
         folder.mkdir()

@@ -1,20 +1,19 @@
-"""Turns the tables of ../shared/data/azure_pdm into GPU records (formats.md, section 1).
+"""Converts the tables of ../shared/data/azure_pdm to GPU records (formats.md, section 1).
 
-A site with telemetry of its own would write something like this once; the packages know nothing
-of it. It is a script, so that tests, the notebook and people run it in one way, without making the
-tests importable:
+A site with its own telemetry would write such a converter once; the packages know nothing of it. It
+is a script, so that tests, the notebook and people run it in the same way:
 
     python tests/real_data/azure_records.py ../shared/data/azure_pdm RECORDS
 
-- The machine is what fails, so its number is the serial. There is no host around it, and so no
+- The machine is what fails, so its number is the serial. It has no host, so there is no
   `machine_id`.
-- An event is put into the record of the hour that ends with it. A record has room for one code:
-  of several errors in one hour (16 hours of 43,200 records) the largest number is kept.
+- An event goes into the record of the hour that ends with it. A record has room for one code:
+  of several errors in one hour (16 hours of 43,200 records) the largest number is stored.
 - The machine keeps running: a failed component is replaced at once and the telemetry goes on.
   The record stamped with the hour of the failure still shows the old component (the readings jump
   back one record later), so `repaired_at` is one hour after `failed_at`: this record counts as
-  failed, and the next one begins a new life.
-- Times without a zone are taken as UTC.
+  failed, and the next one starts a new life.
+- Times without a zone are UTC.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KEYS = ["machineID", "timestamp"]
 
 
 def _table(source: Path, name: str) -> pd.DataFrame:
-    """Read a table with a time; every time becomes the end of its hour."""
+    """Read a table with a time; each time becomes the end of its hour."""
     table = pd.read_csv(source / f"PdM_{name}.csv", parse_dates=["datetime"])
     table["timestamp"] = table.pop("datetime").dt.tz_localize("UTC").dt.ceil(INTERVAL)
     return table

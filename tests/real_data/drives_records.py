@@ -1,17 +1,15 @@
-"""Turns a table of ../shared/data/drives into GPU records (formats.md, section 1).
+"""Converts a table of ../shared/data/drives to GPU records (formats.md, section 1).
 
-A site with telemetry of its own would write something like this once; the packages know nothing
-of it. It is a script, so that tests, the notebook and people run it in one way, without making the
-tests importable:
+A site with its own telemetry would write such a converter once; the packages know nothing of it. It
+is a script, so that tests, the notebook and people run it in the same way:
 
     python tests/real_data/drives_records.py ../shared/data/drives/ST31500541AS.parquet RECORDS
 
-- A drive is what fails, so its serial is the GPU's. There is no host around it, and so no
-  `machine_id`.
-- A row of the table is a span of power-on hours in which nothing changed. It becomes a record a
-  day: the k-th stands at midnight k days after the drive's first day.
-- A drive that failed was last read on the day on which it failed. `failed_at` is one day after
-  that record, so that the record counts as seen before the failure, as it was.
+- A drive is what fails, so its serial is the GPU's. It has no host, so there is no `machine_id`.
+- A row of the table is a span of power-on hours without a change. It becomes one record a day:
+  the k-th is stamped with midnight k days after the drive's first day.
+- A failed drive was last read on the day of its failure. `failed_at` is one day after that
+  record, so that the record counts as seen before the failure, as it was.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ HOURS = 24
 
 
 def _records(spans: pd.DataFrame) -> pd.DataFrame:
-    """Return a record for each day that begins in a span."""
+    """Return one record for each day that starts in a span."""
     first, last = (
         -(-(spans[name] - spans["first_hours"]) // HOURS) for name in ("from_hours", "to_hours")
     )

@@ -1,4 +1,4 @@
-"""The real data set ../shared/data/azure_pdm through the commands, from CSV files to a review."""
+"""Real data set ../shared/data/azure_pdm through the commands, from CSV files to a review."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forewarn.pipelines.cli.main import main
 TESTS = Path(__file__).parent
 HOUR = pd.Timedelta("1h")
 HORIZON = 24 * HOUR
-# Three test windows and the GBDT alone: each of the three needs three lengths to choose from.
+# Three test windows and the GBDT alone; each window chooses among three lengths.
 START, END = pd.Timestamp("2015-02-12", tz="UTC"), pd.Timestamp("2015-03-05", tz="UTC")
 NETWORKS = 'cascade = [["cnn", 0.2], ["mlp", 0.1]]'
 GBDT_ALONE = 'parallel = ["gbdt"]\ncascade = [["gbdt", 0.1]]'
@@ -89,7 +89,7 @@ def _failures(source: Path) -> dict[str, list[pd.Timestamp]]:
 
 
 def _labels(source: Path) -> dict[tuple[str, pd.Timestamp], int | None]:
-    """Cut the instances of each life of a machine and label them, None where nobody can know."""
+    """Cut and label the instances of each life of a machine; None if the label is unknown."""
     failures = _failures(source)
     labels: dict[tuple[str, pd.Timestamp], int | None] = {}
     for serial, rows in _csv(source, "telemetry").groupby("serial"):
@@ -106,7 +106,7 @@ def _labels(source: Path) -> dict[tuple[str, pd.Timestamp], int | None]:
     return labels
 
 
-def test_the_packages_do_not_know_the_data_set() -> None:
+def test_packages_do_not_name_data_set() -> None:
     words = re.compile(r"azure|pdm|rotate|vibration|\bvolt\b|machineID", re.IGNORECASE)
     names = ("features", "models", "evaluation", "response", "pipelines")
     files = [path for name in names for path in (TESTS.parents[1] / name).rglob("*.*")]
@@ -115,7 +115,7 @@ def test_the_packages_do_not_know_the_data_set() -> None:
     assert [path.name for path in paths if words.search(path.read_text())] == []
 
 
-def test_records_hold_all_that_the_tables_hold(source: Path, records: Path) -> None:
+def test_records_contain_all_table_rows(source: Path, records: Path) -> None:
     paths = sorted(records.glob("date=*/part-0.parquet"))
     found = pd.concat([pd.read_parquet(path) for path in paths])
     telemetry = _csv(source, "telemetry").rename(columns={"serial": "gpu_serial"})
@@ -133,9 +133,7 @@ def test_records_hold_all_that_the_tables_hold(source: Path, records: Path) -> N
     assert found.loc[found["error"] > 0, "error"].to_dict() == codes.max().to_dict()
 
 
-def test_the_record_of_the_failure_is_failed_and_the_next_one_lives(
-    source: Path, records: Path
-) -> None:
+def test_failure_record_is_failed_next_is_healthy(source: Path, records: Path) -> None:
     table = pd.read_parquet(records / "failures.parquet")
     assert len(table) == len(_csv(source, "failures"))
     assert (table["repaired_at"] - table["failed_at"] == HOUR).all()
@@ -143,7 +141,7 @@ def test_the_record_of_the_failure_is_failed_and_the_next_one_lives(
     assert found == _failures(source)
 
 
-def test_writes_the_scores_that_the_contract_names(
+def test_scores_match_contract(
     backtest: Path, scores: pd.DataFrame, report: dict[str, Any]
 ) -> None:
     names = {path.name for path in backtest.iterdir()}
@@ -166,14 +164,14 @@ def test_writes_the_scores_that_the_contract_names(
     assert report["gpus"] == 20
 
 
-def test_labels_equal_those_counted_from_the_tables(source: Path, scores: pd.DataFrame) -> None:
+def test_labels_match_tables(source: Path, scores: pd.DataFrame) -> None:
     expected = {key: label for key, label in _labels(source).items() if START <= key[1] < END}
     found = scores.set_index(["gpu_serial", "window_end"])["label"].to_dict()
     assert found == expected
     assert sum(found.values()) > 50
 
 
-def test_all_instances_and_positives_are_counted(source: Path, report: dict[str, Any]) -> None:
+def test_instances_and_positives_are_counted(source: Path, report: dict[str, Any]) -> None:
     labels = _labels(source)
     assert report["instances"] == len(labels)
     assert report["positives"] == sum(label == 1 for label in labels.values())
@@ -182,9 +180,7 @@ def test_all_instances_and_positives_are_counted(source: Path, report: dict[str,
     )
 
 
-def test_failures_are_foreseen_far_better_than_by_chance(
-    scores: pd.DataFrame, report: dict[str, Any]
-) -> None:
+def test_failures_are_predicted_above_chance(scores: pd.DataFrame, report: dict[str, Any]) -> None:
     fleet, paper = report["fleet"], report["methods"]
     gbdt, random = (fleet[f"{name}_variable"] for name in ("gbdt", "random"))
     assert gbdt["average_precision_interval"][0] > 5 * scores["label"].mean()
@@ -195,7 +191,7 @@ def test_failures_are_foreseen_far_better_than_by_chance(
     assert gbdt["precision_at_k_interval"][0] > 2 * random["precision_at_k_interval"][1]
 
 
-def test_lists_hold_what_the_contract_names(lists: Path) -> None:
+def test_lists_match_contract(lists: Path) -> None:
     assert sorted(path.name for path in lists.iterdir()) == [f"date={day}" for day in LIST_DAYS]
     files = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")}
     files |= {"unscored.csv", "summary.json"}
@@ -214,13 +210,13 @@ def test_lists_hold_what_the_contract_names(lists: Path) -> None:
         assert len(table) + len(left_out) == 20
 
 
-def test_a_machine_that_was_just_repaired_is_too_new_for_a_list(lists: Path) -> None:
-    # M002 fails on 19 March at 6:00 and has 17 records of its new life at midnight, not 24.
+def test_repaired_machine_is_too_new_for_list(lists: Path) -> None:
+    # M002 fails on 19 March at 6:00, and at midnight its new life has 17 records instead of 24.
     left_out = pd.read_csv(lists / "date=2015-03-20" / "unscored.csv")
     assert left_out.to_dict("records") == [{"gpu_serial": "M002", "reason": "too new"}]
 
 
-def test_review_counts_hits_and_misses_and_finds_more_than_chance(
+def test_review_counts_hits_and_misses(
     source: Path, records: Path, lists: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Boards with several GPUs, CMDB exports and tickets as operators have them: ../shared/data."""
+"""Boards with several GPUs, CMDB exports and tickets of real sites: ../shared/data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def failures(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_board_of_four_gpus_is_four_gpus(ingest: Ingest, tmp_path: Path) -> None:
+def test_board_of_four_is_four_gpus(ingest: Ingest, tmp_path: Path) -> None:
     code, notes = ingest("board-one-serial-csv")
     assert code == 0
     assert f"{BOARD} (4 GPUs)" in notes
@@ -59,7 +59,7 @@ def test_a_board_of_four_gpus_is_four_gpus(ingest: Ingest, tmp_path: Path) -> No
     ]
 
 
-def test_tickets_and_cmdb_of_the_board(ingest: Ingest, tmp_path: Path) -> None:
+def test_tickets_and_cmdb_of_board(ingest: Ingest, tmp_path: Path) -> None:
     cmdb, repairs = tmp_path / "cmdb.csv", tmp_path / "repairs.csv"
     cmdb.write_text(f"gpu_serial,rack\n{BOARD},r7\n")
     repairs.write_text(f"gpu_serial,failed_at,cause\n{BOARD},2026-11-25T12:00Z,fan\n")
@@ -101,7 +101,7 @@ def test_cmdb_exports_are_read(
         ("repairs", "t2.csv", "row 2: column `failed_at` holds '11/12/2026 8:00 AM', expected"),
     ],
 )
-def test_files_of_which_nothing_can_be_used_are_refused(
+def test_unusable_files_are_refused(
     ingest: Ingest, tmp_path: Path, option: str, name: str, reason: str
 ) -> None:
     code, error = ingest("cmdb-and-tickets", **{option: name})
@@ -130,7 +130,7 @@ def test_tickets_are_read(
     assert failure["failed_at"].isoformat()[:19] == failed_at
 
 
-def test_one_bad_ticket_stops_nothing(ingest: Ingest, tmp_path: Path) -> None:
+def test_bad_ticket_does_not_stop_ingest(ingest: Ingest, tmp_path: Path) -> None:
     repairs = tmp_path / "tickets.csv"
     repairs.write_text(
         "gpu_serial;failed_at;cause\n0324018069461;20.11.2026;DBE\n"

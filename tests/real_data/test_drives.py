@@ -1,4 +1,4 @@
-"""A sample of ../shared/data/drives through the commands, with a configuration and nothing else."""
+"""A sample of ../shared/data/drives through the commands, with only a configuration."""
 
 from __future__ import annotations
 
@@ -56,16 +56,14 @@ def report(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory
     return dict(json.loads((out / "report.json").read_text()))
 
 
-def test_the_packages_do_not_know_the_data_set() -> None:
+def test_packages_do_not_name_data_set() -> None:
     words = re.compile(r"smart_|\bdrives?\b.*(disk|SMART)|ST31500541AS|ST4000DM000")
     names = ("features", "models", "evaluation", "response", "pipelines")
     paths = [path for name in names for path in (TESTS.parents[1] / name).rglob("*.py")]
     assert [path.name for path in paths if words.search(path.read_text())] == []
 
 
-def test_a_drive_has_a_record_a_day_with_what_its_spans_say(
-    spans: pd.DataFrame, records: Path
-) -> None:
+def test_drive_has_one_record_per_day(spans: pd.DataFrame, records: Path) -> None:
     failed = spans[spans["failed"] == 1].iloc[0]
     mine = spans[spans["serial"] == failed["serial"]]
     everything = pd.concat([pd.read_parquet(path) for path in sorted(records.glob("date=*/*"))])
@@ -75,7 +73,7 @@ def test_a_drive_has_a_record_a_day_with_what_its_spans_say(
     assert set(found["timestamp"].diff().dropna()) == {DAY}
     assert found["timestamp"].iloc[0] == pd.Timestamp(failed["first_day"], tz="UTC") + DAY
     assert found["smart_5"].iloc[-1] == failed["smart_5"]
-    # The day that begins at hour h shows the span that holds h.
+    # The day that starts at hour h shows the span that contains h.
     for number in (0, len(found) // 2, len(found) - 1):
         begin = failed["first_hours"] + 24 * number
         (span,) = mine[(mine["from_hours"] <= begin) & (begin < mine["to_hours"])].to_dict(
@@ -87,7 +85,7 @@ def test_a_drive_has_a_record_a_day_with_what_its_spans_say(
     assert len(table) == spans["failed"].sum()
 
 
-def test_failures_are_foreseen_better_than_by_chance(report: dict[str, Any]) -> None:
+def test_failures_are_predicted_above_chance(report: dict[str, Any]) -> None:
     fleet = report["fleet"]
     for strategy in ("sliding", "expanding"):
         gbdt, random = (fleet[f"{name}_{strategy}"] for name in ("gbdt", "random"))

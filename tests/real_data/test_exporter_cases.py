@@ -1,6 +1,6 @@
-"""What dcgm-exporter shows at real sites, in a Prometheus and as text: ../shared/data.
+"""Output of dcgm-exporter at real sites, from Prometheus and as text: ../shared/data.
 
-The column `right` of telemetry_cases/README.md says what is asserted here.
+The column `right` of telemetry_cases/README.md states the expected results.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ Xids = Callable[[int], list[tuple[str, int]]]
 
 
 @pytest.mark.parametrize("gpu", [5, 6])
-def test_p1_series_of_one_gpu_are_joined(gpu: int, records_of: Records, xids_of: Xids) -> None:
+def test_p1_series_of_gpu_are_joined(gpu: int, records_of: Records, xids_of: Xids) -> None:
     records = records_of(gpu)
     assert len(records) == 12
-    # Of the samples from 10:31 to 10:40 three are of the first job.
+    # Three of the samples from 10:31 to 10:40 belong to the first job.
     assert records["temperature_gpu"].to_list() == [80.0] * 3 + [45.0] + [30.0] * 8
     assert records["ecc_uncorrected"].to_list() == [5] * 3 + [9] * 9
     assert records["xid"].to_list() == [0] * 3 + [79] + [0] * 8
@@ -101,33 +101,33 @@ def test_p1_series_of_one_gpu_are_joined(gpu: int, records_of: Records, xids_of:
 
 
 @pytest.mark.parametrize(("gpu", "machine"), [(1, "gn01"), (2, "gn02"), (3, "gn03"), (4, "gn04")])
-def test_p3_p4_the_machine_is_not_the_pod(gpu: int, machine: str, records_of: Records) -> None:
+def test_p3_p4_machine_is_not_pod(gpu: int, machine: str, records_of: Records) -> None:
     assert len(records_of(gpu)) == 12
     assert set(records_of(gpu)["machine_id"]) == {machine}
 
 
-def test_p3_what_was_chosen_is_said(pulled: tuple[PullResult, Path]) -> None:
+def test_p3_choice_is_reported(pulled: tuple[PullResult, Path]) -> None:
     reasons = "\n".join(pulled[0].machines.reasons)
     assert "label `hostname` names the machine of 1 GPUs (not `Hostname`: it names pods" in reasons
     assert "label `instance` names the machine of 1 GPUs" in reasons
 
 
-def test_p5_the_most_severe_xid_of_an_interval(records_of: Records, xids_of: Xids) -> None:
+def test_p5_most_severe_xid_of_interval(records_of: Records, xids_of: Xids) -> None:
     assert xids_of(10) == [("10:22", 79), ("10:25", 45)]
     assert records_of(10)["xid"].to_list() == [0, 0, 79, *[0] * 9]
 
 
-def test_p6_what_the_exporter_counts(records_of: Records, xids_of: Xids) -> None:
+def test_p6_exporter_counters(records_of: Records, xids_of: Xids) -> None:
     assert xids_of(8) == [("10:25", 45), ("10:25", 62)]
     assert records_of(8)["xid"].to_list() == [0, 0, 62, *[0] * 9]
 
 
-def test_p7_a_gap_is_no_change(records_of: Records, xids_of: Xids) -> None:
+def test_p7_gap_is_no_change(records_of: Records, xids_of: Xids) -> None:
     assert xids_of(9) == []
     assert records_of(9)["xid"].fillna(0).to_list() == [0] * 12
 
 
-def test_p8_the_parts_of_a_split_gpu(
+def test_p8_parts_of_split_gpu(
     pulled: tuple[PullResult, Path], records_of: Records, xids_of: Xids
 ) -> None:
     assert records_of(7)["temperature_gpu"].to_list() == [61.0] * 12
@@ -147,7 +147,7 @@ def test_failures(pulled: tuple[PullResult, Path]) -> None:
 
 
 @pytest.mark.parametrize("minutes", [10, 30, 70])
-def test_where_a_call_ends_changes_nothing(
+def test_batch_boundaries_change_nothing(
     minutes: int, url: str, pulled: tuple[PullResult, Path], tmp_path: Path
 ) -> None:
     start = moment("2026-11-25 10:10")
@@ -167,7 +167,7 @@ def test_where_a_call_ends_changes_nothing(
 
 @pytest.fixture
 def read(shared_data: Path, tmp_path: Path) -> Callable[[str], tuple[dict[str, Any], Unread]]:
-    """Return the only record that the text of a case makes, and what was left out."""
+    """Return the only record in the text of a case, and what was left out."""
 
     def of_case(case: str) -> tuple[dict[str, Any], Unread]:
         folder = shared_data / "telemetry_cases" / case / "raw"

@@ -1,6 +1,6 @@
-"""What operators' real reports hold, as `forewarn ingest --raw` reads it: ../shared/data.
+"""Real reports of operators as `forewarn ingest --raw` reads them: ../shared/data.
 
-The column `right` of telemetry_cases/README.md says what is asserted here.
+The column `right` of telemetry_cases/README.md states the expected results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from forewarn.pipelines.ingest.host_file_ingest import ingest_host_files
 from forewarn.pipelines.ingest.landing import Landing
 
 FIRST, SECOND = "1650000000001", "1650000000002"  # at 0000:19:00 and 0000:3b:00 of gn01
-# Folders whose tests stand elsewhere.
+# Folders that are tested elsewhere.
 ELSEWHERE = {
     "prometheus": "test_exporter_cases.py",
     "mig-exporter-text": "test_exporter_cases.py",
@@ -36,7 +36,7 @@ ELSEWHERE = {
 
 @dataclass
 class Result:
-    """What a folder of records and the notes hold after an ingest."""
+    """Records and notes after an ingest."""
 
     unread: Unread
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Result:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, *kinds: str, **values: Any) -> list[dict[str, Any]]:
-        """Return the events of some kinds that have some values."""
+        """Return the events of these kinds with these values."""
         events = (event for event in self.events if not kinds or event["kind"] in kinds)
         return [e for e in events if all(e[name] == value for name, value in values.items())]
 
@@ -94,7 +94,7 @@ def test_every_folder_has_a_test(shared_data: Path) -> None:
         assert folder in (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-# --- who wrote a line ----------------------------------------------------------------------------
+# --- quoted lines --------------------------------------------------------------------------------
 
 
 def assert_nothing_happened(result: Result) -> None:
@@ -114,7 +114,7 @@ def test_quoted_xid_journal_json(read: Read) -> None:
     assert_nothing_happened(read("quoted-xid-journal-json"))
 
 
-# --- forms of a line -----------------------------------------------------------------------------
+# --- line formats --------------------------------------------------------------------------------
 
 
 def test_journal_chinese_months(read: Read) -> None:
@@ -184,7 +184,7 @@ def test_serial_line_after_lost(read: Read) -> None:
     assert result.failed() == [("0324018069461", "xid 79")]
 
 
-# --- what the driver's own words mean ------------------------------------------------------------
+# --- statements of the driver --------------------------------------------------------------------
 
 
 def test_xid_149_145_severity(read: Read) -> None:
@@ -220,7 +220,7 @@ def test_amdgpu_ras(read: Read) -> None:
     assert result.unread.counts == {"a fault of an AMD GPU, which is not supported yet": 2}
 
 
-# --- lost GPUs, and other states in words ---------------------------------------------------------
+# --- lost GPUs and other states ------------------------------------------------------------------
 
 
 def assert_lost(result: Result, *serials: str) -> None:
@@ -315,7 +315,7 @@ def test_utf16_csv(read: Read) -> None:
     assert [row["temperature_gpu"] for row in records] == [41.0, 42.0]
 
 
-# --- what cannot be read, or in another form ------------------------------------------------------
+# --- unreadable or unusual files -----------------------------------------------------------------
 
 
 def test_csv_no_header(read: Read) -> None:
