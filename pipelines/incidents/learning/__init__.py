@@ -1,1 +1,1 @@
-"""What retraining learns from incidents, as failures and absences."""
+"""Training labels from incidents, as failures and out-of-service spans."""

@@ -1,4 +1,4 @@
-"""Places of GPUs: which serial sat in a machine on a day, by its number or its PCI address."""
+"""Locations of GPUs: which serial was in a machine on a day, by slot or PCI address."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SEEN = pa.schema(
 
 @dataclass(slots=True)
 class GpuLocations:
-    """Where the records of a folder saw GPUs; each day is read once.
+    """Locations of GPUs in the records of a folder; each day is read once.
 
     Attributes
     ----------
@@ -47,15 +47,15 @@ class GpuLocations:
     def serial(
         self, machine: str, at: Nanoseconds, *, slot: int | None = None, pci: str = ""
     ) -> str | None:
-        """Return the one GPU that is meant; None where several may be, or nobody knows.
+        """Return the serial of a GPU, or None if it is unknown or ambiguous.
 
-        Without a number and an address it is known only if the machine has a single GPU.
+        Without slot and address, it is known only if the machine has a single GPU.
 
         Parameters
         ----------
         machine : str
         at : int
-            Nanoseconds since 1970 UTC. The records of this day and of the day before are read.
+            Nanoseconds since 1970 UTC. The records of that day and the day before are read.
         slot : int, optional
         pci : str, optional
         """
@@ -65,7 +65,7 @@ class GpuLocations:
         return next(iter(serials)) if len(serials) == 1 else None
 
     def _in_machine(self, machine: str, at: Nanoseconds, slot: int | None) -> set[str]:
-        """Return the GPUs that were there at a time; one that was replaced before was not."""
+        """Return the serials in a machine at a time, without those replaced before."""
         day = date_of(at)
         for date in (day, day - dt.timedelta(days=1)):
             table = self._day(date)
@@ -78,7 +78,7 @@ class GpuLocations:
         return set()
 
     def _at_address(self, machine: str, at: Nanoseconds, pci: str) -> str | None:
-        """Return the GPU that was at an address, as `ingest` gives it to an event."""
+        """Return the serial at a PCI address, as `ingest` assigns it to an event."""
         path = self.records / _LOCATIONS_FILE
         if not path.exists():
             return None
@@ -100,18 +100,19 @@ class GpuLocations:
 
 
 def _files(day: Path) -> list[Path]:
-    """Return the files of a day; none, with a note, where it may not be listed."""
+    """Return the files of a day; none, with a note, if the folder cannot be listed."""
     try:
         return matching_paths(day, "[!._]*.parquet")
     except UnreadableFolderError as error:
-        note(f"where GPUs were on that day is not known: {error}")
+        note(f"locations of GPUs on that day are unknown: {error}")
         return []
 
 
 def _is_replaced(gpu: Mapping[str, Any], seen: Sequence[Mapping[str, Any]], at: int) -> bool:
-    """Tell whether another GPU came into the slot after the last record of this one.
+    """Return whether another GPU was put into the slot after the last record of this one.
 
-    One that was in another slot before is no successor: where a GPU is lost the others move up.
+    A GPU that was in another slot before is not a replacement: when a GPU is lost, slot numbers
+    shift.
     """
     last = max(row["last"] for row in seen if row[SERIAL] == gpu[SERIAL])
     before = {row[SERIAL] for row in seen if row["first"] <= last}
@@ -120,7 +121,7 @@ def _is_replaced(gpu: Mapping[str, Any], seen: Sequence[Mapping[str, Any]], at: 
 
 
 def _read(path: Path) -> pa.Table | None:
-    """Read who was where, and when; None, with a note, of a file that cannot be read."""
+    """Read serials, machines, slots and times; return None if the file is unreadable."""
     try:
         file = open_parquet(path)
         names = [n for n in (SERIAL, MACHINE, SLOT, TIMESTAMP) if n in file.schema_arrow.names]
@@ -128,7 +129,7 @@ def _read(path: Path) -> pa.Table | None:
         columns = {name: read_names(table, name, path) for name in (SERIAL, MACHINE, SLOT)}
         times = read_times(table, TIMESTAMP, path)
     except (InputError, pa.ArrowException, OSError) as error:
-        note(f"{path}: does not say where GPUs are ({error})")
+        note(f"{path}: locations of GPUs cannot be read ({error})")
         return None
     rows = pa.table(columns | {"first": times, "last": times})
     spans = rows.group_by([SERIAL, MACHINE, SLOT], use_threads=False)

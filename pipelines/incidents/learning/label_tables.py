@@ -1,4 +1,4 @@
-"""Training tables: what incidents teach, written beside the records that retraining reads."""
+"""Tables of training labels from incidents, stored with the records that retraining reads."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ _ABSENCES = pa.schema(
 def write_ledger_labels(
     records: Path, ledger: Ledger, patterns: Sequence[str], *, now: Nanoseconds
 ) -> None:
-    """Write what a ledger teaches beside the records; nothing where there are no records.
+    """Write the training labels of a ledger to the records folder, if it exists.
 
-    A folder that cannot be written to is said, and stops nothing.
+    A folder that cannot be written causes a note, not an error.
 
     Parameters
     ----------
     records : Path
     ledger : Ledger
     patterns : sequence of str
-        Reasons of drains by others that tell of a failure.
+        Reasons of external drains that indicate a failure.
     now : int
         Nanoseconds since 1970 UTC.
     """
@@ -82,22 +82,22 @@ def write_ledger_labels(
         )
         _write(records, LEDGER, labels_from_ledger(ledger, patterns, resolver), _others)
     except (InputError, OSError) as error:
-        note(f"retraining does not learn from incidents: {error}")
+        note(f"no training labels from incidents were written: {error}")
 
 
-def add_labels(records: Path, source: str, lessons: TrainingLabels) -> None:
-    """Add what is learned to what the same source has taught before; the newer word counts.
+def add_labels(records: Path, source: str, labels: TrainingLabels) -> None:
+    """Add training labels to those of the same source; newer ones replace older ones.
 
     Raises
     ------
     RecordsError, OSError
         If a table cannot be read or written.
     """
-    _write(records, source, lessons, _others_and_older)
+    _write(records, source, labels, _others_and_older)
 
 
 def _resolved(path: Path) -> dict[tuple[str, int], str] | None:
-    """Return the serials that were found out before; None where there is no table yet."""
+    """Return the serials resolved before; None if there is no table yet."""
     if not path.exists():
         return None
     rows = _typed(read_parquet(path), _FAILURES, path)
@@ -117,7 +117,7 @@ def _others(before: pa.Table, new: pa.Table, source: str) -> pa.Table:
 
 
 def _others_and_older(before: pa.Table, new: pa.Table, source: str) -> pa.Table:
-    """Return the rows but those of the source that come again; a row begins once."""
+    """Return the rows of other sources, and those of this source without a newer version."""
     begin = "start" if "start" in new.column_names else "failed_at"
     again = {*zip(new[MACHINE].to_pylist(), new[begin].to_pylist(), strict=True)}
     rows = zip(
@@ -128,18 +128,18 @@ def _others_and_older(before: pa.Table, new: pa.Table, source: str) -> pa.Table:
     return before.filter(pa.array(stays, pa.bool_()))
 
 
-def _write(records: Path, source: str, lessons: TrainingLabels, remaining: Remaining) -> None:
+def _write(records: Path, source: str, labels: TrainingLabels, remaining: Remaining) -> None:
     failures = [
         (f.gpu_serial, f.failed_at, f.repaired_at, f.cause, f.known_at, f.machine, source)
-        for f in lessons.failures
+        for f in labels.failures
     ]
     absences = [
         (a.machine, a.gpu_serial, a.start, None if a.end == NEVER else a.end, source)
-        for a in lessons.absences
+        for a in labels.absences
     ]
-    # A table without a row says that it was looked for, and that nothing is known.
+    # An empty table records that a search was made without a result.
     tables = (
-        (INCIDENT_FAILURES, _FAILURES, failures, bool(lessons.without_gpu)),
+        (INCIDENT_FAILURES, _FAILURES, failures, bool(labels.without_gpu)),
         (OUT_OF_SERVICE, _ABSENCES, absences, False),
     )
     for name, schema, rows, empty in tables:
@@ -152,7 +152,7 @@ def _write(records: Path, source: str, lessons: TrainingLabels, remaining: Remai
 def _replace(
     path: Path, schema: pa.Schema, new: pa.Table, source: str, remaining: Remaining
 ) -> None:
-    """Put the rows of a source into a table; one that stays the same is not written."""
+    """Replace the rows of a source in a table; an unchanged table is not written."""
     exists = path.exists()
     before = _typed(read_parquet(path), schema, path) if exists else schema.empty_table()
     joined = pa.concat_tables([remaining(before, new, source), new])
@@ -169,10 +169,10 @@ def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _typed(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
-    """Return a table of ours as it was written; a person may have added to it."""
+    """Return a table with our schema, without columns that a person may have added."""
     absent = [name for name in schema.names if name not in table.column_names]
     if absent:
         raise RecordsError(
-            f"{path}: column `{absent[0]}` is missing, expected what forewarn writes."
+            f"{path}: column `{absent[0]}` is missing, expected a table written by forewarn."
         )
     return table.select(schema.names).cast(schema)

@@ -1,4 +1,4 @@
-"""Absences: when machines were out of service, by whomever, as the ledger tells."""
+"""Out-of-service spans of machines according to the ledger, by forewarn or others."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _EPOCH = Nanoseconds(0)
 
 
 def read_absences(ledger: Ledger) -> list[OutOfServiceSpan]:
-    """Return when machines were out of service: what we took out, and what was seen out.
+    """Return when machines were out of service: drained by forewarn, or observed out of service.
 
-    A machine that only new jobs avoid is in service. Where nobody looked, a machine counts as out
-    until it was seen in service again: unknown is the safe word for both.
+    A machine that only new jobs avoid is in service. Between observations, a machine counts as out
+    of service until it is observed in service again, because unknown labels are the safe choice.
     """
     return merge_spans(
         [
@@ -45,7 +45,7 @@ def _drained_by_forewarn(ledger: Ledger) -> Iterator[OutOfServiceSpan]:
 
 
 def _observed_outages(ledger: Ledger) -> Iterator[OutOfServiceSpan]:
-    """Yield what the service log saw of machines that were out at some time."""
+    """Yield the outages in the service log of machines that were out of service at some time."""
     log = services.c
     out = select(log.machine).where(log.in_service.is_(False))
     query = select(services).where(log.machine.in_(out)).order_by(log.machine, log.at)
@@ -59,13 +59,13 @@ def _observed_outages(ledger: Ledger) -> Iterator[OutOfServiceSpan]:
             if not look.in_service:
                 yield OutOfServiceSpan(machine, None, look.at, following.at)
         if not looks[-1].in_service:
-            # A machine without an open incident is no longer looked at.
+            # A machine without an open incident is no longer observed.
             end = NEVER if machine in watched else looks[-1].at + DAY
             yield OutOfServiceSpan(machine, None, looks[-1].at, Nanoseconds(end))
 
 
 def _before_first_observation(ledger: Ledger) -> Iterator[OutOfServiceSpan]:
-    """Yield how long drains by others had lasted when they were seen first."""
+    """Yield the time for which external drains had lasted at their first observation."""
     columns = (findings.c.id, findings.c.machine, findings.c.at, findings.c.taken_at)
     query = select(*columns).where(findings.c.source == SCHEDULER_SOURCE)
     with ledger.database.reading() as connection:

@@ -1,4 +1,4 @@
-"""Lessons: what retraining learns from incidents, as failures and as absences."""
+"""Training labels from incidents and outages, as failures and out-of-service spans."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ from forewarn.response.replay.fleet_history import PastFailure
 
 __all__ = ["SerialResolver", "TrainingLabels", "labels_from_ledger", "labels_from_outages"]
 
-_MAX_CAUSE_LENGTH = 200  # characters of a cause
-_RESOLVE_RETRY_SPAN = 2 * DAY  # until then the records of a failure may come
+_MAX_CAUSE_LENGTH = 200  # characters
+_RESOLVE_RETRY_SPAN = 2 * DAY  # the records of a failure may arrive until then
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingLabels:
-    """What is learned.
+    """Failures and out-of-service spans for retraining.
 
     Attributes
     ----------
     failures : list of PastFailure
-        Of GPUs that are known.
-    absences : list of Absence
-        Where that a GPU did not fail is no sign of health.
+        Failures of known GPUs.
+    absences : list of OutOfServiceSpan
+        Spans in which the absence of a failure does not prove health.
     without_gpu : list of DrainFailure
-        Reasons that tell of a failure and not of which GPU. They make no GPU fail, as most of the
-        machine have not; all of them are unknown while it was out.
+        Failures of an unknown GPU of a machine. No GPU is labelled as failed, because most of the
+        machine's GPUs are healthy; all of them have unknown labels while the machine was out of
+        service.
     """
 
     failures: list[PastFailure] = field(default_factory=list)
@@ -53,50 +54,50 @@ class TrainingLabels:
 
 @dataclass(frozen=True, slots=True)
 class SerialResolver:
-    """Says which GPU is meant.
+    """Resolver of the GPU that failed.
 
     Attributes
     ----------
-    places : GpuPlaces
+    locations : GpuLocations
     now : int
         Nanoseconds since 1970 UTC.
     known : mapping of (str, int) to str, or None
-        Serials by machine and moment of failures that were resolved before. What was not resolved
-        then is tried again for two days; None: nothing was tried yet.
+        Serials of failures resolved before, by machine and time. Unresolved failures are retried
+        for two days. None if none was tried yet.
     """
 
-    places: GpuLocations
+    locations: GpuLocations
     now: Nanoseconds
     known: Mapping[tuple[str, int], str] | None = None
 
     def serial(
         self, machine: str, at: Nanoseconds, slot: int | None = None, pci: str = ""
     ) -> str | None:
-        """Return the serial of a GPU that failed at a moment; None where nobody can tell."""
+        """Return the serial of a GPU that failed at a time, or None if it is unknown."""
         if self.known is not None:
             serial = self.known.get((machine, at))
             if serial is not None or at < self.now - _RESOLVE_RETRY_SPAN:
                 return serial
-        return self.places.serial(machine, at, slot=slot, pci=pci)
+        return self.locations.serial(machine, at, slot=slot, pci=pci)
 
 
 def labels_from_ledger(
     ledger: Ledger, patterns: Sequence[str], resolver: SerialResolver
 ) -> TrainingLabels:
-    """Return what the outcomes, actions and foreign drains of a ledger teach.
+    """Return the training labels from the outcomes, actions and external drains of a ledger.
 
     Parameters
     ----------
     ledger : Ledger
     patterns : sequence of str
-        Reasons of drains by others that tell of a failure.
-    resolver : Resolver
+        Reasons of external drains that indicate a failure.
+    resolver : SerialResolver
     """
     absences = read_absences(ledger)
     away: dict[str, list[OutOfServiceSpan]] = defaultdict(list)
     for absence in absences:
         away[absence.machine].append(absence)
-    lessons = _label_outages(_external_drains(ledger, away), patterns, resolver)
+    labels = _label_outages(_external_drains(ledger, away), patterns, resolver)
     for item in ledger.confirmed_failures():
         back = _returned_at(away[item.machine], item.failed_at, item.known_at)
         serial = item.gpu_serial or resolver.serial(item.machine, item.failed_at)
@@ -105,48 +106,48 @@ def labels_from_ledger(
         else:
             repaired = None if back == NEVER else back
             times = (item.failed_at, item.known_at, repaired)
-            lessons.failures.append(PastFailure(item.machine, serial, *times, _cause(item.why)))
-    failures = merge_failures(lessons.failures)
-    return replace(lessons, failures=failures, absences=merge_spans(absences))
+            labels.failures.append(PastFailure(item.machine, serial, *times, _cause(item.why)))
+    failures = merge_failures(labels.failures)
+    return replace(labels, failures=failures, absences=merge_spans(absences))
 
 
 def labels_from_outages(
     outages: Iterable[NodeOutage], patterns: Sequence[str], resolver: SerialResolver
 ) -> TrainingLabels:
-    """Return what outages that a scheduler remembers teach; one that lasts counts until now.
+    """Return the training labels from outages in a scheduler's history.
 
-    What comes later the loop sees.
+    An outage that has not ended counts until now; the response loop observes its end.
     """
     ended = [outage if outage.end else replace(outage, end=resolver.now) for outage in outages]
-    lessons = _label_outages(ended, patterns, resolver)
+    labels = _label_outages(ended, patterns, resolver)
     spans = [OutOfServiceSpan(o.machine, None, o.begin, o.end or resolver.now) for o in ended]
-    failures = merge_failures(lessons.failures)
-    return replace(lessons, failures=failures, absences=merge_spans(spans))
+    failures = merge_failures(labels.failures)
+    return replace(labels, failures=failures, absences=merge_spans(spans))
 
 
 def _label_outages(
     outages: Iterable[NodeOutage], patterns: Sequence[str], resolver: SerialResolver
 ) -> TrainingLabels:
-    """Return the failures that reasons tell of."""
+    """Return the failures that the reasons of outages indicate."""
 
     def cause_of(reason: str) -> str | None:
         return None if match_failure_pattern(reason, patterns) is None else _cause(reason)
 
-    lessons = TrainingLabels()
+    labels = TrainingLabels()
     for drain in find_failures(outages, cause_of):
         serial = resolver.serial(drain.machine, drain.failed_at, drain.gpu, drain.pci)
         if serial is None:
-            lessons.without_gpu.append(drain)
+            labels.without_gpu.append(drain)
         else:
             times = (drain.failed_at, drain.known_at, drain.repaired_at)
-            lessons.failures.append(PastFailure(drain.machine, serial, *times, drain.cause))
-    return lessons
+            labels.failures.append(PastFailure(drain.machine, serial, *times, drain.cause))
+    return labels
 
 
 def _external_drains(
     ledger: Ledger, away: Mapping[str, Sequence[OutOfServiceSpan]]
 ) -> Iterator[NodeOutage]:
-    """Yield the drains by others; each day of a long one told of it again."""
+    """Yield the external drains, each once although a long one is reported every day."""
     query = select(findings).where(findings.c.source == SCHEDULER_SOURCE).order_by(findings.c.id)
     with ledger.database.reading() as connection:
         rows = connection.execute(query).all()
@@ -162,9 +163,9 @@ def _external_drains(
 def _returned_at(
     away: Sequence[OutOfServiceSpan], failed: Nanoseconds, known: Nanoseconds
 ) -> Nanoseconds:
-    """Return when a machine came back after a failure.
+    """Return when a machine was returned to service after a failure.
 
-    Of one that nobody took out it is not known: it counts as back once the failure was known.
+    If it was never out of service, the time at which the failure became known counts.
     """
     for absence in away:
         if absence.end > failed and absence.start <= known:

@@ -1,4 +1,4 @@
-"""Findings of what kernel logs and agents said: the `_events` of a folder of records."""
+"""Findings from events of kernel logs and agents: the `_events` of a records folder."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _COLUMNS = {
     "vouched": pa.string(),
     "raw": pa.string(),
 }
-_OPTIONAL = ("severity", "action", "vouched", "raw")  # older events lack some
-_MAX_LINE_CHARS = 200  # characters of a line
-_MAX_COUNT = 10**9  # of one event
+_OPTIONAL = ("severity", "action", "vouched", "raw")  # missing in older events
+_MAX_LINE_CHARS = 200
+_MAX_COUNT = 10**9  # per event
 
 _NONE = pa.schema(
     [(name, pa.int64() if pa.types.is_timestamp(kind) else kind) for name, kind in _COLUMNS.items()]
@@ -55,14 +55,14 @@ _NONE = pa.schema(
 
 
 def has_events(records: Path) -> bool:
-    """Tell whether `forewarn ingest` or `collect` has put events into a folder of records."""
+    """Return whether a records folder contains events of `forewarn ingest` or `collect`."""
     return bool(matching_paths(records / "_events", "date=*/*.parquet"))
 
 
 def read_events(
     records: Path, *, since: str = "", broken: Callable[[RecordsError], None] | None = None
 ) -> pa.Table:
-    """Read the events of a folder of records, times as nanoseconds since 1970 UTC.
+    """Read the events of a records folder, with times in nanoseconds since 1970 UTC.
 
     Parameters
     ----------
@@ -70,14 +70,15 @@ def read_events(
     since : str, optional
         First date to read, YYYY-MM-DD.
     broken : callable, optional
-        Gets the error of each file that cannot be read; the others are. None raises it.
+        Called with the error of each unreadable file, which is then skipped. If None, the error is
+        raised.
 
     Raises
     ------
     RecordsError
-        If a file has another form.
+        If a file has another schema.
     UnreadableFolderError
-        If a folder may not be listed.
+        If a folder cannot be listed.
     """
     days = [
         day for day in matching_paths(records / "_events", "date=*") if day.name >= f"date={since}"
@@ -104,14 +105,14 @@ def _read(path: Path) -> pa.Table:
 def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
     """Yield the findings of events that name a machine.
 
-    What one GPU says again on the same day is the same finding, so that a storm of lines is one.
+    Repeated events of a GPU on the same day are one finding.
 
     Parameters
     ----------
     events : pyarrow.Table
-        As `read_events` gives them.
+        As returned by `read_events`.
     policy : Policy
-        Says how long a finding may be acted on.
+        Provides how long a finding may be acted on.
     """
     for row in events.to_pylist():
         if row["machine_id"] is not None:
@@ -146,7 +147,7 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
 
 
 def _evidence(row: dict[str, Any]) -> dict[str, Any]:
-    """Return where it was, and what the driver says of it: its line names link and sub-code."""
+    """Return address, severity and line of an event; the driver's line names link and sub-code."""
     evidence = {name: row[name] for name in ("pci", "severity", "action") if row[name]}
     if (row["severity"] or row["action"]) and row["raw"]:
         evidence["line"] = row["raw"][:_MAX_LINE_CHARS]
@@ -154,7 +155,7 @@ def _evidence(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -> Finding:
-    """Return the finding of a record that holds an Xid."""
+    """Return the finding of a record with an Xid."""
     return _with_validity(
         Finding(
             source="records",
@@ -171,6 +172,6 @@ def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -
 
 
 def _with_validity(finding: Finding, policy: Policy) -> Finding:
-    """Give a finding the time that its policy lets it be acted on."""
+    """Set the validity of a finding according to the policy."""
     until = finding.at + policy.rule(finding).max_age
     return replace(finding, valid_until=Nanoseconds(until))

@@ -1,4 +1,4 @@
-"""Sources: daily lists, kernel events, verdicts and failures, as findings that are new."""
+"""New findings from all sources: daily lists, kernel events, verdicts and failures."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ EVENTS_CURSOR: Final = "events read"
 """Name under which a ledger keeps up to when events have been read."""
 
 Item = TypeVar("Item")
-_LIST_SPAN: Final = 8 * DAY  # of which the newest is compared with the usual length
-_EVENT_SPAN: Final = 2 * DAY  # nothing older is acted on, however late it came
+_LIST_SPAN: Final = 8 * DAY  # the newest list is compared with the usual length
+_EVENT_SPAN: Final = 2 * DAY  # older events are ignored, however late they arrive
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredFindings:
-    """What the sources hold now.
+    """Current content of the sources.
 
     Attributes
     ----------
     statements : list of Finding
-        Lists and verdicts: to read one again is no repetition.
+        From lists and verdicts; reading one again is not a repetition.
     events : list of Finding
-        Those that came since the last time; each repetition counts.
+        New since the last call; each repetition counts.
     read_up_to : mapping of str to int
-        To be kept with the findings.
+        Read positions, to be stored together with the findings.
     list_lengths : tuple of int
-        Flagged GPUs of each list, the newest last; of an empty one 0.
+        Number of flagged GPUs of each list, newest last; 0 for an empty list.
     last_list : int or None
-        When the newest list was known, nanoseconds since 1970 UTC.
+        Time of the newest list, in nanoseconds since 1970 UTC.
     """
 
     statements: list[Finding] = field(default_factory=list)
@@ -67,18 +67,18 @@ def gather_findings(
     read: Nanoseconds | None,
     now: Nanoseconds,
 ) -> GatheredFindings:
-    """Read the sources; one that cannot be read is said and stops no other.
+    """Read the sources; an unreadable source is skipped with a note.
 
     Parameters
     ----------
     policy : Policy
-        Says how long an event may be acted on.
+        Provides how long an event may be acted on.
     records, lists : Path
         Folders of GPU records and of daily lists.
     verdicts : Path or None
-        File of the verdicts of a detector, if there is one.
+        File of a detector's verdicts.
     read : int or None
-        Up to when events have been read before.
+        Time up to which events were read before.
     now : int
         Nanoseconds since 1970 UTC.
     """
@@ -99,16 +99,16 @@ def _readable(read: Callable[[], list[Item]]) -> list[Item]:
     try:
         return read()
     except (InputError, OSError) as error:
-        _left_out(error)
+        _note_skipped(error)
         return []
 
 
-def _left_out(error: Exception) -> None:
-    note(f"a source is left out: {error}")
+def _note_skipped(error: Exception) -> None:
+    note(f"source skipped: {error}")
 
 
 def _lists(folder: Path, now: Nanoseconds) -> list[PastList]:
-    """Read the lists of the last days, the newest last; one that is broken hides no other."""
+    """Read the lists of the last days, newest last; broken lists are skipped."""
     since = f"date={format_iso(now - _LIST_SPAN)[:10]}"
     days = _readable(partial(matching_paths, folder, "date=*"))
     recent = [day for day in days if day.name >= since]
@@ -128,12 +128,12 @@ def _findings(past: PastList) -> list[Finding]:
 def _events(
     records: Path, policy: Policy, read: Nanoseconds | None, now: Nanoseconds
 ) -> list[PastFinding]:
-    """Read what was known after `read`; an event that lies ahead waits until it is due.
+    """Read events known after `read`; an event from the future is read when it is due.
 
-    So no clock that is fast moves on what was read of the others.
+    A fast clock of one machine therefore does not hide events of others.
     """
     oldest = Nanoseconds(now - _EVENT_SPAN)
-    events = read_events(records, since=format_iso(oldest)[:10], broken=_left_out)
+    events = read_events(records, since=format_iso(oldest)[:10], broken=_note_skipped)
     after = max(oldest, -1 if read is None else read)
     known = pc.max_element_wise(events["timestamp"], events["known_at"])
     events = events.filter(pc.and_(pc.greater(known, after), pc.less_equal(known, now)))

@@ -1,4 +1,4 @@
-"""Proofs: failures and tickets that say whether an incident was right."""
+"""Ground truth for incidents: failures and tickets that confirm or refute them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = ["read_ground_truth"]
 
 
 def read_ground_truth(table: Path, incidents: Iterable[Incident]) -> dict[str, list[GroundTruth]]:
-    """Return the failures of a table by machine; one that cannot be read is said, and is empty.
+    """Return the failures of a table by machine; empty, with a note, if it is unreadable.
 
     Parameters
     ----------
     table : Path
-        Parquet or CSV: `gpu_serial`, `failed_at`, perhaps `known_at`. It may not be there yet.
+        Parquet or CSV with `gpu_serial`, `failed_at` and optionally `known_at`. It may not exist
+        yet.
     incidents : iterable of Incident
-        They say on which machine a GPU is.
+        Provide the machine of a GPU.
     """
     if not table.exists():
         return {}
@@ -31,6 +32,6 @@ def read_ground_truth(table: Path, incidents: Iterable[Incident]) -> dict[str, l
     try:
         failures = read_failures(table, machine_of)
     except (InputError, OSError) as error:
-        note(f"a source is left out: {error}")
+        note(f"source skipped: {error}")
         return {}
     return dict(failure_ground_truth(failures))

@@ -1,4 +1,4 @@
-"""Findings of past at-risk lists: the flagged GPUs of each day."""
+"""Findings from past at-risk lists: the flagged GPUs of each day."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ _NEEDED = ("gpu_serial", "window_end", "valid_until", "flagged")
 
 @dataclass(frozen=True, slots=True)
 class PastList:
-    """A daily list, of which a GPU may be flagged or none.
+    """A daily list.
 
     Attributes
     ----------
     known_at : int
-        When its newest window ended, nanoseconds since 1970 UTC; of a list without a row the end of
-        its day.
+        End of its newest window, in nanoseconds since 1970 UTC; the end of its day if it is empty.
     findings : list of PastFinding
-        The flagged GPUs.
+        The flagged GPUs, possibly none.
     """
 
     known_at: Nanoseconds
@@ -43,15 +42,15 @@ class PastList:
 
 
 def list_findings(at_risk: Path, machine_of: Mapping[str, str]) -> Iterator[PastFinding]:
-    """Yield the flagged GPUs of all lists below a folder; of what hindsight made, none.
+    """Yield the flagged GPUs of all lists below a folder, except lists made in hindsight.
 
-    A list was known when its newest window ended.
+    The time of a list is the end of its newest window.
 
     Parameters
     ----------
     at_risk : Path
     machine_of : mapping of str to str
-        Of serials, where a list does not say.
+        Machines by serial, for lists without machines.
 
     Raises
     ------
@@ -60,17 +59,17 @@ def list_findings(at_risk: Path, machine_of: Mapping[str, str]) -> Iterator[Past
     """
     paths = matching_paths(at_risk, "date=*/at_risk.parquet")
     if not paths:
-        raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
+        raise JobError(f"{at_risk}: contains no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     for path in paths:
         past = read_list(path, machine_of)
         if past is None:
-            note(f"{path}: made in hindsight and left out")
+            note(f"{path}: made in hindsight, skipped")
         else:
             yield from past.findings
 
 
 def read_list(path: Path, machine_of: Mapping[str, str]) -> PastList | None:
-    """Read one list; None if it was made in hindsight.
+    """Read one list; return None if it was made in hindsight.
 
     Raises
     ------
@@ -87,7 +86,7 @@ def read_list(path: Path, machine_of: Mapping[str, str]) -> PastList | None:
 
 
 def _end_of_day(path: Path) -> int:
-    """Return when the day of a list is over, by the name of its folder."""
+    """Return the end of the day in a list's folder name."""
     day = path.parent.name.removeprefix("date=")
     try:
         return parse_moment(day) + DAY
@@ -122,13 +121,13 @@ def _flagged(
     rows = table.filter(pc.fill_null(table["flagged"], False))
     until = read_times(rows, "valid_until", path).to_pylist()
     empty = [None] * len(rows)
-    machines, chances, versions = (
+    machines, probabilities, versions = (
         rows[name].to_pylist() if name in rows.column_names else empty
         for name in ("machine_id", "probability", "model_version")
     )
     serials = read_serials(rows, path).to_pylist()
-    for serial, machine, valid_until, chance, version in zip(
-        serials, machines, until, chances, versions, strict=True
+    for serial, machine, valid_until, probability, version in zip(
+        serials, machines, until, probabilities, versions, strict=True
     ):
         if serial is None or valid_until is None:
             continue
@@ -141,7 +140,7 @@ def _flagged(
             at=Nanoseconds(known),
             valid_until=Nanoseconds(valid_until),
             gpu_serial=serial,
-            evidence={} if chance is None else {"probability": chance},
+            evidence={} if probability is None else {"probability": probability},
             model_version=version or "",
         )
         yield PastFinding(Nanoseconds(known), finding)

@@ -1,4 +1,4 @@
-"""Failures of the past: of the records, of the table beside them, or of a file that is named."""
+"""Past failures from records, the failures table, or another file."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["failures_from_records", "merge_failures", "read_failures"]
 
 
 def read_failures(path: Path, machine_of: Mapping[str, str]) -> list[PastFailure]:
-    """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at`, perhaps more.
+    """Read a failures table, Parquet or CSV, with at least `gpu_serial` and `failed_at`.
 
-    A presumed end is no repair: when such a failure was repaired is not known.
+    A presumed end is not a repair; the repair time of such a failure is unknown.
 
     Parameters
     ----------
     path : Path
     machine_of : mapping of str to str
-        Of serials; a GPU that no record names counts as a machine of its own.
+        Machines by serial; a GPU without one counts as its own machine.
 
     Raises
     ------
     RecordsError, JobError
-        If it cannot be read or lacks a column.
+        If the file cannot be read or lacks a column.
     """
     table = read_texts(path) if path.suffix == ".csv" else read_parquet(path)
     for name in ("gpu_serial", "failed_at"):
@@ -71,7 +71,7 @@ def _causes(table: pa.Table) -> list[str]:
 def failures_from_records(
     failures: Failures, serials: Sequence[str], machine_of: Mapping[str, str]
 ) -> list[PastFailure]:
-    """Return the failures that the column `failure` shows."""
+    """Return the failures in the column `failure`."""
     rows = zip(
         failures.gpu.tolist(),
         failures.failed_at.tolist(),
@@ -92,9 +92,9 @@ def failures_from_records(
 
 
 def merge_failures(failures: Iterable[PastFailure]) -> list[PastFailure]:
-    """Return the failures by GPU and time, those that two sources tell of made one.
+    """Return the failures by GPU and time, with reports of the same failure merged.
 
-    Of one whose repair nobody knows, another one within a day is the same.
+    If the repair time is unknown, another failure within a day is the same one.
     """
     episodes: list[PastFailure] = []
     for failure in sorted(failures, key=lambda f: (f.gpu_serial, f.failed_at, f.cause)):
@@ -107,7 +107,7 @@ def merge_failures(failures: Iterable[PastFailure]) -> list[PastFailure]:
             last,
             known_at=min(last.known_at, failure.known_at),
             repaired_at=max(repairs, default=None),
-            # What a person or the records say is more than an Xid that counts as a failure.
+            # A cause from a person or the records is more specific than an Xid.
             cause=min(last.cause, failure.cause, key=_by_machine_alone),
         )
     return episodes

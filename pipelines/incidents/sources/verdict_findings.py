@@ -1,4 +1,4 @@
-"""Verdicts of `forewarn detect watch --json` as findings."""
+"""Findings from verdicts of `forewarn detect watch --json`."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from forewarn.response.state.finding import Finding, FindingKind
 __all__ = ["VerdictsError", "verdict_findings"]
 
 _SOURCE: Final = "detect"
-_MAX_BYTES_READ: Final = 16 * 2**20  # of the end of the file: some ten thousand verdicts
+_MAX_BYTES_READ: Final = 16 * 2**20  # from the end of the file: about ten thousand verdicts
 _VALID: Final = HOUR
 _END_OF_TIME: Final = Nanoseconds(2**62)
 
 
 class VerdictsError(InputError):
-    """A file of verdicts that cannot be used."""
+    """A verdicts file that cannot be used."""
 
 
 def verdict_findings(
     path: Path, *, since: Nanoseconds, until: Nanoseconds = _END_OF_TIME
 ) -> list[Finding]:
-    """Read the verdicts of a span; lines that are none are left out with one note.
+    """Read the verdicts of a time span; invalid lines are skipped with one note.
 
-    A verdict of a detector that observes only is a report: it is told, and supports nothing.
+    A verdict of a detector in observe-only mode is a report: it is shown, but is not evidence.
 
     Parameters
     ----------
     path : Path
-        Lines as `forewarn detect watch --json` writes them (formats.md, section 6). A file
-        that is not there has no verdicts yet.
+        Lines of `forewarn detect watch --json` (formats.md, section 6). A missing file has no
+        verdicts.
     since, until : int
-        Nanoseconds since 1970 UTC, both inclusive; what is later has the time of a wrong clock.
+        Nanoseconds since 1970 UTC, both inclusive. Later verdicts come from a wrong clock.
 
     Raises
     ------
     VerdictsError
-        If it cannot be read, or no line of it is a verdict.
+        If the file cannot be read, or none of its lines is a verdict.
     """
     lines = _last_lines(path)
     findings, bad, ahead = list[Finding](), 0, 0
@@ -56,21 +56,21 @@ def verdict_findings(
             findings += [item for item in verdicts if item.at <= until]
             ahead += any(item.at > until for item in verdicts)
     if ahead:
-        note(f"{path}: {ahead} verdicts are left out, their time is still to come")
+        note(f"{path}: {ahead} verdicts from the future skipped")
     if bad == len(lines) > 0:
         raise VerdictsError(
-            f"{path}: holds no verdict, expected lines of `forewarn detect watch --json`."
+            f"{path}: contains no verdict, expected lines of `forewarn detect watch --json`."
         )
     if bad:
-        note(f"{path}: {bad} of {len(lines)} lines are left out, they are no verdicts")
+        note(f"{path}: {bad} of {len(lines)} lines skipped, not verdicts")
     return findings
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """Return the whole lines at the end of a file that somebody may be writing to."""
+    """Return the complete lines at the end of a file that may be being written."""
     try:
         if path.exists() and not path.is_file():
-            raise VerdictsError(f"{path}: cannot be read (no regular file).")
+            raise VerdictsError(f"{path}: cannot be read (not a regular file).")
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(size - _MAX_BYTES_READ, 0))
@@ -84,7 +84,7 @@ def _last_lines(path: Path) -> list[bytes]:
 
 
 def _findings(verdict: dict[str, Any]) -> Iterator[Finding]:
-    """Yield what a verdict says of each machine; of one with nobody in it, nothing."""
+    """Yield a finding per machine of a verdict; none if no machine was identified."""
     job = str(verdict["task"])
     if verdict["machine"] is None:
         return
@@ -96,7 +96,7 @@ def _findings(verdict: dict[str, Any]) -> Iterator[Finding]:
         evidence = {**shown, "kind": verdict.get("kind"), "task": job}
         yield Finding(
             source=_SOURCE,
-            # An observation that becomes a verdict is another finding, of another kind.
+            # An observation and a later verdict are different findings, of different kinds.
             id=f"{job}/{named['machine']}/{named['since']}" + ("/observed" if observed else ""),
             kind=kind,
             cause="verdict",

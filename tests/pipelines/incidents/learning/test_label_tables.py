@@ -1,4 +1,4 @@
-"""What `forewarn respond` writes beside the records, and what retraining reads of it."""
+"""Label tables that `forewarn respond` writes, and what retraining reads from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ rack = 4
 
 
 def _records(folder: Path) -> Path:
-    """Two days of hourly records: m0 and m1 with two GPUs each."""
+    """Two days of hourly records of m0 and m1, with two GPUs each."""
     for day in range(2):
         date = DAY_0 + dt.timedelta(days=day)
         hours = pd.date_range(date, periods=24, freq="h")
@@ -62,7 +62,7 @@ def _records(folder: Path) -> Path:
 
 @dataclass(slots=True)
 class Site:
-    """A site with records, a scheduler in memory and a loop."""
+    """A site with records, an in-memory scheduler and a response loop."""
 
     folder: Path
     driver: MemoryDriver
@@ -122,19 +122,19 @@ def _xid(site: Site, hour: float, machine: str = "m0") -> None:
     site.ledger.record_findings([finding], now=at)
 
 
-def test_while_nothing_is_learned_nothing_is_written(site: Site) -> None:
+def test_no_labels_write_no_table(site: Site) -> None:
     before = site.labels(2)
     site.once(1)
     assert [path.name for path in (site.folder / "records").glob("*.parquet")] == []
     assert before["m0g0"] == [0] * 46 + [-1] * 2
 
 
-def test_what_we_drain_is_unknown_and_not_healthy(site: Site) -> None:
+def test_drained_machine_has_unknown_labels(site: Site) -> None:
     _xid(site, 10)
-    site.once(10.5)  # it waited for a storm that did not come
+    site.once(10.5)  # the group wait is over
     assert site.driver.machines["m0"].out
     labels = site.labels(2)
-    # From the drain on, as long as it lasts, and a horizon before it.
+    # From one horizon before the drain until its end.
     assert labels["m0g0"] == labels["m0g1"] == [0] * 9 + [-1] * 39
     assert labels["m1g0"] == [0] * 46 + [-1] * 2
     incident = site.ledger.open_incidents()[0]
@@ -145,7 +145,7 @@ def test_what_we_drain_is_unknown_and_not_healthy(site: Site) -> None:
     assert site.labels(2)["m0g0"] == [0] * 9 + [-1] * 6 + [0] * 31 + [-1] * 2
 
 
-def test_a_failed_gpu_of_a_drained_machine_is_a_failure_and_its_neighbour_unknown(
+def test_failed_gpu_of_drained_machine_is_positive(
     site: Site,
 ) -> None:
     drained = replace(
@@ -160,7 +160,7 @@ def test_a_failed_gpu_of_a_drained_machine_is_a_failure_and_its_neighbour_unknow
     site.driver.set("m1", ServiceState.IN_SERVICE)
     site.once(14)
     labels = site.labels(2)
-    # While it is failed there is no instance.
+    # A failed GPU has no instances.
     assert labels["m1g1"] == [0] * 8 + [1] * 2 + [0] * 32 + [-1] * 2
     assert labels["m1g0"][8:16] == [-1] * 6 + [0] * 2
     table = pq.read_table(site.folder / "records" / "incident_failures.parquet").to_pylist()
@@ -170,17 +170,15 @@ def test_a_failed_gpu_of_a_drained_machine_is_a_failure_and_its_neighbour_unknow
     assert table[0]["known_at"] == DAY_0 + dt.timedelta(hours=10)
 
 
-def test_a_folder_that_refuses_is_said_and_stops_nothing(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_folder_causes_note(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     (site.folder / "records" / "out_of_service.parquet").write_bytes(b"nonsense")
     _xid(site, 10)
     site.once(10.5)
     assert site.driver.machines["m0"].out
-    assert "retraining does not learn from incidents" in capsys.readouterr().err
+    assert "no training labels from incidents were written" in capsys.readouterr().err
 
 
-# --- what Slurm remembers ---------------------------------------------------------------------
+# --- history of Slurm -----------------------------------------------------------------------------
 
 HISTORY = """\
 m0|2025-03-01T03:00:00|2025-03-01T05:00:00|DRAIN|root(0)|Xid 79 on gpu 0
@@ -189,9 +187,7 @@ m1|2025-03-02T09:00:00|Unknown|DRAIN|tom(1001)|gpu fan
 """
 
 
-def test_the_past_that_slurm_remembers_comes_in_once(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slurm_history_is_added_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     history = site.folder / "events.txt"
     history.write_text(HISTORY)
     command = ["respond", "--slurm-history", str(history), *site.config]
@@ -208,7 +204,7 @@ def test_the_past_that_slurm_remembers_comes_in_once(
     labels = site.labels(2)
     assert labels["m0g0"][:5] == [0, 1, 1, 0, 0]
     assert labels["m0g1"][:7] == [0, -1, -1, -1, -1, 0, 0]
-    # The loop has rows of its own, and leaves these alone.
+    # The response loop has its own rows and leaves these unchanged.
     _xid(site, 30)
     site.once(30.5)
     assert len(pq.read_table(folder / "out_of_service.parquet")) == 4
@@ -220,7 +216,7 @@ def test_the_past_that_slurm_remembers_comes_in_once(
 @pytest.mark.parametrize(
     ("text", "message"), [("nonsense\n", "expected NodeName"), (None, "No such file")]
 )
-def test_a_history_that_is_none_is_one_line(
+def test_invalid_history_is_refused(
     site: Site, capsys: pytest.CaptureFixture[str], text: str | None, message: str
 ) -> None:
     history = site.folder / "events.txt"
@@ -231,7 +227,7 @@ def test_a_history_that_is_none_is_one_line(
     assert not list((site.folder / "records").glob("*.parquet"))
 
 
-def test_no_history_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_requires_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.toml").write_text("")
     (tmp_path / "events.txt").write_text(HISTORY)
     config = ["--config", str(tmp_path / "my.toml")]

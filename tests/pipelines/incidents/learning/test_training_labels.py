@@ -1,4 +1,4 @@
-"""What retraining learns from a ledger; on SQLite and on PostgreSQL."""
+"""Training labels from a ledger, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def at(hour: float) -> Nanoseconds:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
-    """Two GPUs in m1, one in m2, seen on the first day."""
+    """Two GPUs in m1 and one in m2, recorded on the first day."""
     folder = tmp_path / "records"
     date = dt.date(1970, 1, 1) + dt.timedelta(days=20_000)
     (folder / f"date={date}").mkdir(parents=True)
@@ -71,7 +71,7 @@ def drain(ledger: Ledger, wanted: Action) -> Action:
     return written
 
 
-def test_a_machine_that_we_drained_is_absent_until_it_was_given_back(
+def test_drained_machine_is_absent_until_return(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     incident = report(ledger, finding(at=at(5)))
@@ -84,7 +84,7 @@ def test_a_machine_that_we_drained_is_absent_until_it_was_given_back(
 @pytest.mark.parametrize(
     ("step", "state"), [(Step.AVOID, ActionState.HOLDING), (Step.DRAIN, ActionState.FAILED)]
 )
-def test_who_is_only_avoided_or_was_never_drained_is_in_service(
+def test_avoided_machine_is_in_service(
     ledger: Ledger, finding: MakeFinding, action: MakeAction, step: Step, state: ActionState
 ) -> None:
     incident = report(ledger, finding(at=at(5)))
@@ -94,7 +94,7 @@ def test_who_is_only_avoided_or_was_never_drained_is_in_service(
 
 
 def foreign(ledger: Ledger, name: str, reason: str, **hours: float) -> None:
-    """Let somebody drain a machine, and let it be seen; `back` is when it is in service again."""
+    """Record an external drain of a machine that returns to service at `back`."""
     machine = Machine(
         *(name, ServiceState.DRAINED, reason),
         gpus=2,
@@ -110,37 +110,37 @@ def foreign(ledger: Ledger, name: str, reason: str, **hours: float) -> None:
         record_service(ledger, [again], now=at(hours["back"]), **log)
 
 
-def test_a_drain_by_others_that_names_a_gpu_is_its_failure(ledger: Ledger, records: Path) -> None:
+def test_external_drain_naming_gpu_is_failure(ledger: Ledger, records: Path) -> None:
     foreign(ledger, "m1", "Xid 79, GPU 1 fell off", since=5, seen=6, back=9)
-    lessons = learned(ledger, records)
-    (failure,) = lessons.failures
+    labels = learned(ledger, records)
+    (failure,) = labels.failures
     assert (failure.gpu_serial, failure.cause) == ("B", "Xid 79, GPU 1 fell off")
     assert (failure.failed_at, failure.known_at, failure.repaired_at) == (at(5), at(5), at(9))
-    assert lessons.absences == [OutOfServiceSpan("m1", None, at(5), at(9))]
-    assert lessons.without_gpu == []
+    assert labels.absences == [OutOfServiceSpan("m1", None, at(5), at(9))]
+    assert labels.without_gpu == []
 
 
 @pytest.mark.parametrize(
     ("reason", "unplaced"), [("gpu trouble", 1), ("GPU 7 bad", 1), ("change of the fan", 0)]
 )
-def test_a_drain_that_names_no_gpu_fails_none_and_makes_all_unknown(
+def test_external_drain_without_gpu_is_absence(
     ledger: Ledger, records: Path, reason: str, unplaced: int
 ) -> None:
     foreign(ledger, "m1", reason, since=5, seen=6)
-    lessons = learned(ledger, records)
-    assert lessons.failures == []
-    assert len(lessons.without_gpu) == unplaced
-    assert lessons.absences == [OutOfServiceSpan("m1", None, at(5), Nanoseconds(NEVER))]
+    labels = learned(ledger, records)
+    assert labels.failures == []
+    assert len(labels.without_gpu) == unplaced
+    assert labels.absences == [OutOfServiceSpan("m1", None, at(5), Nanoseconds(NEVER))]
 
 
-def test_a_machine_with_one_gpu_needs_no_number(ledger: Ledger, records: Path) -> None:
+def test_single_gpu_machine_needs_no_slot(ledger: Ledger, records: Path) -> None:
     foreign(ledger, "m2", "gpu trouble", since=5, seen=6)
     (failure,) = learned(ledger, records).failures
     assert (failure.gpu_serial, failure.repaired_at) == ("C", None)
 
 
 def records_of(folder: Path, *rows: tuple[str, int, float]) -> GpuLocations:
-    """Return places of rows of serial, slot and hour in m1."""
+    """Return locations for rows of serial, slot and hour in m1."""
     date = dt.date(1970, 1, 1) + dt.timedelta(days=20_000)
     serials, slots, hours = zip(*rows, strict=True)
     columns = {
@@ -155,20 +155,20 @@ def records_of(folder: Path, *rows: tuple[str, int, float]) -> GpuLocations:
     return GpuLocations(folder / "records")
 
 
-def test_a_gpu_that_was_replaced_is_not_in_its_slot(tmp_path: Path) -> None:
+def test_replaced_gpu_is_not_in_slot(tmp_path: Path) -> None:
     places = records_of(tmp_path, ("A", 0, 1), ("A", 0, 3), ("B", 0, 4), ("B", 0, 9))
     assert places.serial("m1", at(6), slot=0) == "B"
     assert places.serial("m1", at(6)) == "B"
     assert places.serial("m1", at(2), slot=0) is None
 
 
-def test_a_lost_gpu_whose_number_another_one_takes_is_still_there(tmp_path: Path) -> None:
+def test_lost_gpu_with_shifted_slot_is_present(tmp_path: Path) -> None:
     places = records_of(tmp_path, ("A", 0, 1), ("B", 1, 1), ("B", 0, 2), ("B", 0, 9))
     assert places.serial("m1", at(6), slot=0) is None
     assert places.serial("m1", at(6)) is None
 
 
-def test_an_address_is_of_the_gpu_that_was_there_at_the_time(tmp_path: Path) -> None:
+def test_address_resolves_gpu_at_time(tmp_path: Path) -> None:
     state = tmp_path / "records" / "_state"
     state.mkdir(parents=True)
     rows = [
@@ -181,7 +181,7 @@ def test_an_address_is_of_the_gpu_that_was_there_at_the_time(tmp_path: Path) -> 
     assert places.serial("m1", at(6), pci="0000:3b:00") is None
 
 
-def test_a_confirmed_outcome_is_a_failure_until_the_machine_came_back(
+def test_confirmed_failure_lasts_until_return(
     ledger: Ledger, finding: MakeFinding, action: MakeAction, records: Path
 ) -> None:
     incident = report(ledger, finding(at=at(5), gpu_serial="A"))
@@ -194,16 +194,16 @@ def test_a_confirmed_outcome_is_a_failure_until_the_machine_came_back(
     ledger.advance(begun, ActionState.RELEASED, now=at(12))
     (failure,) = learned(ledger, records).failures
     assert failure.repaired_at == at(12)
-    # Whoever takes it back teaches nothing: a drained machine is no negative either.
+    # A withdrawn confirmation gives no negative label either: the machine was drained.
     ledger.outcome(incident, Outcome.UNKNOWN, now=at(13), who="ann", why="it was the cable")
-    lessons = learned(ledger, records)
-    assert (lessons.failures, lessons.absences) == (
+    labels = learned(ledger, records)
+    assert (labels.failures, labels.absences) == (
         [],
         [OutOfServiceSpan("m1", None, at(6), at(12))],
     )
 
 
-def test_two_sources_of_one_failure_are_one(
+def test_failures_of_two_sources_are_merged(
     ledger: Ledger, finding: MakeFinding, records: Path
 ) -> None:
     foreign(ledger, "m1", "GPU 0 RMA", since=5, seen=6, back=9)
@@ -214,20 +214,20 @@ def test_two_sources_of_one_failure_are_one(
     assert (failure.gpu_serial, failure.failed_at, failure.known_at) == ("A", at(5), at(5))
 
 
-def test_a_confirmed_failure_of_nobody_knows_which_gpu_is_an_absence(
+def test_confirmed_failure_of_unknown_gpu_is_absence(
     ledger: Ledger, finding: MakeFinding, records: Path
 ) -> None:
     incident = report(ledger, finding(at=at(5)))
     said = {"who": "ann", "why": "ticket", "failed_at": at(6), "known_at": at(7)}
     ledger.outcome(incident, Outcome.CONFIRMED, now=at(8), **said)  # type: ignore[arg-type]
-    lessons = learned(ledger, records)
-    assert (lessons.failures, lessons.absences) == (
+    labels = learned(ledger, records)
+    assert (labels.failures, labels.absences) == (
         [],
         [OutOfServiceSpan("m1", None, at(6), at(7))],
     )
 
 
-def test_what_was_found_out_once_is_not_looked_for_again(ledger: Ledger, tmp_path: Path) -> None:
+def test_resolved_serial_is_not_resolved_again(ledger: Ledger, tmp_path: Path) -> None:
     foreign(ledger, "m1", "GPU 1 bad", since=5, seen=6)
     nowhere = GpuLocations(tmp_path / "none")
     known = {("m1", int(at(5))): "B"}

@@ -283,7 +283,7 @@ def test_what_is_not_there_is_refused_in_one_line(
     assert f"{none}: no such folder" in refused("--records", none)
     assert f"{empty}: holds no records" in refused("--records", empty)
     lists = refused("--records", records, "--at-risk", empty)
-    assert f"{empty}: holds no list" in lists
+    assert f"{empty}: contains no list" in lists
     table = tmp_path / "failures.csv"
     table.write_text("serial,failed_at\n", encoding="utf-8")
     line = refused("--records", records, "--failures", table)

@@ -27,7 +27,7 @@ TIME = pa.timestamp("ns", "UTC")
 
 
 def _findings_of(folder: Path, *events: dict[str, object]) -> list[Finding]:
-    """Return the findings of events as an ingest writes them."""
+    """Return the findings of events as written by an ingest."""
     rows = [
         {"timestamp": NOW + n, "machine_id": "m1", "id": str(n), "count": 1, **event}
         for n, event in enumerate(events)
@@ -38,7 +38,7 @@ def _findings_of(folder: Path, *events: dict[str, object]) -> list[Finding]:
     return [past.finding for past in event_findings(read_events(folder), load_policy())]
 
 
-def test_what_the_driver_says_is_evidence_and_makes_another_finding(tmp_path: Path) -> None:
+def test_driver_severity_distinguishes_findings(tmp_path: Path) -> None:
     gpu = {"gpu_serial": "S1", "pci": "0000:19:00", "kind": "xid"}
     nonfatal, fatal, asks, recovered, needs = _findings_of(
         tmp_path,
@@ -60,7 +60,7 @@ def test_what_the_driver_says_is_evidence_and_makes_another_finding(tmp_path: Pa
     assert steps == [Step.AVOID, Step.RESET, Step.RESTART, Step.TELL, Step.RESET]
 
 
-def test_a_fatal_error_of_a_switch_and_a_gpu_that_does_not_start(tmp_path: Path) -> None:
+def test_fatal_switch_error_and_init_failure(tmp_path: Path) -> None:
     switch, other, start = _findings_of(
         tmp_path,
         {"kind": "sxid", "code": 24007, "severity": "fatal", "pci": "0000:04:00"},
@@ -74,7 +74,7 @@ def test_a_fatal_error_of_a_switch_and_a_gpu_that_does_not_start(tmp_path: Path)
 
 
 def _site(folder: Path, *events: tuple[str, float]) -> ResponseSite:
-    """Write events (machine, minutes after NOW) where a collector would."""
+    """Write events (machine, minutes after NOW) as a collector does."""
     times = [int(NOW + minutes * MINUTE) for _, minutes in events]
     rows = {
         "timestamp": pa.array(times, TIME),
@@ -106,7 +106,7 @@ def _gather(
     )
 
 
-def test_an_event_is_read_once_and_each_new_one_counts(tmp_path: Path) -> None:
+def test_events_are_read_once_and_repeats_count(tmp_path: Path) -> None:
     first = _gather(_site(tmp_path, ("m1", -10)), NOW)
     assert [finding.machine for finding in first.events] == ["m1"]
     read = first.read_up_to[EVENTS_CURSOR]
@@ -116,7 +116,7 @@ def test_an_event_is_read_once_and_each_new_one_counts(tmp_path: Path) -> None:
     assert again.events[0].id == first.events[0].id
 
 
-def test_a_clock_that_is_fast_hides_no_event_of_others(tmp_path: Path) -> None:
+def test_fast_clock_hides_no_other_event(tmp_path: Path) -> None:
     ahead = _gather(_site(tmp_path, ("fast", 4)), NOW)
     assert ahead.events == []
     later = Nanoseconds(NOW + 6 * MINUTE)
@@ -125,7 +125,9 @@ def test_a_clock_that_is_fast_hides_no_event_of_others(tmp_path: Path) -> None:
     assert {finding.machine for finding in both.events} == {"fast", "m7"}
 
 
-def test_one_bad_name_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_machine_name_blocks_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     gathered = _gather(site := _site(tmp_path, ("", -10), ("m1", -9)), NOW)
     with site.ledger() as ledger:
         ledger.record_findings(gathered.events, now=NOW)
@@ -133,7 +135,7 @@ def test_one_bad_name_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "of 'records' about '' is set aside: `machine` has 0 bytes" in capsys.readouterr().err
 
 
-def test_a_site_without_anything_has_nothing_to_say(tmp_path: Path) -> None:
+def test_empty_site_has_no_findings(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("")
     assert _gather(ResponseSite.from_config(tmp_path / "my.toml"), NOW) == GatheredFindings()
 
@@ -151,10 +153,10 @@ def _list(folder: Path, days_ago: int, rows: list[bool], **columns: object) -> N
     pq.write_table(pa.table(table | columns), path)
 
 
-def test_a_list_that_flags_nothing_is_a_list_all_the_same(tmp_path: Path) -> None:
+def test_list_without_flags_counts_as_list(tmp_path: Path) -> None:
     site = _site(tmp_path)
     _list(tmp_path, 2, [True, True])
-    _list(tmp_path, 1, [])  # not even a row: it was known when its day was over
+    _list(tmp_path, 1, [])  # an empty list is known at the end of its day
     midnight = Nanoseconds(NOW - 12 * HOUR)
     assert _gather(site, NOW).last_list == midnight
     _list(tmp_path, 0, [False, False])
@@ -170,7 +172,7 @@ def test_a_list_that_flags_nothing_is_a_list_all_the_same(tmp_path: Path) -> Non
         ("flagged", pa.array([1, 2]), "column `flagged` is int64"),
     ],
 )
-def test_a_broken_list_is_said_and_hides_no_other(
+def test_broken_list_is_noted_and_skipped(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     column: str,
@@ -186,7 +188,7 @@ def test_a_broken_list_is_said_and_hides_no_other(
 
 
 @pytest.mark.parametrize("name", ["lists", "lists/date={day}", "records/_events"])
-def test_what_may_not_be_listed_is_said_and_hides_nothing_else(
+def test_unlistable_folder_is_noted_and_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], close: Callable[[Path], None], name: str
 ) -> None:
     site = _site(tmp_path, ("m1", -10))

@@ -18,12 +18,12 @@ def table(folder: Path, *rows: str) -> Path:
 
 
 @pytest.mark.parametrize("source", ["ticket", "boot", "returned", ""])
-def test_an_end_that_was_seen_says_when_the_machine_was_back(tmp_path: Path, source: str) -> None:
+def test_observed_end_is_repair_time(tmp_path: Path, source: str) -> None:
     (failure,) = read_failures(table(tmp_path, f"A,1970-01-02,1970-01-05,{source}"), {})
     assert failure.repaired_at == 4 * DAY
 
 
-def test_a_presumed_end_is_no_repair(tmp_path: Path) -> None:
+def test_presumed_end_is_no_repair(tmp_path: Path) -> None:
     presumed = read_failures(table(tmp_path, "A,1970-01-02,1970-01-03,presumed"), {})
     assert [failure.repaired_at for failure in presumed] == [None]
     both = read_failures(
@@ -32,8 +32,8 @@ def test_a_presumed_end_is_no_repair(tmp_path: Path) -> None:
     assert [failure.repaired_at for failure in merge_failures(both)] == [8 * DAY]
 
 
-def test_a_presumed_end_proves_nothing(tmp_path: Path) -> None:
-    """Outcomes of incidents rest on failures, and the same ones with and without such an end."""
+def test_presumed_end_gives_no_ground_truth(tmp_path: Path) -> None:
+    """Outcomes are based on failures, which are the same with and without a presumed end."""
     ended = read_ground_truth(table(tmp_path, "A,1970-01-02,1970-01-03,presumed"), [])
     lasting = read_ground_truth(table(tmp_path, "A,1970-01-02,,"), [])
     assert list(ended) == ["A"]

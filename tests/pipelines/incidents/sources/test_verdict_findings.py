@@ -32,7 +32,7 @@ def _written(path: Path, *lines: object) -> Path:
     return path
 
 
-def test_each_machine_that_a_verdict_names_is_a_finding_of_an_hour(tmp_path: Path) -> None:
+def test_one_finding_per_machine_valid_one_hour(tmp_path: Path) -> None:
     path = _written(tmp_path / "verdicts.jsonl", _verdict())
     first, second = verdict_findings(path, since=START)
     assert (first.machine, second.machine) == ("m1", "m2")
@@ -42,47 +42,49 @@ def test_each_machine_that_a_verdict_names_is_a_finding_of_an_hour(tmp_path: Pat
     assert first.evidence["metric"] == "power_draw"
 
 
-def test_a_verdict_read_again_is_the_same_finding(tmp_path: Path) -> None:
+def test_repeated_read_gives_same_finding(tmp_path: Path) -> None:
     path = _written(tmp_path / "verdicts.jsonl", _verdict(), _verdict(score=9.0))
     ids = [finding.id for finding in verdict_findings(path, since=START)]
     assert ids[:2] == ids[2:]
 
 
-def test_a_detector_that_observes_only_reports_and_gives_no_evidence(tmp_path: Path) -> None:
+def test_observe_only_verdict_is_report(tmp_path: Path) -> None:
     path = _written(tmp_path / "verdicts.jsonl", _verdict(observe_only=True, also=[]))
     (finding,) = verdict_findings(path, since=START)
     assert finding.kind is FindingKind.REPORT
     assert finding.evidence["observe_only"] is True
 
 
-def test_a_task_in_which_nobody_is_named_is_no_finding(tmp_path: Path) -> None:
+def test_verdict_without_machine_is_no_finding(tmp_path: Path) -> None:
     path = _written(tmp_path / "verdicts.jsonl", _verdict(machine=None, detected_at=None))
     assert verdict_findings(path, since=START) == []
 
 
-def test_what_is_older_is_left_out(tmp_path: Path) -> None:
+def test_older_verdicts_are_skipped(tmp_path: Path) -> None:
     path = _written(tmp_path / "verdicts.jsonl", _verdict())
     assert verdict_findings(path, since=Nanoseconds(HOUR + 1)) == []
 
 
-def test_a_line_that_is_being_written_waits_and_a_bad_one_is_said(
+def test_partial_line_waits_and_invalid_line_is_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "verdicts.jsonl"
     whole = json.dumps(_verdict(also=[]))
     path.write_text(f'{whole}\n{{"task": 1}}\n{"[" * 100_000}\n{whole[:40]}')
     assert len(verdict_findings(path, since=START)) == 1
-    assert "2 of 3 lines are left out" in capsys.readouterr().err
+    assert "2 of 3 lines skipped" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_yet_has_no_verdicts(tmp_path: Path) -> None:
+def test_missing_file_has_no_verdicts(tmp_path: Path) -> None:
     assert verdict_findings(tmp_path / "verdicts.jsonl", since=START) == []
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_file_without_verdicts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.jsonl"
     path.write_text("hello\n")
-    with pytest.raises(VerdictsError, match=r"verdicts\.jsonl: holds no verdict, expected lines"):
+    with pytest.raises(
+        VerdictsError, match=r"verdicts\.jsonl: contains no verdict, expected lines"
+    ):
         verdict_findings(path, since=START)
-    with pytest.raises(VerdictsError, match="no regular file"):
+    with pytest.raises(VerdictsError, match="not a regular file"):
         verdict_findings(tmp_path, since=START)
