@@ -40,7 +40,12 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
     ),
     "Explanation": (
         "explanation",
-        {"": ("prediction", "leaks", "detection", "diagnosis", "scaling")},
+        {
+            "": (
+                *("prediction", "leaks", "failures", "daily_list", "detection", "diagnosis"),
+                *("response_safety", "scaling", "architecture"),
+            )
+        },
     ),
     "Reference": (
         "reference",

@@ -33,7 +33,7 @@ def find_group_wait(
     Parameters
     ----------
     incident : Incident
-    wish : Remediation
+    remediation : Remediation
         One that isolates. It may proceed as soon as one of its findings has waited.
     situation : Situation
     """
@@ -67,7 +67,7 @@ def group_wait_ends_at(
 ) -> Nanoseconds:
     """Return the time from which a finding counts as a fault of its own machine alone.
 
-    Findings of a shared token about other machines do not delay a finding of a host. `whole` asks
+    Findings of a shared token about other machines do not delay a finding of a host. `full` asks
     for the full wait, which certain damage otherwise shortens if no other machine reports anything.
     """
     if not is_event(finding):

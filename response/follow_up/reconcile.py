@@ -40,7 +40,7 @@ def reconcile(
 
     Parameters
     ----------
-    watched : sequence of TrackedAction
+    tracked : sequence of TrackedAction
         All open actions.
     fleet : mapping of str to Machine
         As just read.

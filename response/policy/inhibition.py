@@ -29,7 +29,7 @@ def drop_inhibited(
     ----------
     findings : sequence of Finding
         In any order.
-    around : sequence of Finding
+    context : sequence of Finding
         Findings that may inhibit them, including themselves.
     xids : mapping of int to XidRule
     rule : callable
