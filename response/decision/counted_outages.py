@@ -80,7 +80,7 @@ class LimitContext:
     @property
     def rate_words(self) -> str:
         """Description of what the rates count."""
-        return f"taken out within {self.refill_words}"
+        return f"drained within {self.refill_words}"
 
     @property
     def pool_size(self) -> int:

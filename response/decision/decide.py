@@ -236,9 +236,9 @@ def _already_handled(
     for action in situation.recent:
         if action.machine == incident.machine and action.open:
             if action.step.isolates:
-                return Ruling.HOLD, Blocker(f"action {action.id} takes it out already", None)
+                return Ruling.HOLD, Blocker(f"action {action.id} already drains it", None)
             if action.step is remediation.step:
-                return Ruling.HOLD, Blocker(f"action {action.id} does so already", None)
+                return Ruling.HOLD, Blocker(f"action {action.id} already does this", None)
     ended = find_answering_action(
         incident.machine, remediation.findings, situation.recent, isolates=remediation.step.isolates
     )

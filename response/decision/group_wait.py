@@ -47,7 +47,7 @@ def find_group_wait(
     ends = [group_wait_ends_at(finding, incident, situation) for finding in remediation.findings]
     if min(ends) <= situation.now:
         return None
-    return Blocker("others of the same event may still come", min(ends))
+    return Blocker("related findings may still arrive", min(ends))
 
 
 def soften_drain(incident: Incident, remediation: Remediation, situation: Situation) -> Remediation:
@@ -58,7 +58,7 @@ def soften_drain(incident: Incident, remediation: Remediation, situation: Situat
     ]
     if remediation.mode is DrainMode.FINISH or min(full) <= situation.now:
         return remediation
-    reason = f"{remediation.reason}; jobs run out: others of the same event may still come"
+    reason = f"{remediation.reason}; jobs finish: related findings may still arrive"
     return replace(remediation, mode=DrainMode.FINISH, reason=reason)
 
 

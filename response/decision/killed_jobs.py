@@ -92,5 +92,5 @@ def _is_finished(action: Action) -> bool:
 
 def _in_time(action: Action, now: Nanoseconds) -> bool:
     """Tell whether a drain has killed no job: its deadline is ahead, or it finished earlier."""
-    rested = _is_finished(action) and action.changed_at < action.valid_until
-    return now < action.valid_until or rested
+    is_finished = _is_finished(action) and action.changed_at < action.valid_until
+    return now < action.valid_until or is_finished

@@ -107,7 +107,7 @@ def _out_already(context: LimitContext) -> Blocker | None:
     name = context.action.machine
     for other in context.others:
         if other.machine == name and other.open and other.step.isolates:
-            return Blocker(f"action {other.id} takes {name} out already", None)
+            return Blocker(f"action {other.id} already drains {name}", None)
     if name in context.machines and context.machines[name].out:
         return Blocker(f"{name} is out of service already", None)
     return None
@@ -122,10 +122,13 @@ def _exceeded(context: LimitContext, certain: bool) -> Iterable[Blocker]:
     for job in sorted(jobs_on_machine(context)):
         under = [outage.until for outage in out if job in outage.jobs]
         yield from _over(under, limits.job, f"of job {job} out now or {context.rate_words}")
-    begun = [other for other in context.others if context.counts_against_rate(other)]
-    same = [context.refilled_at(other) for other in begun if other.cause == action.cause]
+    started = [other for other in context.others if context.counts_against_rate(other)]
+    same = [context.refilled_at(other) for other in started if other.cause == action.cause]
     yield from _over(same, limits.cause, f"{context.rate_words} for cause {action.cause}")
-    fleet = [*unexplained_mark_expiries(context), *(context.refilled_at(other) for other in begun)]
+    fleet = [
+        *unexplained_mark_expiries(context),
+        *(context.refilled_at(other) for other in started),
+    ]
     yield from _over(fleet, context.max_fleet_rate, f"{context.rate_words} in the whole fleet")
     if action.mode is DrainMode.NOW:
         yield from exceeded_kill_limit(context.others, _jobs_at_stake(context), context)

@@ -142,11 +142,11 @@ def _choice(
     incident: Incident, chosen: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> PolicyChoice:
     """Ask the policy about some findings; the incident's other findings are passed as context."""
-    rest = tuple(finding for finding in usable if finding not in chosen)
+    remaining = tuple(finding for finding in usable if finding not in chosen)
     others = situation.other_incidents(incident)
-    if rest:
+    if remaining:
         # A different id, because the policy skips the incident itself.
-        others = [replace(incident, id=-incident.id - 1, findings=rest), *others]
+        others = [replace(incident, id=-incident.id - 1, findings=remaining), *others]
     selected = replace(incident, findings=tuple(chosen))
     return situation.policy.step_for(selected, others, situation.recent, situation.now)
 

@@ -141,8 +141,8 @@ def _taken_by_others(action: Action, machine: Machine) -> bool:
 
 def _drained_or_holding(action: Action, machine: Machine) -> ActionState:
     empty = not machine.jobs and machine.state is not ServiceState.DRAINING
-    rested = action.step.isolates and empty and machine.state is not ServiceState.UNKNOWN
-    return ActionState.DRAINED if rested else ActionState.HOLDING
+    is_drained = action.step.isolates and empty and machine.state is not ServiceState.UNKNOWN
+    return ActionState.DRAINED if is_drained else ActionState.HOLDING
 
 
 def _intended(

@@ -97,7 +97,7 @@ def _predicted(action: Action, incident: Incident) -> bool:
 def _release_prediction(
     action: Action, check: CheckVerdict | None, settings: ResponseSettings
 ) -> Release:
-    words = "the prediction did not come true in its horizon"
+    words = "no failure within the horizon of the prediction"
     if settings.keep_drained:
         return Release(ReleaseMethod.KEEP, f"{words}; drained until a person returns it")
     if action.state is ActionState.HOLDING:

@@ -95,12 +95,12 @@ def _by_provenance(incidents: Sequence[Incident]) -> tuple[list[Incident], list[
 
     Otherwise shared tokens could turn a real fault into a storm, which drains nothing.
     """
-    by_host, rest = list[Incident](), list[Incident]()
+    by_host, other = list[Incident](), list[Incident]()
     for incident in incidents:
         findings = _host_findings(incident)
         is_shared = bool(findings) and findings[0].vouched is Provenance.SHARED
-        (rest if is_shared else by_host).append(replace(incident, findings=findings))
-    return by_host, rest
+        (other if is_shared else by_host).append(replace(incident, findings=findings))
+    return by_host, other
 
 
 def _host_findings(incident: Incident) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ from forewarn.features.time_units import MINUTE, SECOND, Nanoseconds
 
 __all__ = ["NO_SECOND_CLOCK", "ClockReadings"]
 
-NO_SECOND_CLOCK: Final = "no second clock confirms ours"
+NO_SECOND_CLOCK: Final = "no second clock confirms the local one"
 
 _MAX_DISAGREEMENT: Final = Nanoseconds(5 * MINUTE)
 _MAX_CALLER_SKEW: Final = SECOND  # between two hosts that run the loop
@@ -61,9 +61,9 @@ class ClockReadings:
         for name, time in (("scheduler", self.scheduler), ("database", self.database)):
             if time is not None and abs(time - self.now) > _MAX_DISAGREEMENT:
                 way = "ahead of" if self.now > time else "behind"
-                yield f"our clock is more than 5 minutes {way} that of the {name}"
+                yield f"the local clock is more than 5 minutes {way} that of the {name}"
         if self.last_call is not None and self.now < self.last_call - _MAX_CALLER_SKEW:
-            yield "our clock is behind the last call of the loop"
+            yield "the local clock is behind the last call of the loop"
 
     def interruption(self) -> str:
         """Return a warning if a clock jump cannot be told from a pause; empty otherwise."""
@@ -71,7 +71,7 @@ class ClockReadings:
             return ""
         if self.now - self.last_call <= self.every + _MAX_DISAGREEMENT:
             return ""
-        return f"the last call of the loop is long ago by our clock, and {NO_SECOND_CLOCK}"
+        return f"the last call of the loop is long ago by the local clock, and {NO_SECOND_CLOCK}"
 
 
 def _in_words(at: Nanoseconds) -> str:

@@ -157,7 +157,7 @@ def _plain(row: ReplayDecision) -> str:
     """Return why a step was held back, without the names and numbers of this one."""
     words = (row.blocked_by or "").replace(row.machine, "the machine")
     words = re.sub(r"^\d+ of (\d+ machines of .*) (is|are) out", r"too many of \1 are out", words)
-    return re.sub(r"^\d+ machines? (?=of|taken)", "too many machines ", words)
+    return re.sub(r"^\d+ machines? (?=of|drained)", "too many machines ", words)
 
 
 def replay_records(

@@ -284,7 +284,7 @@ def test_group_wait_avoids_then_drains() -> None:
         NOW + MINUTE,
     )
     assert decision.reason == (
-        "xid 79: drain; at most avoid: others of the same event may still come"
+        "xid 79: drain; at most avoid: related findings may still arrive"
     )
     later = ruled(fresh(incident(XID)), now=Nanoseconds(NOW + MINUTE))
     assert (later.ruling, later.step) == (Ruling.ACT, Step.DRAIN)
@@ -364,7 +364,7 @@ def test_untouchable_machine_is_left_alone(
 def test_machine_is_not_drained_twice() -> None:
     decision = ruled(incident(XID), recent=[drain(incident=99)])
     assert decision.ruling is Ruling.HOLD
-    assert decision.reason.endswith("blocked by: action 17 takes it out already")
+    assert decision.reason.endswith("blocked by: action 17 already drains it")
 
 
 def test_avoided_machine_can_be_drained() -> None:

@@ -104,7 +104,7 @@ def test_default_fleet_rate_is_one_percent(size: int, rate: int) -> None:
 def test_certain_damage_respects_fleet_rate() -> None:
     limits = replace(LOOSE, fleet_rate=None)
     recent = [ours(number, f"n{number}", at=Nanoseconds(NOW - HOUR)) for number in (1, 2)]
-    words = "2 machines taken out within 1 day in the whole fleet, at most 2"
+    words = "2 machines drained within 1 day in the whole fleet, at most 2"
     assert held(fleet(40), *recent, limits=limits, certain=True) == Blocker(
         words, Nanoseconds(NOW + 23 * HOUR)
     )
@@ -167,7 +167,7 @@ def test_rack_counts_current_and_recent_drains() -> None:
     assert held(down, rack="r7", limits=limits) is None
     out = ours(3, "n3", rack="r7", at=Nanoseconds(NOW - 2 * DAY))
     assert held(racks, out, rack="r7", limits=limits) == Blocker(
-        "1 machine of rack r7 out by forewarn or taken out within 1 day, at most 1", None
+        "1 machine of rack r7 out by forewarn or drained within 1 day, at most 1", None
     )
     back = replace(out, at=Nanoseconds(NOW - HOUR), state=ActionState.RELEASED)
     first_free = held(racks, back, rack="r7", limits=limits)
@@ -184,14 +184,14 @@ def test_job_limit_counts_its_machines() -> None:
     gone = replace(machines[1], state=ServiceState.DRAINED, jobs=())
     rest = [machines[0], gone, *machines[2:]]
     assert held(rest, limits=limits) is None
-    words = "1 machine of job 4711 out now or taken out within 1 day, at most 1"
+    words = "1 machine of job 4711 out now or drained within 1 day, at most 1"
     assert held(rest, ours(7, "n1", job="4711"), limits=limits) == Blocker(words, None)
 
 
 def test_oldest_action_refills_cause_limit() -> None:
     limits = replace(LOOSE, cause=2)
     recent = [ours(n, f"n{n}", at=Nanoseconds(NOW - n * HOUR)) for n in (2, 5)]
-    words = "2 machines taken out within 1 day for cause xid 119, at most 2"
+    words = "2 machines drained within 1 day for cause xid 119, at most 2"
     assert held(fleet(40), *recent, limits=limits) == Blocker(words, Nanoseconds(NOW + 19 * HOUR))
     other = [replace(action, cause="xid 95") for action in recent]
     assert held(fleet(40), *other, limits=limits) is None
@@ -203,7 +203,7 @@ def test_fleet_rate_counts_all_pools_and_returns() -> None:
         replace(ours(5, "x", pool="infer", at=Nanoseconds(NOW - HOUR)), cause="xid 95"),
         replace(ours(6, "y", at=Nanoseconds(NOW - 2 * HOUR)), state=ActionState.RELEASED),
     ]
-    words = "2 machines taken out within 1 day in the whole fleet, at most 2"
+    words = "2 machines drained within 1 day in the whole fleet, at most 2"
     assert held(fleet(40), *recent, limits=limits) == Blocker(words, Nanoseconds(NOW + 22 * HOUR))
 
 
@@ -220,7 +220,7 @@ def test_longest_limit_is_reported() -> None:
 
 
 def test_machine_is_not_drained_twice() -> None:
-    assert held(fleet(40), ours(5, "n0")) == Blocker("action 5 takes n0 out already", None)
+    assert held(fleet(40), ours(5, "n0")) == Blocker("action 5 already drains n0", None)
     assert held(fleet(40, out=(0,))) == Blocker("n0 is out of service already", None)
 
 

@@ -197,7 +197,7 @@ def test_avoided_machine_is_released_after_findings_expire() -> None:
 
 
 def test_drained_machine_is_checked_before_return() -> None:
-    words = "the prediction did not come true in its horizon"
+    words = "no failure within the horizon of the prediction"
     assert released(DRAIN, now=END - 1) is None
     first = released(DRAIN)
     assert first == Release(

@@ -37,14 +37,14 @@ def test_clocks_may_differ_by_five_minutes(who: str, offset: int, words: str) ->
     other = {"scheduler": "database", "database": "scheduler"}[who]
     for rest in (None, 0):
         text = readings(**{who: offset, other: rest}).disagreement()
-        expected = f"our clock is more than 5 minutes {words} that of the {who}"
+        expected = f"the local clock is more than 5 minutes {words} that of the {who}"
         assert text == (expected if words else "")
 
 
 def test_clock_set_back_contradicts_last_call() -> None:
     for reference in (None, 0):
         back = readings(scheduler=reference, last_call=2 * MINUTE)
-        assert back.disagreement() == "our clock is behind the last call of the loop"
+        assert back.disagreement() == "the local clock is behind the last call of the loop"
     assert readings(scheduler=0, last_call=10**8).disagreement() == ""  # skew of another host
 
 

@@ -49,7 +49,7 @@ def test_a_clock_that_jumps_does_nothing_to_a_machine_and_says_so(deadline: Room
     for _ in range(3):
         decided = deadline.responder.once()
         assert {d.decision.ruling for d in decided} == {Ruling.OBSERVE}
-        assert all("our clock is " in d.decision.reason for d in decided)
+        assert all("the local clock is " in d.decision.reason for d in decided)
     assert deadline.driver.told == told
     assert deadline.ledger.last_heartbeat("loop") == before
     assert len(words) == 1  # once, until it changes or is over
@@ -85,7 +85,7 @@ def test_without_a_second_clock_nothing_goes_beyond_a_drain_that_lets_jobs_run_o
     assert (action.step, action.mode) == ("drain", DrainMode.FINISH)
     Operator(room.ledger, "ann", room.clock.at, "now!").drain("m5", DrainMode.NOW)
     decided = {d.incident.machine: d.decision for d in room.once(1)}
-    assert "ends jobs, and no second clock confirms ours" in decided["m5"].reason
+    assert "ends jobs, and no second clock confirms the local one" in decided["m5"].reason
     assert room.state("m5") is ServiceState.IN_SERVICE
 
 
@@ -105,7 +105,7 @@ def test_without_a_second_clock_the_call_after_a_pause_only_observes(room: Room)
     room.notice("xid 79")
     (decided,) = room.once(20)
     assert decided.decision.ruling is Ruling.OBSERVE
-    assert "the last call of the loop is long ago by our clock" in decided.decision.reason
+    assert "the last call of the loop is long ago by the local clock" in decided.decision.reason
     assert words[-1] == decided.decision.reason.rpartition("observed only: ")[2]
     room.once(1)
     assert room.state() is not ServiceState.IN_SERVICE

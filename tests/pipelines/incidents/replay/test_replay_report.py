@@ -122,7 +122,7 @@ def test_what_is_held_back_says_what_held_it_back(
     table.to_parquet(records / "date=2025-03-01" / "part-0.parquet", index=False)
     held = [line["held_back"] for line in replayed(records)[:-1] if line["machine"] == "node-2"]
     assert "1 of 4 machines of pool fleet is out, at most 1" in held
-    assert "1 machine taken out within 3 days for cause xid 79, at most 1" in held
+    assert "1 machine drained within 3 days for cause xid 79, at most 1" in held
 
 
 def test_a_policy_that_only_tells_drains_nothing(
