@@ -47,8 +47,8 @@ def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
         yield f"  blind: {', '.join(line['blind'])}"
 
 
-def describe_culprit(who: Mapping[str, Any]) -> str:
+def describe_culprit(suspect: Mapping[str, Any]) -> str:
     """Return the rank, the machine, or both, of a verdict or a candidate as text."""
-    rank = "" if who["rank"] is None else f"rank {who['rank']}"
-    machine = who["machine"] or ""
+    rank = "" if suspect["rank"] is None else f"rank {suspect['rank']}"
+    machine = suspect["machine"] or ""
     return f"{rank} on {machine}" if rank and machine else rank or f"machine {machine}"

@@ -150,7 +150,7 @@ def print_missing(runs: Iterable[Run]) -> int:
             named = "rank" if verdict.rank is not None else "machine" if verdict.machine else "none"
             is_right = is_right and verdict.machine in (None, machine)
             words[named if is_right else "wrong"] += 1
-    print(f"slow jobs without one dump, whom the verdict names: {dict(words)}")
+    print(f"slow jobs without one dump, culprits: {dict(words)}")
     return words["wrong"]
 
 

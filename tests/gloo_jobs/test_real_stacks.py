@@ -63,7 +63,7 @@ def job(tmp_path: Path) -> Iterator[str]:
             )
         processes.append(process)
         while not log.stat().st_size:
-            assert process.poll() is None, "it ended before it came to its call"
+            assert process.poll() is None, "the process ended before its call"
             time.sleep(0.01)
     os.kill(processes[STUCK].pid, signal.SIGSTOP)
     yield name

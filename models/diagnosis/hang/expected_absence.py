@@ -38,7 +38,7 @@ def expected_absence_phases(samples: Sequence[StackSample], ranks: Ranks) -> lis
     lasting = list(_consecutive_absences(samples))
     if not lasting:
         return []
-    absent = [who for _, who in lasting]
+    absent = [stacks for _, stacks in lasting]
     if may_be_expected(absent[0].keys(), ranks) or _has_moved(absent) or _others_left_call(absent):
         return [Phase("absence", lasting[-1][0] - _MAX_SAMPLE_GAP, None, last_seen=lasting[0][0])]
     return []

@@ -37,8 +37,8 @@ def suppression_reason(
 ) -> str | None:
     """Return why a stalled job is not yet classified as a hang, or None.
 
-    If stacks show what the ranks do, only the phases they show count. Without stacks, a job with
-    logs or metrics may be in an unlogged pause, with two exceptions: an observed condition is
+    If stacks show what the ranks do, similar pauses in the past do not count. Without stacks, a job
+    with logs or metrics may be in an unlogged pause, with two exceptions: an observed condition is
     permanent, or flight recorders prove that a single rank or machine, which programs do not send
     elsewhere, has not entered an operation for minutes after all others.
 

@@ -71,8 +71,10 @@ def stack_probe(samples: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
         moved = _moved(samples[-len(same) - 1], last)
         span = (last.time - same[-1].time) / SECOND
         if not _is_long(same):
-            who = format_ranks(moved)
-            return Probe("stack", "active", None, f"{who} moved within the last {span + 30:.0f} s")
+            changed = format_ranks(moved)
+            return Probe(
+                "stack", "active", None, f"{changed} moved within the last {span + 30:.0f} s"
+            )
     elif not _is_long(same):
         return Probe(
             "stack",
