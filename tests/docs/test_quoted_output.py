@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from forewarn.pipelines.cli.main import build_parser
+from forewarn.pipelines.cli.main import build_parser, main
 
 ROOT = Path(__file__).parents[2]
+POLICY = ROOT / "docs/how-to/write_policy.md"
 BLOCKED = ROOT / "docs/how-to/find_out_why_a_step_was_blocked.md"
 CALL = re.compile(r"(^ *|[$] |[$][(]|/|=\S+ |nohup )forewarn [a-z]")
 SEPARATORS = {";", "&", "&&", "|", ">", "2>"}
@@ -79,3 +81,15 @@ def test_commands_on_pages_are_accepted(page: Path, capsys: pytest.CaptureFixtur
         except SystemExit:
             refused.append(f"forewarn {shlex.join(arguments)}: {capsys.readouterr().err}")
     assert not refused, "\n".join(refused)
+
+
+def test_page_on_policies_quotes_policy_diff(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = re.findall(r"^ *```\w*\n(.*?)^ *```$", POLICY.read_text(), re.MULTILINE | re.DOTALL)
+    site_policy, console = (textwrap.dedent(block) for block in blocks[:2])
+    monkeypatch.chdir(tmp_path)
+    Path("site.toml").write_text(site_policy)
+    command, _, output = console.partition("\n")
+    assert main(shlex.split(command)[2:]) == 0
+    assert capsys.readouterr().out == output
