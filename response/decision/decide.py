@@ -12,7 +12,7 @@ from forewarn.response.decision.limits import find_blocker
 from forewarn.response.decision.remediation import DRAIN_MODES, Remediation, choose_remediation
 from forewarn.response.decision.situation import Situation
 from forewarn.response.decision.usable_findings import find_answering_action, find_finding_blocker
-from forewarn.response.grouping.shared_incidents import candidates, describe_event
+from forewarn.response.grouping.shared_incidents import describe_event, first_affected_machines
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
@@ -191,7 +191,7 @@ def _without_findings(
 
 def _decide_shared(incident: Incident, situation: Situation) -> Decision:
     """Return the decision about a shared incident, which drains no machine."""
-    possible = candidates(incident.findings, incident.shared, situation.settings)
+    possible = first_affected_machines(incident.findings, incident.shared, situation.settings)
     severities = [situation.policy.rule(finding).severity for finding in incident.findings]
     return Decision(
         incident=incident.id,

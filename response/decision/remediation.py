@@ -81,22 +81,22 @@ def choose_remediation(
     """
     verdicts = [finding for finding in usable if finding.kind is FindingKind.VERDICT]
     weak = [f for f in usable if f not in verdicts and not may_drain(f, situation)]
-    confirmed = [f for f in usable if f not in verdicts and f not in weak and not f.predicts]
+    observed = [f for f in usable if f not in verdicts and f not in weak and not f.predicts]
     predictions = [f for f in usable if f not in weak and f.predicts]
     options = [
-        *([_by_confirmed(incident, confirmed, usable, situation)] if confirmed else []),
+        *([_by_observed(incident, observed, usable, situation)] if observed else []),
         *([_by_prediction(incident, predictions, usable, situation)] if predictions else []),
-        *([_by_verdict(incident, verdicts, confirmed, situation)] if verdicts else []),
+        *([_by_verdict(incident, verdicts, observed, situation)] if verdicts else []),
         *([_by_weak(incident, weak, usable, situation)] if weak else []),
     ]
     strongest = max(options, key=lambda option: (option.step.rank, DRAIN_MODES.index(option.mode)))
-    return replace(strongest, predicted=strongest.predicted and not confirmed)
+    return replace(strongest, predicted=strongest.predicted and not observed)
 
 
-def _by_confirmed(
-    incident: Incident, confirmed: list[Finding], usable: Sequence[Finding], situation: Situation
+def _by_observed(
+    incident: Incident, observed: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> Remediation:
-    return _of_choice(_choice(incident, confirmed, usable, situation), confirmed, situation)
+    return _from_choice(_choice(incident, observed, usable, situation), observed, situation)
 
 
 def _by_prediction(
@@ -104,7 +104,7 @@ def _by_prediction(
 ) -> Remediation:
     """Return at most a drain that lets jobs finish, whatever the policy says."""
     choice = _choice(incident, predictions, usable, situation)
-    option = _of_choice(choice, predictions, situation)
+    option = _from_choice(choice, predictions, situation)
     if not option.step.isolates:
         return option
     return replace(option, step=Step.DRAIN, mode=DrainMode.FINISH, predicted=True)
@@ -113,18 +113,18 @@ def _by_prediction(
 def _by_weak(
     incident: Incident, weak: list[Finding], usable: Sequence[Finding], situation: Situation
 ) -> Remediation:
-    option = _of_choice(_choice(incident, weak, usable, situation), weak, situation)
+    option = _from_choice(_choice(incident, weak, usable, situation), weak, situation)
     if not option.step.isolates:
         return option
     return option.at_most_avoid("application errors, missing data and shared tokens drain nothing")
 
 
 def _by_verdict(
-    incident: Incident, verdicts: list[Finding], confirmed: list[Finding], situation: Situation
+    incident: Incident, verdicts: list[Finding], observed: list[Finding], situation: Situation
 ) -> Remediation:
     """Return `TELL`; with a second kind of evidence, `AVOID` for the job of the verdict."""
-    option = _of_choice(_choice(incident, verdicts, verdicts, situation), verdicts, situation)
-    second = [finding for finding in confirmed if finding.kind in _CONFIRMING]
+    option = _from_choice(_choice(incident, verdicts, verdicts, situation), verdicts, situation)
+    second = [finding for finding in observed if finding.kind in _CONFIRMING]
     if not second:
         reason = f"{verdicts[-1].cause}: tell; no other kind of evidence confirms it"
         return replace(option, step=Step.TELL, mode=None, predicted=False, reason=reason)
@@ -151,7 +151,7 @@ def _choice(
     return situation.policy.step_for(selected, others, situation.recent, situation.now)
 
 
-def _of_choice(choice: PolicyChoice, chosen: list[Finding], situation: Situation) -> Remediation:
+def _from_choice(choice: PolicyChoice, chosen: list[Finding], situation: Situation) -> Remediation:
     supporting = list(choice.findings) or chosen
     supporting.sort(key=lambda finding: -situation.policy.rule(finding).severity.rank)
     until = max(usable_until(finding, situation) for finding in supporting)

@@ -23,10 +23,10 @@ from forewarn.response.state.response_settings import ResponseSettings
 __all__ = [
     "SharedIncident",
     "belongs_to_event",
-    "candidates",
     "describe_event",
     "event_ends_at",
     "event_thresholds",
+    "first_affected_machines",
     "shared_incidents",
 ]
 
@@ -126,7 +126,7 @@ def belongs_to_event(finding: Finding, shared: Incident, settings: ResponseSetti
     )
 
 
-def candidates(
+def first_affected_machines(
     findings: Iterable[Finding], shared: str, settings: ResponseSettings
 ) -> tuple[str, ...]:
     """Return the machines that may have been affected first, most likely first.
@@ -254,7 +254,7 @@ def _event(
     isolated = [by_id[n] for n in numbers if _isolates(by_id[n])]
     findings = [f for incident in (*parts, *isolated) for f in incident.findings]
     shared = into.shared if into else _common_key(group, settings)
-    possible = candidates(findings, shared, settings)
+    possible = first_affected_machines(findings, shared, settings)
     machines = _machines(group, parts, possible[0])
     return SharedIncident(
         shared=shared,

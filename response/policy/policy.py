@@ -265,7 +265,7 @@ class Policy:
         return max(confirming)[1] if confirming else ""
 
     def _chosen(self, judged: Sequence[_FindingStep], history: MachineHistory) -> PolicyChoice:
-        strongest = max(judged, key=lambda judgement: judgement.order)
+        strongest = max(judged, key=lambda assessment: assessment.order)
         asking = [j.finding for j in judged if (j.step, j.mode) == (strongest.step, strongest.mode)]
         taken = count_taken(strongest.step, history, within=self.within)
         needs_person = strongest.step.isolates and taken >= self.most

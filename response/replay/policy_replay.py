@@ -242,14 +242,14 @@ class ReplayRun:
     def _close(self, number: int, now: Nanoseconds) -> None:
         """Close an incident with a known outcome and no open action."""
         incident, settings = self.incidents[number], self._rules.settings
-        judgement = assess_outcome(
+        assessment = assess_outcome(
             incident,
             ground_truth=self._ground_truth[incident.machine],
             service=(),
             settings=settings,
             now=now,
         )
-        if judgement is not None and can_close(incident, now):
+        if assessment is not None and can_close(incident, now):
             self.incidents.close(number, now)
             self._blocked.pop(number, None)
             return
@@ -281,10 +281,10 @@ class ReplayRun:
         """Tell whether a step is blocked because it was done already, or drained externally."""
         name, isolates = incident.machine, decision.step.isolates
         machine = situation.fleet.get(name)
-        on_it = [action for action in situation.recent if action.machine == name and action.open]
+        active = [action for action in situation.recent if action.machine == name and action.open]
         return (
             (machine is not None and machine.out)
-            or any(action.step is decision.step for action in on_it)
+            or any(action.step is decision.step for action in active)
             or find_answering_action(name, supporting, situation.recent, isolates=isolates)
             is not None
             or all(f.last_reported < situation.returned_at.get(name, 0) for f in supporting)

@@ -56,9 +56,9 @@ class OutcomeJudge:
         """Return the outcome of an action with these supporting findings."""
         judged = [self._judged(finding) for finding in findings]
         for outcome in (Outcome.CONFIRMED, Outcome.UNKNOWN, Outcome.NOT_CONFIRMED):
-            same = [judgement for judgement in judged if judgement.outcome is outcome]
+            same = [assessment for assessment in judged if assessment.outcome is outcome]
             if same:
-                return min(same, key=lambda judgement: judgement.failed_at or 0)
+                return min(same, key=lambda assessment: assessment.failed_at or 0)
         return ReplayOutcome(Outcome.UNKNOWN, why="it has no supporting finding")
 
     def _judged(self, finding: Finding) -> ReplayOutcome:

@@ -144,13 +144,13 @@ def requests(faults: list[Fault], seed: int) -> Iterator[tuple[int, int, str, in
     rng = random.Random(seed)
     end = max(fault.end for fault in faults)
     healthy = {day: rng.randrange(SERVERS) for day in range(4, end // DAY)}
-    asked = [(day * DAY, server, "at_risk", (day + 1) * DAY) for day, server in healthy.items()]
-    asked += [
+    requests = [(day * DAY, server, "at_risk", (day + 1) * DAY) for day, server in healthy.items()]
+    requests += [
         (fault.start, fault.server, CERTAIN[fault.description], fault.end)
         for fault in faults
         if fault.description in CERTAIN
     ]
-    yield from sorted(asked)
+    yield from sorted(requests)
 
 
 def used_up(faults: list[Fault], seed: int = 0) -> dict[str, float]:

@@ -283,9 +283,7 @@ def test_group_wait_avoids_then_drains() -> None:
         Step.AVOID,
         NOW + MINUTE,
     )
-    assert decision.reason == (
-        "xid 79: drain; at most avoid: related findings may still arrive"
-    )
+    assert decision.reason == ("xid 79: drain; at most avoid: related findings may still arrive")
     later = ruled(fresh(incident(XID)), now=Nanoseconds(NOW + MINUTE))
     assert (later.ruling, later.step) == (Ruling.ACT, Step.DRAIN)
 

@@ -39,7 +39,7 @@ def ours(number: int, machine: str, **changes: Any) -> Action:
     return replace(DRAIN, id=number, machine=machine, state=ActionState.HOLDING, **changes)
 
 
-def held(
+def blocked_by(
     machines: list[Machine],
     *recent: Action,
     limits: Limits = LOOSE,
@@ -58,9 +58,11 @@ def held(
 
 def test_share_ignores_external_drains() -> None:
     limits = replace(LOOSE, share=0.05)
-    assert held(fleet(40, out=tuple(range(1, 9))), limits=limits) is None
+    assert blocked_by(fleet(40, out=tuple(range(1, 9))), limits=limits) is None
     words = "forewarn has 2 of 40 machines of pool train out, at most 2"
-    assert held(fleet(40), ours(5, "n1"), ours(6, "n2"), limits=limits) == Blocker(words, None)
+    assert blocked_by(fleet(40), ours(5, "n1"), ours(6, "n2"), limits=limits) == Blocker(
+        words, None
+    )
 
 
 @pytest.mark.parametrize("cause", ["xid 79", "xid 48", "xid 64", "xid 95", "xid 140", "lost"])
@@ -68,17 +70,17 @@ def test_certain_damage_is_exempt_from_share(cause: str) -> None:
     limits = replace(LOOSE, share=0.05, rack=1)
     racks = fleet(40, rack="r7")
     certain = [ours(number, f"n{number}", cause=cause, rack="r7") for number in range(1, 9)]
-    assert held(racks, *certain, limits=limits, rack="r7") is None
+    assert blocked_by(racks, *certain, limits=limits, rack="r7") is None
     reversible = [ours(number, f"n{number}", rack="r7") for number in (1, 2)]
-    assert held(racks, *reversible, limits=limits, rack="r7") is not None
-    assert held(racks, *reversible, limits=limits, rack="r7", certain=True) is None
+    assert blocked_by(racks, *reversible, limits=limits, rack="r7") is not None
+    assert blocked_by(racks, *reversible, limits=limits, rack="r7", certain=True) is None
 
 
 def test_unknown_mark_counts_as_drain() -> None:
     limits = replace(LOOSE, share=0.05)
     marked = [replace(m, reason=f"forewarn:{n} lost") for n, m in enumerate(fleet(3, out=(1, 2)))]
     words = "forewarn has 2 of 40 machines of pool train out, at most 2"
-    assert held([*marked, *fleet(40)[3:]], limits=limits) == Blocker(words, None)
+    assert blocked_by([*marked, *fleet(40)[3:]], limits=limits) == Blocker(words, None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,9 @@ def test_unknown_mark_counts_as_drain() -> None:
 def test_unknown_mark_counts_for_rate(hours_ago: int | None, free_in: int | None) -> None:
     at = None if hours_ago is None else Nanoseconds(NOW - hours_ago * HOUR)
     marked = [replace(m, reason="forewarn:9 lost", reason_at=at) for m in fleet(2, out=(0, 1))][1:]
-    now_held = held([*marked, *fleet(40)[2:]], limits=replace(LOOSE, fleet_rate=1), certain=True)
+    now_held = blocked_by(
+        [*marked, *fleet(40)[2:]], limits=replace(LOOSE, fleet_rate=1), certain=True
+    )
     if free_in == 0:
         assert now_held is None
     else:
@@ -105,7 +109,7 @@ def test_certain_damage_respects_fleet_rate() -> None:
     limits = replace(LOOSE, fleet_rate=None)
     recent = [ours(number, f"n{number}", at=Nanoseconds(NOW - HOUR)) for number in (1, 2)]
     words = "2 machines drained within 1 day in the whole fleet, at most 2"
-    assert held(fleet(40), *recent, limits=limits, certain=True) == Blocker(
+    assert blocked_by(fleet(40), *recent, limits=limits, certain=True) == Blocker(
         words, Nanoseconds(NOW + 23 * HOUR)
     )
 
@@ -113,69 +117,69 @@ def test_certain_damage_respects_fleet_rate() -> None:
 def test_machine_count_applies_besides_share() -> None:
     limits = replace(LOOSE, machines=1)
     words = "1 of 40 machines of pool train is out, at most 1"
-    assert held(fleet(40, out=(1,)), limits=limits) == Blocker(words, None)
+    assert blocked_by(fleet(40, out=(1,)), limits=limits) == Blocker(words, None)
 
 
 def test_machines_without_gpus_do_not_count() -> None:
     limits = replace(LOOSE, share=1.0, machines=2)
     plain = [replace(machine, gpus=0) for machine in fleet(40, out=tuple(range(20, 30)))[20:]]
     machines = [*fleet(20, out=(1,)), *plain]
-    assert held(machines, limits=limits) is None
+    assert blocked_by(machines, limits=limits) is None
     machines = [*fleet(20, out=(1, 2)), *plain]
     words = "2 of 20 machines of pool train are out, at most 2"
-    assert held(machines, limits=limits) == Blocker(words, None)
+    assert blocked_by(machines, limits=limits) == Blocker(words, None)
 
 
 def test_other_pools_do_not_count() -> None:
     other = [replace(m, name=f"i{m.name}", pool="infer") for m in fleet(10, out=(1, 2, 3))]
-    assert held([*fleet(10), *other], limits=replace(LOOSE, share=0.1)) is None
+    assert blocked_by([*fleet(10), *other], limits=replace(LOOSE, share=0.1)) is None
 
 
 def test_small_pool_may_lose_one_machine() -> None:
     limits = replace(LOOSE, share=0.02)
-    assert held(fleet(4), limits=limits) is None
+    assert blocked_by(fleet(4), limits=limits) is None
     words = "forewarn has 1 of 4 machines of pool train out, at most 1"
-    assert held(fleet(4), ours(5, "n3"), limits=limits) == Blocker(words, None)
+    assert blocked_by(fleet(4), ours(5, "n3"), limits=limits) == Blocker(words, None)
 
 
 def test_zero_share_allows_no_drain() -> None:
-    assert held(fleet(400), limits=replace(LOOSE, share=0.0)) is not None
+    assert blocked_by(fleet(400), limits=replace(LOOSE, share=0.0)) is not None
 
 
 def test_intended_action_counts_once() -> None:
     limits = replace(LOOSE, machines=2)
     intended = replace(ours(7, "n1"), state=ActionState.INTENDED)
-    assert held(fleet(40), intended, limits=limits) is None
-    assert held(fleet(40, out=(2,)), intended, limits=limits) is not None
-    assert held(fleet(40, out=(1,)), intended, limits=limits) is None
+    assert blocked_by(fleet(40), intended, limits=limits) is None
+    assert blocked_by(fleet(40, out=(2,)), intended, limits=limits) is not None
+    assert blocked_by(fleet(40, out=(1,)), intended, limits=limits) is None
 
 
 def test_action_on_unlisted_machine_counts() -> None:
-    assert held(fleet(40), ours(7, "gone"), limits=replace(LOOSE, machines=1)) is not None
+    assert blocked_by(fleet(40), ours(7, "gone"), limits=replace(LOOSE, machines=1)) is not None
 
 
 @pytest.mark.parametrize("state", [ServiceState.DOWN, ServiceState.UNKNOWN, ServiceState.DRAINING])
 def test_machine_in_any_other_state_is_out(state: ServiceState) -> None:
     machines = [*fleet(9), Machine("d", state, gpus=8, pool="train")]
-    assert held(machines, limits=replace(LOOSE, machines=1)) is not None
+    assert blocked_by(machines, limits=replace(LOOSE, machines=1)) is not None
 
 
 def test_rack_counts_current_and_recent_drains() -> None:
     limits = replace(LOOSE, rack=1)
     racks = fleet(10, rack="r7")
     down = [replace(racks[3], state=ServiceState.DOWN), *racks[:3], *racks[4:]]
-    assert held(down, rack="r7", limits=limits) is None
+    assert blocked_by(down, rack="r7", limits=limits) is None
     out = ours(3, "n3", rack="r7", at=Nanoseconds(NOW - 2 * DAY))
-    assert held(racks, out, rack="r7", limits=limits) == Blocker(
+    assert blocked_by(racks, out, rack="r7", limits=limits) == Blocker(
         "1 machine of rack r7 out by forewarn or drained within 1 day, at most 1", None
     )
     back = replace(out, at=Nanoseconds(NOW - HOUR), state=ActionState.RELEASED)
-    first_free = held(racks, back, rack="r7", limits=limits)
+    first_free = blocked_by(racks, back, rack="r7", limits=limits)
     assert first_free is not None
     assert first_free.until == NOW + 23 * HOUR
     long_ago = replace(back, at=Nanoseconds(NOW - DAY))
-    assert held(racks, long_ago, rack="r7", limits=limits) is None
-    assert held(racks, out, rack="r8", limits=limits) is None
+    assert blocked_by(racks, long_ago, rack="r7", limits=limits) is None
+    assert blocked_by(racks, out, rack="r8", limits=limits) is None
 
 
 def test_job_limit_counts_its_machines() -> None:
@@ -183,18 +187,20 @@ def test_job_limit_counts_its_machines() -> None:
     machines = fleet(10, jobs=("4711",))
     gone = replace(machines[1], state=ServiceState.DRAINED, jobs=())
     rest = [machines[0], gone, *machines[2:]]
-    assert held(rest, limits=limits) is None
+    assert blocked_by(rest, limits=limits) is None
     words = "1 machine of job 4711 out now or drained within 1 day, at most 1"
-    assert held(rest, ours(7, "n1", job="4711"), limits=limits) == Blocker(words, None)
+    assert blocked_by(rest, ours(7, "n1", job="4711"), limits=limits) == Blocker(words, None)
 
 
 def test_oldest_action_refills_cause_limit() -> None:
     limits = replace(LOOSE, cause=2)
     recent = [ours(n, f"n{n}", at=Nanoseconds(NOW - n * HOUR)) for n in (2, 5)]
     words = "2 machines drained within 1 day for cause xid 119, at most 2"
-    assert held(fleet(40), *recent, limits=limits) == Blocker(words, Nanoseconds(NOW + 19 * HOUR))
+    assert blocked_by(fleet(40), *recent, limits=limits) == Blocker(
+        words, Nanoseconds(NOW + 19 * HOUR)
+    )
     other = [replace(action, cause="xid 95") for action in recent]
-    assert held(fleet(40), *other, limits=limits) is None
+    assert blocked_by(fleet(40), *other, limits=limits) is None
 
 
 def test_fleet_rate_counts_all_pools_and_returns() -> None:
@@ -204,24 +210,26 @@ def test_fleet_rate_counts_all_pools_and_returns() -> None:
         replace(ours(6, "y", at=Nanoseconds(NOW - 2 * HOUR)), state=ActionState.RELEASED),
     ]
     words = "2 machines drained within 1 day in the whole fleet, at most 2"
-    assert held(fleet(40), *recent, limits=limits) == Blocker(words, Nanoseconds(NOW + 22 * HOUR))
+    assert blocked_by(fleet(40), *recent, limits=limits) == Blocker(
+        words, Nanoseconds(NOW + 22 * HOUR)
+    )
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
 def test_unstarted_action_does_not_count(state: ActionState) -> None:
     limits = Limits(share=0.02, cause=1, fleet_rate=1)
-    assert held(fleet(40), replace(ours(5, "n5"), state=state), limits=limits) is None
+    assert blocked_by(fleet(40), replace(ours(5, "n5"), state=state), limits=limits) is None
 
 
 def test_longest_limit_is_reported() -> None:
     limits = replace(LOOSE, cause=1, machines=1)
-    longest = held(fleet(40), ours(5, "n5"), limits=limits)
+    longest = blocked_by(fleet(40), ours(5, "n5"), limits=limits)
     assert longest == Blocker("1 of 40 machines of pool train is out, at most 1", None)
 
 
 def test_machine_is_not_drained_twice() -> None:
-    assert held(fleet(40), ours(5, "n0")) == Blocker("action 5 already drains n0", None)
-    assert held(fleet(40, out=(0,))) == Blocker("n0 is out of service already", None)
+    assert blocked_by(fleet(40), ours(5, "n0")) == Blocker("action 5 already drains n0", None)
+    assert blocked_by(fleet(40, out=(0,))) == Blocker("n0 is out of service already", None)
 
 
 def test_avoid_has_its_own_limit() -> None:
@@ -229,29 +237,31 @@ def test_avoid_has_its_own_limit() -> None:
     machines = fleet(8)
     machines[1] = replace(machines[1], avoided=True)
     avoid: dict[str, Any] = {"step": Step.AVOID, "mode": None}
-    assert held(machines, limits=limits, **avoid) is None
+    assert blocked_by(machines, limits=limits, **avoid) is None
     second = ours(5, "n2", step=Step.AVOID, mode=None)
     words = "2 of 8 machines of pool train are avoided, at most 2"
-    assert held(machines, second, limits=limits, **avoid) == Blocker(words, None)
-    assert held(machines, second, limits=LOOSE) is None
+    assert blocked_by(machines, second, limits=limits, **avoid) == Blocker(words, None)
+    assert blocked_by(machines, second, limits=LOOSE) is None
 
 
 def test_tell_has_no_limit() -> None:
     nothing = Limits(machines=0, share=0.0, fleet_rate=0)
-    assert held(fleet(4), limits=nothing, step=Step.TELL, mode=None) is None
+    assert blocked_by(fleet(4), limits=nothing, step=Step.TELL, mode=None) is None
 
 
 def test_drain_now_is_limited_by_killed_jobs() -> None:
     limits = replace(LOOSE, killed_jobs=2)
     now: dict[str, Any] = {"mode": DrainMode.NOW}
-    assert held(fleet(9, jobs=("a", "b")), limits=limits, **now) is None
-    assert held(fleet(9), ours(5, "n5", jobs=2, **now), limits=limits, **now) is None
+    assert blocked_by(fleet(9, jobs=("a", "b")), limits=limits, **now) is None
+    assert blocked_by(fleet(9), ours(5, "n5", jobs=2, **now), limits=limits, **now) is None
     words = "1 job would be ended, and 2 were within 1 day, at most 2"
     busy = fleet(9, jobs=("a",))
-    assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits, **now) == Blocker(words, None)
+    assert blocked_by(busy, ours(5, "n5", jobs=2, **now), limits=limits, **now) == Blocker(
+        words, None
+    )
     rested = replace(ours(5, "n5", jobs=2, **now), state=ActionState.DRAINED)
-    assert held(busy, rested, limits=limits, **now) == Blocker(words, Nanoseconds(NOW + DAY))
-    assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits) is None
+    assert blocked_by(busy, rested, limits=limits, **now) == Blocker(words, Nanoseconds(NOW + DAY))
+    assert blocked_by(busy, ours(5, "n5", jobs=2, **now), limits=limits) is None
 
 
 def evicted(action: Action, *recent: Action, now: Nanoseconds) -> Blocker | None:
@@ -286,7 +296,7 @@ def test_pool_without_rules_is_blocked() -> None:
 
 def test_clock_set_back_refills_nothing() -> None:
     ahead = ours(5, "n5", at=Nanoseconds(NOW + 3 * DAY))
-    assert held(fleet(40), ahead, limits=replace(LOOSE, cause=1)) is not None
+    assert blocked_by(fleet(40), ahead, limits=replace(LOOSE, cause=1)) is not None
 
 
 def test_high_outage_share_raises_alert() -> None:

@@ -12,8 +12,8 @@ from tests.response.example_actions import drain
 from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
 from forewarn.response.grouping.shared_incidents import (
     SharedIncident,
-    candidates,
     event_ends_at,
+    first_affected_machines,
     shared_incidents,
 )
 from forewarn.response.state.action import ActionState
@@ -145,7 +145,7 @@ def test_clock_skew_gives_several_candidates() -> None:
 
 def test_earlier_findings_are_not_first_of_event() -> None:
     findings = [incident(n, after).findings[0] for n, after in ((0, -HOUR), (1, 0), (2, MINUTE))]
-    assert candidates(findings, "rack r0", SETTINGS) == ("n1",)
+    assert first_affected_machines(findings, "rack r0", SETTINGS) == ("n1",)
 
 
 def test_later_incidents_join_open_event() -> None:

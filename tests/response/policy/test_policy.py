@@ -389,8 +389,8 @@ def test_driver_decides_nvlink_severity(code: int, evidence: dict[str, str], ste
 def test_requested_recovery_is_the_step(action: str, step: Step) -> None:
     assert choose(xid(154, evidence={"action": action})).step == step
     if action != "none":
-        asked = finding("failure", "needs_reset", evidence={"action": action})
-        assert choose(asked).step == step
+        requested = finding("failure", "needs_reset", evidence={"action": action})
+        assert choose(requested).step == step
 
 
 def test_posted_finding_is_no_driver_statement() -> None:

@@ -116,8 +116,8 @@ def test_second_machine_waits_for_first() -> None:
     first, second = isolating_actions(rows)
     assert (first.action.machine, second.action.machine) == ("node-0", "node-1")
     assert second.action.at == first.until
-    held = [row.blocked_by for row in rows if row.blocked_by]
-    assert held == ["1 of 4 machines of pool fleet is out, at most 1"]
+    blocked_by = [row.blocked_by for row in rows if row.blocked_by]
+    assert blocked_by == ["1 of 4 machines of pool fleet is out, at most 1"]
 
 
 def test_more_severe_incident_goes_first() -> None:
@@ -325,9 +325,9 @@ def test_order_of_history_does_not_matter(world: FleetHistory, random: Any) -> N
         findings=random.sample(world.findings, len(world.findings)),
         failures=random.sample(world.failures, len(world.failures)),
     )
-    told = [
+    expected = [
         (r.decision.at, r.machine, r.decision.step, r.blocked_by) for r in replay(world, rules())
     ]
-    assert told == [
+    assert expected == [
         (r.decision.at, r.machine, r.decision.step, r.blocked_by) for r in replay(shuffled, rules())
     ]
