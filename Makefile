@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup run up test lint docs bench lock clean
 export PYTHON
-# Tests start some hundred interpreters, and without bytecode each compiles all of forewarn anew.
+# Tests start some hundred interpreters, and without bytecode each would compile all of forewarn.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
@@ -36,7 +36,7 @@ docs: setup ## build the documentation site into site/ (strict: a dead link is a
 bench: setup ## measure speed and memory (ARGS=--short: small; else appended to benchmarks/history.jsonl)
 	@$(BIN)/python benchmarks/run_benchmarks.py $(ARGS)
 
-lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade moves the versions)
+lock: setup ## regenerate requirements.lock from pyproject.toml (ARGS=--upgrade moves the versions)
 	$(BIN)/uv pip compile pyproject.toml --extra all --extra dev --universal --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 \
 		--quiet --output-file requirements.lock $(ARGS)
