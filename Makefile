@@ -1,18 +1,18 @@
-# Everything runs in .venv, which .ci/setup keeps as requirements.lock says.
-# Options of a command go into ARGS: make test ARGS="-k lock", make bench ARGS=--short.
-# Tests run side by side, and no core is idle while one waits: make test ARGS=-n0 runs them in turn.
-# Another Python goes into PYTHON: make test PYTHON=python3.12
+# All targets run in .venv, which .ci/setup keeps in the state of requirements.lock.
+# Pass options of a command in ARGS: make test ARGS="-k lock", make bench ARGS=--short.
+# Tests run in four processes; make test ARGS=-n0 runs them in one.
+# Pass another Python in PYTHON: make test PYTHON=python3.12
 .DEFAULT_GOAL := help
 .PHONY: help setup run up test lint docs bench lock clean
 export PYTHON
-# Tests start some hundred interpreters, and without bytecode each would compile all of forewarn.
+# Tests start hundreds of interpreters; without stored bytecode each one compiles all of forewarn.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
 
-setup: ## make .venv and install what is locked (the others do this by themselves)
+setup: ## create .venv and install the locked packages (the other targets do this first)
 	@sh .ci/setup
 
 run: setup ## simulate a small fleet, backtest, train, score and write the report
@@ -30,13 +30,13 @@ lint: setup ## check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: setup ## build the documentation site into site/ (strict: a dead link is an error)
+docs: setup ## build the documentation into site/; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict $(ARGS)
 
 bench: setup ## measure speed and memory (ARGS=--short: small; else appended to benchmarks/history.jsonl)
 	@$(BIN)/python benchmarks/run_benchmarks.py $(ARGS)
 
-lock: setup ## regenerate requirements.lock from pyproject.toml (ARGS=--upgrade moves the versions)
+lock: setup ## update requirements.lock from pyproject.toml (ARGS=--upgrade also updates versions)
 	$(BIN)/uv pip compile pyproject.toml --extra all --extra dev --universal --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 \
 		--quiet --output-file requirements.lock $(ARGS)

@@ -1,7 +1,7 @@
-"""Draws docs/rooms.svg, the rooms of the code and who imports whom: `python docs/rooms.py`.
+"""Draw docs/rooms.svg, the packages of the code and their imports: `python docs/rooms.py`.
 
 Rows follow the layers that import-linter enforces, columns and words stand in `ROOMS`. An arrow is
-drawn where a room imports another one, unless a way over other rooms leads there, too.
+drawn where a package imports another one, unless a path through other packages implies it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from forewarn.pipelines.rendering.svg_figures import COLOURS, inline_svg
 ROOT = Path(__file__).parents[1]
 LAYERS = ("dags", "pipelines", "response", "evaluation", "models", "features")
 
-# Room -> its column, and what it is in a few words. A room that is new gets a line here.
+# Package -> its column and a few words. A new package needs a line here.
 ROOMS: dict[str, tuple[float, str]] = {
-    "dags": (1, "when, in which order"),
+    "dags": (1, "schedule, order"),
     "pipelines/cli": (2.5, "the commands"),
     "pipelines/scheduled_tasks": (1, "what a DAG calls"),
     "pipelines/studies": (4, "methods compared"),
     "pipelines/sandbox": (3, "demo, simulated data"),
     "pipelines/training": (1, "train, retrain, MLflow"),
     "pipelines/incidents": (0, "findings to drains"),
-    "pipelines/backtest": (1, "how good on the past"),
+    "pipelines/backtest": (1, "tests on the past"),
     "pipelines/at_risk": (2, "daily list, review"),
-    "pipelines/doctor": (3, "are records usable?"),
+    "pipelines/doctor": (3, "checks records"),
     "pipelines/detection": (4, "fit, run, watch"),
-    "pipelines/diagnosis": (5, "whom a job waits for"),
+    "pipelines/diagnosis": (5, "finds the culprit"),
     "pipelines/prediction_job": (2, "records + settings"),
-    "pipelines/collector": (0, "takes batches"),
+    "pipelines/collector": (0, "receives batches"),
     "pipelines/ingest": (0, "rows become records"),
     "pipelines/agent": (1, "reads a host, sends"),
-    "pipelines/rendering": (4, "pages, pictures"),
-    "pipelines/serving": (0, "bounded HTTP, bodies"),
+    "pipelines/rendering": (4, "pages, plots"),
+    "pipelines/serving": (0, "HTTP limits, tokens"),
     "pipelines/storage": (2, "files, registry"),
     "pipelines/config": (1, "the TOML file"),
     "pipelines/runtime": (3, "clock, terminal, alerts"),
@@ -46,19 +46,19 @@ ROOMS: dict[str, tuple[float, str]] = {
     "response/follow_up": (2, "release, outcome"),
     "response/decision": (2, "steps within limits"),
     "response/policy": (1, "severity, steps"),
-    "response/grouping": (3, "what is one event"),
-    "response/state": (2, "what decisions read"),
+    "response/grouping": (3, "shared events"),
+    "response/state": (2, "values of decisions"),
     "evaluation": (2, "bootstrap"),
-    "evaluation/prediction": (1, "walk, lists, figures"),
+    "evaluation/prediction": (1, "backtest, metrics"),
     "evaluation/simulation": (3, "simulated fleet, tasks"),
-    "evaluation/detection": (4, "figures of verdicts"),
+    "evaluation/detection": (4, "metrics of verdicts"),
     "models": (2, "shared by both"),
-    "models/prediction": (1, "which GPU will fail"),
-    "models/detection": (4, "which machine is bad"),
-    "models/diagnosis": (5, "which rank began it"),
+    "models/prediction": (1, "failing GPUs"),
+    "models/detection": (4, "faulty machines"),
+    "models/diagnosis": (5, "verdicts on jobs"),
     "features/diagnosis": (5, "dumps, logs, stacks"),
     "features": (2, "Xids, durations, errors"),
-    "features/telemetry": (0, "what hosts say"),
+    "features/telemetry": (0, "parsers of host data"),
     "features/records": (2, "checked tables"),
     "features/prediction": (1, "instances, labels"),
     "features/detection": (4, "samples on one clock"),
@@ -68,9 +68,9 @@ TINTS = ("#eef1f6", "#ffffff")
 
 
 def rooms() -> list[str]:
-    """Return the rooms that there are: each layer with modules of its own, and its sub-packages.
+    """Return all packages: each layer with modules of its own, and its sub-packages.
 
-    In `pipelines`, a module that lies in no sub-package is a room by itself.
+    In `pipelines`, a module that lies in no sub-package is a package of its own here.
     """
     return sorted({room_of(path) for path in modules() if holds_code(path)})
 
@@ -83,12 +83,12 @@ def modules() -> Iterator[Path]:
 
 
 def holds_code(path: Path) -> bool:
-    """Say whether a module makes its folder a room."""
+    """Tell whether a module makes its folder a package of the drawing."""
     return len(path.parts) > 2 or path.name != "__init__.py"
 
 
 def room_of(path: Path) -> str:
-    """Return the room of a module.
+    """Return the package of a module.
 
     >>> room_of(Path("models/prediction/trees/gbdt.py")), room_of(Path("models/finite_json.py"))
     ('models/prediction', 'models')
@@ -100,7 +100,7 @@ def room_of(path: Path) -> str:
 
 
 def imports() -> set[tuple[str, str]]:
-    """Return (room, room that it imports), wherever in a module the import stands."""
+    """Return (package, package that it imports), wherever in a module the import stands."""
     pairs = set()
     for path in modules():
         for name in imported_names(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
@@ -119,7 +119,7 @@ def imported_names(tree: ast.Module) -> Iterator[str]:
 
 
 def imported_room(name: str) -> str | None:
-    """Return the room of a dotted name such as `forewarn.models.finite_json.dumps`."""
+    """Return the package of a dotted name such as `forewarn.models.finite_json.dumps`."""
     top, *parts = name.split(".")
     if top != "forewarn" or len(parts) < 2:
         return None
@@ -127,7 +127,7 @@ def imported_room(name: str) -> str | None:
 
 
 def arrows(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Leave out each import that a way over other rooms shows as well.
+    """Leave out each import that a path through other packages implies.
 
     >>> sorted(arrows({("a", "b"), ("b", "c"), ("a", "c")}))
     [('a', 'b'), ('b', 'c')]
@@ -143,7 +143,7 @@ def arrows(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def reached(direct: Mapping[str, set[str]], room: str) -> set[str]:
-    """Return all rooms to which arrows lead from a room."""
+    """Return all packages that arrows reach from a package."""
     seen: set[str] = set()
     ahead = [room]
     while ahead:
@@ -154,7 +154,7 @@ def reached(direct: Mapping[str, set[str]], room: str) -> set[str]:
 
 
 def rows() -> list[list[str]]:
-    """Return the rooms from top to bottom, side by side where the contracts say so."""
+    """Return the packages from top to bottom; a contract may put several into one row."""
     inner = []
     for layer in ("evaluation", "models"):
         inner += [[room for room in ROOMS if room.startswith(f"{layer}/")], [layer]]
@@ -175,7 +175,7 @@ def contract(layer: str) -> Iterator[list[str]]:
 
 
 def draw() -> str:
-    """Return the drawing; a room without a line in `ROOMS` is a KeyError that names it."""
+    """Return the drawing; a package without a line in `ROOMS` raises a KeyError with its name."""
     boxes = {
         room: Box(LEFT + ROOMS[room][0] * COLUMN, number * ROW + 13.0, title, ROOMS[room][1])
         for number, row in enumerate(rows())
@@ -195,7 +195,7 @@ def draw() -> str:
         figure.axes[0].axhspan(top, bottom, color=TINTS[number % 2], zorder=0)
         figure.axes[0].text(10.0, (top + bottom) / 2.0, layer, color=COLOURS["muted"])
     description = "Each arrow is an import."
-    return inline_svg(figure, title="The rooms of the code", description=description) + "\n"
+    return inline_svg(figure, title="The packages of the code", description=description) + "\n"
 
 
 if __name__ == "__main__":
