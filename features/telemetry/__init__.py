@@ -1,5 +1,6 @@
-"""What hosts say about their GPUs, joined to records and to evidence of failures.
+"""Readings and events of hosts, joined to records and to evidence of failures.
 
-Pure functions: no file and no clock. Texts are read by `parsers`; nothing here trusts a text to be
-whole, and what could not be read is said, never guessed.
+All functions are pure: no file and no clock. `parsers` reads the texts. Every text may be
+incomplete;
+what cannot be read is counted and never guessed.
 """

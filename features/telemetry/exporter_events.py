@@ -1,4 +1,4 @@
-"""Events of what exporters show of a GPU over time: Xids, recovery actions, failed remappings."""
+"""Events of a GPU from exporter metrics: Xids, recovery actions, failed row remappings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forewarn.features.time_units import MINUTE
 
 __all__ = ["XID_WINDOW", "exporter_events"]
 
-XID_WINDOW = 5 * MINUTE  # of the exporter's count of Xids, as it is by default
+XID_WINDOW = 5 * MINUTE  # default window of the exporter's Xid count
 _RECENT_WINDOW = 10 * MINUTE
 _MAX_CODE = 2**31 - 1
 
@@ -29,16 +29,16 @@ def exporter_events(
     states: Mapping[str, Sequence[Sample]],
     counted: Mapping[int, Sequence[Sample]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of EVENTS, each at the first sample that shows it.
+    """Yield rows of EVENTS, each at the first sample that shows the event.
 
     Parameters
     ----------
     gpu : GpuLabels
     host : str or None
     states : mapping of str to sequence of Sample
-        Of `xid`, `recovery_action` and `row_remap_failure`, what they showed.
+        Samples of `xid`, `recovery_action` and `row_remap_failure`.
     counted : mapping of int to sequence of Sample
-        By code, the exporter's count of Xids in its window.
+        The exporter's windowed Xid count, by code.
     """
     for code, change, count in _xids(states.get("xid", ()), counted):
         text = f"dcgm-exporter shows Xid {code}"
@@ -61,9 +61,9 @@ def exporter_events(
 def _xids(
     gauge: Sequence[Sample], counted: Mapping[int, Sequence[Sample]]
 ) -> Iterator[tuple[int, Change, int]]:
-    """Yield code, time and number of Xids; what gauge and count both show is at the earlier time.
+    """Yield code, time and number of Xids; one seen by gauge and count gets the earlier time.
 
-    The gauge shows the last Xid only, and hides one that comes again.
+    The gauge shows only the last Xid and hides a repetition.
     """
     late = {
         change

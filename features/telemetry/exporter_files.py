@@ -1,4 +1,4 @@
-"""Text of dcgm-exporter among the files that a host dropped."""
+"""Reader of dcgm-exporter metrics among the files of a host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["read_exporter_files"]
 
 @dataclass(slots=True)
 class _GpuStates:
-    """The states of a GPU in all files, and the file of the last one."""
+    """The state samples of a GPU from all files, with its last file."""
 
     labels: GpuLabels
     host: str | None
@@ -33,24 +33,24 @@ def read_exporter_files(
     files: Sequence[HostFileText],
     covered: Sequence[tuple[int, int]],
 ) -> None:
-    """Add the readings of all files, and the events that they tell together.
+    """Add the readings of all files and the events that they show together.
 
     Parameters
     ----------
-    dropped : Dropped
-        Is added to.
+    dropped : HostFileRows
+        Updated in place.
     host : str or None
-        Of the folder or the file; None where nothing but the labels tells. Labels that name
-        several machines count instead.
-    files : sequence of DroppedText
+        Name from the folder or the file; None if only the labels name a host. Labels that name
+        several machines take precedence.
+    files : sequence of HostFileText
     covered : sequence of (int, int)
-        Spans that a kernel log covers: without an Xid in it there was none.
+        Spans covered by a kernel log; without an Xid in the log there was none.
     """
     gpus: dict[tuple[str | None, ...], _GpuStates] = {}
     for file in files:
         parsed = parse_metrics(file.text)
         dropped.unread.join(parsed.unread)
-        # One exporter shows the GPUs of one machine: what names several was federated.
+        # One exporter serves one machine; several machines mean federated metrics.
         federated = len({reading.host for reading in parsed.readings if reading.host}) > 1
         folder_host = None if federated else host
         for reading in parsed.readings:
@@ -59,7 +59,7 @@ def read_exporter_files(
         for sample in parsed.states:
             time = sample.time
             if time is None and file.time is not None:
-                time = file.time - (last - sample.scrape)  # nanoseconds that keep their order
+                time = file.time - (last - sample.scrape)  # the order of scrapes as nanoseconds
             if time is not None:
                 _collect(gpus, sample, time, folder_host, file)
     for gpu in gpus.values():
@@ -81,7 +81,7 @@ def _add_reading(
 ) -> None:
     time = file.time if reading.time is None else reading.time
     if time is None:
-        why = "a reading without a time, in it or in the name of its file"
+        why = "a reading without a time, in the content or the file name"
         dropped.unread.add(why, file.name)
         return
     logged = any(first <= time <= last for first, last in covered)

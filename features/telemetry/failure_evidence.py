@@ -1,4 +1,4 @@
-"""Evidence of failures and of their ends: what counts, and the tables that hold it."""
+"""Evidence of failures and repairs: the rules and the schemas of its tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TICKETS = pa.schema(
         ("known_at", _TIME),
     ]
 )
-# `unknown_until` of a presumed end: until then the health of the GPU is unknown.
+# `unknown_until` ends the unknown health of a GPU whose repair is presumed.
 FAILURES = pa.schema(
     [
         *TICKETS,
@@ -51,15 +51,16 @@ FAILURES = pa.schema(
 )
 PRESUMED = "presumed"
 PRESUMED_AFTER = 7 * DAY
-# When a GPU was first and last seen for each start that its host reported, in nanoseconds. A clock
-# that is set moves the start, too.
+# First and last time, in nanoseconds, at which a GPU was seen after each boot of its host. Setting
+# a
+# clock also moves the boot time.
 BOOTS = pa.schema(
     [
         ("gpu_serial", pa.string()),
         *((name, pa.int64()) for name in ("boot_time", "first_seen", "last_seen")),
     ]
 )
-# What is kept of an event that can make or end a failure.
+# The columns kept of an event that can start or end a failure.
 EVIDENCE = pa.schema(
     [
         EVENTS.field(name)
@@ -69,25 +70,24 @@ EVIDENCE = pa.schema(
         )
     ]
 )
-# Clocks of hosts drift by a second or two against the moment that the kernel says it started.
+# Clocks drift by a second or two relative to the boot time of the kernel.
 _BOOT_DRIFT = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRules:
-    """What counts as a failure beside a ticket, and what ends it.
+    """Rules for failures without a ticket and for their ends.
 
     Attributes
     ----------
     xids : frozenset of int
-        Xids after which a GPU counts as failed.
+        Xids that count as failures.
     lost : bool
-        A GPU that is off the bus has failed.
+        A GPU that is off the bus counts as failed.
     restart_repairs : bool
-        A failure that no ticket ends is over when the GPU is seen after a restart of its host.
+        A failure without a ticket ends when the GPU is seen after a reboot of its host.
     presumed_after : int
-        Nanoseconds after a failure from which on a GPU whose repair is only presumed counts for
-        training.
+        Nanoseconds after a failure from which a GPU with a presumed repair is used for training.
     """
 
     xids: frozenset[int] = frozenset(FATAL_XIDS)
@@ -97,14 +97,14 @@ class FailureRules:
 
 
 def select_evidence(events: pa.Table) -> pa.Table:
-    """Return those of some events that can make or end a failure."""
+    """Return the events that can start or end a failure."""
     kinds = pa.array(["xid", "lost", "needs_reset", "back"])
     return events.filter(pc.is_in(events["kind"], kinds)).select(EVIDENCE.names).cast(EVIDENCE)
 
 
 def boots_from_readings(readings: pa.Table) -> pa.Table:
-    """Return BOOTS: when each GPU of these readings was seen for each start of its host."""
-    # A host cannot start after it was read; such a start would end failures that still last.
+    """Return BOOTS: when each GPU of the readings was seen after each boot of its host."""
+    # A boot after the reading is invalid and would end failures that still last.
     started = pc.less_equal(readings["boot_time"], readings["timestamp"].cast(pa.int64()))
     rows = readings.filter(pc.and_(pc.is_valid(readings["gpu_serial"]), started))
     start = pc.multiply(pc.divide(rows["boot_time"], _BOOT_DRIFT), _BOOT_DRIFT)
@@ -114,8 +114,8 @@ def boots_from_readings(readings: pa.Table) -> pa.Table:
 
 
 def merge_boots(boots: pa.Table) -> pa.Table:
-    """Return one row of BOOTS for each GPU and start, in a fixed order."""
-    last = pc.coalesce(boots["last_seen"], boots["first_seen"])  # versions that had no last_seen
+    """Return one row of BOOTS per GPU and boot, in a fixed order."""
+    last = pc.coalesce(boots["last_seen"], boots["first_seen"])  # older versions had no last_seen
     by_boot = boots.set_column(3, "last_seen", last).group_by(BOOTS.names[:2], use_threads=False)
     table = by_boot.aggregate([("first_seen", "min"), ("last_seen", "max")])
     named = table.rename_columns(BOOTS.names)
@@ -123,10 +123,11 @@ def merge_boots(boots: pa.Table) -> pa.Table:
 
 
 def select_restarts(boots: pa.Table) -> pa.Table:
-    """Return the rows of BOOTS, as `merge_boots` gives them, that a set clock does not explain.
+    """Return the rows of merged BOOTS that a changed clock does not explain.
 
-    A host starts again after it was last seen, and its uptime is then less than it was. The first
-    start that is known of a GPU counts.
+    A host boots after it was last seen, and its uptime is then smaller. The first known boot of a
+    GPU
+    is included.
     """
     serial, start, first, last = (boots[name].to_numpy() for name in BOOTS.names)
     same_gpu = serial[1:] == serial[:-1]
@@ -138,7 +139,7 @@ def select_restarts(boots: pa.Table) -> pa.Table:
 
 
 class FailureEvidence(NamedTuple):
-    """An event that says of a GPU that it has failed, or that it is back.
+    """An event that shows that a GPU failed or works again.
 
     Attributes
     ----------
@@ -146,7 +147,7 @@ class FailureEvidence(NamedTuple):
     time : int
         Nanoseconds since 1970 UTC.
     known : int
-        When it was received, but not before it happened.
+        Time of receipt, at least `time`.
     cause : str
     """
 
@@ -157,12 +158,12 @@ class FailureEvidence(NamedTuple):
 
 
 def failing_events(events: pa.Table, rules: FailureRules) -> list[FailureEvidence]:
-    """Return the events after which a GPU counts as failed; rows without a serial are left out."""
+    """Return the events that start a failure; rows without a serial are skipped."""
     return _evidence(events.filter(_are_failures(events, rules)))
 
 
 def returning_events(events: pa.Table) -> list[FailureEvidence]:
-    """Return the events that say that a lost GPU is back, or needs no recovery any more."""
+    """Return the events after which a lost GPU is present or needs no recovery any more."""
     recovered = pc.and_(pc.equal(events["kind"], "xid"), pc.equal(events["action"], "none"))
     back = pc.equal(events["kind"], "back")
     return _evidence(events.filter(pc.or_(back, pc.fill_null(recovered, False))))
@@ -181,7 +182,7 @@ def _evidence(events: pa.Table) -> list[FailureEvidence]:
 
 
 def _are_failures(events: pa.Table, rules: FailureRules) -> pa.ChunkedArray:
-    """Tell which events say that a GPU has failed: by code, or by the driver's own word."""
+    """Tell which events start a failure, by code or by the severity that the driver reports."""
     fatal = pc.is_in(events["code"], pa.array(sorted(rules.xids), pa.int32()))
     of_nvlink = pc.is_in(events["code"], pa.array(NVLINK_XIDS, pa.int32()))
     said_fatal = pc.fill_null(pc.equal(events["severity"], "fatal"), False)
@@ -192,14 +193,14 @@ def _are_failures(events: pa.Table, rules: FailureRules) -> pa.ChunkedArray:
 
 
 def rows_of_gpus(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
-    """Return the rows that name a GPU, times as whole numbers."""
+    """Return the rows that name a GPU, with times as integers."""
     plain = table.filter(pc.is_valid(table["gpu_serial"])).select(["gpu_serial", *names])
     rows: list[dict[str, Any]] = plain.cast(_as_numbers(plain.schema)).to_pylist()
     return rows
 
 
 def _as_numbers(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with times as whole numbers."""
+    """Return the schema with times as integers."""
     return pa.schema(
         [(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in schema]
     )

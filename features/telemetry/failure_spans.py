@@ -1,4 +1,4 @@
-"""Failures from evidence: spans with an end, a pure function of what was seen."""
+"""Failure spans computed from evidence, without a clock."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TICKET, _BOOT, _RETURNED = "ticket", "boot", "returned"
 _UNSPECIFIC_CAUSES = (
     "lost",
     "needs_reset",
-)  # causes that say less than the Xid that comes with them
+)  # causes that say less than the Xid that accompanies them
 _NEVER = 2**63 - 1
 
 
 class _End(NamedTuple):
-    """An end of a failure; the first one known ends it."""
+    """A possible end of a failure; the first one known ends it."""
 
     known: int
     repaired: int
@@ -49,9 +49,10 @@ class _Span:
     ticket: bool = False
 
     def continues_in(self, later: _Span) -> bool:
-        """Tell whether a later failure is the same one.
+        """Tell whether a later failure continues this one.
 
-        One that became known after an end was presumed is another row: until then the end counted.
+        One that became known after a presumed end is a row of its own: until then the end was
+        valid.
         """
         if self.end is None:
             return True
@@ -60,7 +61,7 @@ class _Span:
         return later.failed <= self.end.repaired
 
     def join(self, other: _Span) -> None:
-        """Take in a later failure that began before this one was over; a ticket knows why."""
+        """Merge a later failure that started before this one ended; a ticket's cause wins."""
         if other.ticket and not self.ticket:
             self.cause, self.ticket = other.cause, True
         if self.end is None or other.end is None:
@@ -78,26 +79,27 @@ def build_failures(
     rules: FailureRules,
     recoveries: Iterable[Recovery] = (),
 ) -> pa.Table:
-    """Return the failures, those that overlap made one, sorted by serial and time.
+    """Return the failures sorted by serial and time; overlapping ones are merged.
 
     Parameters
     ----------
     events : pyarrow.Table
-        With `gpu_serial`, `timestamp`, `kind`, `code`, `known_at`; rows without a serial are left
-        out. A row of kind `back` says that a lost GPU is there again.
+        With `gpu_serial`, `timestamp`, `kind`, `code`, `known_at`; rows without a serial are
+        skipped.
+        Kind `back` means that a lost GPU is present again.
     tickets : pyarrow.Table
         TICKETS.
     boots : pyarrow.Table
-        BOOTS, as `joined_boots` gives them.
+        BOOTS, as returned by `merge_boots`.
     rules : FailureRules
     recoveries : iterable of Recovery
-        Of the failures that `open_failures` names.
+        Of the failures that `open_failures` returns.
 
     Returns
     -------
     pyarrow.Table
-        FAILURES: the columns of the end are null while it lasts; `cause` is that of the ticket
-        where there is one, else such as "xid 79" or "lost".
+        FAILURES: the columns of the end are null while the failure lasts. `cause` is that of the
+        ticket if there is one, else for example "xid 79" or "lost".
     """
     shown = {(recovery.gpu_serial, recovery.since): recovery for recovery in recoveries}
     spans: dict[str, list[_Span]] = defaultdict(list)
@@ -121,13 +123,13 @@ def build_failures(
 
 
 def _row(span: _Span) -> tuple[int | str | None, ...]:
-    """Return a failure as a row of FAILURES, without its serial."""
+    """Return a failure as a row of FAILURES without its serial."""
     known, repaired, source, unknown_until = span.end or (None, None, None, None)
     return span.failed, repaired, span.cause, span.known, known, source, unknown_until
 
 
 class OpenFailure(NamedTuple):
-    """Evidence of a failure after which only telemetry can show an end, for some time.
+    """Evidence of a failure that only telemetry can end, at least for some time.
 
     Attributes
     ----------
@@ -135,7 +137,7 @@ class OpenFailure(NamedTuple):
     since : int
         Time of the evidence, nanoseconds since 1970 UTC.
     until : int or None
-        When another end or more evidence was known; None: neither is.
+        When another end or more evidence became known; None if neither exists.
     """
 
     gpu_serial: str
@@ -146,12 +148,12 @@ class OpenFailure(NamedTuple):
 def open_failures(
     events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
 ) -> list[OpenFailure]:
-    """Return after which evidence of a failure telemetry has to be looked at, and until when.
+    """Return the failures whose end has to be searched in telemetry.
 
     Parameters
     ----------
     events, tickets, boots, rules
-        As of `build_failures`.
+        As for `build_failures`.
     """
     failures = set()
     for serial, of_gpu in _spans_ended_by_events(events, tickets, boots, rules).items():
@@ -164,9 +166,9 @@ def open_failures(
 def _spans_ended_by_events(
     events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
 ) -> dict[str, list[tuple[_Span, int]]]:
-    """Return the failures that events tell of, the latest first, with ends but of telemetry.
+    """Return the failures by GPU, the latest first, with all ends except those of telemetry.
 
-    With each comes when later evidence became known, which cancels what telemetry shows.
+    Each comes with the time at which later evidence became known, which cancels ends of telemetry.
     """
     ends = _ends(events, boots, rules)
     for serial, span in _of_tickets(tickets):
@@ -194,7 +196,7 @@ def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
 def _ends(
     events: pa.Table, boots: pa.Table, rules: FailureRules
 ) -> dict[str, list[tuple[int, _End]]]:
-    """Return for each GPU what can end a failure: it must come after the first moment."""
+    """Return the possible ends by GPU, each with the earliest failure time that it can end."""
     ends: dict[str, list[tuple[int, _End]]] = defaultdict(list)
     if rules.restart_repairs:
         for row in select_restarts(boots).to_pylist():
@@ -206,9 +208,9 @@ def _ends(
 
 
 def _with_cancellation(spans: list[_Span]) -> list[tuple[_Span, int]]:
-    """Return spans, the latest first, each with when evidence later than it became known."""
+    """Return the spans, the latest first, with the time at which later evidence became known."""
     pairs: list[tuple[_Span, int]] = []
-    later = same = _NEVER  # than the span, and at or after it
+    later = same = _NEVER  # times after the span, and at or after it
     failed = None
     for span in sorted(spans, key=lambda span: span.failed, reverse=True):
         if span.failed != failed:
@@ -232,9 +234,9 @@ def _recovery_ends(recovery: Recovery, rules: FailureRules) -> list[_End]:
 
 
 def _episodes(spans: list[_Span]) -> list[_Span]:
-    """Return spans by time, those that overlap made one; the cause of a ticket wins.
+    """Merge overlapping spans, sorted by time; the cause of a ticket wins.
 
-    An Xid says more than that the GPU was lost, which the driver prints right after it.
+    An Xid is a better cause than "lost", which the driver prints right after it.
     """
     episodes: list[_Span] = []
     for span in sorted(

@@ -1,4 +1,4 @@
-"""Events that the samples of a gauge or a windowed counter tell, whichever series they came in."""
+"""Events from samples of a gauge or a windowed counter, merged over series."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 __all__ = ["Change", "Sample", "detect_changes", "detect_increases"]
 
-# (time in ns, what was scraped, value): two exporters can show one GPU, each in its own rhythm.
+# (time in ns, scraped exporter, value); two exporters of one GPU scrape at different times.
 Sample = tuple[int, str, float]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Change:
-    """A value that a gauge began to show, or by how much a count rose.
+    """A new value of a gauge, or an increase of a count.
 
     Attributes
     ----------
@@ -29,24 +29,24 @@ class Change:
 def detect_changes(
     samples: Iterable[Sample], *, recent: int, at_start: bool = False
 ) -> Iterator[Change]:
-    """Yield what a gauge of the last event changed to, zeros left out.
+    """Yield the changes of a gauge that shows the last event; zeros are skipped.
 
-    A gauge keeps its value while nothing happens, and shows it again after a gap or in a new
-    series: only another value than before is an event. An exporter that starts shows 0.
+    A gauge repeats its value until the next event, also after a gap or in a new series. Only a
+    different value is an event. An exporter shows 0 after its start.
 
     Parameters
     ----------
     samples : iterable of Sample
-        In any order; several of one exporter and time are parts of a split GPU, or copies.
+        In any order; samples of one exporter and time are parts of a split GPU, or copies.
     recent : int
-        Nanoseconds for which another exporter's value is still that of the GPU.
+        Nanoseconds for which the value of another exporter still applies to the GPU.
     at_start : bool
-        The first value of all is an event, too: it is a state that needs an answer.
+        The very first value is an event as well, because it is a state that needs action.
 
     Examples
     --------
     >>> samples = [(0, "a", 0.0), (60, "a", 79.0), (120, "a", 79.0), (180, "a", 45.0)]
-    >>> [(change.time, change.value) for change in changes_of(samples, recent=600)]
+    >>> [(change.time, change.value) for change in detect_changes(samples, recent=600)]
     [(60, 79.0), (180, 45.0)]
     """
     shown: dict[str, tuple[int, frozenset[float]]] = {}
@@ -59,7 +59,7 @@ def detect_changes(
 
 
 def _scrapes(samples: Iterable[Sample]) -> Iterator[tuple[int, str, frozenset[float]]]:
-    """Yield the values of each scrape in the order of time."""
+    """Yield the values of each scrape, sorted by time."""
     by_scrape: dict[tuple[int, str], set[float]] = {}
     for time, exporter, value in samples:
         by_scrape.setdefault((time, exporter), set()).add(value)
@@ -70,7 +70,7 @@ def _scrapes(samples: Iterable[Sample]) -> Iterator[tuple[int, str, frozenset[fl
 def _shown_before(
     shown: dict[str, tuple[int, frozenset[float]]], time: int, exporter: str, recent: int
 ) -> frozenset[float] | None:
-    """Return the values that were shown last; None where there are none."""
+    """Return the values shown last; None if there are none."""
     if not shown:
         return None
     own = shown.get(exporter) or max(shown.values(), key=lambda last: last[0])
@@ -79,7 +79,7 @@ def _shown_before(
 
 
 def detect_increases(samples: Iterable[Sample], *, window: int) -> Iterator[Change]:
-    """Yield by how much a windowed count rose, at the first sample that shows it.
+    """Yield the increases of a windowed count, at the first sample that shows each.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def detect_increases(samples: Iterable[Sample], *, window: int) -> Iterator[Chan
     Examples
     --------
     >>> samples = [(0, "a", 1.0), (60, "a", 1.0), (120, "a", 3.0), (180, "a", 2.0)]
-    >>> [(change.time, change.value) for change in rises_of(samples, window=300)]
+    >>> [(change.time, change.value) for change in detect_increases(samples, window=300)]
     [(0, 1.0), (120, 2.0)]
     """
     counts: dict[str, tuple[int, float]] = {}
     for time, exporter, count in sorted(samples):
-        # A fall says that old events have left the window.
+        # A decrease means that old events have left the window.
         recent = [value for at, value in counts.values() if time - at <= window]
         counts[exporter] = time, count
         if (rise := count - max(recent, default=0.0)) > 0:

@@ -1,4 +1,4 @@
-"""Boards with several GPUs: all report one serial, and the UUID tells them apart."""
+"""Boards with several GPUs, which share a serial and differ by UUID."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
     "without_zeros",
 ]
 
-# Serials of boards with several GPUs, and when that was first seen, in nanoseconds.
+# Serials of boards with several GPUs, and the time in nanoseconds at which this was first seen.
 BOARDS = pa.schema([("gpu_serial", pa.string()), ("known_at", pa.int64())])
 # One call of nvidia-smi reads all GPUs of a host within seconds.
 _SAME_TIME_TOLERANCE = MINUTE
 
 
 class _Observation(NamedTuple):
-    """One reading: when, and what tells its GPU from others of the same serial."""
+    """The time of a reading, and what distinguishes its GPU from others of the same serial."""
 
     time: int
     uuid: str | None
@@ -39,9 +39,9 @@ class _Observation(NamedTuple):
     slot: int | None
 
     def is_other_gpu(self, other: _Observation) -> bool:
-        """Tell whether two readings of one serial and host at one time are of two GPUs.
+        """Tell whether simultaneous readings of one serial and host are of two GPUs.
 
-        A UUID that changes at one address is a board that was flashed or exchanged.
+        A UUID that changes at one address means that the board was flashed or exchanged.
         """
         if self.uuid is not None and self.uuid == other.uuid:
             return False
@@ -53,14 +53,14 @@ class _Observation(NamedTuple):
 
 
 def detect_boards(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> pa.Table:
-    """Return BOARDS: serials that two GPUs of one host report at one time.
+    """Return BOARDS: serials that two GPUs of one host report at the same time.
 
     Parameters
     ----------
     readings : pyarrow.Table
         With serials, those of boards without a UUID (`with_serials`).
     ticks : ndarray of int64
-        Ends of their intervals: only readings of one interval are compared.
+        Ends of their intervals; only readings of one interval are compared.
     """
     readings, ticks = _with_several(readings, ticks)
     by_round: dict[tuple[str, str, int], list[_Observation]] = defaultdict(list)
@@ -88,7 +88,7 @@ def detect_boards(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> pa.Table:
 def _with_several(
     readings: pa.Table, ticks: npt.NDArray[np.int64]
 ) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """Return the readings of serials with several UUIDs or addresses in an interval."""
+    """Return the readings of serials with several UUIDs or addresses in one interval."""
     table = readings.select(["gpu_serial", "machine_id", "gpu_uuid", "pci"])
     by_round = table.append_column("tick", pa.array(ticks)).group_by(
         ["gpu_serial", "machine_id", "tick"], use_threads=False
@@ -104,12 +104,12 @@ def _with_several(
 
 
 def without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return serials or UUIDs; those of zeros, which name nothing, are null."""
+    """Return serials or UUIDs; those that consist of zeros name nothing and become null."""
     return pc.if_else(pc.match_substring_regex(names, f"^(?:{ZEROS_PATTERN})$"), None, names)
 
 
 def _first_pair(seen: Sequence[_Observation]) -> int | None:
-    """Return when two GPUs were first seen at one time, of readings sorted by time."""
+    """Return when two GPUs were first seen simultaneously; readings are sorted by time."""
     for i, later in enumerate(seen):
         for earlier in reversed(seen[:i]):
             if later.time - earlier.time > _SAME_TIME_TOLERANCE:
@@ -120,14 +120,14 @@ def _first_pair(seen: Sequence[_Observation]) -> int | None:
 
 
 def merge_boards(*tables: pa.Table) -> pa.Table:
-    """Return BOARDS of all, each serial once with its earliest time, sorted by serial."""
+    """Merge tables of BOARDS: each serial once with its earliest time, sorted by serial."""
     grouped = pa.concat_tables(tables).group_by("gpu_serial", use_threads=False)
     earliest = grouped.aggregate([("known_at", "min")]).rename_columns(BOARDS.names)
     return earliest.sort_by("gpu_serial").cast(BOARDS)
 
 
 def with_board_keys(table: pa.Table, boards: Collection[str]) -> pa.Table:
-    """Name the GPUs of boards `SERIAL/UUID`; one that tells no UUID gets no name.
+    """Name the GPUs of boards `SERIAL/UUID`; a GPU without a UUID gets no name.
 
     Parameters
     ----------
@@ -146,13 +146,13 @@ def with_board_keys(table: pa.Table, boards: Collection[str]) -> pa.Table:
 
 
 def plain_serials(table: pa.Table) -> list[str | None]:
-    """Return the serials of a table, those of boards without the UUID that was added to them."""
+    """Return the serials of a table, without the UUID that was added for boards."""
     pairs = zip(table["gpu_serial"].to_pylist(), table["gpu_uuid"].to_pylist(), strict=True)
     return [name and name.removesuffix(f"/{uuid}") for name, uuid in pairs]
 
 
 def gpus_by_serial(places: pa.Table) -> dict[str, list[str]]:
-    """Return the names of the GPUs that have each serial: several for a board, else itself."""
+    """Return the names of the GPUs with each serial: several for a board, else the serial."""
     named: dict[str, set[str]] = defaultdict(set)
     for serial, name in zip(plain_serials(places), places["gpu_serial"].to_pylist(), strict=True):
         if serial is not None:

@@ -1,4 +1,4 @@
-"""Which GPU it was: serials by UUID from the CMDB, and by the place where a GPU sat."""
+"""Identification of GPUs: serials by UUID from the CMDB, and by machine and PCI address."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
 
 _NEVER = 2**63
 
-# From the first to the last time that a GPU was seen at an address of a host, in nanoseconds; host
-# and address are null where no reading says them.
+# First and last time, in nanoseconds, at which a GPU was seen at an address of a host. Host and
+# address are null if no reading names them.
 PLACES = pa.schema(
     [
         ("machine_id", pa.string()),
@@ -44,7 +44,7 @@ PLACES = pa.schema(
     ]
 )
 _KEYS = ["machine_id", "pci", "gpu_serial", "gpu_uuid"]
-# Hours since 1970 in which readings of a host were left out, since another host had the GPU.
+# Hours since 1970 in which readings of a host were dropped because another host had the GPU.
 HOST_CONFLICTS = pa.schema(
     [
         ("gpu_serial", pa.string()),
@@ -58,12 +58,12 @@ HOST_CONFLICTS = pa.schema(
 def with_serials(
     table: pa.Table, serial_of_uuid: Mapping[str, str], boards: Collection[str] = ()
 ) -> pa.Table:
-    """Give each row the serial of its GPU: its own, that of the CMDB for its UUID, or the UUID.
+    """Set the serial of each row: its own, that of the CMDB for its UUID, or the UUID.
 
     Parameters
     ----------
     table : pyarrow.Table
-        With columns `gpu_serial` and `gpu_uuid`; one of zeros is none (`GpuReading`).
+        With columns `gpu_serial` and `gpu_uuid`; zeros count as missing (`GpuReading`).
     serial_of_uuid : mapping
     boards : collection of str
         Serials of boards with several GPUs, each of which is named `SERIAL/UUID`.
@@ -80,13 +80,13 @@ def with_serials(
 
 @dataclass(frozen=True, slots=True)
 class HostConflict:
-    """A host whose readings of a GPU were left out, since another host had that GPU.
+    """A host whose readings of a GPU were dropped because another host had the GPU.
 
     Attributes
     ----------
     gpu_serial, machine_id : str
     holder : str
-        The host that had it.
+        The host that had the GPU.
     """
 
     gpu_serial: str
@@ -97,10 +97,10 @@ class HostConflict:
 def with_one_host(
     readings: pa.Table, places: pa.Table, ticks: npt.NDArray[np.int64]
 ) -> tuple[pa.Table, Counter[HostConflict]]:
-    """Leave out what other hosts report of a GPU in an interval than the one that had it.
+    """Keep the readings of one host per GPU and interval: the host that had the GPU first.
 
-    Two hosts can report one UUID: a copied disk or a copied machine brings it along, and the rows
-    of two GPUs would become one record. The GPU is of the host that had it first.
+    Two hosts can report one UUID after a disk or a machine image was copied. The rows of two GPUs
+    would then become one record.
 
     Parameters
     ----------
@@ -114,9 +114,9 @@ def with_one_host(
     Returns
     -------
     pyarrow.Table
-        Rows that stay; one without a serial or host does.
-    Counter of Rival
-        Rows that do not.
+        Rows that are kept, including rows without a serial or host.
+    Counter of HostConflict
+        Numbers of dropped rows.
     """
     shared = _shared_serials(readings)
     if not len(shared):
@@ -142,7 +142,7 @@ def with_one_host(
 
 
 def _first_seen(places: pa.Table, serials: pa.Array) -> dict[tuple[str, str], int]:
-    """Return when each host first had each of some GPUs."""
+    """Return when each host first had each of the GPUs."""
     since: dict[tuple[str, str], int] = {}
     for row in places.filter(pc.is_in(places["gpu_serial"], serials)).to_pylist():
         key = row["gpu_serial"], row["machine_id"]
@@ -151,12 +151,12 @@ def _first_seen(places: pa.Table, serials: pa.Array) -> dict[tuple[str, str], in
 
 
 def outdated_conflict_hours(rivals: pa.Table, places: pa.Table) -> set[int]:
-    """Return hours in which a host was left out that, as is known since, had the GPU first.
+    """Return hours in which a host was dropped that is now known to have had the GPU first.
 
     Parameters
     ----------
     rivals : pyarrow.Table
-        RIVALS.
+        HOST_CONFLICTS.
     places : pyarrow.Table
         PLACES of all hosts.
     """
@@ -170,12 +170,12 @@ def outdated_conflict_hours(rivals: pa.Table, places: pa.Table) -> set[int]:
 
 
 def _claim(since: Mapping[tuple[str, str], int], serial: str, host: str) -> tuple[int, str]:
-    """Return what the hosts that report a GPU are sorted by: the first one had it."""
+    """Return the sort key of the hosts of a GPU; the smallest had it first."""
     return since.get((serial, host), _NEVER), host
 
 
 def without_conflicting_events(events: pa.Table, rivals: Collection[HostConflict]) -> pa.Table:
-    """Leave out events that hosts report of a GPU that another host had."""
+    """Drop events that a host reports about a GPU of another host."""
     if not rivals:
         return events
     pairs = {(rival.gpu_serial, rival.machine_id) for rival in rivals}
@@ -184,7 +184,7 @@ def without_conflicting_events(events: pa.Table, rivals: Collection[HostConflict
 
 
 def host_conflicts_table(rivals_of_hour: Mapping[int, Collection[HostConflict]]) -> pa.Table:
-    """Return RIVALS, sorted by hour, serial and host."""
+    """Return HOST_CONFLICTS, sorted by hour, serial and host."""
     rows = sorted(
         (hour, rival.gpu_serial, rival.machine_id, rival.holder)
         for hour, rivals in rivals_of_hour.items()
@@ -198,18 +198,19 @@ def host_conflicts_table(rivals_of_hour: Mapping[int, Collection[HostConflict]])
 def without_conflict_hours(
     events: pa.Table, hours: npt.NDArray[np.int64], rivals: pa.Table
 ) -> pa.Table:
-    """Leave out events of a GPU that another host had in the same hour, or in the one before.
+    """Drop events of a GPU that another host had in the same hour or in the previous one.
 
-    The hour before counts, too: an event comes at once, the reading of its hour later.
+    The previous hour counts because events arrive at once, while readings of their hour arrive
+    later.
 
     Parameters
     ----------
     events : pyarrow.Table
         With serials.
     hours : ndarray of int64
-        Hours since 1970 that they are of.
+        Hours since 1970 of the events.
     rivals : pyarrow.Table
-        RIVALS.
+        HOST_CONFLICTS.
     """
     if not len(rivals):
         return events
@@ -234,16 +235,16 @@ def _shared_serials(readings: pa.Table) -> pa.Array:
 
 
 def places_from_readings(readings: pa.Table) -> pa.Table:
-    """Return where the GPUs of these readings, which have serials, sat."""
+    """Return PLACES of the GPUs of readings with serials."""
     time = readings["timestamp"].cast(pa.int64())
     spans = readings.select(_KEYS).append_column("first", time).append_column("last", time)
     return _widest(spans.filter(pc.is_valid(spans["gpu_serial"])))
 
 
 def merge_places(*tables: pa.Table) -> pa.Table:
-    """Return the places of all, in a fixed order; a place that several have is seen longer.
+    """Merge tables of PLACES in a fixed order; repeated places get the widest span.
 
-    A place of no known GPU is left out.
+    Places of unknown GPUs are dropped.
     """
     joined = pa.concat_tables([table.cast(PLACES) for table in tables])
     return _widest(joined.filter(pc.is_valid(joined["gpu_serial"])))
@@ -261,16 +262,16 @@ def with_event_serials(
     serial_of_uuid: Mapping[str, str],
     boards: Collection[str] = (),
 ) -> pa.Table:
-    """Give each event the serial of the GPU that sat at its address; null where nobody knows.
+    """Set the serial of each event by its address; null if unknown.
 
-    Of several GPUs it is the one that was seen there before and after, else the last one before,
-    else the first one after: a GPU that fell off the bus is not seen again.
+    Of several GPUs at an address the order of preference is: seen there before and after the event,
+    last seen before it, first seen after it. A GPU that fell off the bus is not seen again.
     """
     events = with_serials(events, serial_of_uuid, boards)
     unplaced = events.filter(pc.and_(pc.is_null(events["gpu_serial"]), pc.is_valid(events["pci"])))
     if not len(unplaced):
         return events
-    # A fleet has tens of thousands of places; a landing asks for a few of them, hour by hour.
+    # A fleet has tens of thousands of places, of which each hour of a landing needs a few.
     hosts, addresses = (unplaced[name].drop_null() for name in ("machine_id", "pci"))
     at = _stays(
         places.filter(
@@ -288,7 +289,7 @@ def with_event_serials(
 
 
 def _stays(places: pa.Table) -> dict[tuple[str, str], list[tuple[int, int, str]]]:
-    """Return first and last time and serial of the GPUs at each address of a host."""
+    """Return first time, last time and serial of the GPUs at each address of a host."""
     at: dict[tuple[str, str], dict[str, tuple[int, int]]] = defaultdict(dict)
     for row in places.to_pylist():
         stays, serial = at[row["machine_id"], row["pci"]], row["gpu_serial"]
@@ -301,12 +302,12 @@ def _stays(places: pa.Table) -> dict[tuple[str, str], list[tuple[int, int, str]]
 
 
 def gpu_at_time(seen: Sequence[tuple[int, int, str]], time: int) -> str | None:
-    """Return the serial of the GPU that was at an address at a time; None if none ever was.
+    """Return the serial of the GPU at an address at a time; None if none was ever seen.
 
     Parameters
     ----------
     seen : sequence of (int, int, str)
-        First and last time and serial of each GPU that was there.
+        First time, last time and serial of each GPU at the address.
     time : int
     """
 

@@ -1,4 +1,4 @@
-"""Names of GPUs that some rows know by UUID only: the serial that other readings show for it."""
+"""Names of GPUs whose rows have only a UUID: the serial that other readings show for it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from forewarn.features.telemetry.gpu_boards import without_zeros
 
 __all__ = ["GPU_NAMES", "names_by_uuid", "with_known_names"]
 
-# What a GPU is called whose row has only a UUID: its serial, or `SERIAL/UUID`.
+# Name of a GPU by UUID: its serial, or `SERIAL/UUID`.
 GPU_NAMES = pa.schema([("gpu_uuid", pa.string()), ("gpu_serial", pa.string())])
 
 
 def names_by_uuid(places: pa.Table) -> pa.Table:
     """Return GPU_NAMES: UUIDs that were seen with exactly one name, sorted.
 
-    A UUID with several serials, or a serial with several UUIDs that is not known to be of a board,
-    leaves open which GPU is meant: its rows without a serial are called by the UUID.
+    A UUID with several serials is ambiguous, as is a serial with several UUIDs that is not a known
+    board. Rows with such a UUID and without a serial are named by the UUID.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ def names_by_uuid(places: pa.Table) -> pa.Table:
 
 
 def _is_only(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Tell of each name whether it comes once."""
+    """Tell whether each name occurs once."""
     counts = pc.value_counts(names.combine_chunks())
     once = counts.filter(pc.equal(counts.field("counts"), 1)).field("values")
     return pc.is_in(names, once)
 
 
 def with_known_names(table: pa.Table, names: pa.Table) -> pa.Table:
-    """Return a table in which GPUs that are called by their UUID have their known name.
+    """Replace the names of GPUs that are named by their UUID by their known name.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What files that a host dropped held: rows, each of which counts once."""
+"""Rows of readings and events from the files of one host, without duplicates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forewarn.features.telemetry.parsers.gpu_reading import Unread
 
 __all__ = ["HostFileRows", "HostFileText"]
 
-_READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # what tells two apart
+_READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # identifies a reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class HostFileText:
         For reports.
     text : str
     time : int or None
-        Nanoseconds since 1970 UTC that its name tells.
+        Time in the file name, nanoseconds since 1970 UTC.
     """
 
     name: str
@@ -35,7 +35,7 @@ class HostFileText:
 
 @dataclass(slots=True)
 class HostFileRows:
-    """What the files of one host held.
+    """The content of the files of one host.
 
     Attributes
     ----------
@@ -44,12 +44,12 @@ class HostFileRows:
     boards : list of dict
         Rows of PLACES.
     files : dict of str to int
-        Files by kind.
+        Number of files by kind.
     unread : Unread
     until : int or None
-        Rows that are later than this are of a clock that is wrong, and left out.
+        Later rows have a wrong clock and are dropped.
     doubled : Counter of (str, str)
-        Rows of a file that stand in another one, or in the same one, before.
+        Rows of a file that an earlier file, or the same file, has as well.
     """
 
     readings: list[dict[str, Any]] = field(default_factory=list)
@@ -72,14 +72,14 @@ class HostFileRows:
             self.events.append(row)
 
     def without_future_time(self, file: HostFileText) -> HostFileText:
-        """Return a file without the time of its name where that is of the future."""
+        """Return the file without the time in its name if that is in the future."""
         if file.time is None or not self.is_future(file.time):
             return file
         self.unread.add("a time of the future in the name of a file", _at(file, file.time))
         return replace(file, time=None)
 
     def is_future(self, time: int) -> bool:
-        """Tell whether a time is of the future."""
+        """Tell whether a time is in the future."""
         return self.until is not None and time > self.until
 
     def _is_new(self, time: int, key: Hashable, file: HostFileText) -> bool:
@@ -88,7 +88,7 @@ class HostFileRows:
             return False
         if key in self._first:
             self.doubled[file.name, self._first[key]] += 1
-            return True  # the later row of two wins when it lands
+            return True  # the landing keeps the later of two rows
         self._first[key] = file.name
         return True
 

@@ -1,4 +1,4 @@
-"""Files that hosts dropped: what kind each is, whose, of when, and what it holds."""
+"""Reader of the files of a host: their kind, host, time and rows."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
 
 
 def detect_kind(text: str) -> Kind | None:
-    """Return what a file is by what it holds; None if it is nothing that we know."""
+    """Return the kind of a file by its content; None if it is unknown."""
     head = text.lstrip("\ufeff \r\n\0")[:2000].replace("\0", "")
-    if is_kernel_log(head):  # first: a log can hold any phrase, and a table no line like a log's
+    if is_kernel_log(head):  # first, since a log can quote any text while no table has log lines
         return "kernel_log"
     if head.startswith(("{", "[{")):
         return "batch"
@@ -77,22 +77,24 @@ def read_host_files(
     offset: int = 0,
     until: int | None = None,
 ) -> HostFileRows:
-    """Read the files of one host, its kernel logs first: they say where silence means no Xid.
+    """Read the files of one host, kernel logs first.
+
+    A kernel log determines where the absence of an Xid is known.
 
     Parameters
     ----------
     host : str or None
-        Where nothing but the content could tell.
-    files : sequence of DroppedText
+        None if only the content can name the host.
+    files : sequence of HostFileText
     offset : int
         Nanoseconds by which clocks without a zone are ahead of UTC.
     until : int, optional
-        Nanoseconds since 1970 UTC; what is later was written by a clock that is wrong.
+        Nanoseconds since 1970 UTC; later rows have a wrong clock.
 
     Returns
     -------
-    Dropped
-        What could not be read, or has no time, is counted in `unread`.
+    HostFileRows
+        `unread` counts what could not be read or has no time.
     """
     dropped, spans = HostFileRows(until=until), []
     sorted_files: dict[str, list[HostFileText]] = {}
@@ -129,12 +131,12 @@ def _read_log(
     log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
     dropped.unread.join(log.unread)
     if not log.of_kernel:
-        dropped.unread.add("a log in which the kernel wrote no line", file.name)
+        dropped.unread.add("a log without a line of the kernel", file.name)
     for event, number in number_repeats(log.events):
         time = event.line.time
         if time is None:
             dropped.unread.add(
-                "an event without a time (no year, or no boot time of its host)", file.name
+                "an event without a time (year or boot time of the host unknown)", file.name
             )
             continue
         name = event_id(host, time, event.line.message, number)
@@ -166,7 +168,7 @@ def _read_gpus(
         if time is None:
             what = "a lost GPU" if reading.lost else "a reading"
             dropped.unread.add(
-                f"{what} without a time, in it or in the name of its file", file.name
+                f"{what} without a time, in the content or the file name", file.name
             )
             continue
         machine = host or (reading.host if reading.host and is_host_name(reading.host) else None)
@@ -183,7 +185,7 @@ def _read_gpus(
 
 
 def _read_no_gpu_message(dropped: HostFileRows, host: str | None, file: HostFileText) -> None:
-    """Note that no GPU of a host could be read: that says nothing of any of them."""
+    """Record that no GPU of a host could be read, which proves nothing about any GPU."""
     message = no_gpu_message(file.text)
     dropped.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {message}")
     if file.time is not None:
@@ -192,7 +194,7 @@ def _read_no_gpu_message(dropped: HostFileRows, host: str | None, file: HostFile
 
 
 def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
-    """Read the GPUs of a file; a job may have added one document after the other."""
+    """Read the GPUs of a file, which may consist of several documents."""
     if kind == "xml":
         parts = [part for part in re.split(r"(?<=</nvidia_smi_log>)", text) if part.strip()]
         results = [parse_nvidia_smi_xml(part) for part in parts]
@@ -204,7 +206,7 @@ def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
 
 
 def _read_batch(dropped: HostFileRows, file: HostFileText) -> None:
-    """Add the rows of what an agent would have sent, one JSON object or one on each line."""
+    """Add the rows of agent batches, one JSON object per file or per line."""
     try:
         batches = [json.loads(file.text)]
     except (ValueError, RecursionError):
@@ -213,13 +215,13 @@ def _read_batch(dropped: HostFileRows, file: HostFileText) -> None:
             try:
                 batches.append(json.loads(line))
             except (ValueError, RecursionError):
-                dropped.unread.add("a line that is no JSON", file.name)
+                dropped.unread.add("a line that is not JSON", file.name)
     for batch in batches:
         try:
             rows = batch_rows(batch)
             readings, events = build_table(rows[0], READINGS), build_table(rows[1], EVENTS)
         except TableError as error:
-            what = describe_json(batch) or f"JSON that is no batch of an agent ({error})"
+            what = describe_json(batch) or f"JSON that is not an agent batch ({error})"
             dropped.unread.add(what, file.name)
             continue
         for row in _with_whole_times(readings):

@@ -1,4 +1,4 @@
-"""One GPU whose values come in several series: joined by interval, each series by its weight."""
+"""Series of one GPU, joined by interval and weighted by their number of samples."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
 
 __all__ = ["GpuSeries", "LabelGroup", "Row"]
 
-Row = MutableSequence[float]  # a value for each interval, NaN where there is none
+Row = MutableSequence[float]  # a value per interval, NaN if missing
 
 
 @dataclass(slots=True, eq=False)
 class LabelGroup:
-    """Series that have the labels of GPU and machine in common.
+    """Series that share the labels of GPU and machine.
 
     Attributes
     ----------
     counts : array of float
-        Samples in each interval.
+        Number of samples in each interval.
     """
 
     counts: array[float]
 
     def weight(self, index: int) -> float:
-        """Return how much a mean of this group counts in an interval."""
+        """Return the weight of this group's mean in an interval."""
         count = self.counts[index]
         return count if count > 0 else 1.0
 
     def span(self) -> tuple[int, int]:
-        """Return the last and the first interval with samples, (-1, -1) without any."""
+        """Return the last and the first interval with samples, (-1, -1) if there are none."""
         seen = [i for i, count in enumerate(self.counts) if count > 0]
         return (seen[-1], seen[0]) if seen else (-1, -1)
 
 
 @dataclass(slots=True)
 class GpuSeries:
-    """A GPU on one machine.
+    """The series of a GPU on one machine.
 
     Attributes
     ----------
     labels : GpuLabels
     machine : str or None
     identity : tuple of (str, str)
-        Label and value by which its series can be asked for.
+        Label and value that select its series.
     values : dict
-        By column and part of it, rows with the groups that they are of.
+        By column and part: rows with their groups.
     described : dict of int to GpuLabels
         By interval.
     """
@@ -64,13 +64,13 @@ class GpuSeries:
     described: dict[int, GpuLabels] = field(default_factory=dict)
 
     def describe(self, labels: GpuLabels, index: int) -> None:
-        """Take the labels of a series in an interval; those of the whole GPU count."""
+        """Record the labels of a series in an interval; labels of the whole GPU win."""
         known = self.described.get(index)
         if known is None or (known.part is not None and labels.part is None):
             self.described[index] = labels
 
     def labels_at(self, index: int) -> GpuLabels:
-        """Return the labels in an interval, or those that it had at last."""
+        """Return the labels in an interval, else the latest ones."""
         labels = self.described.get(index, self.labels)
         return labels if labels.serial else replace(labels, serial=self.labels.serial)
 
@@ -85,7 +85,7 @@ class GpuSeries:
                 yield metric.column, math.fsum(known) * metric.scale
 
     def joined(self, metric: Metric, part: int, index: int) -> float | None:
-        """Return the value of a part of a column in an interval over all groups."""
+        """Return the value of a part of a column in an interval, joined over all groups."""
         rows = self.values.get((metric.column, part), ())
         known = [(group, row[index]) for group, row in rows if not math.isnan(row[index])]
         if len(known) < 2:
@@ -99,7 +99,7 @@ class GpuSeries:
         return max(value for _, value in known)
 
     def row(self, column: str, n: int) -> list[float]:
-        """Return the largest value of a column in each interval, NaN where there is none."""
+        """Return the largest value of a column in each interval, NaN if missing."""
         rows = [row for _, row in self.values.get((column, 0), ())]
         return [
             max((row[i] for row in rows if not math.isnan(row[i])), default=math.nan)

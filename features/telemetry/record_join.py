@@ -1,4 +1,4 @@
-"""The join: readings, events and the CMDB to records, a pure function of the three."""
+"""The join of readings, events and the CMDB to records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forewarn.features.xid_severity import severity
 
 __all__ = ["RECORDS", "build_records", "event_ticks", "reading_ticks"]
 
-# What formats.md, section 1, names, in its order; whatever else the CMDB has comes after it.
+# The columns of formats.md, section 1, in that order; further columns of the CMDB follow.
 RECORDS = pa.schema(
     [
         ("gpu_serial", pa.string()),
@@ -35,7 +35,7 @@ RECORDS = pa.schema(
         *((name, pa.float64()) for name in (*HOST_NUMBERS, *OPTIONAL_NUMBERS)),
     ]
 )
-# A round that starts on the full minute takes a moment; a reading that late belongs to it still.
+# A collection round at the full minute takes a moment; a reading this late still belongs to it.
 _DELAY_DIVISOR = 20
 _MAX_COLUMNS = ("row_remap_failure", "recovery_action")
 _LAST_COLUMNS = (
@@ -52,12 +52,12 @@ _KEYS = ("gpu_serial", "timestamp")
 
 
 def reading_ticks(table: pa.Table, interval: int) -> Int64Array:
-    """Return the ends of the intervals that readings belong to; a twentieth of one is no delay."""
+    """Return the end of the interval of each reading; a delay of a twentieth is ignored."""
     return event_ticks(table, interval, late=interval // _DELAY_DIVISOR)
 
 
 def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Int64Array:
-    """Return the ends of the intervals (end - interval, end] that events fell into.
+    """Return the end of the interval (end - interval, end] of each event.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Int64Array:
     interval : int
         Nanoseconds.
     late : int
-        So much after the end still counts as before it.
+        Nanoseconds after an end that still belong to its interval.
     """
     time = table["timestamp"].cast(pa.int64()).to_numpy()
     ticks: Int64Array = -((late - time) // interval) * interval
@@ -75,27 +75,30 @@ def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Int64Array:
 def build_records(
     readings: pa.Table, events: pa.Table, attributes: pa.Table, *, interval: int
 ) -> pa.Table:
-    """Return one record for each GPU and interval that has a reading.
+    """Return one record per GPU and interval that has a reading.
 
-    Gauges are means over the interval, a failed remapping of rows and the recovery action that the
-    driver asks for are the largest value, counters and everything else the last one. `xid` is the
-    most severe one of the interval; without one it is 0 where the kernel log was read, else null.
+    Gauges are averaged over the interval. Failed row remappings and requested recovery actions take
+    the maximum; counters and everything else take the last value. `xid` is the most severe Xid of
+    the
+    interval; without one it is 0 if the kernel log was read, else null.
 
     Parameters
     ----------
     readings, events : pyarrow.Table
-        With serials; rows without one are left out. Events may be of other intervals, too.
+        With serials; rows without one are skipped. Events of other intervals are ignored.
     attributes : pyarrow.Table
-        Of the CMDB: `gpu_serial`, once each, and attributes. They win over what a GPU says of
-        itself, apart from `machine_id` and `slot`.
+        Of the CMDB: `gpu_serial` without duplicates, and attributes. They override what a GPU
+        reports
+        about itself, except `machine_id` and `slot`.
     interval : int
         Nanoseconds.
 
     Returns
     -------
     pyarrow.Table
-        RECORDS and the other columns of `attributes`, sorted by serial and time; of
-        OPTIONAL_NUMBERS only those that have a value.
+        RECORDS and the other columns of `attributes`, sorted by serial and time. Of
+        OPTIONAL_NUMBERS
+        only columns with a value are included.
     """
     readings = readings.filter(pc.is_valid(readings["gpu_serial"]))
     records = _by_tick(readings, interval)
@@ -129,9 +132,9 @@ def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
 
 
 def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
-    """Return `gpu_serial`, `timestamp` and the `code` of the most severe Xid, the later of two.
+    """Return `gpu_serial`, `timestamp` and `code` of the most severe Xid, the later of equal ones.
 
-    One that the driver itself calls fatal is.
+    An Xid that the driver reports as fatal is fatal.
     """
     events = events.filter(
         pc.and_(pc.equal(events["kind"], "xid"), pc.is_valid(events["gpu_serial"]))
@@ -148,7 +151,7 @@ def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
 
 
 def _with_attributes(records: pa.Table, attributes: pa.Table) -> pa.Table:
-    """Join what the CMDB knows; of a column that both have one wins where it is known."""
+    """Join the CMDB; of a column that both tables have one value wins where it is known."""
     names = [n for n in attributes.column_names if n not in (*_KEYS, *_MEASURED_COLUMNS)]
     joined = records.join(
         attributes.select(["gpu_serial", *names]),

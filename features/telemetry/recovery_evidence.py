@@ -1,4 +1,4 @@
-"""Recovery: what telemetry since a failure says of its end, record after record."""
+"""Evidence of recovery: what telemetry after a failure shows about its end."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ __all__ = [
     "recovery_table",
 ]
 
-# Telemetry and load after which a failure that nothing else ended is presumed to be over.
+# Telemetry and load after which a failure without another end is presumed to be over.
 MIN_HEALTHY_TIME = DAY
 MIN_LOADED_TIME = 4 * HOUR
-_MIN_BUSY_UTILIZATION = 0.1  # mean utilization of an interval from which on the GPU was under load
-# Columns that are above 0 while the driver asks for a repair.
+_MIN_BUSY_UTILIZATION = 0.1  # mean utilization of an interval from which a GPU is under load
+# Columns that are above 0 while the driver requests a repair.
 _REQUEST_COLUMNS = ("recovery_action", "row_remap_failure")
-# The energy counter starts at 0 with the driver. Several exporters of one GPU may be some seconds
-# apart, which is no restart.
+# The energy counter starts at 0 with the driver. Exporters of one GPU may be seconds apart, which
+# is
+# no restart.
 _RESTART = 0.9
-# Load after a restart from which on it counts. A driver that was only loaded again, or a counter
-# that is wrong for some records, must not end a failure.
+# Time under load after which a restart counts. A reloaded driver or a temporarily wrong counter
+# must
+# not end a failure.
 _MIN_WORK_TIME = HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryEvidence:
-    """What one record says of the state of a GPU.
+    """The state of a GPU according to one record.
 
     Attributes
     ----------
@@ -45,9 +47,9 @@ class RecoveryEvidence:
     energy : float or None
         Joules since the driver was loaded, above 0.
     healthy : bool
-        The GPU answered and asks for no recovery.
+        The GPU responds and requests no recovery.
     loaded : bool
-        It was healthy and under load.
+        Healthy and under load.
     power : float or None
         Mean of the interval, in watts.
     """
@@ -59,41 +61,41 @@ class RecoveryEvidence:
     power: float | None = None
 
     def restarted_after(self, moment: int) -> bool:
-        """Tell whether the energy was used after a moment, if the counter restarted."""
+        """Tell whether the counter, if it restarted, did so after a moment."""
         joules = (self.power or 0.0) * (self.time - moment) / SECOND
         return self.energy is not None and self.energy <= joules
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the records of a GPU since a failure show so far.
+    """What the records of a GPU after a failure have shown so far.
 
     Attributes
     ----------
     gpu_serial : str
     since : int
-        Last evidence of the failure, nanoseconds since 1970 UTC, as are all times here.
+        Last evidence of the failure. All times are nanoseconds since 1970 UTC.
     hour : int
-        First hour since 1970 whose records were not looked at.
+        First hour since 1970 that was not yet read.
     energy : float or None
         The counter before a restart.
     last : float or None
-        The value before the next record; `energy` is not above it, so that one value that is too
-        high is no reference.
+        The previous value. `energy` is at most this, so that one outlier is no reference.
     healthy, loaded : int
-        Healthy records, and those under load, since the failure or the last unhealthy record.
+        Number of healthy records, and of those under load, since the failure or the last unhealthy
+        record.
     works_from : int or None
         The first of those healthy records.
     restarted : int or None
-        First record after a restart, as the energy counter tells.
+        First record after a restart, according to the energy counter.
     fallen : float or None
         The counter at that record.
     worked : int
-        Records under load after it, in which the counter still shows the restart.
+        Number of records under load after it in which the counter still shows the restart.
     boot_known : int or None
-        Record at which there was enough load for the restart to count.
+        Record at which the load was sufficient for the restart to count.
     presumed_known : int or None
-        Record at which health and load were enough to presume that the failure is over.
+        Record at which health and load were sufficient to presume a repair.
     """
 
     gpu_serial: str
@@ -111,9 +113,9 @@ class Recovery:
     presumed_known: int | None = None
 
     def after(self, record: RecoveryEvidence, interval: int) -> Recovery:
-        """Return what is known after one more record; records come in order.
+        """Return the state after one more record; records are sorted by time.
 
-        Only an interval that lies after the failure as a whole says anything of its end.
+        Only intervals that lie entirely after the failure are evidence.
         """
         if record.time - interval >= self.since:
             return self._after_energy(record, interval)._after_work(record, interval)
@@ -126,7 +128,7 @@ class Recovery:
         return energy is not None and self.energy is not None and energy < _RESTART * self.energy
 
     def _with_energy(self, energy: float) -> Recovery:
-        """Return what is known after a value of a counter that goes on."""
+        """Return the state after a value of a counter that did not restart."""
         last = energy if self.last is None else self.last
         return replace(self, energy=min(energy, last), last=energy)
 
@@ -135,7 +137,7 @@ class Recovery:
         if energy is None or self.boot_known is not None:
             return self
         if not self._is_fall(energy):
-            # A restart before this was none: the counter is what it was.
+            # The apparent restart was none: the counter has its old value again.
             return replace(self, restarted=None, fallen=None, worked=0)._with_energy(energy)
         if self.fallen is None or energy < self.fallen:
             return replace(self, restarted=record.time, fallen=energy, worked=0)
@@ -176,17 +178,17 @@ def recovery_table(recoveries: Iterable[Recovery]) -> pa.Table:
 
 
 def recoveries_from_table(table: pa.Table) -> list[Recovery]:
-    """Return the rows of RECOVERIES; those of a version that did not count work are left out."""
+    """Return the rows of RECOVERIES; rows of versions that did not count work are dropped."""
     return [Recovery(**row) for row in table.filter(pc.is_valid(table["worked"])).to_pylist()]
 
 
 def evidence_rows(records: pa.Table) -> list[tuple[str, RecoveryEvidence]]:
-    """Return what records say of the state of their GPUs, by serial and time.
+    """Return the states of GPUs according to records, sorted by serial and time.
 
     Parameters
     ----------
     records : pyarrow.Table
-        RECORDS; those columns of it that no source has may be missing.
+        RECORDS; columns that no source has may be missing.
     """
     answered = pc.is_valid(pc.coalesce(*(_column(records, name) for name in GAUGES)))
     asks = (pc.greater(_column(records, name), 0) for name in _REQUEST_COLUMNS)
@@ -197,7 +199,7 @@ def evidence_rows(records: pa.Table) -> list[tuple[str, RecoveryEvidence]]:
     energy = _column(records, "energy_consumption")
     columns = (
         records["timestamp"].cast(pa.int64()),
-        # 0 is what an exporter shows that did not read the counter.
+        # An exporter that did not read the counter shows 0.
         pc.if_else(pc.greater(energy, 0), energy, None),
         healthy,
         pc.and_(healthy, busy),

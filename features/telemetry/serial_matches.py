@@ -1,4 +1,4 @@
-"""Which GPUs the serials of a CMDB or of tickets mean: people and spreadsheets write them."""
+"""Matching of the serials of a CMDB or of tickets to GPUs, with typical errors of people."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["SerialMatches", "match_serials", "with_gpu_names"]
 
 @dataclass(frozen=True, slots=True)
 class SerialMatches:
-    """What serials mean that are not the name of a GPU.
+    """Serials that are not the name of a GPU, and what they refer to.
 
     Attributes
     ----------
     gpus : mapping of str to sequence of str
-        Names of the GPUs that a serial means.
+        Names of the GPUs that a serial refers to.
     zeros : mapping of str to str
-        Serials that differ from that of a GPU or board by leading zeros only, and the latter.
+        Serials that differ from a known serial only by leading zeros, and that serial.
     unknown : frozenset of str
-        Serials of no GPU.
+        Serials that match no GPU.
     """
 
     gpus: Mapping[str, Sequence[str]]
@@ -33,7 +33,7 @@ class SerialMatches:
 
     @property
     def boards(self) -> dict[str, int]:
-        """Serials of boards with several GPUs, and how many those are."""
+        """Number of GPUs by serial of a board with several GPUs."""
         board_of = {serial: self.zeros.get(serial, serial) for serial in sorted(self.gpus)}
         return {
             board: len(self.gpus[serial])
@@ -45,7 +45,7 @@ class SerialMatches:
 def match_serials(
     serials: Iterable[str | None], gpus: Mapping[str, Sequence[str]]
 ) -> SerialMatches:
-    """Find the GPUs that serials mean; one that could mean several serials is of none.
+    """Match serials to GPUs; an ambiguous serial matches none.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def match_serials(
 def _match_without_leading_zeros(
     strange: Collection[str], serials: Iterable[str]
 ) -> dict[str, str]:
-    """Return the only known serial that a strange one equals but for leading zeros."""
+    """Return the unique known serial that equals each serial except for leading zeros."""
     if not strange:
         return {}
     by_digits = defaultdict(list)
@@ -88,7 +88,7 @@ def _is_number(serial: str) -> bool:
 
 
 def with_gpu_names(table: pa.Table, matches: SerialMatches) -> pa.Table:
-    """Return a table by serial with a row for each GPU that is meant; the exact names come last.
+    """Return a row for each matched GPU of a table by serial; exact names come last.
 
     Parameters
     ----------

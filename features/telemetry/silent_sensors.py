@@ -1,4 +1,4 @@
-"""Sensors that say nothing: absent where they spoke before, or still while the GPU moves."""
+"""Detection of silent sensors: absent after having reported, or frozen while the GPU changes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 __all__ = ["SilentSensorMonitor"]
 
-# Both move with the load on every card; clocks and memory can stand still for days.
+# Both change with the load on every card; clocks and memory can be constant for days.
 _MOVING_SENSORS = ("temperature_gpu", "power_draw")
-_MIN_FROZEN_READINGS = 12  # readings: two hours at ten minutes
+_MIN_FROZEN_READINGS = 12  # two hours at ten minutes
 
 
 @dataclass(slots=True)
@@ -24,12 +24,12 @@ class _Gpu:
 
 @dataclass(slots=True)
 class SilentSensorMonitor:
-    """Remembers the last readings of each GPU. Silence is not health: it is a finding."""
+    """A monitor of the last readings of each GPU; a silent sensor is a finding."""
 
     gpus: dict[str, _Gpu] = field(default_factory=dict)
 
     def update(self, gpu: str, numbers: Mapping[str, float]) -> list[str]:
-        """Take a reading and return what became blind with it, in words; each once until it ends.
+        """Add a reading and describe sensors that became silent, each once until it reports again.
 
         Parameters
         ----------
@@ -39,8 +39,8 @@ class SilentSensorMonitor:
 
         Examples
         --------
-        >>> watch = BlindWatch()
-        >>> watch.update("GPU-1", {"power_draw": 100.0}), watch.update("GPU-1", {})
+        >>> monitor = SilentSensorMonitor()
+        >>> monitor.update("GPU-1", {"power_draw": 100.0}), monitor.update("GPU-1", {})
         ([], ['power_draw is absent'])
         """
         state = self.gpus.setdefault(gpu, _Gpu())
@@ -55,7 +55,7 @@ class SilentSensorMonitor:
 
 
 def _frozen(name: str, last: deque[Mapping[str, float]]) -> bool:
-    """Tell whether a sensor stood still over many readings while the other one moved."""
+    """Tell whether a sensor was constant over many readings while the other one changed."""
     values = {numbers.get(name) for numbers in last}
     others = [
         {numbers.get(other) for numbers in last} for other in _MOVING_SENSORS if other != name

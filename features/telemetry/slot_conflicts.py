@@ -1,4 +1,4 @@
-"""Two GPUs that claim one slot of a machine at one time: one of the numbers is wrong."""
+"""Slot conflicts: two GPUs that report one slot of a machine at the same time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYS = ["machine_id", "slot", "tick"]
 
 
 class SlotConflict(NamedTuple):
-    """A slot of a machine and the first two GPUs, by name, that report it at one time."""
+    """A slot of a machine, and the first two GPUs by name that report it simultaneously."""
 
     machine_id: str
     slot: int
@@ -29,7 +29,7 @@ class SlotConflict(NamedTuple):
 def slot_conflicts(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> set[SlotConflict]:
     """Return the slots that two GPUs report within a minute.
 
-    A GPU that was replaced within an interval is none: both were there one after the other.
+    A replacement within an interval is no conflict, since the GPUs follow each other.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def slot_conflicts(readings: pa.Table, ticks: npt.NDArray[np.int64]) -> set[Slot
 
 
 def _first_simultaneous_pair(claims: list[tuple[int, str]]) -> tuple[str, str] | None:
-    """Return the first two GPUs of claims by time that are a minute apart at most."""
+    """Return the first two GPUs at most a minute apart; claims are sorted by time."""
     latest: dict[str, int] = {}
     for time, gpu in claims:
         others = [other for other, seen in latest.items() if time - seen <= _SAME_TIME_TOLERANCE]

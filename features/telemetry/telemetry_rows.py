@@ -1,7 +1,7 @@
-"""What agents send and files become: a row for each GPU and reading, a row for each event.
+"""Rows of readings and events, as agents send them and files yield them.
 
-Plain dictionaries, made without numpy or Arrow, so that an agent stays small; `tables` makes
-tables of them.
+Rows are plain dictionaries, built without numpy or Arrow to keep agents small. `telemetry_tables`
+converts them to tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GAUGES = (
 )
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
 HOST_NUMBERS = ("host_uptime", "host_load", "host_memory_available")
-# Numbers that only some sources have: records have the columns that a reading of them has.
+# Numbers that only some sources have; records have the columns that occur in a reading.
 OPTIONAL_NUMBERS = (
     "energy_consumption",
     "row_remap_failure",
@@ -57,12 +57,12 @@ OPTIONAL_NUMBERS = (
     "dram_active",
 )
 # From the kernel log: xid, sxid, lost, init_failed, suppressed. From the driver's tools: lost,
-# needs_reset. From an agent also back, hang, blind, gap.
+# needs_reset. Additionally from an agent: back, hang, blind, gap.
 EVENT_KINDS = (
     *("xid", "sxid", "lost", "init_failed", "needs_reset"),
     *("suppressed", "back", "hang", "blind", "gap"),
 )
-# As the driver's own word says; an event without such a word has neither.
+# As reported by the driver; other events have no severity.
 EVENT_SEVERITIES = ("fatal", "nonfatal")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
@@ -70,12 +70,12 @@ _MIB = 1024 * 1024
 _MAX_TEXT_LENGTH, _MAX_NAME_LENGTH = (
     4000,
     200,
-)  # characters kept of a line, and of the name of a process
+)  # characters of a line, and of a process name
 _UNKNOWN = HostReading()
 
 
 def is_host_name(text: str) -> bool:
-    """Tell whether a text can name a host: no separators of paths, no blanks, at most 128 long.
+    """Tell whether a text is a valid host name: no path separator or blank, at most 128 long.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def is_host_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """What is the same for all GPUs of one reading.
+    """What all GPUs of one reading share.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class HostState:
         Nanoseconds since 1970 UTC.
     proc : HostReading
     log_read : bool
-        The kernel log was read up to this moment: without an Xid in it there was none.
+        The kernel log was read up to this time, so that without an Xid in it there was none.
     """
 
     machine_id: str | None
@@ -106,7 +106,7 @@ class HostState:
 
 
 def reading_row(reading: GpuReading, host: HostState) -> dict[str, Any]:
-    """Return the row of one GPU; what is not known is not in it."""
+    """Return the row of one GPU; unknown values are omitted."""
     row: dict[str, Any] = {
         "timestamp": host.time,
         "machine_id": host.machine_id,
@@ -127,7 +127,7 @@ def reading_row(reading: GpuReading, host: HostState) -> dict[str, Any]:
 
 
 def event_id(*parts: object) -> str:
-    """Return a name for an event that is the same whenever and however often it is sent.
+    """Return an identifier of an event that is the same each time the event is sent.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def event_id(*parts: object) -> str:
 
 
 def event_row(event: KernelEvent, machine_id: str | None, name: str) -> dict[str, Any]:
-    """Return the row of an event of the kernel log that has a time; `name` is its `event_id`."""
+    """Return the row of a kernel log event with a time; `name` is its `event_id`."""
     row = {
         "timestamp": event.line.time,
         "machine_id": machine_id,
@@ -159,7 +159,7 @@ def event_row(event: KernelEvent, machine_id: str | None, name: str) -> dict[str
 def finding_row(
     kind: str, text: str, host: HostState, gpu: GpuReading | None = None
 ) -> dict[str, Any]:
-    """Return the row of something that an agent found by itself, of a GPU or of its host."""
+    """Return the row of a finding of the agent itself, about a GPU or its host."""
     row: dict[str, Any] = {
         "timestamp": host.time,
         "machine_id": host.machine_id,
@@ -175,12 +175,12 @@ def finding_row(
 
 
 def state_row(reading: GpuReading, host: HostState) -> dict[str, Any] | None:
-    """Return the row of the state that the driver tells of a GPU in words, None if it tells none.
+    """Return the row of a GPU state that the driver reports as text; None if there is none.
 
-    It names the address: of a GPU that is lost nothing else is known.
+    The row has the address, since nothing else is known of a lost GPU.
     """
     gpu = reading.pci or reading.serial or reading.uuid
-    if gpu is None:  # some GPU of the host: of which nothing is known
+    if gpu is None:  # an unidentified GPU of the host
         return None
     if reading.lost:
         return finding_row("lost", f"nvidia-smi: GPU {gpu} is lost", host, reading)
@@ -194,9 +194,9 @@ def state_row(reading: GpuReading, host: HostState) -> dict[str, Any] | None:
 
 
 def number_repeats(events: Iterable[KernelEvent]) -> Iterator[tuple[KernelEvent, int]]:
-    """Yield events with how many of the same time and text came before: a log can repeat itself.
+    """Yield events with the number of earlier ones of equal time and text.
 
-    Two copies of one log give each event the same number.
+    A log can repeat itself. Two copies of one log number each event equally.
     """
     seen: dict[tuple[int | None, str], int] = {}
     for event in events:

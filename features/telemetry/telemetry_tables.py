@@ -1,4 +1,4 @@
-"""The two tables that everything collected becomes: READINGS and EVENTS."""
+"""The schemas of READINGS and EVENTS, and the validation of their tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 _TIME = pa.timestamp("ns", "UTC")
 
-# What is not nullable here has to be in every row.
+# Fields that are not nullable are required in each row.
 READINGS = pa.schema(
     [
         pa.field("timestamp", _TIME, nullable=False),
@@ -72,19 +72,19 @@ EVENTS = pa.schema(
     ]
 )
 _EVENT_WORDS = {"kind": EVENT_KINDS, "severity": EVENT_SEVERITIES, "action": EVENT_ACTIONS}
-# `vouched` is the collector's own: `host` of a token that is bound to hosts, `shared` of one that
-# any host may have; null of files and servers that the site reads itself.
-# A row of either is at most this long in its longest text; a context holds some log lines.
+# The collector sets `vouched`: `host` for a token bound to hosts, `shared` for a token of any host.
+# It is null for files and servers that the site reads itself.
+# The limits are the largest lengths of a text; a context holds some log lines.
 _MAX_LENGTHS = {"context": 65_536, "raw": 4_096}
 _DEFAULT_MAX_LENGTH = 256
 
 
 class TableError(ValueError):
-    """Rows that cannot be readings or events; the message says which column and why."""
+    """Invalid readings or events; the message names the column and the reason."""
 
 
 def build_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Make a checked table of rows as JSON holds them; a key that the schema lacks is left out.
+    """Build a validated table from JSON rows; keys that the schema lacks are ignored.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def build_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     Raises
     ------
     TableError
-        If a row is none, or a value has the wrong type.
+        If a row is not an object, or a value has the wrong type.
     """
     if not rows:
         return schema.empty_table()
@@ -106,7 +106,7 @@ def build_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     for field in schema:
         try:
             values = [row.get(field.name) for row in rows]
-            if field.name == "count":  # before Arrow: a larger number does not fit into its type
+            if field.name == "count":  # before Arrow, whose type has no room for larger numbers
                 values = [_clamped(value) for value in values]
             columns[field.name] = pa.array(values, field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as error:
@@ -116,17 +116,17 @@ def build_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
 
 
 def _clamped(count: Any) -> Any:
-    """Return a count within its bounds; what is no number is left to the check of types."""
+    """Clamp a count to its bounds; other types are left to the type check."""
     return max(0, min(count, MAX_COUNT)) if isinstance(count, int) else count
 
 
 def batch_rows(batch: Any) -> tuple[list[Any], list[Any]]:
-    """Return the rows of what an agent sends: `{"readings": [...], "events": [...]}`.
+    """Return the rows of an agent's batch: `{"readings": [...], "events": [...]}`.
 
     Raises
     ------
     TableError
-        If it is something else.
+        If the batch has another form.
     """
     if not isinstance(batch, Mapping) or not {"readings", "events"} & set(batch):
         raise TableError("expected an object with `readings` or `events`")
@@ -137,16 +137,16 @@ def batch_rows(batch: Any) -> tuple[list[Any], list[Any]]:
 
 
 def check_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Bring a table of anybody into the schema, or say what is wrong with it.
+    """Convert an untrusted table to the schema, or reject it.
 
-    Columns that the schema lacks are left out, those that it has and the table lacks are null.
-    What is no finite number is null.
+    Unknown columns are dropped; missing columns and numbers that are not finite become null.
 
     Raises
     ------
     TableError
-        If a type cannot be converted, a required value is missing, or a text is too long or no
-        name of a host.
+        If a type cannot be converted, a required value is missing, a text is too long, or a host
+        name
+        is invalid.
     """
     columns = {field.name: _column(table, field) for field in schema}
     for field in schema:
@@ -194,7 +194,7 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 
 def drop_duplicates(table: pa.Table, keys: Sequence[str], *, first: bool = False) -> pa.Table:
-    """Leave out doubles: of rows with the same keys the last one stays, or the first.
+    """Drop duplicates: of rows with equal keys the last one is kept, or the first.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Files of other tools, or in forms that cannot be read: what they are, what to drop instead."""
+"""Descriptions of files that cannot be read: what they are, and what to provide instead."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["describe_json", "describe_text"]
 
 _SMI_ADVICE = "drop `nvidia-smi --query-gpu=... --format=csv` or `nvidia-smi -q -x` instead"
 _KERNEL_LOG_ADVICE = "drop `journalctl -k -o json` or the log of the kernel instead"
-_UNSUPPORTED = "which is not supported yet"
+_UNSUPPORTED = "which is not supported"
 _TEXT_PATTERNS = (
     (
         re.compile(r"^(?=(?:[^,|\n]*,){2})[^|\n]*\bGPU-[0-9a-f]{8}-", re.M),
-        "a table of nvidia-smi without its header line, so that no column is known "
+        "a table of nvidia-smi without its header line, so that the columns are unknown "
         "(leave `noheader` out of `--format`)",
     ),
     (re.compile(r"^\| NVIDIA-SMI ", re.M),
-     f"the table that nvidia-smi prints for people ({_SMI_ADVICE})"),
+     f"the human-readable table of nvidia-smi ({_SMI_ADVICE})"),
     (re.compile(r"^# *(?:Date +Time +)?gpu +(?:pwr|pid|idx)\b|^#.*\bgtemp\b", re.M | re.I),
      f"output of nvidia-smi dmon or pmon, which names no GPU ({_SMI_ADVICE})"),
     (re.compile(r"\bnpu-smi\b"), f"output of npu-smi, {_UNSUPPORTED}"),
@@ -32,28 +32,28 @@ _TEXT_PATTERNS = (
 
 
 def describe_text(text: str) -> str:
-    """Return what a file is that is read by nothing else, and what to do about it.
+    """Describe a file that no parser reads, and what to do about it.
 
     Examples
     --------
-    >>> what_text_is("| npu-smi 24.1 |")
-    'output of npu-smi, which is not supported yet'
-    >>> what_text_is("hello")
-    'a file of no known kind'
+    >>> describe_text("| npu-smi 24.1 |")
+    'output of npu-smi, which is not supported'
+    >>> describe_text("hello")
+    'a file of unknown kind'
     """
     head = text.lstrip("\ufeff \r\n\0")[:4000]
     return next(
-        (what for form, what in _TEXT_PATTERNS if form.search(head)), "a file of no known kind"
+        (what for form, what in _TEXT_PATTERNS if form.search(head)), "a file of unknown kind"
     )
 
 
 def describe_json(value: Any) -> str | None:
-    """Return what a JSON value is that no agent sent, None if it is nothing that is known.
+    """Describe a JSON value that is no agent batch; None if it is unknown.
 
     Examples
     --------
-    >>> what_json_is({"card0": {"GUID": "1"}})
-    'output of rocm-smi, which is not supported yet'
+    >>> describe_json({"card0": {"GUID": "1"}})
+    'output of rocm-smi, which is not supported'
     """
     if isinstance(value, list) and value:
         value = value[0]

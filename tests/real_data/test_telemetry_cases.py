@@ -217,7 +217,7 @@ def test_sxid_and_network_lines(read: Read) -> None:
 def test_amdgpu_ras(read: Read) -> None:
     result = read("amdgpu-ras")
     assert not result.events
-    assert result.unread.counts == {"a fault of an AMD GPU, which is not supported yet": 2}
+    assert result.unread.counts == {"a fault of an AMD GPU, which is not supported": 2}
 
 
 # --- lost GPUs and other states ------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_csv_no_header(read: Read) -> None:
 def test_query_text_table_dmon(read: Read) -> None:
     result = read("query-text-table-dmon")
     assert {what.split(",")[0].split(" (")[0] for what in result.unread.counts} == {
-        "the table that nvidia-smi prints for people",
+        "the human-readable table of nvidia-smi",
         "output of nvidia-smi dmon or pmon",
     }
     assert [(e["gpu_serial"], e["action"]) for e in result.of("needs_reset")] == [(FIRST, "reset")]

@@ -86,7 +86,7 @@ def _json_entries(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
         if isinstance(entry, dict):
             yield entry
         else:
-            unread.add("an entry that is no JSON", line)
+            unread.add("an entry that is not JSON", line)
 
 
 def _export_entries(text: str) -> Iterator[dict[str, Any]]:

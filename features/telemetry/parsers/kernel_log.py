@@ -102,7 +102,7 @@ def note_unread(unread: Unread, line: LogLine) -> None:
         known = ours.start() == 0 and may_be_kernel_line(line)
         unread.add("an Xid that cannot be read" if known else _UNKNOWN_FORM, message)
     elif _AMD.match(message):
-        unread.add("a fault of an AMD GPU, which is not supported yet", message)
+        unread.add("a fault of an AMD GPU, which is not supported", message)
 
 
 def _note_board(log: KernelLog, message: str, board: str | None) -> str | None:

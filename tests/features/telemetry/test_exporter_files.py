@@ -70,5 +70,5 @@ def test_a_text_without_any_time_is_unread() -> None:
     dropped = HostFileRows()
     text = page(DCGM_FI_DEV_GPU_TEMP=40, DCGM_EXP_XID_ERRORS_COUNT=1)
     read_exporter_files(dropped, "gn01", [HostFileText("metrics", text, None)], [])
-    assert dropped.unread.counts["a reading without a time, in it or in the name of its file"] == 1
+    assert dropped.unread.counts["a reading without a time, in the content or the file name"] == 1
     assert not dropped.events

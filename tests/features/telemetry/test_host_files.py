@@ -65,7 +65,7 @@ def test_the_time_is_that_of_the_content_then_of_the_name() -> None:
     assert row["timestamp"] == TIME
     found = read_host_files("node-1", [file(UNTIMED)])
     assert found.readings == []
-    assert found.unread.counts == {"a reading without a time, in it or in the name of its file": 1}
+    assert found.unread.counts == {"a reading without a time, in the content or the file name": 1}
 
 
 def test_clocks_without_a_zone_are_shifted() -> None:
@@ -198,7 +198,7 @@ def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> Non
 @pytest.mark.parametrize("text", ["", "\0\377\n", "Segmentation fault\n", "Killed\n"])
 def test_a_dropped_text_that_is_no_table_makes_no_event(text: str) -> None:
     found = read_host_files("node-1", [file(text, "error", TIME)])
-    assert (found.events, list(found.unread.counts)) == ([], ["a file of no known kind"])
+    assert (found.events, list(found.unread.counts)) == ([], ["a file of unknown kind"])
 
 
 def test_a_lost_gpu_without_an_address_is_noted() -> None:

@@ -82,7 +82,7 @@ def test_drops_become_records_and_failures(raw: Path, capsys: pytest.CaptureFixt
     assert ingest(raw) == 0
     said = capsys.readouterr()
     assert "144 readings and 1 events are new" in said.out
-    assert "a file of no known kind, such as 'node-1/notes.txt'" in said.err
+    assert "a file of unknown kind, such as 'node-1/notes.txt'" in said.err
     assert "a file that cannot be read" in said.err
     found = records(raw)
     assert len(found) == 144

@@ -134,7 +134,7 @@ def test_a_journal_as_json_without_what_other_programs_wrote() -> None:
     found = read(text)
     assert events_of(found) == EXPECTED
     assert not found.unread
-    assert read(text + '{"__REALTIME_TIM').unread.counts == {"an entry that is no JSON": 1}
+    assert read(text + '{"__REALTIME_TIM').unread.counts == {"an entry that is not JSON": 1}
 
 
 def test_a_journal_as_export_with_messages_of_several_lines() -> None:
