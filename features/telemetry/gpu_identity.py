@@ -150,20 +150,20 @@ def _first_seen(places: pa.Table, serials: pa.Array) -> dict[tuple[str, str], in
     return since
 
 
-def outdated_conflict_hours(rivals: pa.Table, places: pa.Table) -> set[int]:
+def outdated_conflict_hours(conflicts: pa.Table, places: pa.Table) -> set[int]:
     """Return hours in which a host was dropped that is now known to have had the GPU first.
 
     Parameters
     ----------
-    rivals : pyarrow.Table
+    conflicts : pyarrow.Table
         HOST_CONFLICTS.
     places : pyarrow.Table
         PLACES of all hosts.
     """
-    since = _first_seen(places, pc.unique(rivals["gpu_serial"]))
+    since = _first_seen(places, pc.unique(conflicts["gpu_serial"]))
     return {
         row["hour"]
-        for row in rivals.filter(pc.is_valid(rivals["holder"])).to_pylist()
+        for row in conflicts.filter(pc.is_valid(conflicts["holder"])).to_pylist()
         if _claim(since, row["gpu_serial"], row["machine_id"])
         < _claim(since, row["gpu_serial"], row["holder"])
     }
@@ -174,21 +174,21 @@ def _claim(since: Mapping[tuple[str, str], int], serial: str, host: str) -> tupl
     return since.get((serial, host), _NEVER), host
 
 
-def without_conflicting_events(events: pa.Table, rivals: Collection[HostConflict]) -> pa.Table:
+def without_conflicting_events(events: pa.Table, conflicts: Collection[HostConflict]) -> pa.Table:
     """Drop events that a host reports about a GPU of another host."""
-    if not rivals:
+    if not conflicts:
         return events
-    pairs = {(rival.gpu_serial, rival.machine_id) for rival in rivals}
+    pairs = {(conflict.gpu_serial, conflict.machine_id) for conflict in conflicts}
     keys = zip(events["gpu_serial"].to_pylist(), events["machine_id"].to_pylist(), strict=True)
     return events.filter(pa.array([key not in pairs for key in keys], pa.bool_()))
 
 
-def host_conflicts_table(rivals_of_hour: Mapping[int, Collection[HostConflict]]) -> pa.Table:
+def host_conflicts_table(conflicts_by_hour: Mapping[int, Collection[HostConflict]]) -> pa.Table:
     """Return HOST_CONFLICTS, sorted by hour, serial and host."""
     rows = sorted(
-        (hour, rival.gpu_serial, rival.machine_id, rival.holder)
-        for hour, rivals in rivals_of_hour.items()
-        for rival in rivals
+        (hour, conflict.gpu_serial, conflict.machine_id, conflict.holder)
+        for hour, conflicts in conflicts_by_hour.items()
+        for conflict in conflicts
     )
     columns = [[row[i] for row in rows] for i in (1, 2, 3, 0)]
     arrays = [pa.array(c, field.type) for c, field in zip(columns, HOST_CONFLICTS, strict=True)]
@@ -196,7 +196,7 @@ def host_conflicts_table(rivals_of_hour: Mapping[int, Collection[HostConflict]])
 
 
 def without_conflict_hours(
-    events: pa.Table, hours: npt.NDArray[np.int64], rivals: pa.Table
+    events: pa.Table, hours: npt.NDArray[np.int64], conflicts: pa.Table
 ) -> pa.Table:
     """Drop events of a GPU that another host had in the same hour or in the previous one.
 
@@ -209,14 +209,14 @@ def without_conflict_hours(
         With serials.
     hours : ndarray of int64
         Hours since 1970 of the events.
-    rivals : pyarrow.Table
+    conflicts : pyarrow.Table
         HOST_CONFLICTS.
     """
-    if not len(rivals):
+    if not len(conflicts):
         return events
     left_out = {
         (row["gpu_serial"], row["machine_id"], row["hour"] + later)
-        for row in rivals.to_pylist()
+        for row in conflicts.to_pylist()
         for later in (0, 1)
     }
     names = [events[name].to_pylist() for name in ("gpu_serial", "machine_id")]

@@ -75,7 +75,7 @@ class HostFileRows:
         """Return the file without the time in its name if that is in the future."""
         if file.time is None or not self.is_future(file.time):
             return file
-        self.unread.add("a time of the future in the name of a file", _at(file, file.time))
+        self.unread.add("a time in the future in a file name", _at(file, file.time))
         return replace(file, time=None)
 
     def is_future(self, time: int) -> bool:
@@ -84,7 +84,7 @@ class HostFileRows:
 
     def _is_new(self, time: int, key: Hashable, file: HostFileText) -> bool:
         if self.is_future(time):
-            self.unread.add("a row of the future", _at(file, time))
+            self.unread.add("a row in the future", _at(file, time))
             return False
         if key in self._first:
             self.doubled[file.name, self._first[key]] += 1

@@ -167,9 +167,7 @@ def _read_gpus(
         time = file.time if reading.time is None else reading.time - offset
         if time is None:
             what = "a lost GPU" if reading.lost else "a reading"
-            dropped.unread.add(
-                f"{what} without a time, in the content or the file name", file.name
-            )
+            dropped.unread.add(f"{what} without a time, in the content or the file name", file.name)
             continue
         machine = host or (reading.host if reading.host and is_host_name(reading.host) else None)
         logged = any(first <= time <= last for first, last in covered)

@@ -211,13 +211,14 @@ def _notes(landed: LandingCounts) -> None:
             f"{len(landed.unknown)} serials are not in the CMDB, their records lack its columns: "
             f"{some}, ..."
         )
-    for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_MAX_EXAMPLES]:
+    conflicts = sorted(landed.conflicts.items(), key=lambda item: str(item[0]))
+    for conflict, rows in conflicts[:_MAX_EXAMPLES]:
+        host, holder = conflict.machine_id, conflict.holder
         note(
-            f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}: it stays "
-            f"with {rival.holder}, which had it before; {rows} readings of {rival.machine_id} are "
-            "left out"
+            f"{host} and {holder} both report GPU {conflict.gpu_serial}; {rows} readings of {host} "
+            f"were dropped because {holder} had the GPU first"
         )
-    if (more := len(landed.rivals) - _MAX_EXAMPLES) > 0:
+    if (more := len(landed.conflicts) - _MAX_EXAMPLES) > 0:
         note(f"{more} more such pairs of hosts")
     if landed.nameless:
         note(

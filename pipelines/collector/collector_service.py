@@ -153,7 +153,7 @@ def _serve(collector: CollectorApp, publisher: Publisher, listener: Listener, ev
         seconds=_REQUEST_TIMEOUT_SECONDS,
         refused=collector.metrics.refuse,
     )
-    publisher.landing.sweep()
+    publisher.landing.remove_stale_files()
     thread = threading.Thread(target=publisher.run, args=(every,))
     thread.start()
     collector.intake.start()

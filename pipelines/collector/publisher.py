@@ -132,17 +132,23 @@ class Publisher:
         if new:
             _log.warning("%d serials not in the CMDB: %s ...", len(new), ", ".join(sorted(new)[:5]))
             self._warned |= new
-        self._warn_of_rivals(landed)
+        self._warn_of_conflicts(landed)
         for line in serial_notes(landed):
             if line not in self._warned:
                 _log.warning("%s", line)
                 self._warned.add(line)
 
-    def _warn_of_rivals(self, landed: LandingCounts) -> None:
-        for rival in landed.rivals:
-            pair = f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}"
+    def _warn_of_conflicts(self, landed: LandingCounts) -> None:
+        for conflict in landed.conflicts:
+            pair = (
+                f"{conflict.machine_id} and {conflict.holder} both report GPU {conflict.gpu_serial}"
+            )
             if pair not in self._warned:
-                _log.warning("%s: it stays with %s, which reported it first", pair, rival.holder)
+                _log.warning(
+                    "%s; readings of the former are dropped because %s had the GPU first",
+                    pair,
+                    conflict.holder,
+                )
                 self._warned.add(pair)
 
     def _land_singly(self, files: tuple[Path, ...], tickets: pa.Table | None) -> None:

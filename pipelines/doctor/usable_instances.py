@@ -88,7 +88,7 @@ class UsableInstances:
             texts={MACHINE: machine} if machines else {},
         )
         failures = Failures.from_records(records).joined(self.store.reported(records.serials))
-        return build_timeline(self.store.served(records), failures)
+        return build_timeline(self.store.with_out_of_service(records), failures)
 
     def report(self, keys: KeySurvey) -> dict[str, Any] | None:
         """Return the counts; None where the cadence does not fit.

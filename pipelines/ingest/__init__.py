@@ -1,1 +1,1 @@
-"""Records from Prometheus, from files of hosts, and from what the collector took in."""
+"""Ingest of records from Prometheus, from files of hosts and from the collector."""

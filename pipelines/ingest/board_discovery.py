@@ -1,4 +1,4 @@
-"""Boards with several GPUs that a landing comes to know, and what of earlier hours changes."""
+"""Discovery of boards with several GPUs, and the changes to earlier hours that follow."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ __all__ = ["DiscoveredBoards", "discover_boards", "remove_outdated"]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredBoards:
-    """Boards with several GPUs, those among them that are new, and what earlier hours say of them.
+    """Boards with several GPUs, the new ones among them, and their earlier rows.
 
     Attributes
     ----------
     table : pyarrow.Table
         BOARDS.
     new : frozenset of str
-        Serials that were one GPU each before this landing.
+        Serials that counted as one GPU before this landing.
     readings : pyarrow.Table
-        All earlier readings of the new boards, their GPUs named.
+        All earlier readings of the new boards, with their GPUs named.
     hours : frozenset of int
-        Hours since 1970 whose records name a new board as one GPU.
+        Hours since 1970 whose records treat a new board as one GPU.
     """
 
     table: pa.Table
@@ -56,14 +56,14 @@ class DiscoveredBoards:
         """Serials of all boards."""
         return frozenset(self.table["gpu_serial"].to_pylist())
 
-    def divided(self, table: pa.Table, make: Callable[[pa.Table], pa.Table]) -> pa.Table:
-        """Return a table by GPU in which the GPUs of a new board take the place of the board.
+    def replace_boards(self, table: pa.Table, make: Callable[[pa.Table], pa.Table]) -> pa.Table:
+        """Replace the rows of new boards in a table by GPU by rows of their GPUs.
 
         Parameters
         ----------
         table : pyarrow.Table
         make : callable
-            Makes such a table of readings.
+            Builds such a table from readings.
         """
         if not self.new:
             return table
@@ -72,14 +72,14 @@ class DiscoveredBoards:
 
 
 def discover_boards(known: KnownTables, readings: pa.Table, places: pa.Table) -> DiscoveredBoards:
-    """Find the boards with several GPUs, in new readings and in those of their hours.
+    """Find boards with several GPUs in new readings and the readings of the same hours.
 
     Parameters
     ----------
     known : KnownTables
-        Which names no GPUs of boards.
+        Without names of GPUs of boards.
     readings : pyarrow.Table
-        New ones, with serials (`with_serials`).
+        New readings with serials (`with_serials`).
     places : pyarrow.Table
         PLACES of all readings.
     """
@@ -95,7 +95,7 @@ def discover_boards(known: KnownTables, readings: pa.Table, places: pa.Table) ->
 def _suspects(readings: pa.Table, places: pa.Table, boards: pa.Table) -> pa.Table:
     """Return readings whose serial was seen with several UUIDs or at several places.
 
-    Of a board only those count that are earlier than the moment at which it was known.
+    Of a known board only readings before the time at which it became known are returned.
     """
     counted = Counter(plain_serials(places))
     several = pa.array([serial for serial, n in counted.items() if n > 1], pa.string())
@@ -107,7 +107,7 @@ def _suspects(readings: pa.Table, places: pa.Table, boards: pa.Table) -> pa.Tabl
 
 
 def _boards_in(known: KnownTables, rows: pa.Table) -> list[pa.Table]:
-    """Return BOARDS of each hour of some rows, which are compared with what was there."""
+    """Return BOARDS of each hour of the rows, compared with the stored readings of the hour."""
     hours = reading_ticks(rows, known.interval) // HOUR
     serials, boards = pc.unique(rows["gpu_serial"]), []
     for hour in np.unique(hours).tolist():
@@ -123,21 +123,22 @@ def _boards_in(known: KnownTables, rows: pa.Table) -> list[pa.Table]:
 def _discovered(known: KnownTables, table: pa.Table, new: frozenset[str]) -> DiscoveredBoards:
     if not new:
         return DiscoveredBoards(table, new, READINGS.empty_table(), frozenset())
-    readings, hours = known.history_of(new)
+    readings, hours = known.earlier_rows(new)
     return DiscoveredBoards(table, new, with_board_keys(readings, new), hours)
 
 
 def remove_outdated(files: LandingFolder, names: Collection[str], hours: Collection[int]) -> None:
-    """Remove the records of outdated names of GPUs from files of several hours.
+    """Remove the records of outdated GPU names from files that cover several hours.
 
-    Their hours have been made again in files of their own. What is left of a compacted file is an
-    ordinary one, until the date is compacted again.
+    These hours were rebuilt in files of their own. The rest of a compacted file becomes an ordinary
+    file
+    until the date is compacted again.
 
     Parameters
     ----------
     files : LandingFolder
     names : collection of str
-        Of boards that are several GPUs, or of GPUs that have another name now.
+        Of boards with several GPUs, or of GPUs that have another name now.
     hours : collection of int
         Hours since 1970.
     """

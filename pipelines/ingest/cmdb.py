@@ -1,4 +1,4 @@
-"""The CMDB: what a site knows of its GPUs beside what they say themselves."""
+"""The CMDB: attributes of GPUs that a site maintains."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Cmdb:
     Attributes
     ----------
     attributes : pyarrow.Table
-        `gpu_serial`, once each, and columns of text.
+        `gpu_serial` without duplicates, and text columns.
     serial_of_uuid : mapping
-        Where there is a column `gpu_uuid`.
+        If there is a column `gpu_uuid`.
     doubled : int
-        Rows of a serial that came again: the last one counts.
+        Rows of repeated serials; the last row of a serial wins.
     """
 
     attributes: pa.Table = field(
@@ -43,7 +43,7 @@ class Cmdb:
     doubled: int = 0
 
     def unknown(self, serials: pa.ChunkedArray) -> list[str]:
-        """Return those of some serials that the CMDB lacks; none where there is no CMDB."""
+        """Return the serials that the CMDB lacks; empty if there is no CMDB."""
         if not len(self.attributes):
             return []
         reported = pc.unique(serials).drop_null()
@@ -52,13 +52,13 @@ class Cmdb:
 
 
 def read_cmdb(path: Path) -> Cmdb:
-    """Read a CMDB: one row a GPU, `gpu_serial` and any attributes.
+    """Read a CMDB: one row per GPU with `gpu_serial` and any attributes.
 
     Raises
     ------
     RecordsError
-        If it cannot be read, has no column `gpu_serial`, a `slot` that is no number, or an
-        `expiration_date` that is no date: the records would have it, and nobody could read them.
+        If it cannot be read, has no column `gpu_serial`, a `slot` that is not a number, or an
+        `expiration_date` that is not a date. Records with such values would be unreadable.
     """
     rows = read_checked_rows(path)
     table = rows.table
@@ -79,7 +79,7 @@ def read_cmdb(path: Path) -> Cmdb:
 
 
 def _rows_of_boards(by_gpu: pa.Table) -> pa.Table:
-    """Return the rows of serials with several UUIDs, by `SERIAL/UUID`: they may be of a board."""
+    """Return the rows of serials with several UUIDs as `SERIAL/UUID`, in case of boards."""
     serials = Counter(by_gpu[_SERIAL].to_pylist())
     several = [serial for serial, n_uuids in serials.items() if n_uuids > 1]
     named = with_board_keys(by_gpu, several)

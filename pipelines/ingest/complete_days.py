@@ -1,4 +1,4 @@
-"""Days of records that are complete, so that their list can be made."""
+"""Days whose records are complete, so that their at-risk list can be made."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["complete_days"]
 
 
 def complete_days(records: Path, interval: int, now: int) -> list[str]:
-    """Return the days whose list can be made: past, and most of their GPUs were seen to their end.
+    """Return the past days on which most GPUs were seen until the end of the day.
 
-    What comes before a complete day is complete, too: nobody waits for it any more.
+    Days before a complete day are complete as well, since no more rows are awaited for them.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def complete_days(records: Path, interval: int, now: int) -> list[str]:
     interval : int
         Nanoseconds between two records.
     now : int
-        A day that ends later is not over, whatever the records say.
+        Days that end later are incomplete.
     """
     dates = sorted(path.name.removeprefix("date=") for path in records.glob("date=*"))
     seen_later: set[str] = set()
@@ -42,7 +42,7 @@ def complete_days(records: Path, interval: int, now: int) -> list[str]:
 
 
 def _last_seen(partition: Path, latest: int) -> dict[str, int]:
-    """Return when each GPU was seen last in a partition; rows after `latest` are no knowledge."""
+    """Return the last time of each GPU in a partition; rows after `latest` are ignored."""
     last_seen: dict[str, int] = {}
     for path in sorted(partition.glob("[!._]*.parquet")):
         table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])

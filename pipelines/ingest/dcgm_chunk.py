@@ -1,4 +1,4 @@
-"""What a Prometheus server knows of all GPUs in some intervals, as readings and events."""
+"""Readings and events of all GPUs of a Prometheus server for some intervals."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
 __all__ = ["DcgmChunk", "observe_labels"]
 
 _GROUP = (*GPU_LABELS, *MACHINE_LABELS)
-_GPUS_PER_QUERY = 100  # GPUs whose samples are asked for at once
-# How long before a GPU's first sample another one may tell what its Xid gauge showed.
+_GPUS_PER_QUERY = 100  # limit of GPUs in one query of samples
+# How long before the first sample of a GPU an earlier value of its Xid gauge may lie.
 _MAX_LOOKBACK = 6 * HOUR
 _STATES = ("xid", "recovery_action", "row_remap_failure")
 _MIN_XID = "least xid"
@@ -58,18 +58,18 @@ _Membership = tuple[GpuKey, LabelGroup]
 def observe_labels(
     server: PrometheusClient, first: int, last: int, step: int, interval: int
 ) -> list[LabelObservation]:
-    """Return which GPUs had which labels in some intervals.
+    """Return the labels of each GPU in some intervals.
 
     Parameters
     ----------
-    server : Server
+    server : PrometheusClient
     first, last, step : int
         Ends of the intervals, nanoseconds.
     interval : int
         Nanoseconds.
     """
     matrix, _ = parse_matrix(
-        server.ask(label_observations_query(interval // SECOND), first, last, step)
+        server.query_range(label_observations_query(interval // SECOND), first, last, step)
     )
     seen = [(parse_gpu_labels(series.labels), series) for series in matrix]
     return [
@@ -85,7 +85,7 @@ class DcgmChunk:
 
     Attributes
     ----------
-    server : Server
+    server : PrometheusClient
     machines : MachineLabels
     first, last : int
         Ends of the first and the last interval, nanoseconds since 1970 UTC.
@@ -93,9 +93,9 @@ class DcgmChunk:
         Nanoseconds.
     unread : Unread
     parts : set of (str, str)
-        GPUs and their instances (MIG), where only those have series.
+        GPUs that have only series of MIG instances, with these instances.
     nameless : set of str
-        GPUs of which no label names the machine.
+        GPUs without a label that names the machine.
     """
 
     server: PrometheusClient
@@ -112,7 +112,7 @@ class DcgmChunk:
 
     @property
     def _begin(self) -> int:
-        """Return the end of the interval before the first: what changed since is asked for."""
+        """The end of the interval before the first, with which changes are compared."""
         return self.first - self.interval
 
     @property
@@ -123,15 +123,15 @@ class DcgmChunk:
     def _indexes(self) -> range:
         return range(1, self._n)
 
-    def ask(self) -> None:
-        """Ask for the values of every metric, and put the series of each GPU together.
+    def query(self) -> None:
+        """Query the values of all metrics and join the series of each GPU.
 
         Raises
         ------
         PrometheusError
-            If the server cannot be asked.
-        TooMuchError
-            If the intervals are too many.
+            If the server cannot be queried.
+        QueryTooLargeError
+            If there are too many intervals.
         """
         seconds = self.interval // SECOND
         self._sight(label_observations_query(seconds))
@@ -162,9 +162,9 @@ class DcgmChunk:
         Raises
         ------
         PrometheusError
-            If the server cannot be asked.
-        TooMuchError
-            If the samples are too many.
+            If the server cannot be queried.
+        QueryTooLargeError
+            If there are too many samples.
         """
         states: dict[GpuKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
         for column in _STATES:
@@ -182,7 +182,7 @@ class DcgmChunk:
             yield from (row for row in rows if self._begin < row["timestamp"] <= self.last)
 
     def _changed(self, column: str) -> dict[int, list[GpuKey]]:
-        """Return GPUs of which a column may have changed, by how far back its samples matter."""
+        """Return GPUs with a possible change of a column, by the needed lookback."""
         changed: dict[int, list[GpuKey]] = defaultdict(list)
         for key, gpu in self._gpus.items():
             least = gpu.row(_MIN_XID, self._n) if column == "xid" else None
@@ -193,7 +193,7 @@ class DcgmChunk:
         return changed
 
     def _sight(self, query: str) -> None:
-        """Learn which GPUs there are, and how many samples each group of series has."""
+        """Collect the GPUs and the number of samples of each group of series."""
         whole = set()
         for series in self._matrix(query, self._begin):
             membership = self._membership(series.labels)
@@ -204,7 +204,7 @@ class DcgmChunk:
             for time, count in zip(series.times, series.values, strict=True):
                 index = self._index(time)
                 before = group.counts[index]
-                # Instances are scraped together, and other series one after another.
+                # Instances are scraped together, other series one after another.
                 group.counts[index] = before + count if labels.part is None else max(before, count)
                 gpu.describe(labels, index)
             if labels.part is None:
@@ -224,7 +224,7 @@ class DcgmChunk:
     def _share_of_throttling(self) -> None:
         """Replace throttle reasons by the share of samples that hardware throttled.
 
-        The language of Prometheus knows no bits, so the samples are needed where one may be set.
+        PromQL has no bit operations, so samples are read where a bit may be set.
         """
         column = ("throttle_hardware", 0)
         suspects = []
@@ -247,7 +247,7 @@ class DcgmChunk:
     def _samples(
         self, names: Sequence[str], gpus: Collection[GpuKey], reach: int
     ) -> Iterator[tuple[GpuKey, Mapping[str, str], Sample]]:
-        """Yield the samples themselves of some GPUs, from `reach` before the intervals on."""
+        """Yield the raw samples of some GPUs, from `reach` before the intervals on."""
         ids: dict[str, set[str]] = defaultdict(set)
         for key in gpus:
             label, text = self._gpus[key].identity
@@ -272,12 +272,14 @@ class DcgmChunk:
                     yield membership[0], series.labels, (_nanoseconds(time), exporter, value)
 
     def _matrix(self, query: str, first: int) -> Iterable[Series]:
-        series, unread = parse_matrix(self.server.ask(query, first, self.last, self.interval))
+        series, unread = parse_matrix(
+            self.server.query_range(query, first, self.last, self.interval)
+        )
         self.unread.join(unread)
         return series
 
     def _membership(self, labels: Mapping[str, str]) -> _Membership | None:
-        """Return the GPU and the group of a series, None if it names no GPU."""
+        """Return the GPU and the group of a series; None if it names no GPU."""
         names = tuple(labels.get(name) or None for name in _GROUP)
         if names not in self._memberships:
             self._memberships[names] = self._new_membership(labels)
@@ -304,7 +306,7 @@ class DcgmChunk:
         return row
 
     def _index(self, time: float) -> int:
-        """Return which interval a moment is in; 0 is the one before the first."""
+        """Return the number of the interval of a time; 0 is the one before the first."""
         return -((self._begin - _nanoseconds(time)) // self.interval)
 
     def _time(self, index: int) -> int:
@@ -316,13 +318,13 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _lookback(least: Row, largest: Row, interval: int) -> int | None:
-    """Return how far before the intervals samples matter, None where nothing has changed."""
+    """Return the lookback before the intervals that samples need; None without a change."""
     reach, before = None, math.nan
     for index, (low, high) in enumerate(zip(least, largest, strict=True)):
         if math.isnan(high):
             continue
         if index and high > 0 and not low == high == before:
-            if math.isnan(before):  # an earlier sample may have shown the same
+            if math.isnan(before):  # an earlier sample may have had the same value
                 return _MAX_LOOKBACK
             reach = interval
         before = high if low == high else -1.0

@@ -1,7 +1,7 @@
-"""Queries in the language of Prometheus for the metrics of dcgm-exporter.
+"""PromQL queries for the metrics of dcgm-exporter.
 
-A GPU has a new series whenever a label changes: exporters say which pod or job uses it. So series
-are joined by the labels that identify the GPU and its machine, before anything is computed.
+A GPU has a new series whenever a label changes, for example the pod or job that uses it. Series are
+therefore joined by the labels of the GPU and its machine before any aggregation.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ __all__ = [
 
 _GPU = ", ".join((*GPU_LABELS, *MACHINE_LABELS))
 _WHOLE, _PARTS = f'{{{MIG_INSTANCE_LABEL}=""}}', f'{{{MIG_INSTANCE_LABEL}!=""}}'
-# The mean of an interval with a blank value in it is larger than this, and no gauge is.
+# Means above this contain a blank value; no gauge is as large.
 _MAX_MEAN = 2.0**30
-# One of these is there wherever there is any metric.
+# At least one of these exists where any metric exists.
 _OBSERVED_COLUMNS = ("temperature_gpu", "xid", "power_draw")
 
 
 def metric_query(metric: Metric, part: int, seconds: int) -> str:
-    """Return the query for one interval of a metric, under the first of its names that is there.
+    """Return the query for one interval of a metric, by the first of its names that exists.
 
-    An interval with a blank value in it is left out: its mean would be one of nothing real. Of a
-    GPU that is split the series of the whole count, or else those of its parts.
+    Intervals with a blank value are excluded, since their mean is meaningless. For a MIG GPU the
+    series
+    of the whole GPU are used, else those of its instances.
     """
     ways = {"mean": _mean, "last": _last}
     way = ways.get(metric.over, _largest)
@@ -54,7 +55,7 @@ def metric_query(metric: Metric, part: int, seconds: int) -> str:
 
 
 def minimum_query(metric: Metric, seconds: int) -> str:
-    """Return the query for the least value of an interval: with the largest it tells a change."""
+    """Return the query for the minimum of an interval; with the maximum it shows a change."""
     names = metric.names[0]
     return _first(
         f"min by ({_GPU}) (min_over_time({name}{parts}[{_span(seconds)}]))"
@@ -66,13 +67,13 @@ def minimum_query(metric: Metric, seconds: int) -> str:
 def xid_count_query(seconds: int) -> str:
     """Return the query for the Xids that an exporter counted within an interval.
 
-    It is a gauge over a moving window, so that the last value of an interval may lack one.
+    The count is a gauge over a moving window, so that its last value may miss an Xid.
     """
     return f"max by ({_GPU}, xid) (max_over_time({XID_COUNT_METRIC}[{_span(seconds)}])) > 0"
 
 
 def label_observations_query(seconds: int) -> str:
-    """Return the query for which GPUs there are: how many samples, by all that describes them."""
+    """Return the query for the number of samples of each GPU, by all descriptive labels."""
     labels = ", ".join((*GPU_LABELS, *GPU_PLACE_LABELS, MIG_INSTANCE_LABEL, *MACHINE_LABELS))
     return _first(
         f"sum by ({labels}) (count_over_time({name}[{_span(seconds)}]))"
@@ -95,14 +96,14 @@ def samples_query(names: Sequence[str], label: str, gpus: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a regular expression within a string of the query."""
+    """Quote a text as a regular expression in a string of the query."""
     return "".join(c if c.isalnum() or c in "-_" else f"\\x{{{ord(c):x}}}" for c in text).replace(
         "\\", "\\\\"
     )
 
 
 def _span(seconds: int) -> str:
-    """Return the range of an interval without the moment that it begins with, in milliseconds.
+    """Return the range of an interval without its first moment, in milliseconds.
 
     Prometheus 2 counts a sample of that moment in both intervals, Prometheus 3 in the earlier one.
     """
@@ -110,12 +111,12 @@ def _span(seconds: int) -> str:
 
 
 def _first(queries: Iterable[str]) -> str:
-    """Return the query for what the first of several has."""
+    """Return the query for the first of several queries that has a result."""
     return " or ".join(f"({query})" for query in queries)
 
 
 def _mean(series: str, seconds: int, by: str = _GPU) -> str:
-    """Weigh series by their samples; a single one has its own mean, to the last digit."""
+    """Weight series by their samples; a single series keeps its exact mean."""
     span = f"{series}[{_span(seconds)}]"
     count = f"count_over_time({span})"
     single = f"avg by ({by}) (avg_over_time({span})) and count by ({by}) ({count}) == 1"
@@ -128,9 +129,9 @@ def _sum_of_parts(series: str, seconds: int) -> str:
 
 
 def _last(series: str, seconds: int) -> str:
-    """Take the value of the series that was scraped last; of equal ones the largest.
+    """Select the value of the series that was scraped last, the largest of equal ones.
 
-    Where the last sample is older than what a query looks back, nothing tells which it was.
+    If the last sample is older than the lookback of a query, the order of series is unknown.
     """
     span, time = f"{series}[{_span(seconds)}]", f"timestamp({series})"
     newest = f"{time} >= on ({_GPU}) group_left () max by ({_GPU}) ({time})"

@@ -1,4 +1,4 @@
-"""`forewarn ingest`: from the files that hosts dropped, and repair tickets, to records."""
+"""`forewarn ingest`: records from files of hosts and repair tickets."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Ingested", "host_in_name", "ingest_host_files", "open_landing", "time_in_name"]
 
-_MAX_FILE_BYTES = 1 << 30  # bytes of one file, unpacked: a longer one is no drop of a host
+_MAX_FILE_BYTES = 1 << 30  # unpacked; larger files are rejected
 
 _CLOCK_IN_NAME = re.compile(
     r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_ -]?"
     r"([0-2]\d)[-:.h]?([0-5]\d)(?:[-:.m]?([0-5]\d))?(?!\d)"
 )
 _EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
-# Words that say what a file is, not whose.
+# Words of a file name that describe its content and not its host.
 _WORDS = re.compile(
     r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
 )
@@ -49,18 +49,18 @@ _WORDS = re.compile(
 
 @dataclass(slots=True)
 class Ingested:
-    """What came of a folder of dropped files.
+    """The result of ingesting a folder of host files.
 
     Attributes
     ----------
     files : dict of str to int
-        Files read, by kind.
+        Number of files read, by kind.
     hosts : int
     unread : Unread
-    landed : Landed
+    landed : LandingCounts
     tickets : int
     doubled : Counter of (str, str)
-        Rows of a file that stand in another one, or in the same one, before.
+        Rows of a file that an earlier file, or the same file, has as well.
     """
 
     files: dict[str, int] = field(default_factory=dict)
@@ -79,27 +79,28 @@ def ingest_host_files(
     offset: int = 0,
     now: int | None = None,
 ) -> Ingested:
-    """Read every file below a folder and land what it holds.
+    """Read all files below a folder and land their rows.
 
     Parameters
     ----------
     folder : Path
-        `HOST/...` or files whose names tell the host; a name can tell the time, too.
+        `HOST/...`, or files whose names contain the host; names can also contain a time.
     landing : Landing
     tickets : pyarrow.Table, optional
         TICKETS.
     offset : int
         Nanoseconds by which clocks without a zone are ahead of UTC.
     now : int, optional
-        Nanoseconds since 1970 UTC, by default those of this machine: what is more than five
-        minutes later was written by a clock that is wrong, and counts as unread.
+        Nanoseconds since 1970 UTC, by default the clock of this machine. Rows more than five
+        minutes
+        later have a wrong clock and count as unread.
 
     Raises
     ------
     RecordsError
-        If the folder is not there or holds no file. A file that cannot be read is counted.
+        If the folder does not exist or has no file. Unreadable files are only counted.
     UnreadableFolderError
-        If it, or a folder in it, may not be listed.
+        If the folder or one below it cannot be listed.
     """
     until = (SystemClock().now() if now is None else now) + MAX_CLOCK_SKEW
     by_host = _files_by_host(folder)
@@ -113,13 +114,13 @@ def ingest_host_files(
             bar.update(len(paths))
     readings, events, boards = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
     done.landed = landing.land(readings, events, tickets, boards)
-    done.landed.doubled -= done.doubled.total()  # what is left was there before
+    done.landed.doubled -= done.doubled.total()  # the remaining ones were stored before
     done.tickets = 0 if tickets is None else len(tickets)
     return done
 
 
 def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
-    """Return the folder of records of a site, with its rules and what its CMDB knows.
+    """Return the landing of a site with its rules and its CMDB.
 
     Raises
     ------
@@ -128,20 +129,20 @@ def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
     """
     known = Cmdb() if cmdb is None else read_cmdb(cmdb)
     if known.doubled:
-        note(f"{cmdb}: {known.doubled} rows of serials that come again; the last one counts")
+        note(f"{cmdb}: {known.doubled} rows with a repeated serial; the last row wins")
     return Landing(out, settings.records.interval, settings.failures.rules, known)
 
 
 def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:
     if not folder.is_dir():
-        raise RecordsError(f"{folder}: no such folder, expected one of files that hosts dropped.")
+        raise RecordsError(f"{folder}: no such folder, expected a folder of host files.")
     by_host: dict[str | None, list[Path]] = defaultdict(list)
     for path in files_below(folder):
         parts = path.relative_to(folder).parts
         host = parts[0] if len(parts) > 1 else host_in_name(path.name)
         by_host[host if host and is_host_name(host) else None].append(path)
     if not by_host:
-        raise RecordsError(f"{folder}: holds no file, expected what hosts dropped.")
+        raise RecordsError(f"{folder}: holds no file, expected files of hosts.")
     return by_host
 
 
@@ -162,7 +163,7 @@ def _texts(folder: Path, paths: list[Path], unread: Unread) -> list[HostFileText
 
 
 def _decoded(data: bytes) -> str:
-    """Return bytes as text: UTF-8, or what PowerShell writes, which says so at its beginning."""
+    """Decode text as UTF-8, or as UTF-16 with a byte order mark, which PowerShell writes."""
     is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode("utf-16" if is_wide else "utf-8", errors="replace")
 
@@ -173,7 +174,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _tables(dropped: HostFileRows) -> tuple[pa.Table, pa.Table, pa.Table]:
-    # Who answers for an event is said by a collector alone; files are the site's own.
+    # Only a collector sets `vouched`; files belong to the site itself.
     events = [{**row, "vouched": None} for row in dropped.events]
     return (
         build_table(dropped.readings, READINGS),
@@ -190,7 +191,7 @@ def _count(done: Ingested, dropped: HostFileRows) -> None:
 
 
 def time_in_name(name: str) -> int | None:
-    """Return the nanoseconds since 1970 that the name of a file tells, None if it tells none.
+    """Return the time in a file name in nanoseconds since 1970; None if there is none.
 
     Examples
     --------
@@ -206,7 +207,7 @@ def time_in_name(name: str) -> int | None:
 
 
 def host_in_name(name: str) -> str | None:
-    """Return the host that the name of a file tells beside a time and what it is.
+    """Return the host in a file name: what remains without time and content words.
 
     Examples
     --------

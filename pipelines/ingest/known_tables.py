@@ -1,4 +1,4 @@
-"""What is known of all hours that have landed: where GPUs sat, boots, evidence, rivals."""
+"""State of all landed hours: places of GPUs, boots, evidence, boards, host conflicts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["KnownTables"]
 
 @dataclass(frozen=True, slots=True)
 class KnownTables:
-    """Tables of the folder `_state`, each of which can be made again of all hours.
+    """Tables of the folder `_state`, each of which can be rebuilt from all hours.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class KnownTables:
     interval : int
         Nanoseconds between two records.
     serial_of_uuid : mapping of str to str
-        What the CMDB says.
+        From the CMDB.
     boards : collection of str
         Serials of boards with several GPUs.
     names : pyarrow.Table
-        GPU_NAMES. They can change, so no table here and no row of an hour is stored with them.
+        GPU_NAMES. They can change, so no stored table or row uses them.
     """
 
     files: LandingFolder
@@ -60,25 +60,25 @@ class KnownTables:
     names: pa.Table = field(default_factory=GPU_NAMES.empty_table)
 
     def identified(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the names of their GPUs that readings have shown for their UUIDs."""
+        """Set the names of GPUs, including names that readings showed for their UUIDs."""
         return with_known_names(self.named(rows), self.names)
 
     def named(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the names of their GPUs."""
+        """Set the names of GPUs."""
         return with_serials(rows, self.serial_of_uuid, self.boards)
 
     def named_events(self, events: pa.Table, places: pa.Table) -> pa.Table:
-        """Return events with the names of their GPUs, by address where they say no other."""
+        """Set the names of GPUs of events, by address if an event has no other identity."""
         return with_event_serials(events, places, self.serial_of_uuid, self.boards)
 
     def places(self) -> pa.Table:
-        """Return PLACES; those that were written before boards were known lack UUIDs."""
+        """Return PLACES; rows written by versions without boards lack UUIDs."""
         places = self.table("places", PLACES)
         complete = self.files.state_file("boards").exists()
         return places if complete else merge_places(places, self._all_places())
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table of what is known; one that is lost is made again of all hours."""
+        """Return a state table; a lost one is rebuilt from all hours."""
         path = self.files.state_file(name)
         table = self.files.read(path, schema) if path.exists() else None
         if table is not None:
@@ -87,13 +87,13 @@ class KnownTables:
             "places": self._all_places,
             "boots": self._all_boots,
             "evidence": self._all_evidence,
-            "rivals": self._all_rivals,
+            "rivals": self._all_host_conflicts,
             "boards": self._all_boards,
         }
         return make[name]() if name in make else schema.empty_table()
 
     def _rows_of(self, part: str, serials: Collection[str]) -> Iterator[pa.Table]:
-        """Yield the rows that each hour has of some GPUs."""
+        """Yield the rows of some GPUs in each hour."""
         names = pa.array(sorted(serials), pa.string())
 
         def rows(table: pa.Table) -> pa.Table:
@@ -101,7 +101,7 @@ class KnownTables:
 
         yield from (some for some in self._each_hour(part, rows) if len(some))
 
-    def history_of(self, gpus: Collection[str]) -> tuple[pa.Table, frozenset[int]]:
+    def earlier_rows(self, gpus: Collection[str]) -> tuple[pa.Table, frozenset[int]]:
         """Return all earlier readings of some GPUs, and the hours of their readings and events.
 
         Parameters
@@ -136,18 +136,18 @@ class KnownTables:
 
         return merge_boards(BOARDS.empty_table(), *self._each_hour("_readings", boards))
 
-    def _all_rivals(self) -> pa.Table:
+    def _all_host_conflicts(self) -> pa.Table:
         places = merge_places(with_known_names(self.table("places", PLACES), self.names))
-        rivals: dict[int, Counter[HostConflict]] = {}
+        conflicts: dict[int, Counter[HostConflict]] = {}
         for rows in self._each_hour("_readings", lambda rows: rows):
             readings = with_known_names(rows, self.names)
             ticks = reading_ticks(readings, self.interval)
             for hour in np.unique(ticks // HOUR).tolist():
-                rivals[hour] = with_one_host(readings, places, ticks)[1]
-        return host_conflicts_table(rivals)
+                conflicts[hour] = with_one_host(readings, places, ticks)[1]
+        return host_conflicts_table(conflicts)
 
     def _each_hour(self, part: str, make: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
-        """Yield what is made of the rows of every hour, their GPUs named."""
+        """Yield the result of `make` for the rows of each hour, with GPUs named."""
         schema = READINGS if part == "_readings" else EVENTS
         for path in sorted((self.files.folder / part).glob("date=*/[0-9]*.parquet")):
             rows = self.files.read(path, schema, move=False)

@@ -1,7 +1,7 @@
-"""Where collected rows land: records by hour, events, failures, each a pure function of its parts.
+"""The landing: collected rows become records by hour, events and failures.
 
-What arrived stays as it came, by hour, in `_readings` and `_events`; the records of an hour are
-made anew of all of it. So a batch that comes late, twice, or again after a crash gives the same.
+`_readings` and `_events` keep the rows as received, by hour. The records of an hour are rebuilt
+from all of its rows, so that late, repeated or interrupted batches give the same result.
 """
 
 from __future__ import annotations
@@ -73,24 +73,28 @@ from forewarn.pipelines.runtime.progress import progress_bar
 __all__ = ["Landing"]
 
 _EVENT_KEY = ("machine_id", "id")
-_EVIDENCE_KEY = (*_EVENT_KEY, "kind", "code")  # the name alone is chosen by whoever sends the event
+_EVIDENCE_KEY = (
+    *_EVENT_KEY,
+    "kind",
+    "code",
+)  # the sender chooses the id, so it does not identify an event
 _READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")
 
 
 @dataclass(slots=True)
 class Landing:
-    """The folder of records that collected rows become.
+    """A folder of records, built from collected rows.
 
     Attributes
     ----------
     folder : Path
-        RECORDS of formats.md, section 1; `_readings`, `_events` and `_state` lie in it.
+        RECORDS of formats.md, section 1; contains `_readings`, `_events` and `_state`.
     interval : int
         Nanoseconds between two records.
     rules : FailureRules
     cmdb : Cmdb
     clock : Clock
-        Says what is of the future.
+        Determines which rows are in the future.
     """
 
     folder: Path
@@ -112,18 +116,18 @@ class Landing:
         tickets: pa.Table | None = None,
         boards: pa.Table | None = None,
     ) -> LandingCounts:
-        """Add rows to what is there, and make records, events and failures of all of it.
+        """Add rows, and rebuild the records, events and failures that they affect.
 
-        It may be interrupted anywhere and called again with the same rows.
+        The call may be interrupted at any point and repeated with the same rows.
 
         Parameters
         ----------
         readings, events : pyarrow.Table
-            READINGS and EVENTS, as `check_table` gives them.
+            READINGS and EVENTS, as returned by `check_table`.
         tickets : pyarrow.Table, optional
-            TICKETS; one that is there already (serial and `failed_at`) is replaced.
+            TICKETS; an existing one with the same serial and `failed_at` is replaced.
         boards : pyarrow.Table, optional
-            PLACES that the driver itself named in a kernel log.
+            PLACES that the driver printed in a kernel log.
         """
         done = LandingCounts()
         latest = self.clock.now() + MAX_CLOCK_SKEW
@@ -132,77 +136,77 @@ class Landing:
         done.ahead = arrived - len(readings) - len(events)
         in_logs = PLACES.empty_table() if boards is None else _until(boards, "last", latest)
         with self._folder.locked():
-            seen, divided = self._learn(readings, in_logs)
+            seen, divided = self._discover(readings, in_logs)
             self._folder.write(self._folder.state_file("places"), seen)
             boots = self._boots(readings, divided)
             evidence, cleared = self._evidence(events, seen)
-            learned = discover_serials(self._known, seen, evidence)
-            self._known = replace(self._known, names=learned.table)
-            places = merge_places(with_known_names(seen, learned.table))
-            gpus = _gpus(places, learned.table)
+            discovered = discover_serials(self._known, seen, evidence)
+            self._known = replace(self._known, names=discovered.table)
+            places = merge_places(with_known_names(seen, discovered.table))
+            gpus = _gpus(places, discovered.table)
             done.boards = {serial: len(gpus.get(serial, ())) for serial in sorted(divided.new)}
             named = self._known.identified(readings)
             done.nameless = named["gpu_serial"].null_count
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
             done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
-            rivals = self._known.table("rivals", HOST_CONFLICTS)
-            renamed = divided.hours | outdated_conflict_hours(rivals, places)
-            again = renamed | learned.hours
+            conflicts = self._known.table("rivals", HOST_CONFLICTS)
+            renamed = divided.hours | outdated_conflict_hours(conflicts, places)
+            again = renamed | discovered.hours
             again |= set(_by_hour(cleared, event_ticks(cleared, self.interval)))
             fresh = self._land_hours(readings, events, again, (seen, places), evidence, done)
             remove_outdated(self._folder, divided.new, divided.hours)
-            remove_outdated(self._folder, learned.outdated, learned.hours)
-            rivals = _replace_conflicts(rivals, fresh)
-            self._folder.write(self._folder.state_file("rivals"), rivals)
+            remove_outdated(self._folder, discovered.outdated, discovered.hours)
+            conflicts = _replace_conflicts(conflicts, fresh)
+            self._folder.write(self._folder.state_file("rivals"), conflicts)
             self._folder.write(self._folder.state_file("boards"), divided.table)
             tickets = self._tickets_by_gpu(tickets, gpus, done)
-            known = self._failure_tables(evidence, tickets, boots, rivals)
-            changed = pa.concat_tables([named, learned.readings])
+            known = self._failure_tables(evidence, tickets, boots, conflicts)
+            changed = pa.concat_tables([named, discovered.readings])
             recoveries = self._recoveries(open_failures(*known), changed, renamed, places)
             failures = build_failures(*known, recoveries)
             done.failures = len(failures)
             self._folder.write(self.folder / "failures.parquet", failures)
-            self._write_names(learned.used)
+            self._write_names(discovered.used)
         done.quarantined, self._folder.quarantined = self._folder.quarantined, []
         return done
 
     def lacks_tickets(self) -> bool:
-        """Tell whether no ticket ever landed here, or the file of them was lost."""
+        """Tell whether no ticket was ever landed, or the file of tickets was lost."""
         return not self._folder.state_file("tickets").exists()
 
     def land_tickets(self, tickets: pa.Table) -> LandingCounts:
-        """Add repair tickets alone."""
+        """Add repair tickets only."""
         return self.land(READINGS.empty_table(), EVENTS.empty_table(), tickets)
 
-    def sweep(self) -> None:
-        """Remove the unfinished files of a process that was killed."""
-        self._folder.sweep()
+    def remove_stale_files(self) -> None:
+        """Remove the stale temporary files of killed processes."""
+        self._folder.remove_stale_files()
 
-    def _learn(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, DiscoveredBoards]:
-        """Return PLACES of all readings, and the boards with several GPUs that they tell of.
+    def _discover(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, DiscoveredBoards]:
+        """Return PLACES of all readings, and the boards with several GPUs that they show.
 
-        From here on `_known` names the GPUs of those boards.
+        Afterwards `_known` names the GPUs of these boards.
         """
         known = KnownTables(self._folder, self.interval, self.cmdb.serial_of_uuid)
         named, in_logs = known.named(readings), known.named(in_logs)
         places = merge_places(known.places(), places_from_readings(named), in_logs)
-        learned = discover_boards(known, named, places)
-        self._known = replace(known, boards=learned.serials)
-        places = with_board_keys(places, learned.serials)
-        return merge_places(places, places_from_readings(learned.readings)), learned
+        discovered = discover_boards(known, named, places)
+        self._known = replace(known, boards=discovered.serials)
+        places = with_board_keys(places, discovered.serials)
+        return merge_places(places, places_from_readings(discovered.readings)), discovered
 
     def _boots(self, readings: pa.Table, divided: DiscoveredBoards) -> pa.Table:
         """Return BOOTS of all readings."""
-        before = divided.divided(self._known.table("boots", BOOTS), boots_from_readings)
+        before = divided.replace_boards(self._known.table("boots", BOOTS), boots_from_readings)
         new = boots_from_readings(self._known.named(readings))
         boots = merge_boots(pa.concat_tables([before, new]))
         self._folder.write(self._folder.state_file("boots"), boots)
         return boots
 
     def _evidence(self, events: pa.Table, places: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return all events that can make or end a failure, and those whose GPU has a new name.
+        """Return all events that can start or end a failure, and those whose GPU has a new name.
 
-        Of an event that came twice the first one counts: that is when it was known.
+        Of a repeated event the first copy is kept, which has the time at which it became known.
         """
         before = self._known.table("evidence", EVIDENCE)
         joined = drop_duplicates(
@@ -215,12 +219,12 @@ class Landing:
         return now, now.filter(cleared)
 
     def _failure_tables(
-        self, evidence: pa.Table, tickets: pa.Table, boots: pa.Table, rivals: pa.Table
+        self, evidence: pa.Table, tickets: pa.Table, boots: pa.Table, conflicts: pa.Table
     ) -> tuple[pa.Table, pa.Table, pa.Table, FailureRules]:
-        """Return what failures are made of, with the names that GPUs have now."""
+        """Return the tables from which failures are built, with the current names of GPUs."""
         events, boots = (with_known_names(rows, self._known.names) for rows in (evidence, boots))
         hours = event_ticks(events, self.interval) // HOUR
-        sound = without_conflict_hours(events, hours, rivals)
+        sound = without_conflict_hours(events, hours, conflicts)
         return sound, tickets, merge_boots(boots), self.rules
 
     def _land_hours(
@@ -232,12 +236,12 @@ class Landing:
         evidence: pa.Table,
         done: LandingCounts,
     ) -> dict[int, Counter[HostConflict]]:
-        """Make the records of every hour that got a row, and of those in `again`.
+        """Rebuild the records of each hour that got a row, and of the hours in `again`.
 
-        PLACES are those that were seen, and the same by the names that GPUs have now. Return the
-        readings left out of each hour.
+        `places` are PLACES as seen, and with the current names of GPUs. Returns the dropped
+        readings by hour.
         """
-        rivals = {}
+        conflicts = {}
         seen, known = places
         new_readings = _by_hour(readings, reading_ticks(readings, self.interval))
         new_events = _by_hour(events, event_ticks(events, self.interval))
@@ -251,21 +255,24 @@ class Landing:
                 all_events = _merge_rows(old_events, new_events.get(hour), _EVENT_KEY, done)
                 done.events += len(all_events) - len(old_events)
                 placed = self._known.named_events(all_events, seen)
-                of_gpu = placed.filter(pc.not_equal(placed["kind"], "sxid"))  # others name a switch
+                of_gpu = placed.filter(
+                    pc.not_equal(placed["kind"], "sxid")
+                )  # other events name a switch
                 unknown = pc.and_(pc.is_valid(of_gpu["pci"]), pc.is_null(of_gpu["gpu_serial"]))
                 done.unplaced += pc.sum(unknown).as_py() or 0
                 for part, rows in (("_readings", all_readings), ("_events", placed)):
                     if len(rows):
                         self._folder.write(self._folder.hour_file(part, hour), rows)
-                rivals[hour] = self._make_records(hour, all_readings, placed, known, done)
+                conflicts[hour] = self._make_records(hour, all_readings, placed, known, done)
                 bar.update()
-        return rivals
+        return conflicts
 
     def _readings_of(self, hour: int) -> pa.Table:
-        """Return the readings of an hour that were there.
+        """Return the stored readings of an hour.
 
-        Where they are lost, the records that were made of them are kept, or the next batch of this
-        hour would replace them: of records that are there twice the later file name counts.
+        If they are lost, the records built from them are renamed, since the next batch of the hour
+        would
+        overwrite them. Of duplicate records the later file name wins.
         """
         readings = self._folder.read(self._folder.hour_file("_readings", hour), READINGS)
         if readings is not None:
@@ -277,7 +284,7 @@ class Landing:
         return READINGS.empty_table()
 
     def _events_of(self, hour: int, evidence: pa.Table) -> pa.Table:
-        """Return the events of an hour that were there, or what is left of them as evidence."""
+        """Return the stored events of an hour, else those kept as evidence."""
         events = self._folder.read(self._folder.hour_file("_events", hour), EVENTS)
         if events is not None:
             return events
@@ -287,21 +294,21 @@ class Landing:
     def _make_records(
         self, hour: int, readings: pa.Table, events: pa.Table, places: pa.Table, done: LandingCounts
     ) -> Counter[HostConflict]:
-        """Write the records of an hour; return the readings left out of them."""
+        """Write the records of an hour; return the dropped readings."""
         named = self._known.identified(readings)
-        named, rivals = with_one_host(named, places, reading_ticks(named, self.interval))
-        done.rivals += rivals
+        named, conflicts = with_one_host(named, places, reading_ticks(named, self.interval))
+        done.conflicts += conflicts
         done.slot_conflicts |= slot_conflicts(named, reading_ticks(named, self.interval))
-        events = without_conflicting_events(with_known_names(events, self._known.names), rivals)
+        events = without_conflicting_events(with_known_names(events, self._known.names), conflicts)
         records = build_records(named, events, self._known_cmdb.attributes, interval=self.interval)
         path = self._folder.records_file(hour)
         if len(records) or path.exists():
             done.records += len(records)
             self._folder.write(path, records)
-        return rivals
+        return conflicts
 
     def _cmdb_by_gpu(self, gpus: Mapping[str, Sequence[str]], done: LandingCounts) -> Cmdb:
-        """Return the CMDB with a row for each GPU that its serials mean."""
+        """Return the CMDB with a row for each GPU that its serials match."""
         attributes = self.cmdb.attributes
         matches = match_serials(attributes["gpu_serial"].to_pylist(), gpus)
         done.zeros |= matches.zeros
@@ -312,13 +319,13 @@ class Landing:
     def _tickets_by_gpu(
         self, new: pa.Table | None, gpus: Mapping[str, Sequence[str]], done: LandingCounts
     ) -> pa.Table:
-        """Return all repair tickets, with a row for each GPU that their serials mean."""
+        """Return all repair tickets with a row for each GPU that their serials match."""
         tickets = self._tickets(new)
         matches = match_serials(tickets["gpu_serial"].to_pylist(), gpus)
         if new is not None:
             done.zeros |= matches.zeros
             done.ticket_boards = matches.boards
-        if new is not None and gpus:  # else the records may come from elsewhere
+        if new is not None and gpus:  # without readings the records may come from elsewhere
             done.unknown_tickets = matches.unknown & set(new["gpu_serial"].to_pylist())
         return with_gpu_names(tickets, matches)
 
@@ -329,9 +336,9 @@ class Landing:
         renamed: Collection[int],
         places: pa.Table,
     ) -> list[Recovery]:
-        """Return what telemetry shows of the ends of failures.
+        """Return the evidence of recovery in telemetry after failures.
 
-        `named` are the readings that came; in the hours of `renamed` readings changed their GPU.
+        `named` are the new readings; `renamed` are hours in which readings changed their GPU.
         """
 
         def read(hour: int) -> pa.Table:
@@ -341,25 +348,25 @@ class Landing:
             return with_one_host(rows, places, reading_ticks(rows, self.interval))[0]
 
         hours = self._folder.hours("_readings") if failures else []
-        scan = RecoveryScan(hours, read, self.interval, self.rules.restart_repairs)
+        recovery_scan = RecoveryScan(hours, read, self.interval, self.rules.restart_repairs)
         serials = {failure.gpu_serial for failure in failures}
         came = _hours_of(named, serials, self.interval)
         changed = {serial: {*came.get(serial, ()), *renamed} for serial in serials}
         before = self._known.table("recoveries", RECOVERIES)
-        stored, recoveries = scan.look(failures, recoveries_from_table(before), changed)
+        stored, recoveries = recovery_scan.scan(failures, recoveries_from_table(before), changed)
         after = recovery_table(stored)
         if not after.equals(before):
             self._folder.write(self._folder.state_file("recoveries"), after)
         return recoveries
 
     def _write_names(self, names: pa.Table) -> None:
-        """Write which names records use, at the very end: until then a landing makes them again."""
+        """Write the names that records use, last: an interrupted landing rebuilds the records."""
         path = self._folder.state_file("gpu_names")
         if len(names) or path.exists():
             self._folder.write(path, names)
 
     def _tickets(self, new: pa.Table | None) -> pa.Table:
-        """Return all repair tickets; one that comes again is the newer knowledge."""
+        """Return all repair tickets; a repeated ticket replaces the earlier one."""
         before = self._known.table("tickets", TICKETS)
         if new is None:
             return before
@@ -371,7 +378,7 @@ class Landing:
 
 
 def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Table]:
-    """Return the rows of each hour that their intervals end in."""
+    """Group rows by the hour in which their interval ends."""
     hours = ticks // HOUR
     order = np.argsort(hours, kind="stable")
     distinct, starts = np.unique(hours[order], return_index=True)
@@ -380,7 +387,7 @@ def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Tabl
 
 
 def _gpus(places: pa.Table, names: pa.Table) -> dict[str, list[str]]:
-    """Return the names of the GPUs that each serial or UUID means."""
+    """Return the names of the GPUs that each serial or UUID refers to."""
     by_uuid = zip(*(names[name].to_pylist() for name in names.column_names), strict=True)
     return {uuid: [serial] for uuid, serial in by_uuid} | gpus_by_serial(places)
 
@@ -388,7 +395,7 @@ def _gpus(places: pa.Table, names: pa.Table) -> dict[str, list[str]]:
 def _hours_of(
     readings: pa.Table, serials: Collection[str], interval: int
 ) -> dict[str, frozenset[int]]:
-    """Return the hours since 1970 in which each of some GPUs has readings."""
+    """Return the hours since 1970 in which each of the GPUs has readings."""
     of_serials = pc.is_in(readings["gpu_serial"], pa.array(sorted(serials), pa.string()))
     rows = readings.filter(of_serials)
     hours = pa.array(reading_ticks(rows, interval) // HOUR)
@@ -401,9 +408,10 @@ def _hours_of(
 def _merge_rows(
     before: pa.Table, new: pa.Table | None, keys: tuple[str, ...], done: LandingCounts
 ) -> pa.Table:
-    """Return the rows that were there and those that are new, each once.
+    """Merge stored and new rows without duplicates.
 
-    Of a reading the last word counts, of an event the first: that is when it was known.
+    Of a reading the last copy is kept, of an event the first, which has the time at which it became
+    known.
     """
     rows = before if new is None else pa.concat_tables([before, new])
     rows_that_count = _without_forged(rows) if keys == _EVENT_KEY else rows
@@ -413,7 +421,7 @@ def _merge_rows(
 
 
 def _without_forged(events: pa.Table) -> pa.Table:
-    """Leave out what a shared token says under the name of an event that its host reports."""
+    """Drop events of a shared token that have the id of an event reported by their host."""
     shared = pc.fill_null(pc.equal(events["vouched"], "shared"), False)
     if not pc.any(shared).as_py():
         return events
@@ -423,14 +431,14 @@ def _without_forged(events: pa.Table) -> pa.Table:
     return events.filter(pa.array([not (s and tuple(r.values()) in names) for s, r in rows]))
 
 
-def _replace_conflicts(rivals: pa.Table, fresh: dict[int, Counter[HostConflict]]) -> pa.Table:
-    """Return RIVALS of all hours, those of the hours in `fresh` replaced."""
+def _replace_conflicts(conflicts: pa.Table, fresh: dict[int, Counter[HostConflict]]) -> pa.Table:
+    """Return HOST_CONFLICTS of all hours, with those of the hours in `fresh` replaced."""
     hours = pa.array(list(fresh), pa.int64())
-    before = rivals.filter(pc.invert(pc.is_in(rivals["hour"], hours)))
+    before = conflicts.filter(pc.invert(pc.is_in(conflicts["hour"], hours)))
     joined = pa.concat_tables([before, host_conflicts_table(fresh)])
     return joined.sort_by([(name, "ascending") for name in ("hour", "gpu_serial", "machine_id")])
 
 
 def _until(table: pa.Table, column: str, latest: int) -> pa.Table:
-    """Return the rows up to a moment."""
+    """Return the rows up to a time."""
     return table.filter(pc.less_equal(table[column].cast(pa.int64()), latest))

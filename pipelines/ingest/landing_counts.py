@@ -1,4 +1,4 @@
-"""Counts of what became of rows that were landed."""
+"""Counts of landed rows and of what happened to them."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ _MAX_EXAMPLES = 3
 
 @dataclass(slots=True)
 class LandingCounts:
-    """What became of what was landed.
+    """The result of landing rows.
 
     Attributes
     ----------
     readings, events : int
-        New ones.
+        New rows.
     doubled : int
-        Rows that were there already.
+        Rows that were already stored.
     records : int
-        In the hours that changed.
+        Records of the changed hours.
     failures : int
-        In the whole table.
+        Rows of the whole table.
     nameless : int
-        Readings that name no GPU: they are kept, and make no record.
+        Readings that identify no GPU; they are stored but give no record.
     unknown : set of str
-        Serials that the CMDB lacks: their records have no attributes of it.
+        Serials that the CMDB lacks; their records have no attributes.
     unplaced : int
-        Events of an address at which no GPU was ever seen.
-    rivals : Counter of Rival
-        Readings left out of the records, since another host had that GPU.
+        Events at an address at which no GPU was ever seen.
+    conflicts : Counter of HostConflict
+        Readings excluded from records because another host had the GPU.
     ahead : int
-        Rows of the future: the clock that they were written by is wrong, so they are left out.
+        Rows dropped because their time is in the future.
     boards : dict of str to int
-        Serials that were found to be of boards with several GPUs, and how many GPUs are known.
+        Newly discovered boards with several GPUs, and the number of known GPUs.
     cmdb_boards, ticket_boards : dict of str to int
-        Boards with several GPUs, and how many, that a row of the CMDB or a ticket is about.
+        Boards to which a row of the CMDB or a ticket refers, and the number of their GPUs.
     zeros : dict of str to str
-        Serials of the CMDB or of tickets that lack or add leading zeros, and those of the GPUs.
+        Serials of the CMDB or of tickets that differ from GPUs by leading zeros, and the GPUs'
+        serials.
     slot_conflicts : set of SlotConflict
-        Slots that two GPUs of a machine report at one time, in the hours that changed.
+        Slots that two GPUs of a machine report simultaneously, in the changed hours.
     unknown_tickets : frozenset of str
-        Serials of new tickets that no reading ever named.
+        Serials of new tickets that no reading has.
     quarantined : list of str
-        Files that cannot be read any more, where they are now, and why.
+        Unreadable files, with their new location and the reason.
     """
 
     readings: int = 0
@@ -60,7 +61,7 @@ class LandingCounts:
     nameless: int = 0
     unknown: set[str] = field(default_factory=set)
     unplaced: int = 0
-    rivals: Counter[HostConflict] = field(default_factory=Counter)
+    conflicts: Counter[HostConflict] = field(default_factory=Counter)
     ahead: int = 0
     boards: dict[str, int] = field(default_factory=dict)
     cmdb_boards: dict[str, int] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class LandingCounts:
     quarantined: list[str] = field(default_factory=list)
 
     def join(self, later: LandingCounts) -> None:
-        """Add what a later call did."""
+        """Add the result of a later call."""
         self.readings += later.readings
         self.events += later.events
         self.doubled += later.doubled
@@ -80,7 +81,7 @@ class LandingCounts:
         self.nameless += later.nameless
         self.unknown |= later.unknown
         self.unplaced += later.unplaced
-        self.rivals += later.rivals
+        self.conflicts += later.conflicts
         self.ahead += later.ahead
         self.boards |= later.boards
         self.cmdb_boards = later.cmdb_boards
@@ -92,24 +93,24 @@ class LandingCounts:
 
 
 def serial_notes(landed: LandingCounts) -> Iterator[str]:
-    """Yield a line on boards with several GPUs and on serials that do not match, if there are any.
+    """Yield messages about boards with several GPUs and serials that do not match.
 
     Parameters
     ----------
-    landed : Landed
+    landed : LandingCounts
     """
     if landed.boards:
         yield (
-            "boards with several GPUs, each of which is named SERIAL/UUID, in earlier records "
-            f"too: {_with_gpus(landed.boards)}"
+            "boards with several GPUs, whose GPUs are named SERIAL/UUID, also in earlier records: "
+            f"{_with_gpus(landed.boards)}"
         )
     for what, boards in (("tickets", landed.ticket_boards), ("CMDB rows", landed.cmdb_boards)):
         if boards:
-            yield f"{what} by the serial of a board apply to all its GPUs: {_with_gpus(boards)}"
+            yield f"{what} by a board's serial apply to all its GPUs: {_with_gpus(boards)}"
     if landed.zeros:
-        pairs = [f"{written} is taken for {serial}" for written, serial in landed.zeros.items()]
+        pairs = [f"{written} is read as {serial}" for written, serial in landed.zeros.items()]
         yield (
-            "serials of the CMDB or of tickets differ from those of GPUs by leading zeros: "
+            "serials of the CMDB or of tickets differ from GPU serials by leading zeros: "
             f"{_examples(pairs)}"
         )
     if landed.slot_conflicts:
@@ -118,12 +119,12 @@ def serial_notes(landed: LandingCounts) -> Iterator[str]:
             for machine, slot, gpus in sorted(landed.slot_conflicts)
         ]
         yield (
-            f"two GPUs report one slot at one time: {_examples(conflicts)}; both have records, and "
-            "their slots are not certain"
+            f"two GPUs report the same slot simultaneously: {_examples(conflicts)}; both have "
+            "records, but their slots are uncertain"
         )
     if landed.unknown_tickets:
         serials = sorted(landed.unknown_tickets)
-        yield f"no record has these serials of tickets ({len(serials)}): {_examples(serials)}"
+        yield f"serials of tickets that no record has ({len(serials)}): {_examples(serials)}"
 
 
 def _with_gpus(boards: Mapping[str, int]) -> str:
@@ -131,6 +132,6 @@ def _with_gpus(boards: Mapping[str, int]) -> str:
 
 
 def _examples(texts: Collection[str]) -> str:
-    """Return the first few."""
+    """Return the first few texts."""
     first = ", ".join(list(texts)[:_MAX_EXAMPLES])
     return f"{first}, ..." if len(texts) > _MAX_EXAMPLES else first

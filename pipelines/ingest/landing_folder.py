@@ -1,4 +1,4 @@
-"""The files of a folder of records: by hour, and what is known of all hours."""
+"""Files of a folder of records: rows by hour, and state of all hours."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["LandingFolder"]
 
 @dataclass(slots=True)
 class LandingFolder:
-    """Names, reads and writes the files that a landing keeps.
+    """Naming, reading and writing of the files of a landing.
 
     Attributes
     ----------
     folder : Path
     quarantined : list of str
-        Files that could not be read, where they are now, and why.
+        Unreadable files, with their new location and the reason.
     """
 
     folder: Path
@@ -49,11 +49,11 @@ class LandingFolder:
         return [_hour(path) for path in paths]
 
     def state_file(self, name: str) -> Path:
-        """Return the file of what is known of all hours."""
+        """Return the file of a state table."""
         return self.folder / "_state" / f"{name}.parquet"
 
     def read(self, path: Path, schema: pa.Schema, *, move: bool = True) -> pa.Table | None:
-        """Read a file of ours; one that cannot be read is moved out of the way, with its reason."""
+        """Read a file of the landing; an unreadable one is moved to the quarantine."""
         if not path.exists():
             return schema.empty_table()
         try:
@@ -70,27 +70,27 @@ class LandingFolder:
             return None
 
     def write(self, path: Path, table: pa.Table) -> None:
-        """Write a whole file that outlives a loss of power."""
+        """Write a file atomically, safe against a power loss."""
         with replacing(path) as temporary, temporary.open("wb") as file:
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()
             os.fsync(file.fileno())
 
-    def sweep(self) -> None:
-        """Remove the unfinished files of a process that was killed."""
+    def remove_stale_files(self) -> None:
+        """Remove the stale temporary files of killed processes."""
         with self.locked():
             for left in self.folder.glob("**/.*.tmp"):
                 left.unlink()
 
     def locked(self) -> AbstractContextManager[None]:
-        """Let one process at a time land rows here."""
+        """Return the lock that lets one process at a time land rows."""
         return landing_locked(self.folder)
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with nulls in the columns that its schema gained after it was written."""
+    """Add null columns that the schema gained after the table was written."""
     names = [name for name in schema.names if name in table.column_names]
-    if table.column_names != names:  # it is of something else
+    if table.column_names != names:  # it has another schema
         return table
     columns = [
         table[field.name] if field.name in names else pa.nulls(len(table), field.type)
@@ -100,12 +100,12 @@ def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _hour(path: Path) -> int:
-    """Return the hour that a file is of, as `_names` says it."""
+    """Return the hour of a file by its name."""
     date = dt.date.fromisoformat(path.parent.name.removeprefix("date="))
     return (date - dt.date(1970, 1, 1)).days * 24 + int(path.stem)
 
 
 def _names(hour: int) -> tuple[str, str]:
-    """Return date and hour as file names say them."""
+    """Return date and hour as used in file names."""
     moment = dt.datetime.fromtimestamp(hour * 3600, dt.UTC)
     return moment.date().isoformat(), f"{moment.hour:02}"

@@ -1,4 +1,4 @@
-"""A Prometheus server: what it is asked over HTTP, and the limits of its answers."""
+"""A client of the Prometheus HTTP API with limits on its answers."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from forewarn.features.time_units import SECOND
 __all__ = ["PrometheusClient", "PrometheusError", "QueryTooLargeError", "strip_credentials"]
 
 _MAX_RETRIES = 3
-_RETRY_STATUSES = (502, 503, 504)  # a server that starts, or a proxy before it
-_MAX_ERROR_BYTES = 65_536  # bytes read of an answer that is an error
+_RETRY_STATUSES = (502, 503, 504)  # of a starting server, or of a proxy in front of it
+_MAX_ERROR_BYTES = 65_536  # read of an error answer
 _TOKEN = "FOREWARN_PROMETHEUS_TOKEN"
 _USER = re.compile(r"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*://)?)(?P<user>[^/?#]*)@(?P<host>.*)")
 
 
 class PrometheusError(InputError):
-    """A server that cannot be asked, or that answers something else."""
+    """A server that cannot be reached or gives an invalid answer."""
 
 
 class QueryTooLargeError(Exception):
-    """The server says that a query is too large for it."""
+    """The server rejected a query as too large."""
 
 
 @dataclass(slots=True)
 class PrometheusClient:
-    """A Prometheus server, or anything that speaks its HTTP API.
+    """A client of Prometheus or of a server with the same HTTP API.
 
     Attributes
     ----------
     url : str
-        Without /api. `USER:PASSWORD@` is taken out of it and sent as basic authentication, so that
-        messages and files can name the server.
+        Without /api. `USER:PASSWORD@` is removed and sent as basic authentication, so that messages
+        and
+        files can contain the address.
     token : str or None
         Sent as a bearer token.
     most_bytes, most_seconds : int and float
-        Of one answer: a longer one is too much, a later one is none.
+        Limits of one answer. A larger one raises QueryTooLargeError, a later one PrometheusError.
     pause : float
         Seconds before a server that is not ready is asked again, at most three times.
     """
@@ -59,15 +60,15 @@ class PrometheusClient:
     most_seconds: float = 300.0
     pause: float = 1.0
     _client: httpx.AsyncClient = field(init=False, repr=False)
-    # Only so does a limit hold for all of an exchange, from the connection to the last byte.
+    # This limit covers a whole exchange, from the connection to the last byte.
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it prints addresses
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs addresses
         self.url, auth = _split_credentials(self.url)
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise PrometheusError(
-                f"{_TOKEN}: holds a character that no header can, expected ASCII."
+                f"{_TOKEN}: holds a character that is not allowed in a header, expected ASCII."
             )
         self._client = httpx.AsyncClient(
             auth=None if self.token else auth,
@@ -78,35 +79,35 @@ class PrometheusClient:
 
     @classmethod
     def from_environment(cls, url: str) -> PrometheusClient:
-        """Return a server whose token, if it wants one, is in FOREWARN_PROMETHEUS_TOKEN."""
+        """Return a client with the optional token of FOREWARN_PROMETHEUS_TOKEN."""
         return cls(url, os.environ.get(_TOKEN, "").strip() or None)
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._runner.run(self._client.aclose())
         self._runner.close()
 
-    def ask(self, query: str, first: int, last: int, step: int) -> Any:
-        """Return the answer to a range query, as JSON was decoded.
+    def query_range(self, query: str, first: int, last: int, step: int) -> Any:
+        """Return the decoded JSON answer to a range query.
 
         Raises
         ------
         PrometheusError
-            If there is no server, or it refuses.
+            If the server cannot be reached or refuses.
         """
         parameters = {"query": query, "start": first / SECOND, "end": last / SECOND}
         return self._answer("query_range", parameters | {"step": step / SECOND})
 
     def samples(self, selector: str, end: int, span: int) -> Any:
-        """Return the samples themselves in (end - span, end], as JSON was decoded.
+        """Return the raw samples in (end - span, end] as decoded JSON.
 
         A range query would repeat the last sample where one is missing.
 
         Raises
         ------
         PrometheusError
-            If there is no server, or it refuses.
-        TooMuchError
+            If the server cannot be reached or refuses.
+        QueryTooLargeError
             If the answer is too large.
         """
         query = f"{selector}[{span // 1_000_000}ms]"
@@ -119,17 +120,16 @@ class PrometheusClient:
         if status != 200:
             excerpt = " ".join(body.decode(errors="replace").split())[:200]
             raise PrometheusError(
-                f"{self.url}: answered {status} ({excerpt}), expected an answer of the API of "
-                "Prometheus."
+                f"{self.url}: answered {status} ({excerpt}), expected the API of Prometheus."
             )
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
             raise PrometheusError(
-                f"{self.url}: answered no JSON, expected an answer of the API of Prometheus."
+                f"{self.url}: the answer is not JSON, expected the Prometheus API."
             ) from None
         if why := incomplete_reason(answer):
-            raise PrometheusError(f"{self.url}: answered {why}, expected a whole matrix.")
+            raise PrometheusError(f"{self.url}: answered {why}, expected a complete matrix.")
         return answer
 
     def _status_and_body(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
@@ -138,11 +138,11 @@ class PrometheusClient:
             return self._runner.run(self._exchange(address, parameters))
         except TimeoutError:
             raise PrometheusError(
-                f"{self.url}: gave no whole answer in {format_duration(self.most_seconds)}."
+                f"{self.url}: gave no complete answer in {format_duration(self.most_seconds)}."
             ) from None
-        except httpx.InvalidURL:  # its text may hold a part of a password
+        except httpx.InvalidURL:  # its text may contain part of a password
             raise PrometheusError(
-                f"{self.url}: is no address, expected one such as http://localhost:9090."
+                f"{self.url}: not a valid address, expected for example http://localhost:9090."
             ) from None
         except httpx.HTTPError as error:
             raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
@@ -159,7 +159,7 @@ class PrometheusClient:
         return status, body
 
     async def _body(self, answer: httpx.Response) -> bytes:
-        """Return what an answer holds, of an error only its begin."""
+        """Return the body of an answer, shortened for an error."""
         parts, size = [], 0
         async for part in answer.aiter_bytes():
             parts.append(part)
@@ -172,7 +172,7 @@ class PrometheusClient:
 
 
 def _split_credentials(url: str) -> tuple[str, httpx.BasicAuth | None]:
-    """Take user and password out of an address."""
+    """Remove user and password from an address."""
     match = _USER.fullmatch(url)
     rest = f"{match['scheme']}{match['host']}" if match else url
     if "@" in rest:
@@ -187,6 +187,6 @@ def _split_credentials(url: str) -> tuple[str, httpx.BasicAuth | None]:
 
 
 def strip_credentials(url: str) -> str | None:
-    """Return an address without its user and password, None where it has none."""
+    """Return an address without user and password; None if it has none."""
     match = _USER.fullmatch(url)
     return f"{match['scheme']}{match['host']}" if match else None

@@ -33,29 +33,27 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 __all__ = ["PullResult", "pull"]
 
 _DEFAULT_RETENTION = 15 * DAY
-_LABEL_HISTORY = 7 * DAY  # in which a label that names machines should not change
-_MAX_SAMPLED_INTERVALS = 12  # of the past, and of what is asked for, at which labels are looked at
-_INTERVALS_PER_CHUNK = (
-    12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
-)
+_LABEL_HISTORY = 7 * DAY  # past span over which the label of machines should be stable
+_MAX_SAMPLED_INTERVALS = 12  # at which labels are read, of the past and of the requested span
+_INTERVALS_PER_CHUNK = 12  # 20,000 GPUs give 240,000 values per query
 
 
 @dataclass(slots=True)
 class PullResult:
-    """What came of it.
+    """The result of a pull.
 
     Attributes
     ----------
     start, end : int
-        Ends of the first and after the last interval asked for, nanoseconds since 1970 UTC.
-    landed : Landed
+        End of the first interval, and a time after the last one, nanoseconds since 1970 UTC.
+    landed : LandingCounts
         Of all chunks.
     unread : Unread
     machines : MachineLabels
     parts : set of (str, str)
-        GPUs without series of their own and their instances (MIG), which are joined.
+        GPUs that have only series of MIG instances, which are joined.
     nameless : set of str
-        GPUs of which no label names the machine.
+        GPUs without a label that names the machine.
     """
 
     start: int
@@ -67,30 +65,30 @@ class PullResult:
     nameless: set[str] = field(default_factory=set)
 
     def add_chunk(self, chunk: DcgmChunk) -> None:
-        """Add what a chunk showed."""
+        """Add the result of a chunk."""
         self.unread.join(chunk.unread)
         self.parts |= chunk.parts
         self.nameless |= chunk.nameless
 
 
 def pull(server: PrometheusClient, landing: Landing, *, start: int | None, end: int) -> PullResult:
-    """Ask for all intervals that end in [start, end], and land them chunk by chunk.
+    """Pull all intervals that end in [start, end] and land them chunk by chunk.
 
-    What was landed is written down after each chunk, so that the next call goes on from there.
+    The progress is stored after each chunk, so that the next call continues there.
 
     Parameters
     ----------
-    server : Server
+    server : PrometheusClient
     landing : Landing
     start : int or None
-        Nanoseconds since 1970 UTC; None goes on after what an earlier call landed, and at most as
-        far back as a server keeps its samples by default.
+        Nanoseconds since 1970 UTC. None continues after the last pulled interval, limited to the
+        default retention of Prometheus.
     end : int
 
     Raises
     ------
     PrometheusError
-        If the server cannot be asked.
+        If the server cannot be queried.
     """
     interval = landing.interval
     mark_file = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
@@ -120,7 +118,7 @@ def _short(url: str) -> str:
 
 
 def _adopt_mark(mark_file: Path, url: str) -> None:
-    """Take over the mark of an older release, which kept user and password of the address."""
+    """Rename the progress file of older releases, whose address had user and password."""
     for old in sorted(mark_file.parent.glob("prometheus-*.json")):
         try:
             mark = json.loads(old.read_text(encoding="utf-8"))
@@ -135,21 +133,21 @@ def _adopt_mark(mark_file: Path, url: str) -> None:
 
 
 def _mark(mark_file: Path) -> dict[str, Any]:
-    """Return what an earlier call noted, nothing where it noted nothing that can be read."""
+    """Return the stored progress; empty if it is missing or unreadable."""
     try:
         mark = json.loads(mark_file.read_text(encoding="utf-8"))
         return {"done": int(mark["done"]), "machine_labels": dict(mark.get("machine_labels", {}))}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        note(f"{mark_file}: does not say how far the server was asked; begins anew")
+        note(f"{mark_file}: holds no progress that can be read; starting again")
         return {}
 
 
 def _machines(
     server: PrometheusClient, landing: Landing, first: int, last: int, before: dict[str, str] | None
 ) -> MachineLabels:
-    """Choose the labels that name machines, by the past and by what is asked for."""
+    """Choose the labels that name machines, by past and requested intervals."""
     interval = landing.interval
     past = _observe_labels(server, first - _LABEL_HISTORY, first - interval, interval)
     seen = [*past, *_observe_labels(server, first, last, interval)]
@@ -164,7 +162,7 @@ def _machines(
 def _observe_labels(
     server: PrometheusClient, first: int, last: int, interval: int
 ) -> list[LabelObservation]:
-    """Look at some of the intervals, at fewer where the server says that it is too much."""
+    """Observe labels at some of the intervals, at fewer if the query is too large."""
     for n_points in (_MAX_SAMPLED_INTERVALS, _MAX_SAMPLED_INTERVALS // 4, 1):
         step = max(interval, (last - first) // n_points // interval * interval)
         try:
@@ -177,19 +175,19 @@ def _observe_labels(
 def _pull_chunk(
     server: PrometheusClient, landing: Landing, first: int, last: int, pulled: PullResult
 ) -> int:
-    """Land the next intervals, fewer where the server says that it is too much; return the last."""
+    """Land the next intervals, fewer if the query is too large; return the last one."""
     size = _INTERVALS_PER_CHUNK
     while True:
         upto = min(last, first + (size - 1) * landing.interval)
         chunk = DcgmChunk(server, pulled.machines, first, upto, landing.interval)
         try:
-            chunk.ask()
+            chunk.query()
             rows = list(chunk.readings()), list(chunk.events())
             break
         except QueryTooLargeError:
             if size == 1:
                 raise PrometheusError(
-                    f"{server.url}: refuses the samples of a single interval as too many, "
+                    f"{server.url}: rejects a query of a single interval as too large, "
                     "expected a server with a larger --query.max-samples."
                 ) from None
             size //= 2

@@ -1,4 +1,4 @@
-"""Where files go that nobody can read: out of the way, with the reason; the rest goes on."""
+"""The quarantine: unreadable files are moved away with their reason, and work continues."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["Quarantine", "is_corrupt"]
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The folder `_quarantine` of a folder of records; what lies in it is never read again.
+    """The folder `_quarantine` of a folder of records, whose files are never read again.
 
     Attributes
     ----------
     root : Path
-        The folder of records; a file keeps its path below it.
+        The folder of records; a file keeps its relative path.
     """
 
     root: Path
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """The folder of the files."""
         return self.root / "_quarantine"
 
     def move_in(self, path: Path, reason: str) -> str:
-        """Move a file here, its reason beside it; return both in one line.
+        """Move a file into the quarantine and write its reason next to it; return a message.
 
         Parameters
         ----------
@@ -40,20 +40,20 @@ class Quarantine:
         target = _unused_path(self.folder / path.relative_to(self.root))
         write_atomic(target.with_name(f"{target.name}.reason.txt"), f"{reason}\n".encode())
         path.replace(target)
-        return f"{path} cannot be used and is now {target}: {reason}"
+        return f"{path} cannot be read and was moved to {target}: {reason}"
 
     def __len__(self) -> int:
-        """Return how many files are here."""
+        """Return the number of files in the quarantine."""
         return sum(1 for _ in self.folder.rglob("*.reason.txt"))
 
 
 def is_corrupt(error: Exception) -> bool:
-    """Tell a file that is broken from a disk that does not answer: that one may do so later.
+    """Tell whether an error means a corrupt file, not a disk that temporarily does not respond.
 
     Parameters
     ----------
     error : Exception
-        What reading it raised. PyArrow raises OSError for both, with a number for the disk's.
+        Raised while reading. PyArrow raises OSError for both; only that of the disk has a number.
     """
     if isinstance(error, MemoryError):
         return False
@@ -63,7 +63,7 @@ def is_corrupt(error: Exception) -> bool:
 
 
 def _unused_path(path: Path) -> Path:
-    """Return a name beside `path` that no file has yet."""
+    """Return an unused name next to `path`."""
     number, free = 1, path
     while free.exists():
         number += 1

@@ -1,4 +1,4 @@
-"""Telemetry of failed GPUs, read hour after hour: what it shows of the end of each failure."""
+"""Scan of the telemetry of failed GPUs, hour by hour, for evidence of recovery."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from forewarn.pipelines.runtime.progress import progress_bar
 
 __all__ = ["RecoveryScan"]
 
-# Rows of several hosts come up to so late: for these hours what is known after each is stored.
+# Rows of hosts arrive up to this late; for these hours the state after each hour is stored.
 _UNSETTLED_HOURS = 3
 _NO_ATTRIBUTES = pa.table({"gpu_serial": pa.array([], pa.string())})
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryScan:
-    """Looks at the telemetry of GPUs that failed, and at no other.
+    """A scan of the telemetry of failed GPUs only.
 
     Attributes
     ----------
     hours : collection of int
-        Hours since 1970 of which there are readings.
+        Hours since 1970 with readings.
     read : callable
         Returns the readings of an hour, with the serials of their GPUs.
     interval : int
         Nanoseconds between two records.
     restart_repairs : bool
-        A failure is over after a restart, so what follows is not looked at.
+        A restart ends a failure, so that later records are not read.
     """
 
     hours: Collection[int]
@@ -44,23 +44,23 @@ class RecoveryScan:
     interval: int
     restart_repairs: bool
 
-    def look(
+    def scan(
         self,
         failures: Iterable[OpenFailure],
         before: Iterable[Recovery],
         changed: Mapping[str, Collection[int]],
     ) -> tuple[list[Recovery], list[Recovery]]:
-        """Return what telemetry shows of failures: to be stored for the next call, and in all.
+        """Return the state of recoveries to store for the next call, and the final state.
 
         Parameters
         ----------
-        failures : iterable of Unended
+        failures : iterable of OpenFailure
         before : iterable of Recovery
-            What the last call gave to be stored.
+            The stored state of the last call.
         changed : mapping of str to collection of int
-            Hours since 1970 in which a GPU has rows that were not there before.
+            Hours since 1970 in which a GPU has new rows.
         """
-        # No end is known before the first interval after the failure is over.
+        # An end can be known only after the first interval after the failure.
         until = {
             (failure.gpu_serial, failure.since): failure.until
             for failure in failures
@@ -78,7 +78,7 @@ class RecoveryScan:
         stored: dict[tuple[str, int], list[Recovery]],
         until: Mapping[tuple[str, int], int | None],
     ) -> tuple[list[Recovery], list[Recovery]]:
-        """Return what `look` does; of each failure is stored what is known after some hours."""
+        """Return the result of `scan`; several hours of each failure are stored."""
         latest = {key: recoveries[-1] for key, recoveries in stored.items()}
         waiting = {key for key, recovery in latest.items() if self._waits(recovery, until[key])}
         first = min((latest[key].hour for key in waiting), default=None)
@@ -99,7 +99,7 @@ class RecoveryScan:
         return needed, list(latest.values())
 
     def _waits(self, recovery: Recovery, until: int | None) -> bool:
-        """Tell whether later records can still change what is known."""
+        """Tell whether later records can still change the state."""
         if recovery.presumed_known is not None:
             return False
         if self.restart_repairs and recovery.boot_known is not None:
@@ -107,7 +107,7 @@ class RecoveryScan:
         return until is None or recovery.hour * HOUR < until
 
     def _after(self, hour: int, recoveries: list[Recovery]) -> dict[tuple[str, int], Recovery]:
-        """Return what is known of failures after the records of one more hour."""
+        """Return the state of failures after the records of one more hour."""
         records = self._records(hour, {recovery.gpu_serial for recovery in recoveries})
         after = {}
         for recovery in recoveries:
@@ -130,16 +130,16 @@ class RecoveryScan:
 
 
 def _first_hour(since: int) -> int:
-    """Return the hour before that of a failure: there is what the energy counter was before."""
+    """Return the hour before the failure, which has the energy counter before it."""
     return since // HOUR - 1
 
 
 def _needed(recoveries: list[Recovery], settled: int) -> list[Recovery]:
-    """Return those after unsettled hours, and the last one before."""
+    """Return the states after unsettled hours, and the last one before them."""
     old = [recovery for recovery in recoveries if recovery.hour <= settled + 1]
     return [*old[-1:], *(recovery for recovery in recoveries if recovery.hour > settled + 1)]
 
 
 def _outdated(recovery: Recovery, changed: Collection[int]) -> bool:
-    """Tell whether a row has come to an hour that was looked at."""
+    """Tell whether an hour that was already read has new rows."""
     return any(_first_hour(recovery.since) <= hour < recovery.hour for hour in changed)

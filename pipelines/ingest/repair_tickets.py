@@ -1,4 +1,4 @@
-"""Repair tickets: rows that people write, of which each is taken or refused by itself."""
+"""Repair tickets written by people; each row is accepted or rejected separately."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ["Tickets", "read_tickets"]
 
 _REQUIRED = ("gpu_serial", "failed_at")
 _MAX_SHOWN_ROWS = 10
-# Seconds of the years 2001 to 2286 have 10 digits, those since 1973 have 9.
+# Seconds since 1970 have 10 digits from 2001 to 2286, and 9 digits from 1973.
 _EPOCH_SECONDS = r"\d{9,10}(?:\.\d{1,9})?"
 _EPOCH_MILLISECONDS = r"\d{12,13}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tickets:
-    """Tickets of a file.
+    """The tickets of a file.
 
     Attributes
     ----------
     path : Path
     table : pyarrow.Table
-        TICKETS: those that can be used.
+        TICKETS: the valid rows.
     refused : tuple of str
-        A line for each other row: its number, what was found and what was expected.
+        A message for each other row: its number, the value and what was expected.
     n_future : int
-        Tickets of failures to come, which are left out.
+        Number of tickets dropped because their failure is in the future.
     """
 
     path: Path
@@ -48,27 +48,27 @@ class Tickets:
     n_future: int = 0
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each of the first rows that were refused, and how many there are."""
+        """Yield messages about the first rejected rows and the number of dropped ones."""
         if self.refused:
             rows = len(self.refused) + self.n_future + len(self.table)
-            yield f"{self.path}: {len(self.refused)} of {rows} tickets left out, the others count"
+            yield f"{self.path}: {len(self.refused)} of {rows} tickets rejected"
         for line in self.refused[:_MAX_SHOWN_ROWS]:
             yield f"{self.path}: {line}"
         if len(self.refused) > _MAX_SHOWN_ROWS:
-            yield f"{self.path}: {len(self.refused) - _MAX_SHOWN_ROWS} more such rows"
+            yield f"{self.path}: {len(self.refused) - _MAX_SHOWN_ROWS} more rejected rows"
         if self.n_future:
-            yield f"{self.path}: {self.n_future} tickets left out: they are of the future"
+            yield f"{self.path}: {self.n_future} tickets in the future dropped"
 
 
 def read_tickets(path: Path) -> Tickets:
-    """Read repair tickets: `gpu_serial, failed_at`, perhaps `repaired_at, cause, known_at`.
+    """Read repair tickets: `gpu_serial, failed_at`, optionally `repaired_at, cause, known_at`.
 
-    A row that cannot be used is refused, the others count.
+    Invalid rows are rejected separately.
 
     Raises
     ------
     RecordsError
-        If the file cannot be read, lacks a column, or has rows of which none can be used.
+        If the file cannot be read, lacks a column, or has no valid row.
     """
     rows = read_text_rows(path)
     for name in _REQUIRED:
@@ -84,7 +84,7 @@ def read_tickets(path: Path) -> Tickets:
                 refused[number] = str(error)
     lines = tuple(f"row {number}: {refused[number]}" for number in sorted(refused))
     if lines and not tickets:
-        raise RecordsError(f"{path}: {lines[0]} (none of its {len(lines)} tickets can be used).")
+        raise RecordsError(f"{path}: {lines[0]} (none of its {len(lines)} tickets is valid).")
     latest = SystemClock().now() + MAX_CLOCK_SKEW
     past = [ticket._asdict() for ticket in tickets if ticket.failed_at <= latest]
     table = pa.Table.from_pylist(past, schema=TICKETS)
@@ -107,7 +107,7 @@ def _ticket(row: Mapping[str, str | None]) -> _Ticket:
     Raises
     ------
     ValueError
-        If it cannot be used; the message says why.
+        If the row is invalid; the message gives the reason.
     """
     serial = row["gpu_serial"] or ""
     failed, repaired, known = (
@@ -132,7 +132,7 @@ def _ticket(row: Mapping[str, str | None]) -> _Ticket:
 def _moment(name: str, text: str | None) -> int | None:
     """Return a time in nanoseconds: ISO 8601, or seconds or milliseconds since 1970.
 
-    Other forms are refused: 11/12/2026 may be of November or of December.
+    Ambiguous formats such as 11/12/2026 are rejected.
     """
     if text is None:
         return None

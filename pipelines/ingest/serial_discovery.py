@@ -1,4 +1,4 @@
-"""Serials that a landing comes to know for UUIDs, and what of earlier hours changes."""
+"""Discovery of serials for UUIDs, and the changes to earlier hours that follow."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["DiscoveredSerials", "discover_serials"]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredSerials:
-    """What UUIDs mean, and what earlier hours say of those that mean another GPU than before.
+    """Names of UUIDs, and the earlier rows of GPUs whose name changed.
 
     Attributes
     ----------
     table : pyarrow.Table
         GPU_NAMES of all readings.
     used : pyarrow.Table
-        Those of them that a row needs, since it has a UUID only.
+        Those of them that rows with only a UUID need.
     outdated : frozenset of str
-        Names that GPUs had in earlier records, and have no more.
+        Former names of GPUs in earlier records.
     readings : pyarrow.Table
-        Earlier readings of these GPUs, under the name before and the name now.
+        Earlier readings of these GPUs, under the former and the current name.
     hours : frozenset of int
         Hours since 1970 whose records use an outdated name.
     """
@@ -40,13 +40,13 @@ class DiscoveredSerials:
 
 
 def discover_serials(known: KnownTables, places: pa.Table, evidence: pa.Table) -> DiscoveredSerials:
-    """Find the serials of UUIDs in all readings, and the hours that were made without them.
+    """Find the serials of UUIDs in all readings, and the hours built with other names.
 
     Parameters
     ----------
     known : KnownTables
     places, evidence : pyarrow.Table
-        PLACES and EVIDENCE; GPUs are called by the UUID where a row has nothing else.
+        PLACES and EVIDENCE; a GPU is named by its UUID if its row has no serial.
     """
     table = names_by_uuid(places)
     needed = pa.chunked_array(
@@ -58,7 +58,7 @@ def discover_serials(known: KnownTables, places: pa.Table, evidence: pa.Table) -
     outdated = frozenset(before.get(uuid, uuid) for uuid in changed)
     if not changed:
         return DiscoveredSerials(table, used, outdated, READINGS.empty_table(), frozenset())
-    readings, hours = known.history_of(changed)
+    readings, hours = known.earlier_rows(changed)
     both = pa.concat_tables(
         with_known_names(readings, pa.table([list(names), list(names.values())], schema=GPU_NAMES))
         for names in (before, now)

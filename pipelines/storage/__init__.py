@@ -1,1 +1,1 @@
-"""Records on disk and predictors in MLflow: written under a temporary name, then renamed."""
+"""Storage of records on disk and of predictors in MLflow; files are written atomically."""

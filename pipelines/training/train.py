@@ -174,7 +174,7 @@ def _read(store: RecordStore, settings: WalkForwardSettings, moment: int) -> Win
     def times(fleet: FleetSurvey) -> list[int]:
         return [*_window_starts(settings, moment, fleet.first, n_windows), moment]
 
-    return WindowedRecords.from_store(store.held(start, moment), settings, times, start, moment)
+    return WindowedRecords.from_store(store.pinned(start, moment), settings, times, start, moment)
 
 
 def _score_windows(

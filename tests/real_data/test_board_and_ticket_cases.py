@@ -65,8 +65,8 @@ def test_tickets_and_cmdb_of_board(ingest: Ingest, tmp_path: Path) -> None:
     repairs.write_text(f"gpu_serial,failed_at,cause\n{BOARD},2026-11-25T12:00Z,fan\n")
     code, notes = ingest("board-one-serial-csv", cmdb=cmdb, repairs=repairs)
     assert code == 0
-    assert f"tickets by the serial of a board apply to all its GPUs: {BOARD} (4 GPUs)" in notes
-    assert f"CMDB rows by the serial of a board apply to all its GPUs: {BOARD} (4 GPUs)" in notes
+    assert f"tickets by a board's serial apply to all its GPUs: {BOARD} (4 GPUs)" in notes
+    assert f"CMDB rows by a board's serial apply to all its GPUs: {BOARD} (4 GPUs)" in notes
     assert {row["rack"] for row in records(tmp_path)} == {"r7"}
     assert sorted({row["gpu_serial"] for row in failures(tmp_path)}) == GPUS
 
@@ -74,7 +74,7 @@ def test_tickets_and_cmdb_of_board(ingest: Ingest, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "racks", "note"),
     [
-        ("a.csv", ["r1", "r2"], "324018069461 is taken for 0324018069461"),
+        ("a.csv", ["r1", "r2"], "324018069461 is read as 0324018069461"),
         ("b.csv", ["r1", None], "1 serials are not in the CMDB"),
         ("b2.csv", ["r1", "r2"], ""),
         ("c2.csv", ["r1", None], "1 serials are not in the CMDB"),
@@ -114,7 +114,7 @@ def test_unusable_files_are_refused(
 @pytest.mark.parametrize(
     ("name", "failed_at", "note"),
     [
-        ("at.csv", "2026-11-20T08:00:00", "324018069461 is taken for 0324018069461"),
+        ("at.csv", "2026-11-20T08:00:00", "324018069461 is read as 0324018069461"),
         ("t3.csv", "2026-11-20T07:00:00", "t3.csv: row 3: column `repaired_at` holds"),
         ("t4.csv", "2025-11-20T08:00:00", ""),
     ],
@@ -139,6 +139,6 @@ def test_bad_ticket_does_not_stop_ingest(ingest: Ingest, tmp_path: Path) -> None
     code, notes = ingest("cmdb-and-tickets", repairs=repairs)
     assert code == 0
     assert f"{repairs}: row 2: column `failed_at` holds '20.11.2026'" in notes
-    assert "no record has these serials of tickets (1): 9999999999999" in notes
+    assert "serials of tickets that no record has (1): 9999999999999" in notes
     assert len(records(tmp_path)) == 2
     assert [row["gpu_serial"] for row in failures(tmp_path)] == [V100[1], "9999999999999"]

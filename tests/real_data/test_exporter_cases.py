@@ -201,7 +201,7 @@ def test_p8_mig_exporter_text(read: Read) -> None:
     assert (record["machine_id"], record["gpu_serial"][:12]) == ("gn03", "GPU-dddddddd")
     assert (record["temperature_gpu"], record["power_draw"]) == (51.0, 201.5)
     assert (record["clock_sm"], record["ecc_uncorrected"]) == (1275.0, 2)
-    assert unread.counts == {"no series of a whole GPU (MIG): its parts are joined": 1}
+    assert unread.counts == {"no series of the whole GPU (MIG); its instances were joined": 1}
 
 
 def test_s14_federate_timestamps(read: Read) -> None:

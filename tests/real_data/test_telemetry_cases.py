@@ -280,7 +280,7 @@ def assert_needs_reset(result: Result) -> None:
 def test_csv_requires_reset(read: Read) -> None:
     result = read("csv-requires-reset")
     assert_needs_reset(result)
-    assert result.unread.counts == {"power.draw is no number in a known unit": 1}
+    assert result.unread.counts == {"power.draw is not a number in a known unit": 1}
 
 
 def test_csv_recovery_action(read: Read) -> None:

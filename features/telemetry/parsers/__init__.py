@@ -1,1 +1,1 @@
-"""Readers of what hosts print: from the text of nvidia-smi, kernel or Prometheus to readings."""
+"""Parsers of host output: texts of nvidia-smi, the kernel and Prometheus become readings."""

@@ -1,4 +1,4 @@
-"""Metrics of dcgm-exporter: which record column each is, by its old and its new name."""
+"""Metrics of dcgm-exporter, with their record columns and their names over versions."""
 
 from __future__ import annotations
 
@@ -15,37 +15,41 @@ __all__ = [
     "throttled_by_hardware",
 ]
 
-# Exporters write blank values as 0x7ffffffffffffff0 or 140737488355328.0; nothing real is as large.
+# Exporters write blank values as 0x7ffffffffffffff0 or 140737488355328.0; real values are smaller.
 BLANK_THRESHOLD = 2.0**46
-# Xids of the last five minutes, one series for each code (label `xid`).
+# Number of Xids in the last five minutes, one series per code (label `xid`).
 XID_COUNT_METRIC = "DCGM_EXP_XID_ERRORS_COUNT"
-# Bits of the throttle reasons: hardware slowdown, hardware thermal, power brake. Smaller values
-# have none of them.
+# Bits of the throttle reasons: hardware slowdown, hardware thermal slowdown, power brake slowdown.
+# Smaller values have none of them.
 _HARDWARE_REASONS = (0x8, 0x40, 0x80)
 HARDWARE_THROTTLE = min(_HARDWARE_REASONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One record column as DCGM measures it.
+    """The DCGM metrics of one record column.
 
     Attributes
     ----------
     column : str
     names : tuple of tuple of str
-        Names of each metric over the versions, the new one of DCGM 4.6 last; the first name that a
-        GPU has counts. Where a column takes several metrics they are added up.
+        Names of each metric over the versions, the new name of DCGM 4.6 last; the first name that a
+        GPU
+        has is used. Several metrics of a column are summed.
     over : {"mean", "last", "max", "share", "change"}
-        What an interval says: the mean of a gauge, the last value of a counter (it stays
-        cumulative), the largest value of a state, the share of samples that are throttled by
-        hardware, or the values that a gauge of the last event changed to.
+        Aggregation over an interval: the mean of a gauge, the last value of a cumulative counter,
+        the
+        largest value of a state, the share of samples that hardware throttled, or the new values of
+        a
+        gauge that shows the last event.
     scale : float
-        From the unit of DCGM to that of the column.
+        Factor from the unit of DCGM to that of the column.
     needs_all : bool
-        Without one of several metrics there is no sum.
+        The sum is unknown if one of several metrics is missing.
     sum_of_instances : bool
-        A GPU that is split (MIG) has the sum of what its instances report. Of other metrics each
-        instance reports what the GPU has, or a share of the instance.
+        A GPU split by MIG has the sum of its instances. Instances report other metrics for the
+        whole
+        GPU, or as their share.
     """
 
     column: str
@@ -143,7 +147,7 @@ _METRIC_OF_NAME = {
 
 
 def metric_of(name: str) -> tuple[Metric, int, int] | None:
-    """Return the metric of a name, which part of it, and which of its names; None if unknown.
+    """Return the metric of a name, its part and the rank of the name; None if unknown.
 
     Examples
     --------
@@ -155,7 +159,7 @@ def metric_of(name: str) -> tuple[Metric, int, int] | None:
 
 
 def throttled_by_hardware(reasons: float) -> bool:
-    """Tell whether throttle reasons, a bit mask, name one of the hardware.
+    """Tell whether the bit mask of throttle reasons has a hardware reason.
 
     Examples
     --------

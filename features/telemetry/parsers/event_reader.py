@@ -1,4 +1,4 @@
-"""Reads the events of a kernel log line by line."""
+"""Reader of kernel log events, line by line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from forewarn.features.telemetry.parsers.log_prefix import DRIVER
 
 __all__ = ["EventReader", "may_be_kernel_line", "split_message"]
 
-# What it says in two lines or three of a GPU that gives no answer when the driver is loaded.
+# First of two or three lines about a GPU that does not respond when the driver is loaded.
 _REFUSED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,})")
 
 
 def may_be_kernel_line(line: LogLine) -> bool:
-    """Tell whether the kernel wrote a line, or nothing at all stands before its message."""
+    """Tell whether the kernel wrote a line, or nothing precedes its message."""
     return line.writer == "kernel" or (line.writer is None and line.time is None)
 
 
 def split_message(line: LogLine) -> Iterator[LogLine]:
-    """Yield a message of several lines line by line, where the first one is the driver's own.
+    """Split a message of several lines if its first line is the driver's.
 
-    In another one a line can begin with what a user chose, such as the name of a file.
+    In other messages a line can start with text that a user chose, such as a file name.
     """
     texts = line.message.split("\n")
     if len(texts) == 1 or not DRIVER.match(line.message):
@@ -36,15 +36,15 @@ def split_message(line: LogLine) -> Iterator[LogLine]:
 
 @dataclass(slots=True)
 class EventReader:
-    """Reads events line by line, also those that the driver tells in several lines."""
+    """A reader of events, including those that the driver reports in several lines."""
 
     _begun: list[LogLine] = field(default_factory=list)
     _failed_init: KernelEvent | None = None
 
     def events(self, line: LogLine) -> list[KernelEvent]:
-        """Return what a line, which may hold several, tells or completes.
+        """Return the events that a line reports or completes.
 
-        What a program wrote tells nothing: it may quote the kernel, also of another time or host.
+        Lines of programs are ignored: a program may quote the kernel of another time or host.
         """
         if not may_be_kernel_line(line):
             return []
@@ -58,7 +58,7 @@ class EventReader:
             return event if self._is_news(event) else None
         if _REFUSED.match(message):
             self._begun = [line]
-        elif self._begun and message.startswith("NVRM:"):  # others may print in between
+        elif self._begun and message.startswith("NVRM:"):  # other programs may print in between
             self._begun.append(line)
             if "fallen off the bus" in message:
                 return self._lost()
@@ -67,14 +67,14 @@ class EventReader:
         return None
 
     def _is_news(self, event: KernelEvent) -> bool:
-        """Tell whether an event is not the second line of the driver about one failed start."""
+        """Return False for the driver's second line about one failed start."""
         first = self._failed_init
         again = event.text == "rm_init_adapter" and first is not None and first.pci == event.pci
         self._failed_init = event if event.kind == "init_failed" and not again else None
         return not again
 
     def _lost(self) -> KernelEvent | None:
-        """Return the event of a GPU that gave no answer when the driver was loaded."""
+        """Return the event of a GPU that did not respond when the driver was loaded."""
         first, text = self._begun[0], _joined(line.message for line in self._begun)
         self._begun = []
         pci = parse_pci_address(first.message)

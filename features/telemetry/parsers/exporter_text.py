@@ -1,4 +1,4 @@
-"""The text of dcgm-exporter: one scrape, several in one file, or what a Prometheus federates."""
+"""Parser of dcgm-exporter text: one scrape, several in one file, or federated metrics."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from forewarn.features.telemetry.parsers.prometheus_answers import (
 
 __all__ = ["PARTS_JOINED", "ExporterText", "StateSample", "parse_metrics"]
 
-# Counted in `Unread`, though nothing is left out.
-PARTS_JOINED = "no series of a whole GPU (MIG): its parts are joined"
+# A note in `Unread`; no value is dropped.
+PARTS_JOINED = "no series of the whole GPU (MIG); its instances were joined"
 _STATE_COLUMNS = ("xid", "recovery_action", "row_remap_failure")
-_MAX_SECONDS = 10**11  # a larger time is in milliseconds, a smaller one (OpenMetrics) in seconds
+_MAX_SECONDS = 10**11  # larger times are milliseconds, smaller ones (OpenMetrics) seconds
 
 
 @dataclass(frozen=True, slots=True)
 class StateSample:
-    """What a scrape says of an event or a state of a GPU.
+    """An event or state of a GPU in one scrape.
 
     Attributes
     ----------
@@ -48,13 +48,13 @@ class StateSample:
     host : str or None
         The machine that the labels name.
     state : str
-        `xid`, `recovery_action` or `row_remap_failure`; `xid CODE` for a count of that Xid.
+        `xid`, `recovery_action` or `row_remap_failure`; `xid CODE` for the count of an Xid.
     exporter : str
     value : float
     time : int or None
-        Nanoseconds since 1970, where the text says it.
+        Nanoseconds since 1970 if the text has a time.
     scrape : int
-        Which scrape of the text it is of.
+        Number of the scrape in the text.
     """
 
     labels: GpuLabels
@@ -68,12 +68,12 @@ class StateSample:
 
 @dataclass(slots=True)
 class ExporterText:
-    """What the text of exporters says.
+    """The content of exporter text.
 
     Attributes
     ----------
     readings : list of GpuReading
-        Without a time where the text has none: then they are of its last scrape.
+        Without a time if the text has none; they are then of the last scrape.
     states : list of StateSample
     unread : Unread
     """
@@ -93,7 +93,7 @@ class _Sample:
 
 
 def parse_metrics(text: str) -> ExporterText:
-    r"""Read every GPU of what dcgm-exporter answers.
+    r"""Read every GPU in the text of dcgm-exporter.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _label_observations(samples: Sequence[_Sample]) -> Iterator[LabelObservation
 
 
 def _states(sample: _Sample, labels: GpuLabels, host: str | None) -> Iterator[StateSample]:
-    """Yield what a sample says of an event or a state."""
+    """Yield the event or state of a sample."""
     known = metric_of(sample.name)
     code = sample.labels.get("xid", "")
     if known is not None and known[0].column in _STATE_COLUMNS:
@@ -141,12 +141,12 @@ def _states(sample: _Sample, labels: GpuLabels, host: str | None) -> Iterator[St
     yield StateSample(labels, host, state, exporter, sample.value, sample.time, sample.scrape)
 
 
-_Moment = tuple[int | None, int]  # a time, or the number of a scrape without one
+_Moment = tuple[int | None, int]  # a time, or the number of a scrape without a time
 
 
 @dataclass(slots=True)
 class _Gpu:
-    """The values of a GPU: by moment, column and part of it, then by instance and name."""
+    """The values of a GPU, by moment, column and part, then by instance and name."""
 
     labels: GpuLabels
     host: str | None
@@ -166,7 +166,7 @@ class _Gpu:
         untimed = [scrape for time, scrape in self.values if time is None]
         for (time, scrape), columns in self.values.items():
             if time is None and scrape < max(untimed):
-                unread.add("a scrape without a time, before another one", str(self.labels.gpu))
+                unread.add("a scrape without a time, followed by another one", str(self.labels.gpu))
                 continue
             if columns and all(part for values in columns.values() for part, _ in values):
                 unread.add(PARTS_JOINED, str(self.labels.gpu))
@@ -184,7 +184,7 @@ def _numbers(
 
 
 def _joined(metric: Metric, values: Mapping[tuple[str, int], list[float]]) -> float:
-    """Join the same metric of one GPU: copies with other labels, two names, and instances."""
+    """Join values of one metric of a GPU: copies with other labels, two names, MIG instances."""
     instances = {part for part, _ in values}
     chosen = {""} if "" in instances else instances
     rank = min(rank for part, rank in values if part in chosen)
@@ -199,9 +199,9 @@ def _joined(metric: Metric, values: Mapping[tuple[str, int], list[float]]) -> fl
 
 
 def _samples(text: str, unread: Unread) -> Iterator[_Sample]:
-    """Yield the samples of known metrics, line by line, so that a broken one costs no other.
+    """Yield the samples of known metrics line by line, so that only invalid lines are lost.
 
-    A series or a header that comes again begins another scrape.
+    A repeated series or header starts another scrape.
     """
     seen, scrape = set[object](), 0
     for line in text.splitlines():
@@ -223,7 +223,7 @@ def _of_line(line: str, scrape: int, unread: Unread) -> Iterator[_Sample]:
     try:
         families = list(text_fd_to_metric_families(StringIO(line + "\n")))
     except (ValueError, IndexError, KeyError):
-        unread.add("a line that is no sample", line)
+        unread.add("a line that is not a sample", line)
         return
     for family in families:
         for sample in family.samples:
@@ -232,7 +232,7 @@ def _of_line(line: str, scrape: int, unread: Unread) -> Iterator[_Sample]:
 
 
 def _nanoseconds(timestamp: object) -> int | None:
-    """Return a time of the parser, which takes every number for milliseconds."""
+    """Convert a time of the parser, which reads every number as milliseconds."""
     if not isinstance(timestamp, int | float) or not math.isfinite(timestamp) or timestamp <= 0:
         return None
     number = timestamp * 1000

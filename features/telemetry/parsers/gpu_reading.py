@@ -1,4 +1,4 @@
-"""What one GPU said at one moment, whatever it was said in."""
+"""Readings: the values of one GPU at one moment, from any source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["ZEROS_PATTERN", "GpuReading", "Unread", "parse_gpu_name", "parse_pci_address"]
 
-# A serial or UUID that names nothing; `GPU-00` may be the name of a GPU where a test invents it.
+# A serial or UUID of zeros, which names nothing. Tests may use names such as `GPU-00`.
 ZEROS_PATTERN = "0*|(?:GPU-|MIG-)?(?:0{8}[0-]*)?"
 
 _PCI = re.compile(
@@ -25,25 +25,27 @@ class GpuReading:
     Attributes
     ----------
     numbers : mapping of str to float
-        By the names and in the units of formats.md, section 1 (`temperature_gpu` in degrees
-        Celsius, `memory_used` in MiB, ...). What the source does not know is not in it.
+        Names and units of formats.md, section 1 (`temperature_gpu` in degrees Celsius,
+        `memory_used` in
+        MiB, ...). Unknown values are omitted.
     texts : mapping of str to str
         `gpu_type`, `driver_version`.
     serial, uuid : str or None
-        As the board has them; consumer boards have no serial, and what a cloud hides is zeros,
-        which is none either: all its GPUs would be one (`ZEROS_PATTERN`).
+        As reported by the board. Consumer boards have no serial. Zeros, which some clouds report,
+        count
+        as missing, since all GPUs would share them (`ZEROS_PATTERN`).
     pci : str or None
         Address in the form of `parse_pci_address`.
     slot : int or None
         Index of the GPU on its host.
     time : int or None
-        Nanoseconds since 1970 on the clock of the host, where the source says when it was.
+        Nanoseconds since 1970 on the host's clock, if the source has a time.
     host : str or None
-        Where the source names it.
+        If the source names it.
     lost : bool
-        The driver calls it lost: then nothing but its place is known.
+        The driver reports the GPU as lost; only its address is known.
     action : str or None
-        The recovery that the driver asks for, one of EVENT_ACTIONS; None where it says nothing.
+        The recovery that the driver requests, one of EVENT_ACTIONS; None if not reported.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -65,24 +67,24 @@ class GpuReading:
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether the driver asks for a recovery."""
+        """Whether the driver requests a recovery."""
         return self.action not in (None, "none")
 
 
 @dataclass(slots=True)
 class Unread:
-    """What could not be read, counted by why, with the first example of each."""
+    """Counts of unreadable input by reason, each with its first example."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, why: str, text: str) -> None:
-        """Count one line or value that was left out."""
+        """Count a line or value that was skipped."""
         self.counts[why] += 1
         self.examples.setdefault(why, text[:200])
 
     def join(self, other: Unread) -> None:
-        """Count what another left out, too."""
+        """Add the counts of another object."""
         self.counts.update(other.counts)
         for why, example in other.examples.items():
             self.examples.setdefault(why, example)
@@ -92,23 +94,26 @@ class Unread:
 
 
 def parse_gpu_name(text: str | None) -> str | None:
-    """Return a serial or UUID; None for what a driver prints in its place when it cannot tell.
+    """Return a serial or UUID; None for an error text that a driver prints instead.
 
     Examples
     --------
-    >>> name_of_gpu("1563221009876"), name_of_gpu("[Unknown Error]"), name_of_gpu("GPU is lost")
-    ('1563221009876', None, None)
+    >>> parse_gpu_name("1563221009876"), parse_gpu_name("[Unknown Error]")
+    ('1563221009876', None)
+    >>> parse_gpu_name("GPU is lost")
     """
     return text if text and not re.search(r"[\[\]\s]", text) else None
 
 
 def parse_pci_address(text: str) -> str | None:
-    """Return a PCI address in one form, since every source writes its own; None if it is none.
+    """Normalise a PCI address, which each source writes differently; None if invalid.
 
     Examples
     --------
-    >>> pci_address("00000000:17:00.0"), pci_address("PCI:0000:17:00"), pci_address("0000:3B:00")
-    ('0000:17:00', '0000:17:00', '0000:3b:00')
+    >>> parse_pci_address("00000000:17:00.0"), parse_pci_address("PCI:0000:17:00")
+    ('0000:17:00', '0000:17:00')
+    >>> parse_pci_address("0000:3B:00")
+    '0000:3b:00'
     """
     match = _PCI.search(text)
     if not match:

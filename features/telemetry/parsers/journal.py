@@ -1,4 +1,4 @@
-"""Messages in what `journalctl -o json` and `-o export` print, and who wrote them."""
+"""Parser of `journalctl -o json` and `-o export`: messages and their writers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JSON = re.compile(r'\{[^\n]*"__REALTIME_TIMESTAMP"')
 _EXPORT = re.compile(r"(?:__[A-Z_]+=[^\n]*\n)*?__REALTIME_TIMESTAMP=\d")
 _FIELD = re.compile(r"[A-Z_][A-Z0-9_]*=")
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
-_LENGTH_BYTES = 8  # bytes of a length, in front of a value of several lines
+_LENGTH_BYTES = 8  # precede a value of several lines
 _MAX_TIME = 2**63 - 1
 
 
@@ -38,14 +38,14 @@ def journal_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, st
     ----------
     text : str
     unread : Unread
-        Counts what is no entry.
+        Counts invalid entries.
 
     Yields
     ------
     int or None
         Nanoseconds since 1970 UTC.
     str
-        A message may have several lines.
+        A message, possibly of several lines.
     Writer
     """
     entries = _json_entries(text, unread) if text.startswith("{") else _export_entries(text)
@@ -53,7 +53,7 @@ def journal_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, st
 
 
 def journal_line(line: str) -> tuple[int | None, str, Writer] | None:
-    """Return time, message and writer of one entry as JSON, None if the line is none."""
+    """Return time, message and writer of one JSON entry; None if the line is invalid."""
     if not _JSON.match(line):
         return None
     entry = next(_json_entries(line, Unread()), None)
@@ -66,9 +66,10 @@ def _read(entry: Mapping[str, Any]) -> tuple[int | None, str, Writer]:
 
 
 def _writer(entry: Mapping[str, Any]) -> Writer:
-    """Return who wrote an entry: any program can name itself `kernel`, but not set a `_` field.
+    """Return the writer of an entry.
 
-    What programs write to /dev/kmsg comes over the same transport, with a facility of theirs.
+    A program can name itself `kernel`, but it cannot set a field that starts with `_`. Lines that
+    programs write to /dev/kmsg use the kernel's transport with another facility.
     """
     names = [entry[name] for name in ("_TRANSPORT", "SYSLOG_IDENTIFIER") if name in entry]
     facility = entry.get("SYSLOG_FACILITY", "0")
@@ -78,7 +79,7 @@ def _writer(entry: Mapping[str, Any]) -> Writer:
 
 
 def _json_entries(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
-    for line in filter(str.strip, text.split("\n")):  # a message may hold other ends of lines
+    for line in filter(str.strip, text.split("\n")):  # a message may contain other line separators
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
@@ -90,7 +91,7 @@ def _json_entries(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
 
 
 def _export_entries(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each entry; a blank line ends one."""
+    """Yield the fields of each entry; a blank line ends an entry."""
     for part in re.split(r"\n\n+", text):
         fields: dict[str, list[str]] = {}
         of_several_lines, name = set(), ""
@@ -98,7 +99,7 @@ def _export_entries(text: str) -> Iterator[dict[str, Any]]:
             if _FIELD.match(line):
                 name, _, value = line.partition("=")
                 fields[name] = [value]
-            elif _NAME.fullmatch(line):  # its value follows, behind its length
+            elif _NAME.fullmatch(line):  # its length and value follow
                 name, fields[line] = line, []
                 of_several_lines.add(line)
             elif name:
@@ -117,7 +118,7 @@ def _time(text: Any) -> int | None:
 
 
 def _message(value: Any) -> str:
-    """Return a message; what is no UTF-8 comes as a list of bytes."""
+    """Return a message; bytes that are not UTF-8 are encoded as a list of numbers."""
     if isinstance(value, list) and all(isinstance(n, int) and 0 <= n < 256 for n in value):
         return bytes(value).decode(errors="replace")
     return value if isinstance(value, str) else ""

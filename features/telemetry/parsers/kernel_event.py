@@ -1,4 +1,4 @@
-"""What the driver reports of a GPU or a switch in the kernel log: Xids, lost GPUs and the like."""
+"""Events that the driver reports in the kernel log: Xids, lost GPUs and related faults."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ __all__ = ["MAX_COUNT", "KernelEvent", "Kind", "Severity", "parse_event"]
 Kind = Literal["xid", "sxid", "lost", "init_failed", "suppressed"]
 Severity = Literal["fatal", "nonfatal"]
 
-# A count beyond this is no count, and sums of it would not fit into 64 bits.
+# Larger counts are invalid, and their sums would not fit into 64 bits.
 MAX_COUNT = 10**9
 _MAX_MESSAGE = 4000  # characters; the patterns take quadratic time
 
 _REPEATED = re.compile(
     r"message repeated (?P<count>\d{1,9}) times: \[ ?(?:\[ *[\d.]+\] )?(?P<message>.*?)\]?"
 )
-# How the kernel names the device that a driver speaks of.
+# The device name that the kernel puts before a driver's message.
 _DEVICE = re.compile(r"nvidia(?: [0-9a-f:.]{7,16})?: (?=NVRM: )")
-# Each from the first character on: what stands within a line may be quoted. A user names processes
-# and files: the kernel prints `NVRM: a[7]: segfault ... in Xid (...)`, so no bracket comes before.
+# All patterns match from the first character, since text within a line may be quoted. Users choose
+# names of processes and files: the kernel prints `NVRM: a[7]: segfault ... in Xid (...)`. Therefore
+# no
+# bracket may precede a match.
 _XID = re.compile(r"NVRM:[^\[\]]*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
 _SXID = re.compile(r"nvidia-nvswitch\d+: SXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5}), ?(?P<rest>.*)")
 _LOST = re.compile(
     r"NVRM:[^\[\]]*?\bGPU (?:at )?(?P<pci>[0-9A-Fa-fPCI:.]{7,}).*(?:off the bus|is lost)"
 )
-_INIT = re.compile(  # older drivers name no address
+_INIT = re.compile(  # older drivers print no address
     r"NVRM: (?:GPU (?P<pci>[0-9A-Fa-f:.]{7,}): )?(?P<caller>RmInitAdapter|rm_init_adapter) failed"
 )
 _SUPPRESSED = re.compile(r"(?:NVRM|nvidia)[^\[\]]*?(?P<count>\d{1,9}) callbacks suppressed")
 _PROCESS = re.compile(r"pid='?(?P<pid>\d{1,10}|<unknown>)'?(?:, name=(?P<name>[^,]*))?,? ?")
-# NVLink errors (74, 144 to 150) and those of switches name how grave they are by a word.
+# NVLink errors (74, 144 to 150) and switch errors include a word for their severity.
 _SEVERITY = re.compile(r"(?:[A-Z0-9_]+ |NVLink: )?(?P<non>non-?)?fatal\b", re.IGNORECASE)
 _GRADED_XIDS = (74, *NVLINK_XIDS)
 _RECOVERY_XID = 154
@@ -49,29 +51,28 @@ _RECOVERY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """Something that the driver reported of a GPU or a switch.
+    """An event of a GPU or a switch, as the driver reported it.
 
     Attributes
     ----------
     kind : {"xid", "sxid", "lost", "init_failed", "suppressed"}
-        `lost` is a GPU off the bus without an Xid; `init_failed` one that the driver could not
-        start; `suppressed` are messages that the kernel did not print, so that there were more
-        events than the log shows.
+        `lost`: a GPU off the bus without an Xid. `init_failed`: a GPU that the driver could not
+        start. `suppressed`: messages that the kernel did not print, so that the log is incomplete.
     line : LogLine
     code : int or None
         Of the Xid or SXid.
     pci : str or None
         In the form of `parse_pci_address`.
     pid, process : int and str, or None
-        Where the driver knew them.
+        If the driver knew them.
     text : str
         The rest of the message.
     count : int
-        Messages that it stands for.
+        Number of messages that the event represents.
     severity : {"fatal", "nonfatal"} or None
-        As the driver's own word says.
+        As reported by the driver.
     action : str or None
-        The recovery that the driver asks for since then (Xid 154), one of EVENT_ACTIONS.
+        The recovery that the driver requests from now on (Xid 154), one of EVENT_ACTIONS.
     """
 
     kind: Kind
@@ -87,7 +88,7 @@ class KernelEvent:
 
 
 def parse_event(line: LogLine) -> KernelEvent | None:
-    """Return the event of a line, None if it has none that we know."""
+    """Return the event of a line; None if it has no known event."""
     message, count = line.message[:_MAX_MESSAGE], 1
     if repeated := _REPEATED.fullmatch(message):  # log daemons never nest it
         message, count = repeated["message"], int(repeated["count"])

@@ -1,4 +1,4 @@
-"""A whole kernel log: its events, what it says of boards, and the span that it covers."""
+"""Parser of a whole kernel log: its events, boards and covered span."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ __all__ = ["KernelLog", "note_unread", "parse_kernel_log"]
 _DRIVER_LINE = re.compile("NVRM|nvswitch")
 _BOARD = re.compile(r"NVRM: GPU at (?P<pci>PCI:\S+): (?P<uuid>GPU-[0-9a-f-]{36})")
 _SERIAL = re.compile(r"NVRM: GPU Board Serial Number: (?P<serial>\w+)")
-# What it adds of a GPU that fell off the bus.
+# The driver's additional line about a GPU that fell off the bus.
 _LOST_SERIAL = re.compile(
     r"NVRM: GPU (?P<pci>[0-9A-Fa-f:.]{7,}): GPU serial number is (?P<serial>\w+)"
 )
 _AMD = re.compile(r"amdgpu \S+: amdgpu: .*(?:hardware error|RAS|GPU reset)", re.IGNORECASE)
 
 
-_UNKNOWN_FORM = "an Xid in a line of no known form: whether the kernel wrote it is unknown"
+_UNKNOWN_FORM = "an Xid in a line of unknown format, whose writer is unknown"
 
 
 @dataclass(slots=True)
 class KernelLog:
-    """What a log held.
+    """The content of a kernel log.
 
     Attributes
     ----------
     events : list of KernelEvent
     first, last : int or None
-        Times of the first and the last line that tells one.
+        Times of the first and the last line that has a time.
     boards : dict of str to (str or None, str or None)
-        UUID and serial that the driver printed of the GPU at each PCI address.
+        UUID and serial that the driver printed for the GPU at each PCI address.
     of_kernel : int
-        Lines that the kernel wrote.
+        Number of lines that the kernel wrote.
     unread : Unread
-        Lines that name an Xid and could not be read. Lines that programs wrote are not ours.
+        Lines with an Xid that could not be read. Lines of programs are not counted.
     """
 
     events: list[KernelEvent] = field(default_factory=list)
@@ -57,17 +57,17 @@ class KernelLog:
 def parse_kernel_log(
     text: str, *, boot_time: int | None = None, offset: int = 0, before: int | None = None
 ) -> KernelLog:
-    r"""Read a whole log: `dmesg` (plain, -T, -x, ISO), /dev/kmsg, or what a log daemon kept.
+    r"""Read a log of `dmesg` (plain, -T, -x, ISO), /dev/kmsg or a log daemon.
 
     Parameters
     ----------
     text : str
     boot_time : int, optional
-        Nanoseconds since 1970 UTC; without it lines that count from the boot have no time.
+        Nanoseconds since 1970 UTC; without it, times since boot are unknown.
     offset : int
         Nanoseconds by which clocks without a zone (`dmesg -T`) are ahead of UTC.
     before : int, optional
-        When the log was taken: tells the year where a log daemon wrote none.
+        Time at which the log was taken; determines the year if the log has none.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def parse_kernel_log(
 
 
 def note_unread(unread: Unread, line: LogLine) -> None:
-    """Count a line that gave no event and tells of a fault that the kernel may have written."""
+    """Count a line without an event that mentions a fault and may be of the kernel."""
     message = line.message
     if line.writer == "program":
         return
@@ -106,7 +106,7 @@ def note_unread(unread: Unread, line: LogLine) -> None:
 
 
 def _note_board(log: KernelLog, message: str, board: str | None) -> str | None:
-    """Note UUID and serial, which come on two lines; return the GPU that is being described."""
+    """Record UUID and serial, which are on two lines; return the GPU being described."""
     if match := _BOARD.match(message):
         board = parse_pci_address(match["pci"])
         if board is not None:

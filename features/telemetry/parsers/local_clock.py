@@ -1,4 +1,4 @@
-"""The clocks that nvidia-smi prints, without a zone, as nanoseconds."""
+"""Local times as nvidia-smi prints them, without a zone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def clock_time(text: str) -> int | None:
-    """Return the nanoseconds since 1970 on the clock of the host, None if it is no such time.
+    """Return the nanoseconds since 1970 on the host's clock; None if the text is no time.
 
     Examples
     --------

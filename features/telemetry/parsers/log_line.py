@@ -1,4 +1,4 @@
-"""A line of a log without what was put before it, in whatever form it was printed."""
+"""Log lines without their prefix, in any format."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ __all__ = ["LogLine", "is_kernel_log", "log_lines", "read_line"]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _DICTIONARY = re.compile(r" \w+=")  # of a record of /dev/kmsg
 _ENDS = re.compile(r"-- .* ends? at \S{1,12} (?P<moment>[\d-]{10} [\d:]{8}) (?P<zone>\w+)")
-_CONTINUES = re.compile(r"\s|NVRM: |nvidia-nvswitch\d")  # how the next line of a message begins
-_BLANK = "\ufeff \r\n\0"  # what a loss of power leaves in a file is zeros
-_NEW_LINE = "#012"  # how rsyslog writes one
+_CONTINUES = re.compile(r"\s|NVRM: |nvidia-nvswitch\d")  # start of a continuation line
+_BLANK = "\ufeff \r\n\0"  # a power loss leaves zeros in a file
+_NEW_LINE = "#012"  # as rsyslog escapes it
 _MAX_SNIFFED_LENGTH = 2000
-_ANY_CLOCK = HostClock(0, 0, 2**62)  # where only whether there is a time matters
+_ANY_CLOCK = HostClock(0, 0, 2**62)  # to test only whether a line has a time
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line without what was put before it.
+    """A log line without its prefix.
 
     Attributes
     ----------
     message : str
     time : int or None
-        Nanoseconds since 1970 UTC, where the line says so or the time of the boot is known.
+        Nanoseconds since 1970 UTC, if the line has a time or the boot time is known.
     sequence : int or None
-        Number of the record in /dev/kmsg: it grows by one, and tells what was read already.
+        Number of the record in /dev/kmsg; it increases by one and shows what was already read.
     writer : {"kernel", "program"} or None
-        Who wrote it; None where nothing before the message says so.
+        None if the prefix does not show the writer.
     """
 
     message: str
@@ -55,7 +55,7 @@ class LogLine:
 
 
 def is_kernel_log(text: str) -> bool:
-    """Tell whether most lines begin as those of a log do; only its first lines are looked at.
+    """Tell whether most of the first lines start like log lines.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def log_lines(
 ) -> Iterator[LogLine]:
     """Yield the lines of a log.
 
-    Parameters as in `parse_kernel_log`; `unread` counts what is no entry of a journal.
+    Parameters as in `parse_kernel_log`; `unread` counts invalid journal entries.
     """
     text = text.lstrip(_BLANK)
     if is_journal(text):
@@ -101,15 +101,15 @@ def log_lines(
 def read_line(raw: str, clocks: HostClock, last: LogLine | None = None) -> LogLine:
     """Read one line of a log.
 
-    A line that begins like none belongs to the one before it where it is indented or begins as
-    the driver's further lines do; any other has no time and no known writer.
+    A line without a prefix continues the previous line if it is indented or starts like a
+    continuation of the driver. Otherwise it has no time and no known writer.
 
     Parameters
     ----------
     raw : str
-    clocks : Clocks
+    clocks : HostClock
     last : LogLine, optional
-        The line before it.
+        The previous line.
     """
     line, begins = _read(raw.strip(), clocks)
     if begins or last is None or not _CONTINUES.match(raw):
@@ -118,7 +118,7 @@ def read_line(raw: str, clocks: HostClock, last: LogLine | None = None) -> LogLi
 
 
 def _read(raw: str, clocks: HostClock) -> tuple[LogLine, bool]:
-    """Return a line, and whether it begins as those of a log do."""
+    """Return a line, and whether it starts like a log line."""
     raw = _COLOUR.sub("", raw) if "\x1b" in raw else raw
     if match := KMSG.match(raw):
         time = clocks.after_boot(int(match["micros"]) * 1_000)
@@ -127,14 +127,14 @@ def _read(raw: str, clocks: HostClock) -> tuple[LogLine, bool]:
     if entry := journal_line(raw):
         return LogLine(entry[1], entry[0], writer=entry[2]), True
     prefix = read_prefix(raw)
-    # The kernel's own clock is nearer to the event than that of the daemon that wrote it down.
+    # The kernel's clock is closer to the event than that of the log daemon.
     known = [moment for time in prefix.times if (moment := clocks.moment(time)) is not None]
     message = prefix.message
-    if DRIVER.match(message):  # others print names that a user chose
+    if DRIVER.match(message):  # other lines contain names that a user chose
         message = message.replace(_NEW_LINE, "\n")
     return LogLine(message, known[-1] if known else None, None, prefix.writer), prefix.begins
 
 
 def _unescaped(text: str) -> str:
-    r"""Undo the \xNN of /dev/kmsg."""
+    r"""Unescape the \xNN of /dev/kmsg."""
     return re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)

@@ -1,7 +1,8 @@
-"""What stands before a message in a log: times, and who wrote the line.
+"""Parser of the prefix of a log line: times and the writer.
 
-Any program can quote the kernel, so the writer of a line is decided here and nowhere else, by what
-the log daemon or the kernel itself put before the message, never by the message.
+Any program can quote the kernel. Therefore only this module determines the writer of a line, from
+the
+prefix that the log daemon or the kernel wrote and never from the message.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ __all__ = [
     "read_prefix",
 ]
 
-# None: nothing before the message says it.
+# None if the prefix does not show it.
 Writer = Literal["kernel", "program"] | None
 
 _FRACTION = r"(?:[.,](?P<fraction>\d{1,9}))?"
 _ZONE = r"Z|[+-]\d\d(?::?\d\d)?"
-_SINCE = r"(?: +<[ \d.]*>)?"  # of the line before: `dmesg -d`, `journalctl -o short-delta`
+_SINCE = (
+    r"(?: +<[ \d.]*>)?"  # time since the previous line: `dmesg -d`, `journalctl -o short-delta`
+)
 
-# --- whose line it is by its facility: 0, or `kern`, is the kernel, and no program can claim it
+# --- writer by facility: 0 or `kern` is the kernel, which no program can set
 KMSG = re.compile(r"(?P<level>\d{1,4}),(?P<sequence>\d{1,19}),(?P<micros>\d{1,16}),[^;]*;")
 _PRIORITY = re.compile(r"<(?P<level>\d{1,3})>(?:1 (?=\d{4}-))?")
 _DECODED = re.compile(  # `dmesg -x`; `talosctl dmesg` names the host first
     r"(?:\S+: )?(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|"
     r"local\d) *: *(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug) *: *"
 )
-# --- times that the kernel or `dmesg` puts down, in brackets
+# --- times of the kernel or `dmesg`, in brackets
 SINCE_BOOT = re.compile(rf"\[ *(?P<seconds>\d{{1,10}})\.(?P<fraction>\d{{1,6}}){_SINCE}\] ?")
 _BRACKETED = re.compile(
     r"\[\S{1,12} +(?P<month>\S{1,8}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d) (?P<year>\d{4})"
@@ -50,15 +53,15 @@ _COMMA = re.compile(  # `dmesg --time-format=iso`
     rf"(?P<moment>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d),(?P<fraction>\d{{6}})(?P<zone>{_ZONE})? "
 )
 _CALLER = re.compile(r"\[ *[TC]\d{1,7}\] ?")
-# --- times that a log daemon puts down: host and program follow
-_TAG = re.compile(r"kernel(?:\[0\])?:")  # alone where a tool left time and host out
+# --- times of a log daemon, followed by host and program
+_TAG = re.compile(r"kernel(?:\[0\])?:")  # alone if a tool removed time and host
 _FACILITY = r"(?:kern[. ][a-z]+ )?"
 _SOURCE = rf"(?=\S+ [^:]*: | *(?:\S+ +)?{_FACILITY}{_TAG.pattern})"
 _ISO = re.compile(rf"(?P<moment>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d){_FRACTION}(?P<zone>{_ZONE})? ")
 _BLANK_ISO = re.compile(
     rf"(?P<moment>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d){_FRACTION} ?(?P<zone>{_ZONE})? {_SOURCE}"
 )
-_FULL = re.compile(  # of the abbreviations of zones only that of UTC is the same everywhere
+_FULL = re.compile(  # of zone abbreviations only UTC is unambiguous
     rf"\S{{1,12}} (?P<moment>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d){_FRACTION}"
     rf" (?P<zone>UTC|[+-]\d\d:?\d\d)?(?:[A-Z]{{2,5}}|[+-]\d\d)? ?{_SOURCE}"
 )
@@ -77,37 +80,37 @@ _KERNEL = re.compile(
     rf"(?:{_HOST} +)?{_FACILITY}{_TAG.pattern}|"
     rf"{_HOST} kernel \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) \ufeff?"
 )
-# How programs begin the lines of their own logs: `kernel` is the name of a logger there.
+# Prefixes of programs' own logs, in which `kernel` is the name of a logger.
 _LEVEL = re.compile(
     rf"(?:trace|debug|info|notice|warn|warning|err|error|crit|critical|alert|emerg|fatal|panic):? "
     rf"+{_TAG.pattern}",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(rf"{_HOST} [^\s\[\]:]+\[\d+\]: ")
-_ANY_PROGRAM = re.compile(  # without a number, too; as RFC 5424 has it; in the log of a container
+_ANY_PROGRAM = re.compile(  # also without a pid, in RFC 5424, or in the log of a container
     rf"{_HOST} (?!NVRM: )[^\s\[\]:]+(?:\[[^\]]*\])?: |"
     rf"{_HOST} \S+ \S+ \S+ (?:-|\[)|(?:stdout|stderr) [FP] "
 )
-# A driver's own words, which follow a time at once where a tool left host and program out. What
-# the kernel says of a process begins with a name of 15 characters that its user chose, such as
-# `NVRM: a[7]: `.
+# The driver's own message, which directly follows a time if a tool removed host and program. Kernel
+# messages about a process start with its name of up to 15 characters, such as `NVRM: a[7]: `, which
+# its user chose.
 DRIVER = re.compile(r"NVRM: (?![^\[\]]{0,15}\[\d+\]: )|nvidia-nvswitch\d+: ")
 _OF_KERNEL = (*_KERNEL_TIMES, _CALLER, _TAG)
 _BLANKS = " \t"
-_MAX_PARTS = 8  # times, callers and tags that a kernel line begins with
-_NANOSECONDS = 9  # digits: the stamp of a container's runtime, no log daemon's
+_MAX_PARTS = 8  # times, callers and tags at the start of a kernel line
+_NANOSECONDS = 9  # digits in the timestamp of a container runtime, but of no log daemon
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What stands before a message.
+    """The parsed prefix of a log line.
 
     Attributes
     ----------
     message : str
-        What is left.
+        The rest of the line.
     times : tuple of re.Match
-        Times as they are written, the outermost first.
+        Times as written, the outermost first.
     writer : Writer
     """
 
@@ -117,12 +120,12 @@ class Prefix:
 
     @property
     def begins(self) -> bool:
-        """Whether the line begins as those of a log do."""
+        """Whether the line starts like a log line."""
         return bool(self.times) or self.writer is not None
 
 
 def read_prefix(raw: str) -> Prefix:
-    """Take off what stands before a message.
+    """Split a line into its prefix and its message.
 
     Examples
     --------
@@ -150,12 +153,12 @@ def read_prefix(raw: str) -> Prefix:
 
 
 def facility_writer(level: str) -> Writer:
-    """Return who writes at a level, of which the facility is all but the last three bits."""
+    """Return the writer by a syslog level; its facility is all but the last three bits."""
     return "kernel" if int(level) < 8 else "program"
 
 
 def _facility(raw: str) -> tuple[str, Writer]:
-    """Take off priority and facility; return whose line they say it is."""
+    """Remove priority and facility; return the writer that they show."""
     stated: Writer = None
     if match := _PRIORITY.match(raw):
         stated, raw = facility_writer(match["level"]), raw[match.end() :]
@@ -165,19 +168,19 @@ def _facility(raw: str) -> tuple[str, Writer]:
 
 
 def _source(time: re.Match[str], rest: str) -> tuple[Writer, str]:
-    """Return who wrote what follows a time, and the message without host and program."""
-    if _LEVEL.match(rest):  # no host
+    """Return the writer of the text after a time, and the message without host and program."""
+    if _LEVEL.match(rest):  # there is no host
         return None, rest
     if match := _KERNEL.match(rest):
         return "kernel", rest[match.end() :].lstrip(_BLANKS)
-    if time.re is _BRACKETED_ISO:  # other programs write it, too
+    if time.re is _BRACKETED_ISO:  # other programs use this format as well
         return None, rest
-    if time.re in _KERNEL_TIMES:  # journalctl puts one of them before host and program, too
+    if time.re in _KERNEL_TIMES:  # journalctl prints such a time before host and program as well
         return "program" if _PROGRAM.match(rest) else "kernel", rest
     of_container = len(time.groupdict().get("fraction") or "") == _NANOSECONDS
     if of_container or _ANY_PROGRAM.match(rest):
         return "program", rest
-    # A log daemon writes the offset of its zone; `Z` and no host is how programs and runtimes do.
+    # Log daemons write the offset of their zone; programs and runtimes write `Z` and no host.
     of_program = time.groupdict().get("zone") == "Z"
     return "kernel" if DRIVER.match(rest) and not of_program else None, rest
 

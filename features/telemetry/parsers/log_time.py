@@ -1,4 +1,4 @@
-"""The moment that a time before a log's message stands for."""
+"""Conversion of the times in log prefixes to nanoseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ __all__ = ["HostClock", "month_number", "parse_iso_time"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MAX_TIME = 2**63 - 1
 
-# The short names of January to December in the C library's locales, lower case and without a
-# closing point. No name here stands for two months: Croatian, whose `lis` is not that of Polish
-# and Czech, is left out.
+# Short names of the months in the C library's locales, in lower case and without a trailing point.
+# Names must be unambiguous. Croatian is excluded: its `lis` differs from that of Polish and Czech.
 _LANGUAGES = (
     "jan feb mar apr may jun jul aug sep oct nov dec",  # English
     "jan feb mär apr mai jun jul aug sep okt nov dez",  # German
@@ -42,7 +41,7 @@ _NUMBERED = re.compile(r"(1[0-2]|0?[1-9])(?:月|월)")  # Chinese and Japanese, 
 
 
 def month_number(name: str) -> int | None:
-    """Return the number of a month from its short name, None if no known language has it.
+    """Return the number of a month by its short name; None if the name is unknown.
 
     Examples
     --------
@@ -56,16 +55,16 @@ def month_number(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class HostClock:
-    """What has to be known of a host to date its log.
+    """The clock of a host, as far as its log needs it.
 
     Attributes
     ----------
     boot_time : int or None
-        Nanoseconds since 1970 UTC; without it lines that count from the boot have no time.
+        Nanoseconds since 1970 UTC; without it, times since boot are unknown.
     offset : int
         Nanoseconds by which clocks without a zone (`dmesg -T`) are ahead of UTC.
     before : int or None
-        When the log was taken: tells the year where a log daemon wrote none.
+        Time at which the log was taken; determines the year if the log has none.
     """
 
     boot_time: int | None = None
@@ -73,7 +72,7 @@ class HostClock:
     before: int | None = None
 
     def moment(self, time: re.Match[str]) -> int | None:
-        """Return the nanoseconds since 1970 UTC of a time of `read_prefix`; None without one."""
+        """Convert a time of `read_prefix` to nanoseconds since 1970 UTC; None if unknown."""
         if time.re is SINCE_BOOT:
             return self.after_boot(int(time["seconds"]) * SECOND + _fraction(time))
         if time.re is UNIX:
@@ -87,12 +86,12 @@ class HostClock:
         return self._latest_on(time)
 
     def after_boot(self, since: int) -> int | None:
-        """Return the moment so many nanoseconds after the boot."""
+        """Return the time `since` nanoseconds after the boot."""
         known = self.boot_time is not None and self.boot_time + since <= _MAX_TIME
         return self.boot_time + since if known and self.boot_time is not None else None
 
     def _latest_on(self, time: re.Match[str]) -> int | None:
-        """Return the last moment of a month, day and clock that is not after `before` by a day."""
+        """Return the latest time with this month, day and clock, at most a day after `before`."""
         if self.before is None:
             return None
         year = (_EPOCH + dt.timedelta(microseconds=self.before // 1_000)).year
@@ -101,7 +100,7 @@ class HostClock:
         return next((moment for moment in moments if moment is not None and moment <= latest), None)
 
     def _on(self, time: re.Match[str], year: int) -> int | None:
-        """Return the moment of a month, day and clock in a year."""
+        """Return the time with this month, day and clock in a year."""
         month = month_number(time["month"])
         if month is None:
             return None
@@ -110,7 +109,7 @@ class HostClock:
 
 
 def parse_iso_time(text: str, fraction: int, offset: int) -> int | None:
-    """Return the nanoseconds since 1970 UTC of an ISO time; without a zone it is UTC.
+    """Convert an ISO time to nanoseconds since 1970 UTC; without a zone it is UTC.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which label of a series names the machine: exporters, scrapers and sites use different ones."""
+"""Choice of the label that names the machine, which differs by exporter, scraper and site."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from forewarn.features.telemetry.telemetry_rows import is_host_name
 
 __all__ = ["MACHINE_LABELS", "LabelObservation", "MachineLabels", "choose_labels"]
 
-# Of two labels that are equally good the earlier one is taken.
+# In order of preference among equally good labels.
 MACHINE_LABELS = (
     *("Hostname", "hostname", "instance_hostname", "node", "kubernetes_node", "nodename"),
     *("node_name", "kubernetes_io_hostname", "host", "exported_hostname", "exported_node"),
     *("exported_instance", "instance"),
 )
-# Names that Kubernetes and Docker give to the pod or the container of an exporter.
+# Names that Kubernetes and Docker give to the pod or container of an exporter.
 _POD = re.compile(
     r".*(?:dcgm|exporter).*-[a-z0-9]{5}|(?:nvidia-)?dcgm-exporter|(?=.*[a-f])[0-9a-f]{12}"
 )
 _PORT = re.compile(r":[0-9]{1,5}$")
-_MAX_MOVED_SHARE = 0.1  # of GPUs whose address changed: rather exporters were replaced
+_MAX_MOVED_SHARE = 0.1  # if more GPUs changed address, exporters were replaced
 _MOSTLY_KNOWN = -0.5  # rank of a label half of whose names are in the CMDB
 _LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
-# Why a label was not chosen, by the part of its rank that decided.
+# Reason for rejecting a label, by the deciding part of its rank.
 _REJECTION_REASONS = (
     "fewer of its names are in the CMDB",
     "several machines share a name",
@@ -48,10 +48,10 @@ class LabelObservation:
     gpu : str
         Its UUID or serial.
     slot : int or None
-        Its index on its machine: two GPUs of one index are on two machines.
+        Its index on its machine; two GPUs with one index are on two machines.
     labels : mapping of str to str
     times : tuple of float
-        When the series had samples.
+        Times of the samples.
     """
 
     gpu: str
@@ -62,20 +62,20 @@ class LabelObservation:
 
 @dataclass(frozen=True, slots=True)
 class MachineLabels:
-    """The label that names the machine, by which labels a series has.
+    """The labels that name the machine, by the set of labels of a series.
 
     Attributes
     ----------
     ranked : mapping of frozenset of str to tuple of str
-        The labels of a series that can name a machine, the best one first.
+        Candidate labels of a series, the best one first.
     machine_of_gpu : mapping of str to str
         Machines of GPUs that were never seen on another one.
     known : frozenset of str
         Machines of the CMDB.
     chosen : mapping of str to str
-        The label chosen where there was a choice, "" for none: for the next choice.
+        The chosen label where there was a choice, "" for none; input of the next choice.
     reasons : tuple of str
-        What was chosen and why, for people.
+        The choices and their reasons, as messages.
     """
 
     ranked: Mapping[Layout, tuple[str, ...]] = field(default_factory=dict)
@@ -85,10 +85,11 @@ class MachineLabels:
     reasons: tuple[str, ...] = ()
 
     def machine(self, labels: Mapping[str, str], gpu: str | None = None) -> str | None:
-        """Return the machine of a series, None if no label names one.
+        """Return the machine of a series; None if no label names one.
 
-        The name of a pod or container is none: it changes when the exporter is replaced. An
-        address is one if the GPU has no name elsewhere.
+        Names of pods and containers are rejected, since they change when the exporter is replaced.
+        An
+        address is used only if the GPU has no other name.
 
         Examples
         --------
@@ -107,7 +108,7 @@ class MachineLabels:
 
 
 def _name(text: str) -> str | None:
-    """Return the name of a host without its port, None if it names none or every host."""
+    """Return a host name without its port; None if it names no specific host."""
     name = _PORT.sub("", text)
     return name if is_host_name(name) and name not in _LOCAL else None
 
@@ -133,32 +134,33 @@ def _layout(labels: Mapping[str, str]) -> Layout:
 
 
 def choose_labels(
-    sightings: Iterable[LabelObservation],
+    observations: Iterable[LabelObservation],
     known: Collection[str] = (),
     before: Mapping[str, str] | None = None,
 ) -> MachineLabels:
-    """Choose the label that names the machine for each combination of labels that series have.
+    """Choose the label that names the machine for each set of labels of a series.
 
-    It is the one whose names the CMDB knows, that is not shared by several machines, names no pods
-    and changes least.
+    Preferred are labels whose names are in the CMDB, are unique to a machine, are not those of
+    pods,
+    and change least.
 
     Parameters
     ----------
-    sightings : iterable of Sighting
-        Of the past, and of what is to be read.
+    observations : iterable of LabelObservation
+        Of the past and of the requested span.
     known : collection of str
         Machines of the CMDB.
     before : mapping of str to str, optional
         `MachineLabels.chosen` of an earlier choice.
     """
     by_layout: dict[Layout, list[LabelObservation]] = defaultdict(list)
-    for sighting in sightings:
-        by_layout[_layout(sighting.labels)].append(sighting)
+    for observation in observations:
+        by_layout[_layout(observation.labels)].append(observation)
     machines = frozenset(known)
     ranked, chosen, reasons = {}, dict[str, str](), list[str]()
     for layout, seen in sorted(by_layout.items(), key=lambda item: sorted(item[0])):
         previous = (before or {}).get(_key(layout))
-        n_gpus = len({sighting.gpu for sighting in seen})
+        n_gpus = len({observation.gpu for observation in seen})
         ranks = {label: _rank(label, seen, machines, previous) for label in layout}
         order = sorted(ranks, key=lambda label: ranks[label])
         unstable = n_gpus * _MAX_MOVED_SHARE if previous != "" else -1.0
@@ -168,7 +170,9 @@ def choose_labels(
             chosen[_key(layout)] = best
         reasons.append(_reason(best, ranks, n_gpus))
     labels = MachineLabels(ranked, {}, machines)
-    names = _names_of_gpus((sighting for seen in by_layout.values() for sighting in seen), labels)
+    names = _names_of_gpus(
+        (observation for seen in by_layout.values() for observation in seen), labels
+    )
     return MachineLabels(ranked, dict(names), machines, chosen, tuple(reasons))
 
 
@@ -176,7 +180,7 @@ Rank = tuple[float, bool, bool, int, bool, bool, int]
 
 
 def _is_usable(rank: Rank, unstable: float) -> bool:
-    """Tell whether a label can name machines: addresses of pods change with the exporter."""
+    """Tell whether a label can name machines; addresses of pods change with the exporter."""
     known, shared, _, moves, _, is_address, _ = rank
     return not shared and not (is_address and moves > unstable and known > _MOSTLY_KNOWN)
 
@@ -184,15 +188,15 @@ def _is_usable(rank: Rank, unstable: float) -> bool:
 def _rank(
     label: str, seen: list[LabelObservation], known: frozenset[str], previous: str | None
 ) -> Rank:
-    """Return how well a label names machines, the less the better."""
+    """Return the rank of a label; smaller is better."""
     names: dict[str, set[str]] = defaultdict(set)
     gpus_at: dict[tuple[str, int, float], set[str]] = defaultdict(set)
-    for sighting in seen:
-        name = _name(sighting.labels[label]) or ""
-        names[sighting.gpu].add(name)
-        if sighting.slot is not None:
-            for time in sighting.times:
-                gpus_at[name, sighting.slot, time].add(sighting.gpu)
+    for observation in seen:
+        name = _name(observation.labels[label]) or ""
+        names[observation.gpu].add(name)
+        if observation.slot is not None:
+            for time in observation.times:
+                gpus_at[name, observation.slot, time].add(observation.gpu)
     values = [name for of_gpu in names.values() for name in of_gpu]
     shared = sum(len(gpus) > 1 for gpus in gpus_at.values())
     return (
@@ -207,31 +211,32 @@ def _rank(
 
 
 def _reason(best: str, ranks: Mapping[str, Rank], n_gpus: int) -> str:
-    """Return a line that says which label was chosen, and why the others were not."""
+    """Return a message with the chosen label and the reasons against the others."""
     if not best:
         listed = ", ".join(f"`{label}`" for label in sorted(ranks)) or "none"
         return (
             f"{n_gpus} GPUs have no label that names their machine (labels: {listed}); add one, "
             "such as `node`, with a relabel rule of Prometheus, or `machine_id` to the CMDB"
         )
-    others = [
-        f"not `{label}`: {_REJECTION_REASONS[next(i for i in range(7) if ranks[label][i] != ranks[best][i])]}"
-        for label in sorted(ranks, key=lambda label: ranks[label])
-        if label != best
-    ]
+
+    def rejection(label: str) -> str:
+        return _REJECTION_REASONS[next(i for i in range(7) if ranks[label][i] != ranks[best][i])]
+
+    ordered = sorted(ranks, key=lambda label: ranks[label])
+    others = [f"not `{label}`: {rejection(label)}" for label in ordered if label != best]
     why = f" ({'; '.join(others)})" if others else ""
     return f"label `{best}` names the machine of {n_gpus} GPUs{why}"
 
 
 def _names_of_gpus(
-    sightings: Iterator[LabelObservation], labels: MachineLabels
+    observations: Iterator[LabelObservation], labels: MachineLabels
 ) -> Iterator[tuple[str, str]]:
-    """Yield the machine of each GPU that has been on one machine only, by a name of its own."""
+    """Yield the machine of each GPU that was seen on one machine only, by its own name."""
     names: dict[str, Counter[str]] = defaultdict(Counter)
-    for sighting in sightings:
-        name = labels.machine(sighting.labels)
+    for observation in observations:
+        name = labels.machine(observation.labels)
         if name is not None and (name in labels.known or not _is_address(name)):
-            names[sighting.gpu][name] += 1
+            names[observation.gpu][name] += 1
     for gpu, counts in names.items():
         if len(counts) == 1:
             yield gpu, next(iter(counts))

@@ -1,4 +1,4 @@
-"""GPUs in the output of `nvidia-smi --query-gpu=... --format=csv`, with or without units."""
+"""Parser of `nvidia-smi --query-gpu=... --format=csv`, with or without units."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = [
     "supported_fields",
 ]
 
-# Counted in `Unread` where a table is not whole: a GPU may be missing from it.
-DAMAGED = "a line with another number of fields than the header"
-# Record column -> names of the field over the drivers, best first. Where a column takes several
-# fields they are added up, and it is known only where all of them are.
+# Counted in `Unread` if a table is incomplete, so that a GPU may be missing.
+DAMAGED = "a line with a different number of fields than the header"
+# Record column -> names of the field over the drivers, best first. Several fields of a column are
+# summed; the sum is known only if all of them are.
 _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "temperature_gpu": (("temperature.gpu",),),
     "power_draw": (("power.draw.average", "power.draw", "power.draw.instant"),),
@@ -63,7 +63,7 @@ _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
 }
-# What is asked for where the last name is not the one that most drivers know.
+# Names to query where the last name is not the one that most drivers know.
 _COMMON_NAMES = {
     "power.draw.instant": "power.draw",
     "remapped_rows.sbe": "remapped_rows.correctable",
@@ -82,7 +82,7 @@ _NAMES = {
     "time": ("timestamp",),
 }
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
-# Fields that say nothing of the state of a GPU, and those that say which one it is.
+# Fields that say nothing about the state of a GPU, and fields that identify it.
 _PLACES = ("pci.bus_id", "gpu_bus_id", "index", "timestamp")
 _IDENTITY = ("serial", "gpu_serial", "uuid", "gpu_uuid", "name", "gpu_name")
 _ACTION, _RESET_REQUIRED = "gpu_recovery_action", "reset_status.reset_required"
@@ -92,14 +92,14 @@ _READ_FIELDS = {_ACTION, _RESET_REQUIRED}.union(
 
 
 def query_fields() -> tuple[str, ...]:
-    """Return the fields to ask for, each by the name that most drivers know."""
+    """Return the fields to query, each by the name that most drivers know."""
     last_names = [names[-1] for fields in _NUMBERS.values() for names in fields]
     numbers = [_COMMON_NAMES.get(name, name) for name in last_names]
     return (*(names[0] for names in _NAMES.values()), *numbers, _ACTION)
 
 
 def supported_fields(help_text: str) -> frozenset[str]:
-    r"""Return the fields that a driver knows, from the output of `nvidia-smi --help-query-gpu`.
+    r"""Return the fields of a driver from the output of `nvidia-smi --help-query-gpu`.
 
     Examples
     --------
@@ -116,13 +116,13 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     Parameters
     ----------
     text : str
-        With its header line; what nvidia-smi says instead of a table is unread.
+        With its header line; messages in place of a table are counted as unread.
 
     Returns
     -------
     list of GpuReading
     Unread
-        Lines and values that are neither a number nor said to be absent.
+        Invalid lines, and values that are neither a number nor marked as absent.
     """
     unread, readings = Unread(), []
     lines = [line for line in text.replace("\0", "").splitlines() if line.strip()]
@@ -135,9 +135,9 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     names = [match["name"] if match else "" for match in fields]
     units = {match["name"]: match["unit"] or "" for match in fields if match}
     if names and not _READ_FIELDS.intersection(names):
-        unread.add("a table without a column that is read", lines[start])
+        unread.add("a table without a known column", lines[start])
     for line in lines[start + 1 :]:
-        # A job that adds to one file writes its header every time, and what else is printed.
+        # A job that appends to a file repeats the header and other output.
         if line == lines[start] or is_lost_line(line):
             continue
         cells = _cells(line)
@@ -149,18 +149,18 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
 
 
 def is_header(line: str) -> bool:
-    """Tell whether a line is the header of a table: it names what tells GPUs apart."""
+    """Tell whether a line is the header of a table: it has a field that identifies GPUs."""
     known = {name for names in _NAMES.values() for name in names}
     return len(known & {name.split(" [")[0] for name in _cells(line)}) >= 1
 
 
 def _cells(line: str) -> list[str]:
-    """Split one line; nvidia-smi quotes nothing, and no value has a comma."""
+    """Split a line; nvidia-smi quotes nothing, and values contain no comma."""
     return [cell.strip() for cell in line.split(",")]
 
 
 def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread) -> GpuReading:
-    """Make a reading of one row."""
+    """Return the reading of one row."""
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
     slot, time = texts["slot"], clock_time(texts["time"] or "")
     position = GpuReading(
@@ -200,7 +200,7 @@ def _numbers(
 
 
 def _text(cells: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    """Return the first of several fields that has a value; an error is none."""
+    """Return the first field with a value; errors are ignored."""
     values = [cells[name] for name in names if name in cells]
     return next((v for v in values if not is_absent(v) and not v.startswith("[")), None)
 
@@ -212,7 +212,7 @@ def _number(
     units: Mapping[str, str],
     unread: Unread,
 ) -> float | None:
-    """Return the first of several fields that is a number, in the unit of the column."""
+    """Return the first field with a number, in the unit of the column."""
     for name in names:
         value = cells.get(name, "")
         if is_absent(value) or is_state(value):
@@ -220,5 +220,5 @@ def _number(
         number = parse_quantity(column, value, units.get(name, ""))
         if number is not None:
             return number
-        unread.add(f"{name} is no number in a known unit", value)
+        unread.add(f"{name} is not a number in a known unit", value)
     return None

@@ -1,4 +1,4 @@
-"""Faults that nvidia-smi tells in words, in lines of their own or in the place of values."""
+"""Faults that nvidia-smi reports as text, in separate lines or in place of values."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ __all__ = [
     "requested_recovery",
 ]
 
-# It names a GPU that is gone in more than one way: the address with and without a point, and since
-# about 2024 behind the number of the GPU.
+# nvidia-smi names a lost GPU in several ways: the address with and without a function, and since
+# about 2024 after the number of the GPU.
 _ADDRESS = re.compile(
     r"GPU *(?:\d{1,3}: *)?(?P<pci>[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2})(?:\.[0-7])?[:. ]",
     re.IGNORECASE,
 )
 _GONE = re.compile("is lost|fallen off", re.IGNORECASE)
-# Of a healthy GPU an error is unknown, too, such as where a mode cannot be set.
+# "Unknown Error" also occurs for a healthy GPU, for example if a mode cannot be set.
 _NO_HANDLE = re.compile(f"{_GONE.pattern}|Unknown Error|not found", re.IGNORECASE)
 _MAX_LINE = 400  # characters
-# What it says instead of a table, of no GPU in particular.
+# Messages in place of a table, about no particular GPU.
 _NO_GPU = re.compile(
     r"^(?:Failed to initialize NVML|NVIDIA-SMI has failed|No devices were found).*",
     re.IGNORECASE | re.MULTILINE,
 )
 _LOST_VALUE, _RESET_VALUE, _ERROR = "gpu is lost", "gpu requires reset", "unknown error"
-# Of fewer fields an error says nothing of the GPU; without names only the fields themselves speak.
+# Minimum number of erroneous fields that indicates a lost GPU, with and without identity fields.
 _MIN_ERRORS, _MIN_NAMELESS_ERRORS = 2, 3
-_CONTRADICTION = "a GPU that some values call lost or unknown, and others do not: not taken as lost"
+_CONTRADICTION = (
+    "a GPU with contradictory values (lost or unknown, and measured); not counted as lost"
+)
 
 
 def lost_gpus(text: str, measured: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the PCI addresses of the GPUs that lines call lost, whatever else they print.
+    """Return the PCI addresses of the GPUs that lines report as lost.
 
     Parameters
     ----------
     text : str
     measured : collection of str
-        Addresses of GPUs that the same text has measurements of: where such a measurement follows
-        the line, the GPU is not lost.
+        Addresses of GPUs with measurements in the same text. If a measurement follows the line, the
+        GPU is not lost.
 
     Examples
     --------
@@ -69,7 +71,7 @@ def lost_gpus(text: str, measured: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def measured_gpus(readings: Iterable[GpuReading]) -> frozenset[str]:
-    """Return the PCI addresses of the GPUs of which something other than zeros was measured."""
+    """Return the PCI addresses of the GPUs with a nonzero measurement."""
     return frozenset(r.pci for r in readings if r.pci and not r.lost and _is_measured(r.numbers))
 
 
@@ -78,9 +80,9 @@ def _is_measured(numbers: Mapping[str, float]) -> bool:
 
 
 def _lost_gpu(line: str) -> str | None:
-    """Return the address of the GPU that a line calls lost.
+    """Return the address of the GPU that a line reports as lost.
 
-    What the driver says (NVRM) is of the kernel log, which also tells when.
+    Lines of the driver (NVRM) are ignored; the kernel log has them with their time.
     """
     line = line[:_MAX_LINE]
     match = None if "NVRM:" in line else _ADDRESS.search(line)
@@ -92,16 +94,16 @@ def _lost_gpu(line: str) -> str | None:
 
 
 def is_lost_line(line: str) -> bool:
-    """Tell whether a line calls a GPU lost, or says that there is none."""
+    """Tell whether a line reports a lost GPU, or that there is no GPU."""
     return bool(_lost_gpu(line) or _NO_GPU.match(line))
 
 
 def no_gpu_message(text: str) -> str:
-    r"""Return what nvidia-smi says when it can read no GPU at all; empty if it says nothing alike.
+    r"""Return the message of nvidia-smi if it can read no GPU at all, else an empty text.
 
     Examples
     --------
-    >>> blindness("Failed to initialize NVML: Driver/library version mismatch\nversion: 550.1")
+    >>> no_gpu_message("Failed to initialize NVML: Driver/library version mismatch\nversion: 550.1")
     'Failed to initialize NVML: Driver/library version mismatch'
     """
     match = _NO_GPU.search(text)
@@ -111,21 +113,21 @@ def no_gpu_message(text: str) -> str:
 def is_lost_row(
     values: Collection[str], names: Sequence[str], numbers: Mapping[str, float], unread: Unread
 ) -> bool:
-    """Tell whether the values of one GPU say that it is lost.
+    """Tell whether the values of one GPU show that it is lost.
 
-    It is where one of them says so, and where the driver cannot even tell which GPU it is, but
-    never where something was measured: a GPU that is gone measures nothing, or zeros.
+    A value that reports the loss suffices, as do errors in place of the identity. A GPU with any
+    nonzero measurement is never lost: a lost GPU reports nothing or zeros.
 
     Parameters
     ----------
     values : collection of str
-        All but its address, index and time.
+        All except its address, index and time.
     names : sequence of str
-        Serial, UUID and product among them; empty where none of these was asked for.
+        Serial, UUID and product among them; empty if none of these was queried.
     numbers : mapping of str to float
-        What was measured.
+        The measurements.
     unread : Unread
-        Counts a GPU of which the values do not agree.
+        Counts a GPU with contradictory values.
 
     Examples
     --------
@@ -148,31 +150,33 @@ def is_lost_row(
 
 
 def is_state(value: str) -> bool:
-    """Tell whether a value is a state of the GPU, which is read as such, rather than a number."""
+    """Tell whether a value is a state of the GPU and not a number."""
     return _plain(value) in (_LOST_VALUE, _RESET_VALUE)
 
 
 def requested_recovery(
     values: Collection[str], action: str | None, reset: str | None
 ) -> str | None:
-    """Return the recovery that the values of one GPU ask for, one of EVENT_ACTIONS.
+    """Return the recovery that the values of one GPU request, one of EVENT_ACTIONS.
 
     Parameters
     ----------
     values : collection of str
         All values.
     action, reset : str or None
-        What stands for the recovery action, and for `reset_required`, where it was asked for.
+        The values of the recovery action and of `reset_required`, if queried.
 
     Returns
     -------
     str or None
-        None where nothing is said.
+        None if no value reports it.
 
     Examples
     --------
-    >>> asked_recovery(["40"], "None", None), asked_recovery(["[GPU requires reset]"], None, None)
-    ('none', 'reset')
+    >>> requested_recovery(["40"], "None", None)
+    'none'
+    >>> requested_recovery(["[GPU requires reset]"], None, None)
+    'reset'
     """
     recovery = parse_recovery_action(action or "")
     needs_reset = _RESET_VALUE in map(_plain, values) or (reset or "").lower() == "yes"

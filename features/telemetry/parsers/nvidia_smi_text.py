@@ -1,4 +1,4 @@
-"""GPUs in the output of `nvidia-smi -q`, which says in words what `-q -x` says as a document."""
+"""Parser of the text of `nvidia-smi -q`, which has the content of the XML of `-q -x`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["is_query_text", "parse_query_text"]
 _TITLE = re.compile(r"^=+ ?NVSMI LOG ?=+\s*$", re.MULTILINE)
 _GPU = re.compile(r"GPU (?P<address>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 _LINE = re.compile(r"(?P<indent> *)(?P<name>[^:]*?)\s*(?: : (?P<value>.*))?")
-_INDENT = 4  # blanks of a level
+_INDENT = 4  # blanks per level
 _ECC = ("ecc errors/aggregate/", "ecc_errors/aggregate/")
-# What the words are called in the document.
+# Names in the text -> names in the XML.
 _PATHS = {
     "timestamp": "timestamp",
     "driver version": "driver_version",
@@ -62,13 +62,13 @@ def is_query_text(text: str) -> bool:
 
 
 def parse_query_text(text: str) -> tuple[list[GpuReading], Unread]:
-    """Read every GPU of the output, also where a job added one after the other.
+    """Read every GPU of the output, which may consist of several outputs.
 
     Returns
     -------
     list of GpuReading
     Unread
-        Values that are neither a number nor said to be absent.
+        Values that are neither a number nor marked as absent.
     """
     unread, readings = Unread(), []
     for part in _TITLE.split(text)[1:]:
@@ -83,7 +83,7 @@ def parse_query_text(text: str) -> tuple[list[GpuReading], Unread]:
 
 
 def _values(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the words before each value, those of the levels above it first, and the value."""
+    """Yield the path of each value, outer levels first, and the value."""
     above: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         match = _LINE.fullmatch(line.rstrip())

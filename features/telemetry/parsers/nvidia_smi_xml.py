@@ -1,4 +1,4 @@
-"""GPUs in the output of `nvidia-smi -q -x`, over the versions of its schema."""
+"""Parser of the XML of `nvidia-smi -q -x`, over the versions of its schema."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from forewarn.features.telemetry.parsers.recovery_action import action_number
 
 __all__ = ["parse_nvidia_smi_xml", "readings_of"]
 
-# Record column -> ways in which the versions say it, best first; the elements of one way are
-# added up, and it counts only where all of them are there.
+# Record column -> alternative sets of elements over the versions, best first. The elements of a set
+# are
+# summed; a set counts only if all of them are present.
 _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "temperature_gpu": (("temperature/gpu_temp",),),
     "power_draw": (
@@ -63,8 +64,8 @@ _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 _IDENTITY = ("product_name", "serial", "uuid")
-# Entities can be made to expand without end, and no real document declares any. The name of the
-# schema alone is harmless: it is never loaded.
+# Entities can expand without limit, and no real document declares any. The name of the schema is
+# harmless because the schema is never loaded.
 _DECLARES = re.compile(r"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
 
 
@@ -74,14 +75,15 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
     Parameters
     ----------
     text : str
-        What is no whole document, or declares entities, is unread; so is what is printed before
-        it, apart from lines about lost GPUs, of which `lost_gpus` reads more.
+        An incomplete document, or one that declares entities, is counted as unread. So is text
+        before
+        the document, except lines about lost GPUs, which `lost_gpus` reads.
 
     Returns
     -------
     list of GpuReading
     Unread
-        Values that are neither a number nor said to be absent.
+        Values that are neither a number nor marked as absent.
     """
     unread = Unread()
     before, text = _parts(text)
@@ -98,16 +100,16 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
     try:
         root = ET.fromstring(text)
     except (ET.ParseError, ValueError) as error:
-        unread.add(f"no whole XML document ({error})", text)
+        unread.add(f"an incomplete XML document ({error})", text)
         return [], unread
     if root.tag != "nvidia_smi_log":
-        unread.add("an XML document of something else", text)
+        unread.add("an XML document of another kind", text)
         return [], unread
     return readings_of(root, unread), unread
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Return what is printed before a document, and the document."""
+    """Return the text before a document, and the document."""
     start = text.find("<")
     return (text, "") if start < 0 else (text[:start], text[start:])
 
@@ -115,8 +117,9 @@ def _parts(text: str) -> tuple[str, str]:
 def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
     """Read every GPU of a document.
 
-    The order of the GPUs tells their indexes only where all are there: one that is lost is not,
-    nor are the others where one alone was asked for.
+    The order of the GPUs gives their indexes only if all GPUs are present. A lost GPU is missing,
+    as are
+    the others if only one was queried.
     """
     # From driver 610 on a remark follows the number.
     driver = (_text(root, "driver_version") or "").split(" [")[0] or None
@@ -130,7 +133,7 @@ def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
 
 
 def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unread) -> GpuReading:
-    """Make a reading of one `gpu` element."""
+    """Return the reading of one `gpu` element."""
     pci = parse_pci_address(gpu.get("id", "")) or parse_pci_address(
         _text(gpu, "pci/pci_bus_id") or ""
     )
@@ -162,7 +165,7 @@ def _numbers(gpu: ET.Element, unread: Unread) -> dict[str, float]:
 
 
 def _text(element: ET.Element, path: str) -> str | None:
-    """Return the text at a path, None where there is no value."""
+    """Return the text at a path; None if there is no value."""
     text = (element.findtext(path) or "").strip()
     return None if is_absent(text) or is_state(text) else text
 
@@ -170,14 +173,14 @@ def _text(element: ET.Element, path: str) -> str | None:
 def _number(
     gpu: ET.Element, column: str, ways: tuple[tuple[str, ...], ...], unread: Unread
 ) -> float | None:
-    """Return what the first way with all its elements gives."""
+    """Return the sum of the first set whose elements are all present."""
     for paths in ways:
         texts = [(path, _text(gpu, path)) for path in paths]
         present = [(path, text) for path, text in texts if text is not None]
         values = [parse_quantity(column, text) for _, text in present]
         for (path, text), value in zip(present, values, strict=True):
             if value is None:
-                unread.add(f"{path} is no number in a known unit", text)
+                unread.add(f"{path} is not a number in a known unit", text)
         known = [value for value in values if value is not None]
         if len(known) == len(paths):
             return math.fsum(known)

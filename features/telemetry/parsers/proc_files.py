@@ -1,4 +1,4 @@
-"""What `/proc` says of a host: since when it runs, its load and its memory."""
+"""Parser of `/proc`: boot time, load and memory of a host."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _MEMORY = re.compile(r"^(?P<name>MemTotal|MemAvailable): +(?P<kib>[0-9]{1,15}) k
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """A host at one moment; None and absent is what its kernel did not say.
+    """A host at one moment; values that the kernel did not report are None or omitted.
 
     Attributes
     ----------
     boot_time : int or None
-        Nanoseconds since 1970 UTC, to the second: what the times of a kernel log count from.
+        Nanoseconds since 1970 UTC, in whole seconds; times of a kernel log count from it.
     uptime : float or None
         Seconds.
     load : tuple of float or None
-        Mean over 1, 5 and 15 minutes of the processes that run or wait for a disk.
+        Load average over 1, 5 and 15 minutes.
     memory : dict of str to int
         `total` and `available`, in bytes.
     """
@@ -40,7 +40,7 @@ class HostReading:
 
 
 def boot_times(stat: str) -> list[int]:
-    r"""Return the moments at which hosts started that texts of `/proc/stat` name, in nanoseconds.
+    r"""Return the boot times in texts of `/proc/stat`, in nanoseconds.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def boot_times(stat: str) -> list[int]:
 
 
 def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[HostReading, Unread]:
-    r"""Read four files of `/proc`, each given as text.
+    r"""Read the texts of four files of `/proc`.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[H
         ("meminfo", meminfo, len(memory) == 2),
     ):
         if not is_read:
-            unread.add(f"/proc/{name} says something else than expected", text)
+            unread.add(f"/proc/{name} has unexpected content", text)
     host = HostReading(
         boot_time=boots[0] if boots else None,
         uptime=float(up[1]) if up else None,

@@ -1,4 +1,4 @@
-"""What Prometheus says: which GPU a series is about, and answers of its HTTP API."""
+"""Parser of answers of the Prometheus HTTP API, and the GPU that a series describes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "parse_matrix",
 ]
 
-MIG_INSTANCE_LABEL = "GPU_I_ID"  # of an instance of a GPU that is split (MIG)
+MIG_INSTANCE_LABEL = "GPU_I_ID"  # of a MIG instance
 _SERIAL = ("DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL", "serial")
 _UUID = ("UUID", "uuid", "gpu_uuid")
 _TYPE = ("modelName", "model_name")
@@ -39,9 +39,9 @@ GPU_PLACE_LABELS = ("gpu", "pci_bus_id", *_TYPE, *_DRIVER)
 
 @dataclass(frozen=True, slots=True)
 class GpuLabels:
-    """Which GPU a series is about, whatever the exporter calls it.
+    """The GPU that a series describes, independent of the exporter's label names.
 
-    `part` is the instance of a GPU that is split (MIG).
+    `part` is the MIG instance of a split GPU.
     """
 
     serial: str | None = None
@@ -54,12 +54,12 @@ class GpuLabels:
 
     @property
     def gpu(self) -> str | None:
-        """Return what identifies the GPU: several GPUs of a board have one serial."""
+        """Return the identity of the GPU; several GPUs of a board share one serial."""
         return self.uuid or self.serial
 
     @property
     def texts(self) -> dict[str, str]:
-        """Return type and driver, where the series names them."""
+        """Return type and driver version, if the series names them."""
         texts = {"gpu_type": self.gpu_type, "driver_version": self.driver_version}
         return {name: text for name, text in texts.items() if text}
 
@@ -84,7 +84,7 @@ def parse_gpu_labels(labels: Mapping[str, str]) -> GpuLabels:
 
     Examples
     --------
-    >>> gpu_labels({"gpu": "3", "UUID": "GPU-1", "hostname": "n1"}).slot
+    >>> parse_gpu_labels({"gpu": "3", "UUID": "GPU-1", "hostname": "n1"}).slot
     3
     """
 
@@ -108,13 +108,13 @@ def _named(text: str | None) -> str | None:
 
 
 def exporter_name(labels: Mapping[str, str]) -> str:
-    """Return which exporter a series was scraped from."""
+    """Return the exporter that a series was scraped from."""
     return f"{labels.get('job', '')} {labels.get('instance', '')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of an answer: whose it is, and its times (s since 1970) and values."""
+    """One series of an answer: its labels, times (s since 1970) and values."""
 
     labels: Mapping[str, str]
     times: tuple[float, ...]
@@ -122,13 +122,13 @@ class Series:
 
 
 def incomplete_reason(answer: Any) -> str | None:
-    """Return what a query got instead of a whole matrix, None if it got one.
+    """Return why an answer is not a complete matrix; None if it is one.
 
-    Whoever takes a part for the whole never asks for the rest.
+    An incomplete answer must not be used, because the rest would never be requested.
 
     Examples
     --------
-    >>> print(why_not_whole({"status": "error", "error": "query timed out"}))
+    >>> print(incomplete_reason({"status": "error", "error": "query timed out"}))
     status 'error' (query timed out)
     """
     if not isinstance(answer, dict):
@@ -148,16 +148,16 @@ def incomplete_reason(answer: Any) -> str | None:
 
 
 def parse_matrix(answer: Any, blank: float = BLANK_THRESHOLD) -> tuple[list[Series], Unread]:
-    """Read the answer to a range query, as JSON was decoded.
+    """Read the decoded JSON answer to a range query.
 
-    Blank and infinite values are left out. What is no such answer is unread.
+    Blank and infinite values are skipped. Other answers are counted as unread.
 
     Parameters
     ----------
     answer : Any
     blank : float
-        From it on a value says that there is none. Counters of bytes reach what blank gauges show
-        within an hour.
+        Values from here on are blank. Counters of bytes reach the blank value of gauges within an
+        hour.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def parse_matrix(answer: Any, blank: float = BLANK_THRESHOLD) -> tuple[list[Seri
     data = answer.get("data") if isinstance(answer, dict) else None
     result = data.get("result") if isinstance(data, dict) else None
     if data is None or not isinstance(result, list) or data.get("resultType") != "matrix":
-        unread.add("an answer that is no matrix", str(answer))
+        unread.add("an answer that is not a matrix", str(answer))
         return [], unread
     return [
         series

@@ -1,4 +1,4 @@
-"""Numbers with units as nvidia-smi prints them, in the units of the record columns."""
+"""Numbers with units as nvidia-smi prints them, converted to the units of record columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 __all__ = ["is_absent", "parse_quantity"]
 
-# Unit -> factor to the unit of formats.md, section 1. No row has a unit of another kind.
+# Unit -> factor to the unit of formats.md, section 1.
 _UNITS = {
     "power_draw": {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3},
     "memory_used": {"": 1.0, "KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0},
@@ -22,10 +22,10 @@ _WORDS = {
     "throttle_hardware": {"active": 1.0, "not active": 0.0},
 }
 _REASONS = re.compile(r"0x[0-9A-Fa-f]{1,16}")
-# NVML's bits of a slowdown by hardware: of any kind, by its temperature, by the power brake.
+# NVML's bits of hardware slowdown: any kind, thermal, power brake.
 _HARDWARE_SLOWDOWN = 0x08 | 0x40 | 0x80
 _VALUE = re.compile(r"(?P<number>-?[0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?P<unit>[A-Za-z%]{0,4})")
-# What a driver prints where it has no value: the card or the driver lacks it.
+# Texts for a value that the card or the driver does not have.
 _ABSENT = re.compile(
     r"|N/A|\[N/A\]|\[?Not Supported\]?|\[?Not Available\]?|\[Requested functionality has been.*",
     re.IGNORECASE,
@@ -33,7 +33,7 @@ _ABSENT = re.compile(
 
 
 def is_absent(text: str) -> bool:
-    """Tell whether a driver says that there is no value; an error is not that.
+    """Tell whether a driver reports a value as absent; an error is not absence.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def is_absent(text: str) -> bool:
 
 
 def parse_quantity(column: str, text: str, unit: str = "") -> float | None:
-    """Return a number in the unit of a record column, None if it is none in a known unit.
+    """Return a number in the unit of a record column; None if it has no known unit.
 
     Parameters
     ----------
@@ -53,14 +53,16 @@ def parse_quantity(column: str, text: str, unit: str = "") -> float | None:
     text : str
         Such as "69.85 W".
     unit : str
-        Where `text` has none of its own.
+        Default unit of `text`.
 
     Examples
     --------
-    >>> quantity("memory_used", "2", "GiB"), quantity("power_draw", "41 C")
+    >>> parse_quantity("memory_used", "2", "GiB"), parse_quantity("power_draw", "41 C")
     (2048.0, None)
-    >>> quantity("row_remap_failure", "Yes"), quantity("throttle_hardware", "0x0000000000000048")
-    (1.0, 1.0)
+    >>> parse_quantity("row_remap_failure", "Yes")
+    1.0
+    >>> parse_quantity("throttle_hardware", "0x0000000000000048")
+    1.0
     """
     if column in _WORDS and (word := _WORDS[column].get(text.lower())) is not None:
         return word

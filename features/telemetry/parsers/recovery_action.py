@@ -1,14 +1,14 @@
-"""The recovery that the driver asks for of a GPU, in whatever words a tool prints it."""
+"""Recovery actions that the driver requests for a GPU, from the texts of several tools."""
 
 from __future__ import annotations
 
 __all__ = ["EVENT_ACTIONS", "action_number", "parse_recovery_action"]
 
 EVENT_ACTIONS = ("none", "reset", "reboot", "drain", "drain_and_reset")
-# By NVML's numbers. The fifth is a recovery of an IMEX domain, which is no matter of this machine.
+# By NVML's numbers. The fifth recovers an IMEX domain and does not concern this machine.
 _BY_NUMBER = (*EVENT_ACTIONS, None, "reset", "reboot")
 
-# `nvidia-smi`, then the Xid 154 of the kernel log.
+# Texts of `nvidia-smi`, then of Xid 154 in the kernel log.
 _WORDS = {
     "none": "none",
     "reset": "reset",
@@ -23,12 +23,13 @@ _WORDS = {
 
 
 def parse_recovery_action(text: str) -> str | None:
-    """Return the action that a word or a number of NVML means, None if it is none of them.
+    """Return the action of a text or an NVML number; None if it is neither.
 
     Examples
     --------
-    >>> recovery_action("Drain and Reset"), recovery_action("2"), recovery_action("[N/A]")
-    ('drain_and_reset', 'reboot', None)
+    >>> parse_recovery_action("Drain and Reset"), parse_recovery_action("2")
+    ('drain_and_reset', 'reboot')
+    >>> parse_recovery_action("[N/A]")
     """
     if text.isdecimal():
         number = int(text)
@@ -37,5 +38,5 @@ def parse_recovery_action(text: str) -> str | None:
 
 
 def action_number(action: str | None) -> dict[str, float]:
-    """Return an action as the number of a reading; nothing where nothing is said."""
+    """Return an action as a number of a reading; empty if there is none."""
     return {} if action is None else {"recovery_action": float(EVENT_ACTIONS.index(action))}

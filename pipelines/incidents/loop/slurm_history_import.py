@@ -85,7 +85,7 @@ def import_history(site: ResponseSite, file: Path | None, *, now: Nanoseconds) -
         If Slurm keeps no accounting, or does not answer.
     """
     if not site.records.is_dir():
-        raise JobError(f"{site.records}: no such folder, expected one of records.")
+        raise JobError(f"{site.records}: no such folder, expected a folder of records.")
     outages = _read(site, file, now)
     resolver = SerialResolver(GpuLocations(site.records), now)
     lessons = labels_from_outages(outages, site.table.foreign_failures, resolver)

@@ -1,1 +1,1 @@
-"""What is known of machines from elsewhere: daily lists, and what kernels reported."""
+"""Evidence about machines from other sources: at-risk lists and kernel logs."""

@@ -1,4 +1,4 @@
-"""The at-risk list as a prior of who may be faulty in a running task."""
+"""At-risk lists as a prior for faulty machines of a running task."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MAX_WEIGHT, _MIN_WEIGHT = 4.0, 0.5
 
 
 class PriorError(InputError):
-    """At-risk lists that cannot be used."""
+    """Invalid at-risk lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Flagged machines and from when until when a list says so; nanoseconds."""
+    """Flagged machines with the span, in nanoseconds, in which their list is valid."""
 
     machine: tuple[str, ...]
     start: npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class Prior:
 
     @classmethod
     def open(cls, folder: Path) -> Prior:
-        """Read all lists of a folder (formats.md, section 4); a note names each that is bad.
+        """Read all lists of a folder (formats.md, section 4); a note names each invalid list.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class Prior:
         if not parts:
             raise problems[0]
         for problem in problems:
-            note(f"a list is left out: {problem}")
+            note(f"skipped list: {problem}")
         table = pd.concat(parts)
         return cls(
             tuple(table["machine_id"]),
@@ -88,7 +88,7 @@ def _read(path: Path) -> pd.DataFrame:
         return _flagged(file.read(columns=list(_COLUMNS)))
     except (pa.ArrowException, ValueError, TypeError, OSError) as error:
         detail = (str(error).splitlines() or [""])[0][:100]
-        raise PriorError(f"{path}: cannot be used as an at-risk list ({detail}).") from None
+        raise PriorError(f"{path}: is not a valid at-risk list ({detail}).") from None
 
 
 def _flagged(table: pa.Table) -> pd.DataFrame:
@@ -100,11 +100,11 @@ def _flagged(table: pa.Table) -> pd.DataFrame:
 
 
 def list_weights(listed: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Return how many times as likely a false alarm on each machine may be; 1 in the mean.
+    """Return the weight of the false alarm rate of each machine; the mean weight is 1.
 
-    What the listed machines may have more, the others have less: however wrong the list is, the
-    false alarms of a task of like machines stay the same (weighted hypothesis testing, Genovese,
-    Roeder and Wasserman 2006).
+    Listed machines get a higher rate and the others a lower one, so that even a wrong list does not
+    change the false alarms of a task (weighted hypothesis testing, Genovese, Roeder and Wasserman
+    2006).
 
     Examples
     --------

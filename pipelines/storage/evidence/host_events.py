@@ -1,4 +1,4 @@
-"""What the kernel logs of hosts said at a time: Xids to lay beside a verdict."""
+"""Kernel log events of hosts, shown next to a verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_SHOWN_XIDS = 5
 
 
 class HostEventsError(InputError):
-    """Events that cannot be used."""
+    """Invalid events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class HostEvents:
     Attributes
     ----------
     folder : Path
-        `date=YYYY-MM-DD/HH.parquet` lie in it.
+        Contains `date=YYYY-MM-DD/HH.parquet`.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class HostEvents:
         """
         if not any((records / name).is_dir() for name in _LANDING_FOLDERS):
             raise HostEventsError(f"{records}: holds no `_events`, expected what `collect` writes.")
-        return cls(records / "_events")  # made with the first event
+        return cls(records / "_events")  # the first event creates it
 
     def xids(self, machine: str, start: int, end: int) -> list[dict[str, Any]]:
         """Return the last Xids of a machine in [start, end], the newest first.
@@ -75,7 +75,7 @@ class HostEvents:
         Raises
         ------
         HostEventsError
-            If a file has another form.
+            If a file has another format.
         """
         rows = self.grave_events((machine,), start, end, kinds=("xid",))
         return [{name: row[name] for name in _XID_FIELDS} for row in rows[:_MAX_SHOWN_XIDS]]
@@ -87,7 +87,7 @@ class HostEvents:
         end: int,
         kinds: Sequence[str] = ("xid", "lost"),
     ) -> list[dict[str, Any]]:
-        """Return the Xids of machines, and their GPUs that got lost, the newest first.
+        """Return the Xids and lost GPUs of machines, the newest first.
 
         Parameters
         ----------
@@ -99,12 +99,12 @@ class HostEvents:
         Returns
         -------
         list of dict
-            As `xids` does, with `machine_id` and `kind`.
+            As `xids`, with `machine_id` and `kind`.
 
         Raises
         ------
         HostEventsError
-            If a file has another form.
+            If a file has another format.
         """
         parts = [
             _events(path, machines, kinds, start, end)
@@ -122,7 +122,7 @@ class HostEvents:
         return [dict(zip(names, row, strict=True)) for row in zip(times, *texts, strict=True)]
 
     def _files(self, start: int, end: int) -> Iterator[Path]:
-        # An event lies in the hour in which the interval of its record ends.
+        # An event is stored in the hour in which the interval of its record ends.
         for hour in range(start // HOUR, end // HOUR + 2):
             moment = dt.datetime(1970, 1, 1) + dt.timedelta(hours=hour)
             yield self.folder / f"date={moment:%Y-%m-%d}" / f"{moment:%H}.parquet"
@@ -131,7 +131,7 @@ class HostEvents:
 def _events(
     path: Path, machines: Collection[str], kinds: Sequence[str], start: int, end: int
 ) -> pa.Table:
-    """Return the events of a file; the times in nanoseconds since 1970."""
+    """Return the events of a file, with times in nanoseconds since 1970."""
     try:
         table = read_columns(path, _COLUMNS, "events")
     except RecordsError as error:

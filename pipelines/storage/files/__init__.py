@@ -1,1 +1,1 @@
-"""Files as such: replaced as a whole, locked, named, and listed, here or in an object store."""
+"""Files: atomic writes, locks, names and listings, on disk or in an object store."""

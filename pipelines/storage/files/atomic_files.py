@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Atomic writes: a file exists completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ __all__ = ["fsync", "replacing", "write_atomic"]
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; on success it takes its place, else it is removed.
+    """Yield a temporary path that replaces `path` on success and is removed on failure.
 
-    What killed processes have left in the folder is removed, too. An error of the disk names the
-    file that was to be written.
+    Stale temporary files in the folder are removed as well. A disk error names the target file.
 
     Parameters
     ----------
     path : Path
-        Its folder is made if needed.
+        Its folder is created if needed.
     """
     new_folders = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, also after a loss of power."""
+    """Write a file atomically, safe against a power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -56,14 +55,14 @@ def write_atomic(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
-        with suppress(OSError):  # it would take of a disk that is full
+        with suppress(OSError):  # a partial file would use up a full disk
             temporary.unlink()
         raise
     fsync(path.parent)
 
 
 def fsync(path: Path) -> None:
-    """Bring a file or a folder to the disk."""
+    """Flush a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

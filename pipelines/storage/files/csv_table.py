@@ -1,4 +1,4 @@
-"""Tables as CSV that people open in a spreadsheet: no cell is a formula."""
+"""CSV tables that are safe to open in a spreadsheet: no cell is a formula."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV, times in ISO 8601, and a `'` before text that begins like a formula.
+    """Write a table as CSV with ISO 8601 times and a `'` before text that looks like a formula.
 
-    A spreadsheet would compute such a cell, or run a program that it names, and names come from
-    hosts. A plain number such as `-3.5` stays as it is. Programs read Parquet or JSON instead,
-    where nothing is put before anything.
+    A spreadsheet would evaluate such a cell, or run a program that it names, and hosts choose
+    names. A
+    plain number such as `-3.5` is unchanged. Programs should read the Parquet or JSON files, which
+    have
+    no such prefix.
 
     Examples
     --------
@@ -46,9 +48,9 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def _as_text(cell: object) -> object:
-    """Return a cell that no spreadsheet computes."""
+    """Return a cell that no spreadsheet evaluates."""
     if not isinstance(cell, str):
         return cell
     formula = cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
-    text = cell.replace("\r", "\\r")  # unquoted it would begin a row of its own
+    text = cell.replace("\r", "\\r")  # unquoted it would start a new row
     return f"'{text}" if formula else text

@@ -1,4 +1,4 @@
-"""Locks between processes, which end with the process that holds them."""
+"""Locks between processes, released when their process ends."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def locked(path: Path, holder: str) -> Iterator[None]:
     Parameters
     ----------
     path : Path
-        Made if needed, in a folder that exists, and removed at the end.
+        Created if needed, in an existing folder, and removed at the end.
     holder : str
-        Which other process may hold it, for the note.
+        Description of the other process, for the note.
     """
     lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive a killed process
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        note(f"{holder} is at work ({path}): waiting for its end")
+        note(f"{holder} is running ({path}); waiting for it to finish")
         lock.acquire()
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # a process that waits notices, and makes a new file
+        path.unlink(missing_ok=True)  # a waiting process notices and creates a new file
         lock.release()
 
 
 def landing_locked(folder: Path) -> AbstractContextManager[None]:
-    """Hold the lock of a folder of records in which rows land, as `locked`."""
+    """Hold the landing lock of a folder of records (`locked`)."""
     path = folder / "_state" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     return locked(path, "another landing or compacting")

@@ -1,4 +1,4 @@
-"""Names that others choose (a task, a machine, a folder) as file systems and pyarrow take them."""
+"""Safe file names and paths for names that users or hosts choose."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 __all__ = ["arrow_path", "safe_file_name"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
-_MAX_READABLE_LENGTH = 40  # characters of another name that stay, for people
+_MAX_READABLE_LENGTH = 40  # characters of the original name that are kept
 
 
 def safe_file_name(name: str) -> str:
-    """Return a file name that no other name gives, and that stays in its folder.
+    """Return a file name that is unique to a name and cannot leave its folder.
 
-    A plain name stays as it is. In any other, what is no letter, digit, `_`, `.` or `-` becomes
-    `_`, and a digest follows; `~` stands in no plain name.
+    Plain names are unchanged. In other names each character except letters, digits, `_`, `.` and
+    `-`
+    becomes `_`, and `~` with a digest is appended. Plain names contain no `~`.
 
     Examples
     --------
-    >>> file_name("job-7"), file_name("a job")
+    >>> safe_file_name("job-7"), safe_file_name("a job")
     ('job-7', 'a_job~cec0dd209335167a990350dc5dbe04b7')
-    >>> file_name("..") == file_name("é")
+    >>> safe_file_name("..") == safe_file_name("é")
     False
     """
     if _PLAIN.fullmatch(name):
@@ -35,8 +36,7 @@ def safe_file_name(name: str) -> str:
 def arrow_path(path: Path) -> Path:
     """Return the path of a local file in a form that pyarrow does not read as a URI.
 
-    To pyarrow `run:1/part.parquet` is a URI of the scheme `run`; a path that begins with a slash
-    is none.
+    pyarrow reads `run:1/part.parquet` as a URI of the scheme `run`, but never an absolute path.
 
     Examples
     --------

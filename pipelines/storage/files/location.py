@@ -1,9 +1,9 @@
-"""Locations of records: a folder, or a URI of an object store without any secret in it.
+"""Locations of records: a folder, or a URI of an object store without secrets.
 
-`pyarrow.fs` opens the stores: it is there for Parquet, and reads without Python's lock. fsspec and
-universal-pathlib would need s3fs (45 MB, 29 of them botocore), a second S3 client beside Arrow's,
-and leave all of this but the joining of names: which URIs are refused, messages of one line,
-time-outs, and files that are there as a whole or not at all.
+`pyarrow.fs` opens the stores. It comes with Parquet support and reads without the GIL. fsspec and
+universal-pathlib would need s3fs (45 MB, 29 of them botocore), a second S3 client. They would
+replace
+only the joining of names, not the rejection of URIs, one-line messages, timeouts and atomic writes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _OPTIONS = ("endpoint_override", "region", "scheme")
 _SECRETS = ("access_key", "secret_key", "session_token", "password", "token")
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _REFUSALS = ("ACCESS_DENIED", "SIGNATURE", "INVALID_ACCESS_KEY", "INVALID_CLIENT", "EXPIRED")
-_MAX_REASON = 160  # characters of the error of a store
+_MAX_REASON = 160  # characters of a store's error message
 
 
 class LocationError(InputError):
-    """A URI that cannot be used; the message holds nothing of it that may be a secret."""
+    """An invalid URI; the message contains no part of it that may be secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +69,25 @@ class RemotePath:
 
     @property
     def parent(self) -> RemotePath:
-        """The folder that contains it."""
+        """The parent folder."""
         shown, key = self.shown.rpartition("/")[0], self.key.rpartition("/")[0]
         return RemotePath(self.store, key, shown)
 
     def exists(self) -> bool:
-        """Tell whether there is a file or a folder of this name."""
+        """Tell whether a file or a folder of this name exists."""
         return bool(self._info().type != fs.FileType.NotFound)
 
     def is_dir(self) -> bool:
-        """Tell whether anything is below this name."""
+        """Tell whether anything exists below this name."""
         return bool(self._info().type == fs.FileType.Directory)
 
     def size_and_time(self) -> tuple[int, int]:
-        """Return the bytes of a file and when it was written, nanoseconds since 1970 UTC.
+        """Return size in bytes and modification time in nanoseconds since 1970 UTC.
 
         Raises
         ------
         FileNotFoundError
-            If there is none.
+            If there is no such file.
         """
         info = self._info()
         if info.type != fs.FileType.File:
@@ -95,7 +95,7 @@ class RemotePath:
         return int(info.size), int(info.mtime_ns)
 
     def children(self) -> list[RemotePath]:
-        """Return what is directly in a folder, by name."""
+        """Return the direct children of a folder, sorted by name."""
         with self._errors_in_one_line():
             infos = self.store.get_file_info(fs.FileSelector(self.key, allow_not_found=True))
         return sorted(self / info.base_name for info in infos)
@@ -106,18 +106,18 @@ class RemotePath:
         Raises
         ------
         FileNotFoundError
-            If there is none.
+            If there is no such file.
         """
         with self._errors_in_one_line():
             return self.store.open_input_file(self.key)
 
     def put(self, local: Path) -> None:
-        """Upload a file under a hidden name, which the store then renames."""
+        """Upload a file under a hidden name and rename it in the store."""
         hidden = self.parent / f"_{self.name}.tmp"
         with self._errors_in_one_line():
             fs.copy_files(str(local.absolute()), hidden.key, fs.LocalFileSystem(), self.store)
             if hidden.size_and_time()[0] != local.stat().st_size:
-                raise RecordsError(f"{hidden}: did not arrive as a whole.")
+                raise RecordsError(f"{hidden}: was not uploaded completely.")
             self.store.move(hidden.key, self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -141,21 +141,21 @@ class RemotePath:
             raise
         except (OSError, pa.ArrowException) as error:
             line = _first_line(error)
-            # Of a long sentence the words of the store itself, which come last.
+            # The store's own words are the last part of a long message.
             reason = line[max(line.find("AWS Error"), 0) :][:_MAX_REASON]
             if any(word in reason for word in _REFUSALS):
                 raise RecordsError(
-                    f"{self.shown}: the store refuses the key ({reason}), expected {_KEYS} of an "
-                    "account with this permission."
+                    f"{self.shown}: the store rejects the credentials ({reason}), expected {_KEYS} "
+                    "of an account with this permission."
                 ) from None
-            raise RecordsError(f"{self.shown}: the store does not do it ({reason}).") from None
+            raise RecordsError(f"{self.shown}: the store reports an error ({reason}).") from None
 
 
 Location: TypeAlias = Path | RemotePath
 
 
 def is_uri(text: str) -> bool:
-    """Tell whether a text is a URI rather than a path.
+    """Tell whether a text is a URI and not a path.
 
     Examples
     --------
@@ -166,9 +166,9 @@ def is_uri(text: str) -> bool:
 
 
 def parse_location(text: str) -> Location:
-    """Read a path, or `s3://bucket/records?endpoint_override=...&scheme=http&region=...`.
+    """Parse a path or `s3://bucket/records?endpoint_override=...&scheme=http&region=...`.
 
-    No test covers `hdfs://`, which pyarrow opens, too.
+    `hdfs://`, which pyarrow opens as well, is not tested.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Files that can be read to their end: no FIFO, no device, and none that a closed folder hides."""
+"""Checks for regular files: no FIFO, no device, and no folder that cannot be listed."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ __all__ = [
 
 
 class IrregularFileError(InputError):
-    """Something that is no regular file where one is expected."""
+    """A path that is not a regular file."""
 
 
 class UnreadableFolderError(InputError):
-    """A folder of which nobody can say what it holds."""
+    """A folder that cannot be listed."""
 
 
 def matching_paths(
     folder: Path, pattern: str, error: type[InputError] = UnreadableFolderError
 ) -> list[Path]:
-    """Return the paths below a folder that match, in the order of their names.
+    """Return the paths below a folder that match a pattern, sorted by name.
 
-    `Path.glob` takes a folder that may not be read for an empty one: what it holds would be left
-    out without a word.
+    `Path.glob` treats an unreadable folder as empty, which would silently skip its files.
 
     Parameters
     ----------
     folder : Path
-        None match where it is not there.
+        If it does not exist, nothing matches.
     pattern : str
         Of each level, such as `date=*/*.parquet`.
     error : type
-        What to raise if a folder cannot be listed: a subclass of `InputError`.
+        Raised if a folder cannot be listed: a subclass of `InputError`.
     """
     first, _, rest = pattern.partition("/")
     try:
@@ -59,14 +58,14 @@ def matching_paths(
 
 
 def files_below(folder: Path, error: type[InputError] = UnreadableFolderError) -> Iterator[Path]:
-    """Yield the regular files at any level below a folder, by name.
+    """Yield the regular files at any level below a folder, sorted by name.
 
-    Names that begin with a dot are left out, and links to folders are not followed.
+    Names with a leading dot are skipped, and links to folders are not followed.
 
     Parameters
     ----------
     folder, error
-        As of `matching_paths`.
+        As for `matching_paths`.
     """
     for path in matching_paths(folder, "[!.]*", error):
         if path.is_dir() and not path.is_symlink():
@@ -76,25 +75,25 @@ def files_below(folder: Path, error: type[InputError] = UnreadableFolderError) -
 
 
 def require_regular(path: Path, error: type[InputError] = IrregularFileError) -> None:
-    """Refuse a path that is there and no regular file.
+    """Reject an existing path that is not a regular file.
 
     Parameters
     ----------
     path : Path
     error : type
-        What to raise: a subclass of `InputError`.
+        Raised: a subclass of `InputError`.
     """
     if path.exists() and not path.is_file():
-        raise error(f"{path}: is no regular file, expected one.")
+        raise error(f"{path}: is not a regular file.")
 
 
 def require_all_regular(path: Path) -> None:
-    """Refuse what is neither a regular file nor a folder of such files and folders.
+    """Reject anything except a regular file, or a folder of such files and folders.
 
     Raises
     ------
     IrregularFileError
-        It names the first file that cannot be read to its end.
+        Names the first irregular file.
     """
     for entry in (path, *sorted(path.rglob("*"))):
         if not entry.is_dir():

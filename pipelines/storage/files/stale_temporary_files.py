@@ -1,4 +1,4 @@
-"""Temporary files beside the files that they will replace, and what kills leave of them."""
+"""Temporary files next to their targets, and the removal of stale ones."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["remove_stale_files", "remove_stale_scratch", "scratch_folder", "temp
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:40] or "host"
 _NAME = re.compile(r"\..+\.(?P<host>[A-Za-z0-9-]+)\.(?P<process>[0-9]{1,9})\.tmp")
 _FOLDER = re.compile(r"forewarn-scratch-(?P<process>[0-9]{1,9})-\w+")
-_ABANDONED_AFTER = 24 * 3600.0  # seconds; nothing of ours writes a file for so long
+_ABANDONED_AFTER = 24 * 3600.0  # seconds; no write takes as long
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the hidden name under which this process writes a file before it takes its place."""
+    """Return the hidden name under which this process writes a file before renaming it."""
     return path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.tmp")
 
 
 def remove_stale_files(folder: Path) -> None:
-    """Remove the unfinished files of processes that are gone; nobody else's.
+    """Remove the temporary files of processes that no longer exist.
 
-    A process of another host or container cannot be asked, so that its files are left for a day.
+    Processes of another host or container cannot be checked; their files are removed after a day.
     """
-    with contextlib.suppress(OSError):  # a file that stays is no reason to stop
+    with contextlib.suppress(OSError):  # failing to remove a file is not fatal
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".tmp")]
         for name in names:
@@ -42,13 +42,13 @@ def remove_stale_files(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a temporary folder, which `remove_stale_scratch` knows if nobody removes it."""
+    """Yield a temporary folder that `remove_stale_scratch` recognises if it is not removed."""
     with tempfile.TemporaryDirectory(prefix=f"forewarn-scratch-{os.getpid()}-") as name:
         yield Path(name)
 
 
 def remove_stale_scratch() -> None:
-    """Remove the temporary folders that killed processes of this user left on this machine."""
+    """Remove the temporary folders of this user's killed processes on this machine."""
     for path in Path(tempfile.gettempdir()).iterdir():
         match = _FOLDER.fullmatch(path.name)
         if match and _is_gone(_HOST, int(match["process"])) and path.lstat().st_uid == os.getuid():
@@ -62,7 +62,7 @@ def _is_gone(host: str, process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # somebody else's: it is there
+    except OSError:  # the process exists and belongs to another user
         return False
     return False
 

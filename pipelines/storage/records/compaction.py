@@ -1,9 +1,8 @@
-"""Compacting: each date of a folder of records as one file, whoever reads or is killed meanwhile.
+"""Compaction: the files of each date become one file, safe against readers and kills.
 
-The merged file takes its name whole, and only then are the files that it was made of deleted, in
-the order of their names. Until all are gone a row may be there twice. The later name wins: as
-long as the file whose row won before is there, it wins still, and after that only the merged file
-has the row.
+The merged file is renamed into place, and only then are its source files deleted, sorted by name.
+Until all are gone a row may exist twice, and the later name wins. A row's winning source file wins
+until it is deleted; afterwards only the merged file has the row.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ __all__ = ["CompactedDate", "compact_date"]
 
 @dataclass(frozen=True, slots=True)
 class CompactedDate:
-    """What became of one date.
+    """The result of compacting one date.
 
     Attributes
     ----------
     date : datetime.date
     files, bytes_before, bytes_after : int
-        Of it before, and bytes afterwards.
+        Number and size of its files before, and its size afterwards.
     counts : MergeCounts or None
-        None where it was left as it is.
+        None if the date was left unchanged.
     why : str
-        Why it was left; "" for a date that was compact already.
+        Reason for leaving it; "" for a date that was already compact.
     """
 
     date: dt.date
@@ -61,41 +60,41 @@ class CompactedDate:
 
     @classmethod
     def skipped(cls, date: dt.date, why: str) -> CompactedDate:
-        """Return a date that was not looked at."""
+        """Return the result of a date that was not examined."""
         return cls(date, 0, 0, 0, None, why)
 
     @property
     def state(self) -> str:
-        """One of "compacted", "compact" (it was already) and "left"."""
+        """One of "compacted", "compact" (it already was) and "left"."""
         if self.counts is not None:
             return "compacted"
         return "left" if self.why else "compact"
 
 
 def compact_date(folder: Location, date: dt.date) -> CompactedDate:
-    """Make one file of the files of a date; a date that is one already stays as it is.
+    """Compact the files of a date; a compact date is left unchanged.
 
     Parameters
     ----------
     folder : Path or RemotePath
-        RECORDS, of which no other process compacts a date meanwhile.
+        RECORDS, of which no other process compacts a date at the same time.
     date : datetime.date
 
     Raises
     ------
     RecordsError
-        If a file cannot be read, or one is replaced at each try.
+        If a file cannot be read, or is replaced at each attempt.
     """
     return read_consistent(lambda: _compact(folder, date))
 
 
 def _compact(folder: Location, date: dt.date) -> CompactedDate:
-    """Make one file of those that are there now.
+    """Compact the current files of a date.
 
     Raises
     ------
     ReplacedFileError
-        If a file is replaced meanwhile: nothing has changed.
+        If a file was replaced in the meantime; nothing has changed.
     """
     paths = files_of_date(folder, date)
     sources = [ParquetSource(path) for path in paths]
@@ -115,14 +114,14 @@ def _compact(folder: Location, date: dt.date) -> CompactedDate:
 
 
 def _form_of(source: ParquetSource) -> CompactionMetadata | None:
-    metadata = source.metadata  # there where the row groups are others than the form says
+    metadata = source.metadata  # present if the row groups differ from the compaction metadata
     if not is_compacted_name(source.path.name):
         return None
     return source.form if metadata is None else CompactionMetadata.from_metadata(metadata.metadata)
 
 
 def _already_merged(sources: Sequence[ParquetSource]) -> list[ParquetSource]:
-    """Return the files that a compacting which was killed had merged and not yet deleted."""
+    """Return the source files that a killed compaction had merged but not deleted."""
     by_stamp = {stamp_of_source(source): source for source in sources}
     forms = [form for source in sources if (form := _form_of(source))]
     merged = {stamp for form in forms for stamp in form.sources}
@@ -132,7 +131,7 @@ def _already_merged(sources: Sequence[ParquetSource]) -> list[ParquetSource]:
 def _replace(
     folder: Location, sources: Sequence[ParquetSource], partition: Location
 ) -> tuple[MergeCounts, int]:
-    """Put one merged file in the place of others; return its counts and its size."""
+    """Replace files by one merged file; return its counts and its size."""
     if isinstance(partition, RemotePath):
         return _replace_objects(sources, partition)
     final = partition / COMPACTED_NAME
@@ -140,7 +139,7 @@ def _replace(
     temporary = temporary_path(final)
     try:
         counts = merge_date(sources, temporary)
-        fsync(temporary)  # what was there before is deleted next
+        fsync(temporary)  # its source files are deleted next
         size = temporary.stat().st_size
         with _landing_stopped(folder):
             _check_still(sources)
@@ -148,11 +147,11 @@ def _replace(
             fsync(final.parent)
             _delete([source for source in sources if source.path != final])
     except FileNotFoundError as error:
-        if error.filename == str(temporary):  # a collector that starts sweeps what is unfinished
+        if error.filename == str(temporary):  # removed by a starting collector as a stale file
             raise ReplacedFileError(final) from None
         raise
     except OSError as error:
-        if error.errno and error.filename is None:  # pyarrow names no file
+        if error.errno and error.filename is None:  # pyarrow's errors name no file
             error.filename = str(final)
         raise
     finally:
@@ -163,7 +162,7 @@ def _replace(
 def _replace_objects(
     sources: Sequence[ParquetSource], partition: RemotePath
 ) -> tuple[MergeCounts, int]:
-    """Do the same in an object store: the merged file is made here and sent as a whole."""
+    """Replace files in an object store: the merged file is built here and uploaded."""
     for left in partition.children():
         if is_compacted_name(left.name.removeprefix("_")) and left.name.endswith(".tmp"):
             left.unlink(missing_ok=True)
@@ -174,7 +173,7 @@ def _replace_objects(
         _check_still(sources)
         try:
             final.put(local)
-        except FileNotFoundError:  # another compacting took what was being sent for a leftover
+        except FileNotFoundError:  # another compaction removed the upload as a stale file
             raise ReplacedFileError(final) from None
         size = local.stat().st_size
     _delete([source for source in sources if source.path != final])
@@ -183,7 +182,7 @@ def _replace_objects(
 
 @contextmanager
 def _landing_stopped(folder: Location) -> Iterator[None]:
-    """Let no row land meanwhile: a file is deleted only as long as it is the one that was read."""
+    """Hold the landing lock, and check that the files are those that were read."""
     if isinstance(folder, Path) and has_landed(folder):
         with landing_locked(folder):
             yield
@@ -193,13 +192,13 @@ def _landing_stopped(folder: Location) -> Iterator[None]:
 
 def _check_still(sources: Sequence[ParquetSource]) -> None:
     for source in sources:
-        if not source.is_still():
+        if not source.is_unchanged():
             raise ReplacedFileError(source.path)
 
 
 def _delete(sources: Sequence[ParquetSource]) -> None:
-    """Delete files in the order of their names: so no row loses to an older one on the way."""
+    """Delete files sorted by name, so that no row loses to an older one meanwhile."""
     for source in sources:
-        if not source.is_still():
+        if not source.is_unchanged():
             raise ReplacedFileError(source.path)
         source.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The form of a compacted date: one file whose row groups hold whole slices of GPUs."""
+"""Metadata of a compacted date: one file whose row groups hold whole slices of GPUs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ __all__ = [
     "is_compacted_name",
 ]
 
-# It comes before the names that collectors and simulations give: of two rows of one GPU and time
-# the later file name wins, so that what lands after a compacting is the newer word.
+# Sorts before the names that collectors and simulations use. Of two rows of one GPU and time the
+# later
+# file name wins, so that rows landed after a compaction are newer.
 COMPACTED_NAME = "00-compacted.parquet"
 _KEY = b"forewarn.compacted"
 _VERSION = 1
 
 
 def is_compacted_name(name: str) -> bool:
-    """Tell whether compacting gives this name to a file.
+    """Tell whether a file name is that of a compacted file.
 
     Examples
     --------
@@ -37,7 +38,7 @@ def is_compacted_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """A file whose rows a compacted one has taken over.
+    """A source file of a compacted file.
 
     Attributes
     ----------
@@ -55,15 +56,14 @@ class SourceStamp:
 
 @dataclass(frozen=True, slots=True)
 class CompactionMetadata:
-    """What a compacted file says of itself, in its key-value metadata.
+    """The key-value metadata of a compacted file.
 
     Attributes
     ----------
     slices : tuple of (int, int)
-        For each row group the finest slices [first, last) that it holds; a slice of many rows
-        goes on in the next row group.
+        The slices [first, last) of each row group; a large slice continues in the next row group.
     sources : tuple of SourceStamp
-        Files that were there before; one that still is has only not been deleted yet.
+        The merged files; one that still exists has not been deleted yet.
     """
 
     slices: tuple[tuple[int, int], ...]
@@ -94,23 +94,23 @@ class CompactionMetadata:
         return cls(slices, sources)
 
     def row_groups(self, first: int, last: int) -> list[int]:
-        """Return the row groups that can hold GPUs of the finest slices [first, last).
+        """Return the row groups that can hold GPUs of the slices [first, last).
 
         Examples
         --------
-        >>> CompactedForm(((0, 32), (32, 64)), ()).row_groups(40, 41)
+        >>> CompactionMetadata(((0, 32), (32, 64)), ()).row_groups(40, 41)
         [1]
         """
         pairs = enumerate(self.slices)
         return [number for number, (low, high) in pairs if low < last and first < high]
 
     def parts(self, rows_of_groups: Sequence[int], n_rows: int) -> list[list[int]]:
-        """Return the row groups in parts of `n_rows` or more, each of slices of its own.
+        """Split the row groups into parts of at least `n_rows` rows that share no slice.
 
         Examples
         --------
         >>> slices = ((0, 16), (16, 32), (32, 64), (32, 64))
-        >>> CompactedForm(slices, ()).parts([5, 6, 10, 3], 10)
+        >>> CompactionMetadata(slices, ()).parts([5, 6, 10, 3], 10)
         [[0, 1], [2, 3]]
         """
         parts: list[list[int]] = [[]]
@@ -125,9 +125,9 @@ class CompactionMetadata:
 
 
 def compacted_name(sources: Sequence[SourceStamp]) -> str:
-    """Return a name that no file made of other sources has.
+    """Return a name that is unique to the source files.
 
-    An object store has no locks: so two runs at a time cannot write one over the other.
+    An object store has no locks, so two concurrent runs must not write the same name.
     """
     digest = hashlib.sha256(repr([*map(astuple, sources)]).encode()).hexdigest()[:16]
     return f"{COMPACTED_NAME.removesuffix('.parquet')}-{digest}.parquet"

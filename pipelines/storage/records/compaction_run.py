@@ -1,4 +1,4 @@
-"""A run of `forewarn compact`: which dates of a folder of records, and what became of each."""
+"""Runs of `forewarn compact`: the dates to compact, and the result of each."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LOCK = ".compact.lock"
 
 @dataclass(frozen=True, slots=True)
 class DateSpan:
-    """Dates that were asked for.
+    """The requested dates.
 
     Attributes
     ----------
     start, end : datetime.date or None
-        Those of [start, end); None is no limit.
+        Dates of [start, end); None is no limit.
     only : datetime.date or None
-        This one, also if it is the newest.
+        This date only, even if it is the newest.
     """
 
     start: dt.date | None = None
@@ -40,7 +40,7 @@ class DateSpan:
     only: dt.date | None = None
 
     def holds(self, date: dt.date) -> bool:
-        """Tell whether a date is asked for."""
+        """Tell whether a date is requested."""
         if self.only is not None:
             return date == self.only
         return (self.start or dt.date.min) <= date < (self.end or dt.date.max)
@@ -49,9 +49,9 @@ class DateSpan:
 def compact_records(
     folder: Location, span: DateSpan, today: dt.date, executor: Executor | None = None
 ) -> Iterator[CompactedDate]:
-    """Compact the dates of a folder of records, the oldest first; yield what became of each.
+    """Compact the dates of a folder of records, the oldest first; yield each result.
 
-    A date that is not over, or is the newest and was not named, is left: rows may still land.
+    Unfinished dates, and the newest date unless it was named, are left because rows may still land.
 
     Parameters
     ----------
@@ -61,21 +61,22 @@ def compact_records(
     today : datetime.date
         In UTC.
     executor : Executor, optional
-        Compacts several dates at a time; one at a time here without it, or in an object store,
-        whose keys stay in this process.
+        Compacts several dates in parallel. Without it, or in an object store, whose keys stay in
+        this
+        process, dates are compacted one after another.
 
     Raises
     ------
     RecordsError
         If the folder holds no records of these dates, or a file cannot be read.
     JobError
-        If workers cannot be started, or die again and again.
+        If workers cannot be started or crash repeatedly.
     """
     present = sorted({date for date, _ in list_records(folder)})
     chosen = [date for date in present if span.holds(date)]
     if not chosen:
         raise RecordsError(
-            f"{folder}: holds no records of the dates asked for, expected some from {present[0]} "
+            f"{folder}: no records of the requested dates, expected dates from {present[0]} "
             f"to {present[-1]}."
         )
     newest = None if span.only else present[-1]
@@ -85,13 +86,13 @@ def compact_records(
             yield outcome
             bar.update()
         for date in open_dates:
-            newest_of_all = f"is the newest (--date {date} takes it)"
+            newest_of_all = f"is the newest date (select it with --date {date})"
             yield CompactedDate.skipped(date, "is not over" if date >= today else newest_of_all)
             bar.update()
 
 
 def _exclusive(folder: Location) -> AbstractContextManager[None]:
-    """Let one process at a time compact a folder; an object store has no locks."""
+    """Return the lock for compacting a folder; an object store has no locks."""
     if isinstance(folder, RemotePath):
         return nullcontext()
     return locked(folder / _LOCK, "another compacting")
@@ -111,13 +112,13 @@ def _compact_all(
 
 
 def compact_to_dict(item: tuple[Path, dt.date]) -> dict[str, Any]:
-    """Compact a date of a folder; return the fields of `CompactedDate`, all of them plain."""
+    """Compact a date of a folder; return the fields of `CompactedDate` as plain values."""
     fields = asdict(compact_date(*item))
     return fields | {"counts": None if fields["counts"] is None else tuple(fields["counts"])}
 
 
 def outcome_json(outcome: CompactedDate) -> dict[str, Any]:
-    """Return what became of a date, as JSON can hold it."""
+    """Return the result of a date as a JSON value."""
     counts = outcome.counts
     return {
         "date": outcome.date.isoformat(),
@@ -133,9 +134,9 @@ def outcome_json(outcome: CompactedDate) -> dict[str, Any]:
 
 
 def outcome_text(outcome: CompactedDate) -> str:
-    """Say in a line what became of a date."""
+    """Describe the result of a date in one line."""
     if outcome.counts is None:
-        return f"{outcome.date} {outcome.why or 'is compact already'}"
+        return f"{outcome.date} {outcome.why or 'is already compact'}"
     n_files = "1 file" if outcome.files == 1 else f"{outcome.files:,} files"
     text = (
         f"{outcome.date} {outcome.counts.rows:,} records of {n_files} in "
@@ -143,4 +144,4 @@ def outcome_text(outcome: CompactedDate) -> str:
         f"{outcome.bytes_after / 2**20:,.1f}"
     )
     doubled = outcome.counts.doubled
-    return f"{text}; {doubled:,} doubled rows left out" if doubled else text
+    return f"{text}; {doubled:,} duplicate rows dropped" if doubled else text

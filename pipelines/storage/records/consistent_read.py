@@ -1,4 +1,4 @@
-"""Files that a collector replaces while they are read: read again until one stays."""
+"""Consistent reads of files that a collector may replace: repeated until none changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from forewarn.pipelines.storage.files.location import Location, RemotePath
 __all__ = ["FileStamp", "ReplacedFileError", "read_consistent"]
 
 _Result = TypeVar("_Result")
-_MAX_TRIES = 10  # a collector replaces the file of the hour every few seconds
+_MAX_TRIES = 10  # a collector replaces the file of the current hour every few seconds
 
 
 class FileStamp(NamedTuple):
-    """Whatever changes when another file takes a name."""
+    """Attributes of a file that change when it is replaced."""
 
     inode: int
     size: int
@@ -23,7 +23,7 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def from_path(cls, path: Location) -> FileStamp:
-        """Return the stamp of the file that has this name now."""
+        """Return the stamp of the file at a path."""
         if isinstance(path, RemotePath):
             return cls(0, *path.size_and_time())
         now = path.stat()
@@ -31,27 +31,27 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def from_path_if_exists(cls, path: Location) -> FileStamp | None:
-        """Return the stamp of the file that has this name now, None if none has."""
+        """Return the stamp of the file at a path; None if there is none."""
         try:
             return cls.from_path(path)
         except FileNotFoundError:
             return None
 
     def is_of_same_file(self, other: FileStamp | None) -> bool:
-        """Tell whether another stamp is of this file, at whatever time."""
+        """Tell whether two stamps are of the same file, at any time."""
         return other is not None and other.inode == self.inode
 
 
 class ReplacedFileError(RecordsError):
-    """Another file took the name while it was read: a collector is at work. Read it again."""
+    """A file was replaced while it was read; reading it again may succeed."""
 
     def __init__(self, path: Location, *, missing: bool = False) -> None:
-        super().__init__(f"{path}: was replaced while it was read, expected it to stay: try again.")
+        super().__init__(f"{path}: was replaced while it was read; try again.")
         self.path, self.missing = path, missing
 
 
 def read_consistent(read: Callable[[], _Result]) -> _Result:
-    """Call `read` until no file is replaced meanwhile.
+    """Call `read` until no file is replaced during the call.
 
     Raises
     ------
@@ -65,6 +65,8 @@ def read_consistent(read: Callable[[], _Result]) -> _Result:
             path, missing = replaced.path, replaced.missing
     if missing:
         raise RecordsError(
-            f"{path}: is listed and not there, expected a listing that is not old. Call again."
+            f"{path}: is listed but does not exist; the listing is outdated. Try again."
         )
-    raise RecordsError(f"{path}: was replaced at each reading, expected it to stay a moment.")
+    raise RecordsError(
+        f"{path}: was replaced during each attempt to read it, expected it to stay a moment."
+    )

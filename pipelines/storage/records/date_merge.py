@@ -1,4 +1,4 @@
-"""The files of one date as one file: by slice of GPUs, serial and time, no row twice."""
+"""Merging of the files of one date: sorted by slice, serial and time, without duplicates."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = ["MergeCounts", "merge_date", "stamp_of_source"]
 
 _MAX_CELLS_IN_MEMORY = (
     16 << 20
-)  # rows times columns; some 300 MiB while they are sorted and written
+)  # rows times columns; about 300 MiB while they are sorted and written
 _ROWS_PER_GROUP = 1 << 20
-_MIN_ROWS_PER_GROUP = 1 << 15  # smaller row groups cost more than they spare
+_MIN_ROWS_PER_GROUP = 1 << 15  # smaller row groups cost more than they save
 _ALL_SLICES = (0, MAX_SLICES)
-_KEYLESS_SLICE = MAX_SLICES - 1  # rows without a serial or a time have no GPU: they lie at the end
+_KEYLESS_SLICE = MAX_SLICES - 1  # rows without a serial or a time belong to no GPU and come last
 
 
 class MergeCounts(NamedTuple):
-    """Numbers of rows of a merged date: read, left out as doubled; and of row groups."""
+    """Number of rows read, of duplicates dropped, and of row groups of a merged date."""
 
     rows: int
     doubled: int
@@ -50,16 +50,16 @@ class MergeCounts(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows of some slices by slice, serial and time, doubled ones left out.
+    """Rows of some slices, sorted by slice, serial and time, without duplicates.
 
     Attributes
     ----------
     columns : list of pyarrow.Array
         Each of shape (n,).
     slices : ndarray of shape (n,), uint8
-        The finest slice of each row.
+        Slice of each row.
     doubled : int
-        How many were left out.
+        Number of duplicates dropped.
     """
 
     columns: list[pa.Array]
@@ -69,7 +69,7 @@ class _Rows(NamedTuple):
 
 @dataclass(slots=True)
 class _RowCollector:
-    """Rows of the slices [first, last) of all files, gathered file by file."""
+    """An accumulator of the rows of the slices [first, last), filled file by file."""
 
     schema: MergedSchema
     first: int
@@ -80,7 +80,7 @@ class _RowCollector:
     times: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, table: pa.Table, file: str) -> None:
-        """Add the rows of these slices that a part of a file has."""
+        """Add the rows of these slices from a part of a file."""
         keys = _keys_of(table, file)
         codes = np.where(keys.keep, keys.serial.codes, -1)
         times = np.where(keys.keep, keys.time, 0)
@@ -95,13 +95,13 @@ class _RowCollector:
         self.times.append(times)
 
     def rows(self) -> _Rows:
-        """Return all rows in order; of doubled ones the last stays, as when they are read."""
-        distinct = set(self.texts)  # most files have the same
+        """Return all rows sorted; of duplicates the last one is kept, as on reading."""
+        distinct = set(self.texts)  # most files share their texts
         texts = sorted(set().union(*distinct))
         slices = assign_slices(texts)
         by_slice = np.argsort(slices, kind="stable")
         position = {texts[number]: rank for rank, number in enumerate(by_slice.tolist())}
-        # The -1 of no serial becomes the last rank.
+        # Code -1, no serial, becomes the last rank.
         number = {t: _with_last(map_texts(t, position), len(texts)) for t in distinct}
         pairs = zip(self.texts, self.codes, strict=True)
         none = np.zeros(0, dtype=np.int32)
@@ -116,7 +116,7 @@ class _RowCollector:
         columns = pa.concat_tables([empty, *self.tables]).unify_dictionaries().columns
         self.tables.clear()
         rows, left = pa.array(order[stays].astype(np.uint32)), dict(enumerate(columns))
-        del columns  # each is let go of when it is in order: else all would be there twice
+        del columns  # each is released once it is sorted, so that only one exists twice
         in_order = map_threads(
             lambda position: reorder_column(left.pop(position), rows), list(left)
         )
@@ -128,12 +128,12 @@ def _keys_of(table: pa.Table, file: str) -> Keys:
 
 
 def _slice_of_each(keys: Keys) -> npt.NDArray[np.uint8]:
-    """Return the finest slice of each row."""
+    """Return the slice of each row."""
     codes = np.where(keys.keep, keys.serial.codes, -1)
     return _slices_and_none(keys.serial.texts)[codes]
 
 
-@lru_cache(2)  # most files of a date have the same serials
+@lru_cache(2)  # most files of a date share their serials
 def _slices_and_none(serials: tuple[str, ...]) -> npt.NDArray[np.uint8]:
     return np.append(assign_slices(serials), np.uint8(_KEYLESS_SLICE))
 
@@ -146,23 +146,23 @@ def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.in
 def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     """Write all rows of the files of one date as one compacted file.
 
-    Where the rows are many they are divided into ranges of slices on the disk of `out`, and each
-    is put in order by itself, so that memory stays bounded.
+    Many rows are partitioned by ranges of slices on the disk of `out`, and each partition is sorted
+    separately, so that memory is bounded.
 
     Parameters
     ----------
     sources : sequence of ParquetSource
-        In the order of their names: of two rows of one GPU and time the later one stays.
+        Sorted by name: of two rows of one GPU and time the later one is kept.
     out : Path
 
     Raises
     ------
     RecordsError
         If a file cannot be read.
-    UnlikeFilesError
-        If the columns of the files do not go into one.
+    IncompatibleSchemasError
+        If the columns of the files cannot be combined.
     ReplacedFileError
-        If a file is replaced meanwhile.
+        If a file is replaced in the meantime.
     """
     schema = MergedSchema.from_sources(sources)
     n_rows = sum(source.n_rows for source in sources)
@@ -184,28 +184,28 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
             for span, table in prefetch(_row_groups(rows, ranges, schema)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
-            pa.default_memory_pool().release_unused()  # it keeps what many threads have held
+            pa.default_memory_pool().release_unused()  # the pool keeps the memory of many threads
         form = CompactionMetadata(tuple(slices), tuple(map(stamp_of_source, sources)))
-        # Texts are written as dictionaries, which is quicker; this says what they are read as.
+        # Texts are written as dictionaries, which is faster; this metadata restores their type.
         types = base64.b64encode(schema.target.serialize().to_pybytes()).decode()
         writer.add_key_value_metadata({"ARROW:schema": types} | form.metadata())
     return MergeCounts(written, doubled, len(slices))
 
 
 def stamp_of_source(source: ParquetSource) -> SourceStamp:
-    """Return what a compacted file notes of a file that it was made of."""
+    """Return the entry of a source file in the compaction metadata."""
     return SourceStamp(source.path.name, source.stamp.size, source.stamp.modified)
 
 
 def _number_of_parts(n_cells: int) -> int:
-    """Return into how many parts a date is divided."""
+    """Return the number of parts of a date."""
     n_parts = _power_of_two(-(-n_cells // _MAX_CELLS_IN_MEMORY))
-    # Beside a part there is what is read of others.
+    # In addition to one part, buffers of other parts are in memory.
     return 1 if n_parts == 1 else min(2 * n_parts, MAX_SLICES)
 
 
 def _power_of_two(n: int, *, up: bool = True) -> int:
-    """Return the next power of two from 1 to 64; the one before where `up` is false."""
+    """Round to a power of two from 1 to 64, up or down."""
     power = 1
     while power < MAX_SLICES and (power if up else 2 * power - 1) < n:
         power *= 2
@@ -217,14 +217,15 @@ def _parts_of_date(
 ) -> Iterator[tuple[tuple[int, int], _Rows]]:
     """Yield the rows of equal ranges of slices, from all files.
 
-    What is compacted is read where those slices lie; other files are read once, and divided.
+    Of compacted files only the row groups of these slices are read. Other files are read once and
+    partitioned.
     """
     if n_parts == 1:
         yield _ALL_SLICES, _gathered(schema, _ALL_SLICES, _files(sources)).rows()
         return
     compacted = list(takewhile(lambda source: source.form is not None, sources))
     at_once = min(n_parts * _MIN_ROWS_PER_GROUP, _ROWS_PER_GROUP)
-    # It has no name: whatever ends this process, nothing of it stays.
+    # An unnamed file, which disappears however the process ends.
     with tempfile.TemporaryFile(dir=folder) as file:
         divided = SpillPartitions(file, schema.working_schema)
         for name, table in prefetch(_batches(sources[len(compacted) :], _ALL_SLICES, at_once)):
@@ -239,7 +240,7 @@ def _parts_of_date(
 def _gathered(
     schema: MergedSchema, span: tuple[int, int], tables: Iterator[tuple[str, pa.Table]]
 ) -> _RowCollector:
-    """Gather the rows of some slices."""
+    """Collect the rows of some slices."""
     gathering = _RowCollector(schema, *span)
     for name, table in prefetch(tables):
         gathering.add(table, name)
@@ -256,7 +257,7 @@ def _files(sources: Sequence[ParquetSource]) -> Iterator[tuple[str, pa.Table]]:
 def _batches(
     sources: Sequence[ParquetSource], span: tuple[int, int], n_rows: int
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield parts of `n_rows` of what files can hold of some slices, with their names."""
+    """Yield parts of `n_rows` rows of the files for some slices, with the file names."""
     for source in sources:
         groups = FileSlice.for_slices(source, span).groups
         with source.opened() as file:
@@ -267,7 +268,7 @@ def _batches(
 def _row_groups(
     rows: _Rows, ranges: Sequence[tuple[int, int]], schema: MergedSchema
 ) -> Iterator[tuple[tuple[int, int], pa.Table]]:
-    """Yield the rows of each range of slices; many of them in several parts."""
+    """Yield the rows of each range of slices, in several parts if they are many."""
     for low, high in ranges:
         start, end = np.searchsorted(rows.slices, [low, high]).tolist()
         for part in range(start, end, _ROWS_PER_GROUP):

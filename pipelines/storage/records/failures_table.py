@@ -1,4 +1,4 @@
-"""The tables of failures beside the records: what was reported, and what incidents showed."""
+"""Tables of failures next to the records: from tickets and events, and from incidents."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 
 FAILURES_TABLE = "failures.parquet"
 INCIDENT_FAILURES = "incident_failures.parquet"
-"""Written by `forewarn respond`: outcomes that were confirmed, and drains by others."""
+"""Written by `forewarn respond`: confirmed outcomes and external drains."""
 
 
 def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
-    """Read a failures table (formats.md, section 1); rows of other serials are left out."""
+    """Read a failures table (formats.md, section 1) for some serials."""
     table = read_parquet(path)
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:
@@ -56,14 +56,14 @@ def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
 
 
 def read_causes(path: Location, before: int | None = None) -> dict[str, list[tuple[int, str]]]:
-    """Return moment and cause (perhaps none) of the failures of each serial in a failures table.
+    """Return time and cause, possibly none, of the failures of each serial.
 
     Parameters
     ----------
     path : Path or RemotePath
-        It may not be there.
+        A failures table, which may not exist.
     before : int, optional
-        Only failures that were known before that moment.
+        Only failures that were known before this time.
     """
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
     table = read_parquet(path) if path.exists() else None
@@ -80,7 +80,7 @@ def read_causes(path: Location, before: int | None = None) -> dict[str, list[tup
 
 
 def unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:
-    """Return until when the health after each presumed end is unknown; null of other failures."""
+    """Return the end of unknown health of presumed repairs; null for other failures."""
     failed = read_times(table, "failed_at", path)
     presumed = pc.equal(read_names(table, "end_source", path), PRESUMED)
     until = pc.coalesce(read_times(table, "unknown_until", path), pc.add(failed, PRESUMED_AFTER))
@@ -88,7 +88,7 @@ def unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:
 
 
 def _renumbered(failures: Failures, names: Sequence[str], serials: Sequence[str]) -> Failures:
-    """Give failures the positions of their serials; those of unknown serials are left out."""
+    """Renumber failures by the position of their serials; drop unknown serials."""
     position = {serial: number for number, serial in enumerate(serials)}
     number = np.array([position.get(name, -1) for name in names] or [-1], dtype=np.int32)
     gpu = number[failures.gpu]

@@ -1,4 +1,4 @@
-"""The columns of a Parquet file of records, or of some of its row groups."""
+"""Columns of a Parquet file of records, or of some of its row groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forewarn.pipelines.storage.files.location import Location
 __all__ = ["READ_ERRORS", "FileColumns", "not_parquet_error", "rows_of_each_group"]
 
 READ_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
-"""What pyarrow raises where a file is no whole Parquet file: a flipped bit can name a new type."""
+"""Errors of pyarrow for a corrupt file; a flipped bit can name an unknown type."""
 
 _UNREADABLE = {
     PermissionError: "Permission denied",
@@ -23,18 +23,18 @@ _UNREADABLE = {
 
 
 def not_parquet_error(path: Location, error: Exception) -> RecordsError:
-    """Return the line that says which file is none, and why."""
+    """Return the error for a file that is not a readable Parquet file."""
     for kind, reason in _UNREADABLE.items():
         if isinstance(error, kind):
             return RecordsError(f"{path}: cannot be read ({reason}).")
     detail = (str(error).splitlines() or [type(error).__name__])[0]
-    return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
+    return RecordsError(f"{path}: is not a complete Parquet file ({detail}).")
 
 
 class FileColumns:
-    """The columns of a file, each read when it is asked for.
+    """The columns of a file, each read on access.
 
-    So it is still in the nearest cache when it is converted.
+    A column is then still in the CPU cache when it is converted.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class FileColumns:
     file : ParquetFile
     schema : Schema
     n_rows : int
-        That are claimed.
+        Number of rows according to the metadata.
     row_groups : sequence of int, optional
-        Of these alone.
+        Only these row groups.
     lock : Lock, optional
-        Held while row groups are read: one for all who read this file.
+        Held while row groups are read; shared by all readers of the file.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class FileColumns:
             raise not_parquet_error(self._path, error) from None
         if len(column) != len(self):
             raise RecordsError(
-                f"{self._path}: is no whole Parquet file (column `{name}` has {len(column):,} of "
-                f"the {len(self):,} rows that it claims)."
+                f"{self._path}: is not a complete Parquet file (column `{name}` has {len(column):,} "
+                f"of {len(self):,} rows)."
             )
         return column
 
@@ -83,12 +83,12 @@ class FileColumns:
             return self._file.reader.read_column(number)
         if not self._groups:
             return pa.chunked_array([], self._schema.field(number).type)
-        with self._lock:  # else two threads at one reader can end the process
+        with self._lock:  # two threads in one reader can crash the process
             table = self._file.reader.read_row_groups(self._groups, [number], use_threads=False)
         return table.column(0)
 
 
 def rows_of_each_group(metadata: pq.FileMetaData) -> tuple[int, ...]:
-    """Return how many rows each row group of a file claims to have."""
+    """Return the number of rows of each row group, according to the metadata."""
     groups = range(metadata.num_row_groups)
     return tuple(int(metadata.row_group(number).num_rows) for number in groups)

@@ -1,4 +1,4 @@
-"""The part of a file of records that can hold the GPUs of some slices."""
+"""The row groups of a file of records that can hold the GPUs of some slices."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from forewarn.pipelines.storage.records.row_group_pruning import matching_row_gr
 __all__ = ["FileSlice", "number_of_slices"]
 
 Span = tuple[int | None, int | None]
-_TARGET_ROWS_PER_SLICE = 1 << 21  # some 100 MiB while they are brought in order
-_MAX_ROWS_PER_SLICE = 1 << 24  # of files that are not compacted, too: some 1 GiB
-_MAX_READ_FACTOR = 2.0  # rows that may be read for each row that there is, for smaller slices
+_TARGET_ROWS_PER_SLICE = 1 << 21  # about 100 MiB while they are sorted
+_MAX_ROWS_PER_SLICE = 1 << 24  # about 1 GiB; also for files that are not compacted
+_MAX_READ_FACTOR = 2.0  # rows that may be read per existing row to allow smaller slices
 
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Row groups of a file (`RecordSource`): of a compacted one those of few GPUs.
+    """Row groups of a file (`RecordSource`).
 
-    Of another one those that can hold rows of the span that is asked for.
+    Of a compacted file they are those of the requested slices, of any other file those that can
+    hold
+    rows of the requested span.
 
     Attributes
     ----------
     source : ParquetSource
     groups : list of int or None
-        The row groups; None stands for all.
+        The row groups; None means all.
     """
 
     source: ParquetSource
@@ -41,14 +43,14 @@ class FileSlice:
     def for_slices(
         cls, source: ParquetSource, slices: tuple[int, int], span: Span = (None, None)
     ) -> FileSlice:
-        """Return what can hold GPUs of the finest slices [first, last) in a span.
+        """Return the part of a file that can hold GPUs of the slices [first, last) in a span.
 
         Parameters
         ----------
         source : ParquetSource
         slices : tuple of (int, int)
         span : tuple of (int or None, int or None)
-            Nanoseconds since 1970 UTC, the end left out; None has no limit.
+            Nanoseconds since 1970 UTC, half-open; None has no limit.
         """
         if source.form is None:
             return cls(source, matching_row_groups(source.metadata, source.schema, *span))
@@ -61,24 +63,25 @@ class FileSlice:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows that these row groups claim; some can be of other slices."""
+        """Number of rows according to the metadata; some may be of other slices."""
         return self.source.rows_in(self.groups)
 
     @property
     def schema(self) -> pa.Schema:
-        """The names and types of all columns, as they were written."""
+        """Names and types of all columns, as written."""
         return self.source.schema
 
     def columns(self) -> AbstractContextManager[Columns]:
-        """Open the columns; as `ParquetSource.columns`."""
+        """Open the columns, as `ParquetSource.columns` does."""
         return self.source.columns(self.groups)
 
 
 def number_of_slices(sources: Sequence[ParquetSource]) -> int:
-    """Return into how many slices these files are best read: 1, 2, 4 and so on up to 64.
+    """Return the best number of slices for reading these files: a power of two up to 64.
 
-    As many as keep memory small, and fewer where too much would be read again and again: a file
-    that is not compacted is read for each slice anew. Memory is bounded all the same.
+    More slices need less memory. A file that is not compacted is read once per slice, which limits
+    the
+    number; memory stays bounded nevertheless.
     """
     total, n_slices = sum(source.n_rows for source in sources), 1
     while n_slices < MAX_SLICES and n_slices * _TARGET_ROWS_PER_SLICE < total:
@@ -90,7 +93,7 @@ def number_of_slices(sources: Sequence[ParquetSource]) -> int:
 
 
 def _rows_read(sources: Sequence[ParquetSource], n: int) -> int:
-    """Return how many rows are read in all if there are n slices."""
+    """Return the number of rows read in total with n slices."""
     ranges = slice_ranges(n)
     return sum(
         FileSlice.for_slices(source, slices).n_rows for source in sources for slices in ranges

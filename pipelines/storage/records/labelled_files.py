@@ -1,4 +1,4 @@
-"""Whether the files of records say which GPUs failed."""
+"""A check that all files of records, or none, have the column of failures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["check_labels"]
 
 
 def check_labels(sources: Sequence[ParquetSource]) -> None:
-    """Refuse a data set of which only some files say what failed."""
+    """Reject a data set of which only some files have a column of failures."""
     without = [source for source in sources if FAILURE not in source.column_names]
     if without and len(without) < len(sources):
         raise RecordsError(
-            f"{without[0].path}: column `{FAILURE}` is missing, other files have it."
+            f"{without[0].path}: column `{FAILURE}` is missing, but other files have it."
         )

@@ -1,4 +1,4 @@
-"""The columns of several files as the columns of one, no value changed."""
+"""The common schema of several files, into which every value fits unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["IncompatibleSchemasError", "MergedSchema"]
 
 
 class IncompatibleSchemasError(InputError):
-    """Files whose columns do not go into one file without a change of meaning."""
+    """Files whose columns cannot be combined without changing values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class MergedSchema:
     Attributes
     ----------
     target : pyarrow.Schema
-        As they are read again.
+        Types on reading.
     working_schema : pyarrow.Schema
-        As they are sorted and written: texts as dictionaries.
+        Types while sorting and writing; texts are dictionaries.
     """
 
     target: pa.Schema
@@ -36,13 +36,14 @@ class MergedSchema:
 
     @classmethod
     def from_sources(cls, sources: Sequence[ParquetSource]) -> MergedSchema:
-        """Return what holds the values of all files.
+        """Return the schema that holds the values of all files.
 
         Raises
         ------
-        UnlikeFilesError
-            If a file lacks a column of another, or the types of a column do not go together. A
-            column of OPTIONAL_NUMBERS may be missing: collectors write it once a source has it.
+        IncompatibleSchemasError
+            If a file lacks a column of another, or the types of a column are incompatible. A column
+            of
+            OPTIONAL_NUMBERS may be missing, since collectors write it only if a source has it.
         """
         first = sources[0]
         for source in sources[1:]:
@@ -50,7 +51,7 @@ class MergedSchema:
             odd -= set(OPTIONAL_NUMBERS)
             if odd:
                 raise IncompatibleSchemasError(
-                    f"{source.name}: has other columns than {first.path.name} "
+                    f"{source.name}: has different columns than {first.path.name} "
                     f"(`{min(odd)}` is in one of them), expected the same in all files of a date."
                 )
         schemas = [_without_pandas(source.schema) for source in sources]
@@ -60,12 +61,12 @@ class MergedSchema:
         return cls(target, pa.schema([field.with_type(_working(field.type)) for field in target]))
 
     def working(self, table: pa.Table, file: str) -> pa.Table:
-        """Return the rows of a file in the types of the merged one.
+        """Convert the rows of a file to the types of the merged file.
 
         Raises
         ------
-        UnlikeFilesError
-            If a value cannot be kept as it is.
+        IncompatibleSchemasError
+            If a value would change.
         """
         fields = list(self.working_schema)
         columns = [_column(table, field) for field in fields]
@@ -74,20 +75,20 @@ class MergedSchema:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             detail = str(error).splitlines()[0]
             raise IncompatibleSchemasError(
-                f"{file}: does not go with the other files ({detail})."
+                f"{file}: cannot be combined with the other files ({detail})."
             ) from None
         return pa.Table.from_arrays(cast, schema=self.working_schema)
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """Return a column of a file, null where the file lacks it."""
+    """Return a column of a file, null if the file lacks it."""
     if field.name in table.column_names:
         return table[field.name]
     return pa.chunked_array([pa.nulls(len(table), field.type)])
 
 
 def _without_pandas(schema: pa.Schema) -> pa.Schema:
-    """Drop what pandas noted of one file, such as the length of its index."""
+    """Drop the pandas metadata of one file, such as the length of its index."""
     metadata = {k: v for k, v in (schema.metadata or {}).items() if k != b"pandas"}
     return schema.with_metadata(metadata or None)
 
@@ -107,13 +108,13 @@ def _merged_field(
         other = next(i for i, part in enumerate(parts) if part.type != parts[0].type)
         raise IncompatibleSchemasError(
             f"{sources[other].name}: column `{name}` is {parts[other].type}, and {parts[0].type} "
-            f"in {sources[0].path.name}, expected types that go together."
+            f"in {sources[0].path.name}, expected compatible types."
         ) from None
     return merged.field(0)
 
 
 def _working(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values are sorted and written."""
+    """Return the type for sorting and writing."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     plain = (pa.string(), pa.large_string())

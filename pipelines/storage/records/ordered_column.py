@@ -1,4 +1,4 @@
-"""A column in another order of rows, in one piece."""
+"""Reordering of the rows of a column."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ __all__ = ["reorder_column", "without_unused_texts"]
 
 
 def reorder_column(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
-    """Return rows of a column in an order.
+    """Return rows of a column in the given order.
 
-    Where pyarrow takes values that may be null, it looks at each bit of validity and is five times
-    slower; so values and validity are taken apart.
+    Values and validity bits are taken separately, because pyarrow's take is five times slower for
+    columns with nulls.
 
     Parameters
     ----------
     column : pyarrow.ChunkedArray
-        A dictionary is the same in all chunks.
+        All chunks share a dictionary.
     order : pyarrow.Array of uint32
-        Numbers of rows.
+        Row numbers.
 
     Examples
     --------
     >>> column = pa.chunked_array([[1, None], [3]])
-    >>> ordered_column(column, pa.array([2, 1], pa.uint32())).to_pylist()
+    >>> reorder_column(column, pa.array([2, 1], pa.uint32())).to_pylist()
     [3, None]
     """
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -44,16 +44,17 @@ def reorder_column(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Tell whether values lie one after another, of whole bytes each."""
+    """Tell whether values have a fixed width of whole bytes."""
     return bool(pa.types.is_primitive(kind) and not pa.types.is_boolean(kind))
 
 
 def without_unused_texts(array: pa.Array) -> pa.Array:
-    """Return an array whose dictionary, if it has one, holds nothing that does not occur.
+    """Return an array without unused entries in its dictionary, if it has one.
 
     Examples
     --------
-    >>> with_fewest_texts(pa.array(["a", "b", "c"]).dictionary_encode()[1:]).dictionary.to_pylist()
+    >>> array = pa.array(["a", "b", "c"]).dictionary_encode()[1:]
+    >>> without_unused_texts(array).dictionary.to_pylist()
     ['b', 'c']
     """
     if not pa.types.is_dictionary(array.type):

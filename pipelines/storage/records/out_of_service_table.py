@@ -1,4 +1,4 @@
-"""The table `out_of_service.parquet` beside the records: who was out of service, and when."""
+"""The table `out_of_service.parquet` next to the records: spans of machines and GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUT_OF_SERVICE = "out_of_service.parquet"
 
 
 def read_out_of_service(path: Location) -> list[OutOfServiceSpan]:
-    """Read the table (formats.md, section 1); none where there is no file.
+    """Read the table (formats.md, section 1); empty if the file does not exist.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def read_out_of_service(path: Location) -> list[OutOfServiceSpan]:
         pc.fill_null(read_times(table, "end", path), NEVER),
     ]
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    # A row that names neither, or no beginning, says nothing.
+    # Rows without machine and GPU, or without a start, are ignored.
     return [
         OutOfServiceSpan(machine or "", serial, start, end)
         for machine, serial, start, end in rows
@@ -50,9 +50,9 @@ def read_out_of_service(path: Location) -> list[OutOfServiceSpan]:
 
 
 def for_records(absences: list[OutOfServiceSpan], records: Records, path: Location) -> OutOfService:
-    """Return the spans of the GPUs of records; a machine's count for all that it ever held.
+    """Return the spans of GPUs of records; a machine's spans apply to all GPUs it ever held.
 
-    Which GPU sat in a machine that was out is not always seen: unknown is the safe word for both.
+    It is not always known which GPU was in a machine. Treating both as unknown is the safe choice.
     """
     if not absences:
         return OutOfService.empty()
@@ -70,12 +70,14 @@ def for_records(absences: list[OutOfServiceSpan], records: Records, path: Locati
 
 
 def _gpus_of_machines(records: Records, machines: set[str], path: Location) -> dict[str, list[int]]:
-    """Return the GPUs that have a record on each of some machines."""
+    """Return the GPUs that have a record on each of the machines."""
     inside: dict[str, list[int]] = defaultdict(list)
     column = records.texts.get(MACHINE)
     if column is None:
         if machines:
-            note(f"{path}: names machines, and the records have no `{MACHINE}`: they are left out")
+            note(
+                f"{path}: names machines, but the records have no `{MACHINE}`; its rows are ignored"
+            )
         return inside
     codes_out = [code for code, name in enumerate(column.texts) if name in machines]
     codes = records.codes(MACHINE, np.arange(len(records)))

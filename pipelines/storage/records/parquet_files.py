@@ -1,4 +1,4 @@
-"""Parquet files from outside: opened, or refused in one line that names the file."""
+"""Untrusted Parquet files: opened, or rejected with a one-line message."""
 
 from __future__ import annotations
 
@@ -44,50 +44,50 @@ __all__ = [
     "read_parquet",
 ]
 
-_KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is assembled
+_KEY_BYTES, _VALUE_BYTES = 32, 8  # lower bounds of the memory of a row during assembly
 _Result = TypeVar("_Result")
 
 
 def open_parquet(path: Location) -> pq.ParquetFile:
-    """Open a Parquet file, or say which one is none, or cannot be worked with."""
+    """Open a Parquet file; an error names the file."""
     if isinstance(path, Path):
         require_regular(path, RecordsError)
     try:
-        # Extension types are what lies beneath them: a UUID or JSON is no text of another kind.
+        # Extension types are read as their storage type: a UUID or JSON is ordinary text.
         file = pq.ParquetFile(_content(path), read_dictionary=[], arrow_extensions_enabled=False)
         names, rows = file.schema_arrow.names, rows_of_each_group(file.metadata)
     except (*READ_ERRORS, UnicodeDecodeError) as error:
         raise not_parquet_error(path, error) from None
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
-        raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
+        raise RecordsError(f"{path}: column `{doubled[0]}` occurs twice, expected once.")
     if sum(rows) != file.metadata.num_rows or min(rows, default=0) < 0:
         raise RecordsError(
-            f"{path}: is no whole Parquet file (it claims {file.metadata.num_rows:,} rows, its row "
-            f"groups {sum(rows):,})."
+            f"{path}: is not a complete Parquet file (it has {file.metadata.num_rows:,} rows, its "
+            f"row groups have {sum(rows):,})."
         )
     check_memory(path, file.metadata.num_rows, 0)
     return file
 
 
 def _content(path: Location) -> Any:
-    """Return what pyarrow opens."""
+    """Return the object that pyarrow opens."""
     return arrow_path(path) if isinstance(path, Path) else path.opened()
 
 
 def read_parquet(path: Location) -> pa.Table:
-    """Read a whole Parquet file, or say which one is none.
+    """Read a whole Parquet file.
 
     Raises
     ------
     RecordsError
-        If it is none, has a column twice, or does not fit into memory.
+        If it is not a Parquet file, has a duplicate column, or does not fit into memory.
     """
     file = open_parquet(path)
     check_memory(path, file.metadata.num_rows, len(file.schema_arrow.names))
     try:
         table = file.read()
-        table.validate(full=True)  # text that is not UTF-8 shows at this point
+        table.validate(full=True)  # finds text that is not UTF-8
     except READ_ERRORS as error:
         raise not_parquet_error(path, error) from None
     return table
@@ -100,21 +100,21 @@ def read_columns(
     *,
     optional: Collection[str] = (),
 ) -> pa.Table:
-    """Read some columns of a Parquet file, in the types that are asked for.
+    """Read some columns of a Parquet file in the given types.
 
     Parameters
     ----------
     path : Path
     columns : mapping of str to DataType
     content : str
-        What the file should hold, in the words of a message.
+        Expected content of the file, for messages.
     optional : collection of str
-        Columns that are null where the file lacks them.
+        Columns that are null if the file lacks them.
 
     Raises
     ------
     RecordsError
-        If it is no Parquet file, lacks a column, or a column cannot be cast.
+        If it is not a Parquet file, lacks a column, or a column cannot be cast.
     """
     try:
         rows = open_parquet(path).read(columns=list(columns))
@@ -127,12 +127,12 @@ def read_columns(
 
 
 def check_memory(path: Location, n_rows: int, n_columns: int) -> None:
-    """Refuse rows that memory cannot hold: a file of some kilobytes can claim a billion."""
+    """Reject more rows than memory can hold; a file of some kilobytes can claim a billion."""
     need, memory = n_rows * (_KEY_BYTES + _VALUE_BYTES * n_columns), _memory_bytes()
     if not 0 <= need <= memory:
         raise RecordsError(
             f"{path}: claims {n_rows:,} rows, which need {need / 2**30:,.1f} GiB, expected at most "
-            f"the {memory / 2**30:,.1f} GiB of memory that there are."
+            f"the {memory / 2**30:,.1f} GiB of memory of this machine."
         )
 
 
@@ -143,10 +143,11 @@ def _memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _FileHead:
-    """What the metadata at the end of a file say, and which file that was.
+    """The metadata of a file, and the stamp of the file they were read from.
 
-    They are not kept themselves of a compacted file, before its columns are read: it has many row
-    groups, which take a megabyte.
+    Metadata of a compacted file are dropped until its columns are read, since its many row groups
+    take a
+    megabyte.
     """
 
     schema: pa.Schema
@@ -157,26 +158,26 @@ class _FileHead:
 
     @classmethod
     def read(cls, path: Location) -> _FileHead:
-        # The stamp before the head: where that is of another file, it shows.
+        # The stamp is taken before the metadata, so that a replacement is detected.
         stamp = FileStamp.from_path_if_exists(path)
         try:
             file = open_parquet(path)
         except (RecordsError, OSError):
             if (
                 FileStamp.from_path_if_exists(path) is None
-            ):  # compacted or removed since it was listed
+            ):  # compacted or removed after the listing
                 raise ReplacedFileError(path, missing=True) from None
             raise
         if stamp is None:
             raise ReplacedFileError(path, missing=True)
-        # Its own schema refers to the metadata in a circle, and they would stay for long.
+        # Its own schema has a reference cycle to the metadata, which would keep them in memory.
         metadata, form = file.metadata, _form(path, file.metadata)
         rows = rows_of_each_group(metadata)
         return cls(file.schema_arrow, rows, stamp, form, None if form else metadata)
 
     @property
     def texts(self) -> list[str]:
-        """The columns that hold text."""
+        """The text columns."""
         return [name for name in self.schema.names if is_text(self.schema.field(name).type)]
 
 
@@ -188,9 +189,9 @@ def _form(path: Location, metadata: pq.FileMetaData) -> CompactionMetadata | Non
 
 
 class ParquetSource:
-    """A file that may be opened several times and is one and the same each time.
+    """A file that may be opened several times and must be the same each time.
 
-    Its head is read once, by whoever needs it first.
+    Its metadata are read once, on first use.
 
     Parameters
     ----------
@@ -200,8 +201,9 @@ class ParquetSource:
     ----------
     path : Path or RemotePath
     stays_open : bool
-        Once its columns were read in peace, keep it open: they can be read on then, whatever takes
-        its name or removes it. False at first.
+        Keep the file open after its columns were read without an error. It can then be read even if
+        it
+        is replaced or removed. False by default.
     """
 
     def __init__(self, path: Location) -> None:
@@ -213,7 +215,7 @@ class ParquetSource:
 
     @property
     def _head(self) -> _FileHead:
-        # Not a cached_property: in Python 3.11 that lets one thread at a time read any head.
+        # Not a cached_property: in Python 3.11 its lock is shared by all instances.
         if self._known_head is None:
             self._known_head = _FileHead.read(self.path)
         return self._known_head
@@ -225,16 +227,16 @@ class ParquetSource:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows that the file claims."""
+        """Number of rows according to the metadata."""
         return self.rows_in(None)
 
     @property
     def rows_of_groups(self) -> tuple[int, ...]:
-        """The number of rows that each row group claims."""
+        """Number of rows of each row group according to the metadata."""
         return self._head.rows_of_groups
 
     def rows_in(self, row_groups: Sequence[int] | None) -> int:
-        """Return the number of rows that some row groups claim; None stands for all."""
+        """Return the number of rows of some row groups; None means all."""
         rows = self.rows_of_groups
         return sum(rows if row_groups is None else [rows[group] for group in row_groups])
 
@@ -245,44 +247,44 @@ class ParquetSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """The names and types of all columns, as they were written."""
+        """Names and types of all columns, as written."""
         return self._head.schema
 
     @property
     def stamp(self) -> FileStamp:
-        """Which file it is."""
+        """The stamp of the file."""
         return self._head.stamp
 
     @property
     def metadata(self) -> pq.FileMetaData | None:
-        """The metadata at its end; None of a compacted file whose columns nobody has opened."""
+        """The file's metadata; None for a compacted file whose columns were not opened."""
         return self._head.metadata
 
     @property
     def form(self) -> CompactionMetadata | None:
-        """What a compacted file says of itself."""
+        """The compaction metadata, if the file is compacted."""
         return self._head.form
 
     def hold(self) -> None:
-        """Open the file now, and keep it open."""
+        """Open the file now and keep it open."""
         self.stays_open = True
         with self.opened():
             pass
 
-    def is_still(self) -> bool:
-        """Tell whether the file whose head was read has this name now."""
+    def is_unchanged(self) -> bool:
+        """Tell whether the path still refers to the file whose metadata were read."""
         return FileStamp.from_path_if_exists(self.path) == self.stamp
 
     @contextmanager
     def opened(self) -> Iterator[pq.ParquetFile]:
-        """Open the file; texts come as dictionaries.
+        """Open the file; texts are read as dictionaries.
 
         Raises
         ------
         RecordsError
-            If it is no whole Parquet file.
+            If it is corrupt or not a Parquet file.
         ReplacedFileError
-            If another file has taken its name since the head was read, or its bytes have changed.
+            If the file was replaced or changed after its metadata were read.
         """
         head, held = self._head, self._open
         try:
@@ -290,13 +292,13 @@ class ParquetSource:
             yield file
         except (RecordsError, *READ_ERRORS) as error:
             self._open = None
-            if not self.is_still():
+            if not self.is_unchanged():
                 raise ReplacedFileError(self.path) from None
             if isinstance(error, RecordsError):
                 raise
             raise not_parquet_error(self.path, error) from None
         stamp = FileStamp.from_path_if_exists(self.path)
-        # A file that is held open stays what it was when another one takes its name.
+        # An open file is unaffected by a replacement.
         if stamp != head.stamp and (held is None or head.stamp.is_of_same_file(stamp)):
             raise ReplacedFileError(self.path)
         if self.stays_open:
@@ -305,36 +307,37 @@ class ParquetSource:
             file.close()
 
     def _opened(self, head: _FileHead) -> pq.ParquetFile:
-        # Not mapped into memory: a file that is cut while it is read would end the process.
+        # Not memory-mapped: truncating the file during a read would kill the process.
         options = {"read_dictionary": head.texts, "arrow_extensions_enabled": False}
         try:
             file = pq.ParquetFile(_content(self.path), metadata=head.metadata, **options)
-        except KeyError:  # it has no such column any more
+        except KeyError:  # the column no longer exists
             raise ReplacedFileError(self.path) from None
         if head.metadata is None:
-            if not self.is_still():  # rows would be asked for that it does not have
+            if not self.is_unchanged():  # the new file may have fewer rows
                 raise ReplacedFileError(self.path)
             self._known_head = replace(head, metadata=file.metadata)
         return file
 
     @contextmanager
     def columns(self, row_groups: Sequence[int] | None = None) -> Iterator[Columns]:
-        """Open the columns, of some row groups or of all; as `opened`."""
+        """Open the columns of all or some row groups, as `opened`."""
         with self.opened() as file:
             n_rows = self.rows_in(row_groups)
             yield FileColumns(self.path, file, self.schema, n_rows, row_groups, self._lock)
 
 
 def map_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:
-    """Return what `work` makes of the columns of each part of a file, of one and the same file.
+    """Apply `work` to the columns of each part of a file; all parts are of the same file.
 
-    A part holds all rows of some GPUs: of a compacted file row groups of `n_rows` or more, of
-    another one all.
+    A part holds all rows of some GPUs. Parts of a compacted file are row groups with at least
+    `n_rows`
+    rows; any other file is one part.
 
     Raises
     ------
     RecordsError
-        If it is no whole Parquet file.
+        If it is corrupt or not a Parquet file.
     """
 
     def once() -> list[_Result]:

@@ -1,4 +1,4 @@
-"""The listing of a folder of records: date and path of each file."""
+"""Listing of a folder of records: date and path of each file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["files_of_date", "list_records"]
 
 
 def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
-    """Return date and path of every file of records, in the order of their names.
+    """Return date and path of each file of records, sorted by name.
 
     Parameters
     ----------
@@ -23,15 +23,15 @@ def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
     Raises
     ------
     RecordsError
-        If the folder is not there, holds no partition, or one that is no date.
+        If the folder does not exist, has no partition, or one without a valid date.
     UnreadableFolderError
-        If it, or a partition, cannot be listed.
+        If the folder or a partition cannot be listed.
     """
     if not folder.is_dir():
-        raise RecordsError(f"{folder}: no such folder, expected one of records.")
+        raise RecordsError(f"{folder}: no such folder, expected a folder of records.")
     partitions = _partitions(folder)
     dates = [_partition_date(partition) for partition in partitions]
-    in_each = map_threads(_files_in, partitions)  # an object store takes its time to answer
+    in_each = map_threads(_files_in, partitions)  # listing an object store is slow
     files = [(date, path) for date, paths in zip(dates, in_each, strict=True) for path in paths]
     if not files:
         raise RecordsError(f"{folder}: holds no records, expected date=YYYY-MM-DD/*.parquet.")
@@ -39,7 +39,7 @@ def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
 
 
 def files_of_date(folder: Location, date: dt.date) -> list[Location]:
-    """Return the files of one date, in the order of their names; none where it has no folder."""
+    """Return the files of one date, sorted by name; empty if it has no folder."""
     return _files_in(folder / f"date={date.isoformat()}")
 
 
@@ -58,7 +58,7 @@ def _files_in(partition: Location) -> list[Location]:
 
 
 def _partition_date(partition: Location) -> dt.date:
-    """Read the date of a partition in its one form, so that no date has two folders."""
+    """Parse the date of a partition in its only valid form, so that no date has two folders."""
     try:
         date = dt.date.fromisoformat(partition.name.removeprefix("date="))
     except ValueError:

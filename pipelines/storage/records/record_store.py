@@ -1,4 +1,4 @@
-"""The store of records: Parquet files in one folder a date."""
+"""The store of records: Parquet files in one folder per date."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["RecordStore"]
 
 _Selection = TypeVar("_Selection", bound=Selection)
 _Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
-_MAX_OPEN_FILES = 256  # files; a process may mostly have 1,024
+_MAX_OPEN_FILES = 256  # the usual limit of a process is 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,50 +63,52 @@ class RecordStore:
     interval : Nanoseconds
         Between two records of a GPU.
     groups : tuple of str
-        Text columns to read beside the features; a file need not have them.
-    held_files : tuple of (date, ParquetSource), optional
-        The files to read, whatever the folder holds by now (`held`).
+        Optional text columns to read in addition to the features.
+    pinned_files : tuple of (date, ParquetSource), optional
+        The files to read, regardless of changes to the folder (`pinned`).
     """
 
     folder: Location
     kinds: FeatureKinds
     interval: Nanoseconds
     groups: tuple[str, ...] = ()
-    held_files: tuple[tuple[dt.date, ParquetSource], ...] = ()
+    pinned_files: tuple[tuple[dt.date, ParquetSource], ...] = ()
 
     def files(self) -> list[tuple[dt.date, Location]]:
-        """Return date and path of every file, in the order of their names.
+        """Return date and path of each file, sorted by name.
 
         Raises
         ------
         RecordsError
-            If the folder is not there, holds no partition, or one that is no date.
+            If the folder does not exist, has no partition, or one without a valid date.
         """
-        held = [(date, source.path) for date, source in self.held_files]
+        held = [(date, source.path) for date, source in self.pinned_files]
         return held or list_records(self.folder)
 
     def columns(self) -> set[str]:
-        """Return the columns that every file has."""
+        """Return the columns that all files have."""
         return read_consistent(self._columns)
 
     def _columns(self) -> set[str]:
         return set.intersection(*(set(source.column_names) for _, source in self._listed()))
 
     def _listed(self) -> Sequence[tuple[dt.date, ParquetSource]]:
-        files = self.held_files
+        files = self.pinned_files
         return files or [(date, ParquetSource(path)) for date, path in self.files()]
 
-    def held(self, start: int | None, end: int) -> RecordStore:
-        """Return the store as its files are now, to be read several times.
+    def pinned(self, start: int | None, end: int) -> RecordStore:
+        """Return the store with its current files, for repeated reads of the same data.
 
-        They stay open: what lands, is replaced or compacted meanwhile is not seen. Of more files
-        than a process may open, and of those of an object store, one that is replaced is refused
-        by the next reading.
+        The files stay open, so that later landings, replacements and compactions have no effect. If
+        there
+        are more files than a process may open, or they are in an object store, reading a replaced
+        file
+        raises an error.
 
         Parameters
         ----------
         start, end : int
-            What will be read of them; `start` may be None.
+            The span that will be read; `start` may be None.
 
         Raises
         ------
@@ -118,12 +120,12 @@ class RecordStore:
             listed = self._listed()
             chosen = [source for _, source in self._chosen(listed, start, end)]
             map_threads(ParquetSource.hold, _newest(chosen))
-            return replace(self, held_files=tuple(listed))
+            return replace(self, pinned_files=tuple(listed))
 
         return read_consistent(hold)
 
     def rows_by_date(self, start: int | None = None, end: int | None = None) -> dict[dt.date, int]:
-        """Return how many rows the files of each date claim that can hold records of [start, end).
+        """Return the number of rows, by date, of the files that can hold records of [start, end).
 
         Raises
         ------
@@ -140,7 +142,7 @@ class RecordStore:
         return read_consistent(count)
 
     def has_failures(self) -> bool:
-        """Tell whether anything says which GPUs failed."""
+        """Tell whether the records or the tables next to them show failures."""
         tables = (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES)
         return any(path.exists() for path in tables) or FAILURE in self.columns()
 
@@ -157,13 +159,13 @@ class RecordStore:
         ----------
         start, end : int, optional
             Nanoseconds since 1970 UTC.
-        spacings : Spacings, optional
-            Of several reads that are judged together.
+        spacings : SpacingCheck, optional
+            Shared by several reads.
 
         Raises
         ------
         RecordsError
-            If a file cannot be read or breaks the contract, or no record is left.
+            If a file cannot be read or violates the format, or no record is left.
         """
 
         def read() -> Records:
@@ -171,12 +173,12 @@ class RecordStore:
             self._check_memory(sources)
             return assemble(_parts(sources, query), query, spacings)
 
-        return self.served(read_consistent(read))
+        return self.with_out_of_service(read_consistent(read))
 
     def read_part(self, start: int, end: int, most_rows: int) -> Records:
-        """Read the records of [start, end), of fewer GPUs where they are more than so many rows.
+        """Read the records of [start, end), of fewer GPUs if there are more than `most_rows` rows.
 
-        The hash of the serial chooses them.
+        GPUs are chosen by the hash of their serial.
 
         Raises
         ------
@@ -192,17 +194,17 @@ class RecordStore:
                 part = replace(query, slices=(0, last))
                 try:
                     return assemble(_parts(sources, part), part)
-                except NoRecordsError:  # few GPUs: some slices have none
+                except NoRecordsError:  # a slice of few GPUs may be empty
                     if last == MAX_SLICES:
                         raise
                     last = min(MAX_SLICES, 2 * last)
 
-        return self.served(read_consistent(read))
+        return self.with_out_of_service(read_consistent(read))
 
     def read_known(
         self, start: int | None = None, end: int | None = None
     ) -> tuple[Records, Failures]:
-        """Read what anybody could know at `end`: the records of [start, end), and all failures.
+        """Read what was known at `end`: the records of [start, end), and all failures.
 
         Parameters
         ----------
@@ -213,8 +215,9 @@ class RecordStore:
         -------
         Records
         Failures
-            Of the GPUs of the records, as the records of all dates before `end` and the failures
-            table tell; without `end`, whatever they say of later.
+            Of the GPUs of the records, from all records before `end` and from the tables of
+            failures.
+            Without `end` nothing is excluded.
 
         Raises
         ------
@@ -227,8 +230,8 @@ class RecordStore:
     def _read_known(self, files: _Files, end: int | None) -> tuple[Records, Failures]:
         sources, older, query = files
         self._check_memory(sources)
-        with ThreadPoolExecutor(1) as beside:
-            past = beside.submit(read_past_states, older, query.start).result
+        with ThreadPoolExecutor(1) as pool:
+            past = pool.submit(read_past_states, older, query.start).result
             records = assemble(_parts(sources, query), query)
         failures = Failures.from_records(records, past().for_gpus(records.serials))
         return self._known(records, failures, end=end)
@@ -236,12 +239,12 @@ class RecordStore:
     def failures_known(
         self, start: int | None, end: int | None
     ) -> Callable[[Sequence[str], States], Failures]:
-        """Read what older records say; return what makes failures of the states in [start, end).
+        """Read older records; return a function from states in [start, end) to failures.
 
         Returns
         -------
         callable
-            Takes serials and the states of their records, and returns what `read_known` does.
+            Takes serials and the states of their records, and returns the failures of `read_known`.
 
         Raises
         ------
@@ -253,22 +256,24 @@ class RecordStore:
         def failures(serials: Sequence[str], states: States) -> Failures:
             older = past.for_gpus(serials)
             rows = states if older is None else States.joined([older, states])
-            return self._reported_too(Failures.from_rows(*rows), serials, end)
+            return self._with_reported(Failures.from_rows(*rows), serials, end)
 
         return failures
 
-    def _reported_too(
+    def _with_reported(
         self, failures: Failures, serials: Sequence[str], end: int | None
     ) -> Failures:
-        """Add the failures of tables to those of records; of all, what was known at `end`."""
+        """Add the failures of tables to those of records, as known at `end`."""
         failures = failures.joined(self.reported(serials))
         return failures if end is None else failures.known_before(end)
 
     def _known(
         self, records: Records, failures: Failures, *, end: int | None
     ) -> tuple[Records, Failures]:
-        """Add to records and their failures what else was known of them at `end`."""
-        return self.served(records), self._reported_too(failures, records.serials, end)
+        """Add failures of tables and spans out of service, as known at `end`."""
+        return self.with_out_of_service(records), self._with_reported(
+            failures, records.serials, end
+        )
 
     def read_fleet(
         self,
@@ -277,10 +282,10 @@ class RecordStore:
         look: Callable[[Timeline], _Selection],
         n_slices: int | None = None,
     ) -> StoredFleet[_Selection]:
-        """Read what anybody could know at `end`, slice by slice of GPUs (`read_known`).
+        """Read what was known at `end`, slice by slice of GPUs (`read_known`).
 
-        Of compacted records a slice is read without the rest, so that memory does not grow with
-        the fleet.
+        Of compacted records each slice is read separately, so that memory does not grow with the
+        fleet.
 
         Parameters
         ----------
@@ -288,9 +293,9 @@ class RecordStore:
             Nanoseconds since 1970 UTC.
         end : int
         look : callable
-            Finds instances, or candidates, in a timeline, while the keys are read.
+            Selects instances or candidates from a timeline while the keys are read.
         n_slices : int, optional
-            1 to 64; by default as many as pay.
+            1 to 64; by default `number_of_slices`.
 
         Raises
         ------
@@ -308,7 +313,7 @@ class RecordStore:
     def read_recent(
         self, start: int, end: int, look: Callable[[Timeline], _Selection], *, sliced: bool = True
     ) -> StoredFleet[_Selection] | Timeline:
-        """Read as `read_fleet`; as a whole where slices do not pay, or are not asked for."""
+        """Read as `read_fleet`, in one slice unless slices are requested and save memory."""
 
         def read() -> StoredFleet[_Selection] | Timeline:
             files = self._sources(start, end, with_older=True)
@@ -328,7 +333,7 @@ class RecordStore:
         margin: Nanoseconds,
         n_slices: int | None = None,
     ) -> StoredFleet[_Selection]:
-        """Read the records of [start, end) slice by slice, where who fails is known already.
+        """Read the records of [start, end) slice by slice, with given failures.
 
         Parameters
         ----------
@@ -337,11 +342,12 @@ class RecordStore:
         failures : callable
             Returns the failures of some serials.
         look : callable
-            As of `read_fleet`.
+            As for `read_fleet`.
         margin : Nanoseconds
-            How much earlier reading begins, so that the first records look as in the whole.
+            How much earlier reading starts, so that the first records are cleaned as in a full
+            read.
         n_slices : int, optional
-            As of `read_fleet`.
+            As for `read_fleet`.
 
         Raises
         ------
@@ -350,7 +356,7 @@ class RecordStore:
         """
 
         def known(records: Records, _: Failures) -> tuple[Records, Failures]:
-            return self.served(records), failures(records.serials)
+            return self.with_out_of_service(records), failures(records.serials)
 
         def read() -> StoredFleet[_Selection]:
             sources, _, query = self._sources(span[0] - margin, span[1], with_older=False)
@@ -373,13 +379,13 @@ class RecordStore:
         check_memory(self.folder, n_rows, len(self.kinds.names))
 
     def _sources(self, start: int | None, end: int | None, *, with_older: bool) -> _Files:
-        """Return the files that can hold records of [start, end), those before, and the query."""
+        """Return the files for [start, end), those before, and the query."""
         listed = self._listed()
         sources = [source for _, source in self._chosen(listed, start, end)]
         for source in _newest(sources):
             source.stays_open = True
         older = _before(listed, start) if with_older else []
-        map_threads(lambda source: source.n_rows, sources)  # reads the heads
+        map_threads(lambda source: source.n_rows, sources)  # reads the metadata of all files
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
         return sources, older, query
@@ -396,7 +402,7 @@ class RecordStore:
         return files
 
     def reported(self, serials: Sequence[str]) -> Failures:
-        """Return the failures of these serials that the tables beside the records have."""
+        """Return the failures of the serials in the tables next to the records."""
         failures = Failures.empty()
         for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
             if path.exists():
@@ -404,15 +410,15 @@ class RecordStore:
         return failures
 
     def causes(self, before: int) -> dict[str, list[tuple[int, str]]]:
-        """Return moment and cause of the failures of each serial that were known at a moment."""
+        """Return time and cause of the failures of each serial that were known at a moment."""
         causes: dict[str, list[tuple[int, str]]] = {}
         for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
             for serial, rows in read_causes(path, before).items():
                 causes.setdefault(serial, []).extend(rows)
         return causes
 
-    def served(self, records: Records) -> Records:
-        """Return the records with the spans in which their GPUs were out of service."""
+    def with_out_of_service(self, records: Records) -> Records:
+        """Add the spans in which the GPUs were out of service."""
         path = self.folder / OUT_OF_SERVICE
         absences = read_out_of_service(path)
         if not absences:
@@ -429,10 +435,10 @@ def _before(
 
 
 def _parts(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSlice]:
-    """Return what of the files can hold what is asked for."""
+    """Return the parts of the files that the query needs."""
     return [FileSlice.for_slices(source, query.slices, query.span) for source in sources]
 
 
 def _newest(sources: Sequence[ParquetSource]) -> Sequence[ParquetSource]:
-    """Return as many as may stay open; the newest are those that a collector writes anew."""
+    """Return the files to keep open: the newest ones, which a collector rewrites."""
     return sources[max(0, len(sources) - _MAX_OPEN_FILES) :]

@@ -1,4 +1,4 @@
-"""A view of records that stays as it is while rows land and dates are compacted."""
+"""Snapshots: a view of records that does not change while rows land or dates are compacted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _TABLES = (FAILURES_TABLE, INCIDENT_FAILURES, OUT_OF_SERVICE)
 
 
 def keep_snapshot(records: Path, folder: Path, last: dt.date) -> None:
-    """Link the records up to a date, and the tables beside them, into a folder of their own.
+    """Link the records up to a date, and the tables next to them, into a snapshot folder.
 
-    Files of records are replaced and never written into, so that a link costs nothing and keeps
-    what it names. A folder that is there already stays.
+    Files of records are replaced and never modified, so a hard link preserves the current content
+    at no
+    cost. An existing snapshot is kept.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def keep_snapshot(records: Path, folder: Path, last: dt.date) -> None:
     Raises
     ------
     RecordsError
-        If there are no records up to that date, or files are replaced at each try.
+        If there are no records up to that date, or files are replaced at each attempt.
     """
     if not folder.exists():
         read_consistent(lambda: _link_all(records, folder, last))
@@ -59,5 +60,5 @@ def _link(path: Path, name: Path) -> None:
         os.link(path, name)
     except FileNotFoundError:
         raise ReplacedFileError(path) from None
-    except OSError:  # another file system, or a file that belongs to somebody else
+    except OSError:  # another file system, or a file of another user
         shutil.copy2(path, name)

@@ -1,4 +1,4 @@
-"""The row groups of a file that hold the rows of a span, as far as its head tells."""
+"""Row group pruning: selection of the row groups of a span by their statistics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ __all__ = ["matching_row_groups"]
 def matching_row_groups(
     metadata: pq.FileMetaData, schema: pa.Schema, start: int | None, end: int | None
 ) -> list[int] | None:
-    """Return the row groups that can hold rows of [start, end); None if all can.
+    """Return the row groups that can hold rows of [start, end); None means all.
 
-    One is left out only if its statistics say that each row has a serial and a timestamp outside:
-    rows without either are counted, wherever they are.
+    A row group is skipped only if its statistics show that each row has a serial and a timestamp
+    outside
+    the span, because rows without either are counted everywhere.
 
     Parameters
     ----------
@@ -46,5 +47,5 @@ def _lies_outside(group: pq.RowGroupMetaData, keys: list[int], low: int, high: i
     if not columns[1].has_min_max:
         return False
     first, last = (pd.Timestamp(value) for value in (columns[1].min, columns[1].max))
-    # A timestamp without a zone is UTC, here as there.
+    # A timestamp without a zone is UTC.
     return bool(last.as_unit("ns").value < low or first.as_unit("ns").value >= high)

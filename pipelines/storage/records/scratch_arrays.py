@@ -1,4 +1,4 @@
-"""Arrays in a temporary file, read again when they are needed."""
+"""Arrays in a temporary file, mapped into memory on demand."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Arrays = Sequence[npt.NDArray[Any]]
 
 
 class ScratchArrays:
-    """Keeps arrays in a file without a name, in the folder of temporary files (`TMPDIR`).
+    """An unnamed file of arrays in the folder of temporary files (`TMPDIR`).
 
-    The file goes when nobody has it any more, or with the process.
+    The file disappears with its last reference, or with the process.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class ScratchArrays:
         weakref.finalize(self, self._file.close)
 
     def keep(self, arrays: _Arrays) -> Callable[[], _Arrays]:
-        """Write arrays; return what reads them. They stay in memory where the disk has no room."""
+        """Write arrays; return a function that reads them. On a full disk they stay in memory."""
         n_bytes = sum(array.nbytes for array in arrays)
         if shutil.disk_usage(tempfile.gettempdir()).free < 2 * n_bytes:
             return lambda: arrays
@@ -40,15 +40,15 @@ class ScratchArrays:
         return lambda: [self._mapped(*extent) for extent in extents]
 
     def _put(self, array: npt.NDArray[Any]) -> int:
-        """Write an array; return where it begins."""
+        """Write an array; return its offset."""
         start = -(-self._file.seek(0, os.SEEK_END) // _ALIGNED) * _ALIGNED
         self._file.seek(start)
         array.tofile(self._file)
         return start
 
     def _mapped(self, start: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return an array whose pages are read as they are looked at; changes are not written."""
-        if not math.prod(shape):  # nothing can be mapped
+        """Return a memory-mapped array; changes to it are not written."""
+        if not math.prod(shape):  # an empty file cannot be mapped
             return np.empty(shape, kind)
-        with self._lock:  # it looks for the end of the file
+        with self._lock:  # mapping seeks to the end of the file
             return np.asarray(np.memmap(self._file, kind, "c", start, shape))

@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory, divided: on disk until those of a number are asked for."""
+"""Spill partitions: rows on disk by partition number, because they exceed the memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from forewarn.pipelines.storage.records.ordered_column import reorder_column, wi
 
 __all__ = ["SpillPartitions"]
 
-# A sixth of the bytes for a tenth more of CPU time.
+# A sixth of the bytes for 10 % more CPU time.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class SpillPartitions:
-    """Rows by number, in the order in which they were added.
+    """Rows by partition number, in the order in which they were added.
 
     Parameters
     ----------
     file : binary file
-        Empty, to be written to and read.
+        Empty, opened for writing and reading.
     schema : pyarrow.Schema
         Texts are dictionaries.
     """
@@ -32,12 +32,12 @@ class SpillPartitions:
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._file, self._schema = file, schema
         self._stored = pa.schema([field.with_type(_stored(field.type)) for field in schema])
-        # The texts of all rows so far. They keep their order, as if all rows were put together.
+        # The texts of all rows so far, in the order of a single concatenated table.
         self._texts = schema.empty_table()
         self._pieces: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def add(self, table: pa.Table, number: npt.NDArray[np.uint8]) -> None:
-        """Add rows; `number` says of each where it belongs."""
+        """Add rows; `number` is the partition of each."""
         both = pa.concat_tables([self._texts, table]).unify_dictionaries()
         self._texts = both.slice(0, 0)
         order = np.argsort(number, kind="stable")
@@ -52,14 +52,14 @@ class SpillPartitions:
             first += n_rows
 
     def _write(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Write rows; return where they begin and of how many bytes they are."""
+        """Write rows; return their offset and size in bytes."""
         start = self._file.tell()
         with pa.ipc.new_stream(self._file, self._stored, options=_OPTIONS) as writer:
             writer.write_batch(batch)
         return start, self._file.tell() - start
 
     def rows(self, which: int) -> pa.Table:
-        """Return the rows of a number, in the order in which they were added; once."""
+        """Return the rows of a partition in the order of adding; this works once per partition."""
         batches = [self._read(start, n_bytes) for start, n_bytes in self._pieces.pop(which, ())]
         table = pa.Table.from_batches(batches, schema=self._stored)
         columns = [
@@ -75,7 +75,7 @@ class SpillPartitions:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values lie on disk: codes for texts, whose dictionary is here."""
+    """Return the type on disk: codes for texts, whose dictionary stays in memory."""
     return kind.index_type if _is_text(kind) else kind
 
 
@@ -88,7 +88,7 @@ def _codes(array: pa.Array) -> pa.Array:
 
 
 def _texts_of(codes: pa.ChunkedArray, texts: pa.Array) -> pa.Array:
-    """Return texts by their codes, in a dictionary of those alone that occur."""
+    """Return texts by their codes, in a dictionary of the texts that occur."""
     array = codes.combine_chunks()
     array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
     return without_unused_texts(pa.DictionaryArray.from_arrays(array, texts))

@@ -1,4 +1,4 @@
-"""A fleet on disk as it stood at a moment: read slice by slice, as often as it is asked for."""
+"""A fleet on disk as of a moment, read repeatedly slice by slice."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ Known = Callable[[Records, Failures], tuple[Records, Failures]]
 
 
 class Selection(Protocol):
-    """What is selected while keys are read: of a slice, and then of the fleet."""
+    """A selection made while keys are read, by slice and then for the fleet."""
 
     def renumbered(self, gpu: npt.NDArray[np.int64]) -> Self:
-        """Return the selection of a slice with the numbers that its GPUs have in the fleet."""
+        """Return the selection of a slice with its GPUs numbered as in the fleet."""
         ...
 
     @classmethod
     def joined(cls, slices: Sequence[Self]) -> Self:
-        """Return that of all slices, by GPU of the fleet and time."""
+        """Merge the selections of all slices, sorted by GPU of the fleet and time."""
         ...
 
 
 _Selection = TypeVar("_Selection", bound=Selection)
 _MAX_SLICES_IN_MEMORY = (
-    2  # whose keys are in memory: much of the work on a slice is done by one thread
+    2  # slices whose keys are in memory; one thread does much of the work on a slice
 )
-_LARGE_SLICE_ROWS = 1 << 23  # rows of a slice that is read alone
+_LARGE_SLICE_ROWS = 1 << 23  # larger slices are read one at a time
 
 
 class _Slice(NamedTuple):
-    """What is kept of a slice between two readings; its keys on disk where there are several.
+    """What is stored of a slice between reads; keys are on disk if there are several slices.
 
     Attributes
     ----------
     keys : callable
-        Returns its keys.
+        Returns the keys.
     serials : tuple of str
         Of its GPUs, sorted.
     failures, episodes : Failures
-        As they were known, and as a timeline has them.
+        As known, and merged as in a timeline.
     out_of_service : OutOfService
-    hours : Hours
+    hours : HourRange
     first : int
-        The first moment of which there is a record.
+        Time of the first record.
     """
 
     keys: Callable[[], RecordKeys]
@@ -85,7 +85,7 @@ class _Slice(NamedTuple):
     def from_timeline(
         cls, keys: Callable[[], RecordKeys], failures: Failures, timeline: Timeline
     ) -> _Slice:
-        """Return what is kept of a timeline with all that was known of failures."""
+        """Return what is stored of a timeline and the known failures."""
         records = timeline.records
         return cls(
             keys,
@@ -100,7 +100,7 @@ class _Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredFleet(Generic[_Selection]):
-    """A `Fleet` whose slices are read when they are asked for.
+    """A `Fleet` whose slices are read on demand.
 
     Attributes
     ----------
@@ -109,14 +109,14 @@ class StoredFleet(Generic[_Selection]):
         Of the whole fleet.
     serials : tuple of str
     failures : Failures
-    hours : Hours
+    hours : HourRange
     first : int
-        The first moment of which there is a record.
+        Time of the first record.
     selection : Selection
         What `look` selected while the keys were read, such as `Instances`.
     since : int or None
-        Records before it are read, so that those after it look as they do in the whole, and then
-        left out.
+        Earlier records are read, so that later ones are cleaned as in a full read, and then
+        dropped.
     """
 
     sources: Sequence[ParquetSource]
@@ -148,15 +148,15 @@ class StoredFleet(Generic[_Selection]):
         Parameters
         ----------
         sources, query
-            As of `assemble`.
+            As for `assemble`.
         older : sequence of ParquetSource
-            Files that hold rows before those, as of `read_past_states`.
+            Files with earlier rows, as for `read_past_states`.
         known : callable
-            Adds to records and their failures what else was known of them.
+            Adds what else was known to records and their failures.
         look : callable
-            Finds what is wanted, such as instances, in the timeline of a slice.
+            Selects for example instances from the timeline of a slice.
         n_slices : int
-            1 to 64; a slice without a record is left out.
+            1 to 64; slices without a record are skipped.
         since : int, optional
             See the attribute.
         texts : tuple of str
@@ -165,7 +165,7 @@ class StoredFleet(Generic[_Selection]):
         Raises
         ------
         RecordsError
-            If a file breaks the contract, or no record is left.
+            If a file violates the format, or no record is left.
         """
         keys = replace(query, kinds=FeatureKinds(), texts=texts)
         spacings, scratch = SpacingCheck(), ScratchArrays() if n_slices > 1 else None
@@ -184,8 +184,8 @@ class StoredFleet(Generic[_Selection]):
             except NoRecordsError as error:
                 return error
 
-        with ThreadPoolExecutor(1) as beside:
-            past = beside.submit(read_past_states, older, query.start).result
+        with ThreadPoolExecutor(1) as pool:
+            past = pool.submit(read_past_states, older, query.start).result
             at_once = _slices_at_once(sources, n_slices)
             read_or_empty = list(imap_threads(read, slice_ranges(n_slices), at_once))
         with_records = [each for each in read_or_empty if not isinstance(each, NoRecordsError)]
@@ -212,21 +212,21 @@ class StoredFleet(Generic[_Selection]):
 
     @property
     def n_slices(self) -> int:
-        """How many slices have records."""
+        """Number of slices that have records."""
         return len(self._slices)
 
     def slices(self) -> Iterator[FleetSlice]:
-        """Yield one slice after another; none is kept, and columns of numbers are not yet read.
+        """Yield slice after slice without caching; columns of numbers are read on demand.
 
         Raises
         ------
         RecordsError
-            If another file has taken the name of one that was not held open.
+            If a file that is not kept open was replaced.
         """
         return prefetch(map(self._slice, self._slices, self._numbers))
 
     def some_gpus(self, gpu: Collection[int], columns: Collection[str]) -> Fleet:
-        """Return the slices of some GPUs, with some of the columns of numbers and no texts."""
+        """Return the slices of some GPUs with some of the columns of numbers and no texts."""
         query = replace(self.query, kinds=self.query.kinds.among(columns), texts=())
         pairs = zip(self._slices, self._numbers, strict=True)
         chosen = [(part, own) for part, own in pairs if np.isin(own, list(gpu)).any()]
@@ -242,7 +242,7 @@ class StoredFleet(Generic[_Selection]):
 
 
 def _on_disk(keys: RecordKeys, scratch: ScratchArrays | None) -> Callable[[], RecordKeys]:
-    """Return what returns keys that are kept on disk, or in memory."""
+    """Store keys on disk or in memory; return a function that reads them."""
     if scratch is None:
         return lambda: keys
     clean, sources = keys.clean, [file.source for file in keys.files]
@@ -260,7 +260,7 @@ def _on_disk(keys: RecordKeys, scratch: ScratchArrays | None) -> Callable[[], Re
 
 
 def _slices_at_once(sources: Sequence[ParquetSource], n_slices: int) -> int:
-    """Return of how many slices keys may be in memory: of large ones, one at a time."""
+    """Return the number of slices whose keys may be in memory; 1 for large slices."""
     n_rows = sum(source.n_rows for source in sources) // n_slices
     return 1 if n_rows > _LARGE_SLICE_ROWS else _MAX_SLICES_IN_MEMORY
 
@@ -270,7 +270,7 @@ def _files(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSl
 
 
 def _starting_at(records: Records, since: int | None) -> Records:
-    """Leave out the records before a moment; refuse a slice that has none but those."""
+    """Drop the records before a moment; reject a slice that has no others."""
     begun = records if since is None else records.between(since, NEVER)
     if not len(begun):
         raise NoRecordsError("there is no record.")
@@ -278,7 +278,7 @@ def _starting_at(records: Records, since: int | None) -> Records:
 
 
 def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64]]) -> Failures:
-    """Return the failures of all slices by GPU of the fleet and time."""
+    """Merge the failures of all slices, sorted by GPU of the fleet and time."""
     failures = Failures.empty()
     for part, in_fleet in zip(parts, numbers, strict=True):
         gpu = in_fleet.astype(np.int32)[part.episodes.gpu]
@@ -293,7 +293,7 @@ def _joined(parts: Sequence[_Selection], numbers: Sequence[npt.NDArray[np.int64]
 
 
 def _numbers(parts: Sequence[_Slice], serials: Sequence[str]) -> list[npt.NDArray[np.int64]]:
-    """Return the number that each GPU of each slice has in the fleet."""
+    """Return the number in the fleet of each GPU of each slice."""
     position = {serial: number for number, serial in enumerate(serials)}
     return [
         np.array([position[serial] for serial in part.serials], dtype=np.int64) for part in parts

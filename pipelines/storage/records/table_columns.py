@@ -1,4 +1,4 @@
-"""Serials and times of a table that was read, or one line that names the file and the column."""
+"""Serials and times of a table; errors name the file and the column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_serials(table: pa.Table, path: Location) -> pa.ChunkedArray:
 
 
 def read_names(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
-    """Return a column that names things as text; all null if it is not there."""
+    """Return a column of names as text; all null if it is missing."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.string())])
     try:
@@ -31,7 +31,7 @@ def read_names(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
 
 
 def read_times(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
-    """Return a column of timestamps as nanoseconds; all null if it is not there."""
+    """Return a column of timestamps as nanoseconds; all null if it is missing."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.int64())])
     try:

@@ -1,4 +1,4 @@
-"""Tables that people export: CSV of a spreadsheet, or Parquet, every column as text."""
+"""Tables exported by people: CSV of a spreadsheet, or Parquet, with all columns as text."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["SPREADSHEET_NUMBER", "TextRows", "read_checked_rows", "read_text_row
 
 _SERIAL, _MACHINE = "gpu_serial", "machine_id"
 _DELIMITERS = ",;\t"
-# What is left of a serial that a table program took for a number.
+# A serial that a spreadsheet converted to a number.
 SPREADSHEET_NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
-# How a spreadsheet is made to keep leading zeros.
+# A formula that keeps leading zeros in a spreadsheet.
 _FORMULA = r'^="(.*)"$'
 
 
 @dataclass(frozen=True, slots=True)
 class TextRows:
-    """A table of texts and where its rows are in its file.
+    """A table of texts, with the position of its rows in the file.
 
     Attributes
     ----------
     table : pyarrow.Table
-        What is empty is null.
+        Empty cells are null.
     numbers : list of int
-        Of each row, as a spreadsheet counts them: the header of a CSV file is row 1.
+        Row numbers as in a spreadsheet; the header of a CSV file is row 1.
     ragged : dict of int to str
-        Rows with more or fewer columns than the header, and what is wrong with each.
+        Rows whose number of columns differs from the header, with a description.
     """
 
     table: pa.Table
@@ -46,25 +46,26 @@ class TextRows:
     ragged: dict[int, str]
 
     def cell(self, column: str, text: str) -> str:
-        """Say in which row a column holds a text first."""
+        """Describe the first row in which a column has a text."""
         number = self.numbers[self.table[column].index(text).as_py()]
         return f"row {number}: column `{column}` holds {text[:40]!r}"
 
 
 def read_texts(path: Path) -> pa.Table:
-    """Read a CSV or Parquet file, every column as text; what is empty is null.
+    """Read a CSV or Parquet file with all columns as text; empty cells are null.
 
     Raises
     ------
     RecordsError
-        If it is neither, a column comes twice or cannot be text, a row has more or fewer columns
-        than the header, or serials are no text.
+        If it is neither, a column is duplicate or cannot be text, the number of columns of a row
+        differs
+        from the header, or serials are not text.
     """
     return read_checked_rows(path).table
 
 
 def read_checked_rows(path: Path) -> TextRows:
-    """Do the same, and say which row each is.
+    """Read a file as `read_texts`, with the numbers of its rows.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def read_checked_rows(path: Path) -> TextRows:
     """
     rows = read_text_rows(path)
     for number, what in rows.ragged.items():
-        raise RecordsError(f"{path}: is no CSV file with a header (row {number}: {what}).")
+        raise RecordsError(f"{path}: is not a CSV file with a header (row {number}: {what}).")
     if _SERIAL in rows.table.column_names:
         serials = rows.table[_SERIAL]
         for serial in serials.filter(
@@ -87,14 +88,14 @@ def read_checked_rows(path: Path) -> TextRows:
 
 
 def read_text_rows(path: Path) -> TextRows:
-    """Read a CSV or Parquet file, every column as text, with the numbers of its rows.
+    """Read a CSV or Parquet file with all columns as text and the numbers of its rows.
 
-    A CSV file is UTF-8 or UTF-16, its columns are separated by commas, semicolons or tabs.
+    A CSV file is UTF-8 or UTF-16 with commas, semicolons or tabs as separators.
 
     Raises
     ------
     RecordsError
-        If it is neither, or a column comes twice or cannot be text.
+        If it is neither, or a column is duplicate or cannot be text.
     """
     require_regular(path, RecordsError)
     if path.suffix == ".parquet":
@@ -133,11 +134,11 @@ def _read_csv(path: Path) -> tuple[pa.Table, dict[int, str]]:
 
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
-        raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
+        raise RecordsError(f"{path}: column `{doubled[0]}` occurs twice, expected once.")
     try:
         table = csv.read_csv(
             io.BytesIO(text.encode()),
-            csv.ReadOptions(use_threads=False),  # threads know no numbers of rows
+            csv.ReadOptions(use_threads=False),  # row numbers are unknown in threads
             csv.ParseOptions(
                 delimiter=delimiter,
                 newlines_in_values=True,
@@ -150,12 +151,12 @@ def _read_csv(path: Path) -> tuple[pa.Table, dict[int, str]]:
         )
     except pa.ArrowInvalid as error:
         detail = str(error).splitlines()[0]
-        raise RecordsError(f"{path}: is no CSV file with a header ({detail}).") from None
+        raise RecordsError(f"{path}: is not a CSV file with a header ({detail}).") from None
     return table, ragged
 
 
 def _decoded(path: Path) -> str:
-    """Return the text of a file in UTF-8 or, where its first bytes say so, UTF-16."""
+    """Decode a file as UTF-8, or as UTF-16 if it starts with a byte order mark."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -173,7 +174,7 @@ def _decoded(path: Path) -> str:
 
 
 def _header(text: str) -> tuple[list[str], str]:
-    """Return the names of the columns and what separates them: what makes a serial a column."""
+    """Return the column names and the separator, which is the one that yields a serial column."""
     line = text.partition("\n")[0].rstrip("\r")
     headers = [(next(plain_csv.reader([line], delimiter=d), []), d) for d in _DELIMITERS]
     return next((header for header in headers if _SERIAL in header[0]), headers[0])

@@ -1,1 +1,1 @@
-"""Predictors that are kept: their folders, the registry of MLflow, and how their inputs drift."""
+"""Stored predictors: their folders, the MLflow registry, and the drift of their inputs."""

@@ -1,4 +1,4 @@
-"""The report `drift.json` beside the records: inputs that had moved at the last retraining."""
+"""The report `drift.json` next to the records: inputs that drifted by the last retraining."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NAME = "drift.json"
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """Inputs that had moved at a retraining.
+    """Inputs that had drifted at a retraining.
 
     Attributes
     ----------
     drifted : tuple of str
         Names of columns, or of the scores.
     at : int or None
-        Moment of the retraining, nanoseconds since 1970 UTC; None if nobody can say.
+        Time of the retraining, nanoseconds since 1970 UTC; None if unknown.
     """
 
     drifted: tuple[str, ...] = ()
@@ -33,13 +33,13 @@ class DriftReport:
 
 
 def write_drift(records: Path, at: Nanoseconds, drifted: Iterable[str]) -> None:
-    """Write which inputs have moved; a retraining as of an earlier moment changes nothing.
+    """Write the drifted inputs, unless the stored report is of a later retraining.
 
     Parameters
     ----------
     records : Path
     at : int
-        Moment of the retraining, nanoseconds since 1970 UTC.
+        Time of the retraining, nanoseconds since 1970 UTC.
     drifted : iterable of str
         Names of columns, or of the scores.
     """
@@ -53,7 +53,7 @@ def write_drift(records: Path, at: Nanoseconds, drifted: Iterable[str]) -> None:
 
 
 def read_drift(records: Path) -> DriftReport:
-    """Return which inputs have moved; a report that cannot be read is no good news."""
+    """Return the drifted inputs; an unreadable report counts as drift."""
     path = records / _NAME
     if not path.exists():
         return DriftReport()

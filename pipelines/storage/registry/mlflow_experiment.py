@@ -1,4 +1,4 @@
-"""An experiment in MLflow: its store, by default one SQLite file, and the runs in it."""
+"""An MLflow experiment: its store, by default one SQLite file, and its runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.storage.files.file_lock import locked
 from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 
-# Read by MLflow when it is first imported: nothing is sent anywhere, no progress bars in logs.
+# Read by MLflow at its first import: no telemetry, no progress bars in logs.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
@@ -31,11 +31,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 __all__ = ["Experiment", "RegistryError", "digest_of"]
 
-_MAX_VALUES_PER_CALL = 200  # values that MLflow takes in one call
+_MAX_VALUES_PER_CALL = 200  # limit of MLflow
 
 
 class RegistryError(InputError):
-    """A registry that cannot be used, or that does not hold what was asked for."""
+    """A registry that cannot be used or lacks the requested item."""
 
 
 @dataclass(slots=True)
@@ -46,12 +46,12 @@ class Experiment:
     ----------
     table : RegistryTable
     create : bool
-        Make its store if it is not there; whoever only reads has nothing to make.
+        Create the store if it does not exist; false for readers.
 
     Raises
     ------
     RegistryError
-        If it is a folder that holds no registry, and none is to be made.
+        If the folder holds no registry and `create` is false.
     """
 
     table: RegistryTable
@@ -87,18 +87,18 @@ class Experiment:
 
     @property
     def address(self) -> str:
-        """The store as messages may name it: without what comes before an @."""
+        """The store for messages, without user and password."""
         scheme, separator, rest = self.table.store.rpartition("://")
         return scheme + separator + rest.rpartition("@")[2] if separator else rest
 
     @contextlib.contextmanager
     def in_one_line(self) -> Iterator[None]:
-        """Say in one line what MLflow, or the database behind it, does not do.
+        """Convert errors of MLflow and its database to one-line messages.
 
         Raises
         ------
         RegistryError
-            Instead of their errors.
+            In place of their errors.
         """
         try:
             yield
@@ -109,7 +109,7 @@ class Experiment:
 
     @contextlib.contextmanager
     def locked(self, what: str) -> Iterator[None]:
-        """Let one process at a time do something here, of all processes of this machine.
+        """Hold a lock among the processes of this machine.
 
         Parameters
         ----------
@@ -120,21 +120,21 @@ class Experiment:
             yield
 
     def _lock_folder(self) -> Path:
-        """Return the folder of the registry; for a server, one of this user and that address."""
+        """Return the registry's folder; for a server, a folder of this user and that address."""
         if "://" not in self.table.store:
             return Path(self.table.store)
         own = Path(tempfile.gettempdir()) / f"forewarn-{os.getuid()}"
         own.mkdir(mode=0o700, exist_ok=True)
         status = own.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            raise RegistryError(f"{own}: belongs to somebody else, expected a folder of this user.")
+            raise RegistryError(f"{own}: belongs to another user, expected a folder of this user.")
         folder = own / digest_of([self.table.store, self.table.model])
         folder.mkdir(exist_ok=True)
         return folder
 
     @property
     def experiment(self) -> str:
-        """Id of the experiment; made if it is not there."""
+        """Id of the experiment, which is created if needed."""
         if self._experiment is None:
             self._experiment = self._find_experiment()
         return self._experiment
@@ -151,7 +151,7 @@ class Experiment:
             return str(self._client.create_experiment(name, artifact_location=artifacts))
 
     def discard(self) -> None:
-        """Remove the folder if it was made for this: a refused run leaves nothing behind."""
+        """Remove the folder if this object created it, so that a rejected run leaves nothing."""
         if self._made:
             shutil.rmtree(self.table.store)
 
@@ -169,11 +169,11 @@ class Experiment:
         self._client.set_terminated(number, "FINISHED")
 
     def end(self, run: str, status: str = "FINISHED") -> None:
-        """End a run that an earlier process began."""
+        """End a run that an earlier process started."""
         self._client.set_terminated(run, status)
 
     def abandon(self, tags: Mapping[str, str]) -> None:
-        """End the runs of these tags that a killed process left running, and those under them."""
+        """End runs with these tags, and their children, that a killed process left running."""
         for run in self.find(tags, status="RUNNING"):
             self.abandon({"mlflow.parentRunId": run.info.run_id})
             self.end(run.info.run_id, "KILLED")
@@ -197,7 +197,7 @@ class Experiment:
         metrics: Mapping[str, float | None] | None = None,
         series: Sequence[tuple[str, float | None, int]] = (),
     ) -> None:
-        """Write parameters and metrics of a run; `series` are of name, value and step."""
+        """Log parameters and metrics of a run; `series` holds name, value and step."""
         from mlflow.entities import Metric, Param
 
         unstepped = [(name, value, 0) for name, value in (metrics or {}).items()]
@@ -212,21 +212,21 @@ class Experiment:
             self._client.log_batch(run, metrics=values[start:end], params=parameters[start:end])
 
     def tag(self, run: str, tags: Mapping[str, str]) -> None:
-        """Mark a run."""
+        """Set tags of a run."""
         for name, value in tags.items():
             self._client.set_tag(run, name, value)
 
     def attach(self, run: str, folder: Path, path: str | None = None) -> None:
-        """Keep all files of a folder with a run."""
+        """Attach all files of a folder to a run."""
         self._client.log_artifacts(run, str(folder), path)
 
     @contextlib.contextmanager
     def attached(self, run: str, path: str) -> Iterator[Path]:
-        """Yield a folder with what was attached to a run at `path`."""
+        """Yield a folder with the files attached to a run at `path`."""
         with scratch_folder() as folder:
             yield Path(self._client.download_artifacts(run, path, str(folder)))
 
 
 def digest_of(value: object) -> str:
-    """Return a short digest of something that JSON can hold."""
+    """Return a short digest of a JSON value."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""The registry: an experiment and the predictors that were registered from its runs."""
+"""The model registry: an experiment and the predictors registered from its runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Registry(Experiment):
         example : DataFrame
             Records of a few GPUs, as the input example.
         listed : DataFrame
-            What the predictor makes of them.
+            The predictor's output for them.
         tags : mapping
         """
         import mlflow
@@ -69,7 +69,7 @@ class Registry(Experiment):
                     input_example=example,
                     pip_requirements=["forewarn"],
                 )
-            # Leaving `start_run` has ended the run; only its owner may say that it is done.
+            # Leaving `start_run` has ended the run; only its owner may mark it as finished.
             self._client.update_run(run, status="RUNNING")
         with contextlib.suppress(mlflow.MlflowException):
             self._client.create_registered_model(self.table.model)
@@ -96,7 +96,7 @@ class Registry(Experiment):
         return next((version for version in self.versions() if CHAMPION in version.aliases), None)
 
     def champion_before(self, moment: int) -> Version | None:
-        """Return the newest predictor that was champion and saw nothing from `moment` on."""
+        """Return the newest former or current champion trained only on data before `moment`."""
         past = [
             (version.trained_at, int(version.number), version)
             for version in self.versions()
@@ -107,9 +107,9 @@ class Registry(Experiment):
         return max(past, key=lambda entry: entry[:2])[2] if past else None
 
     def champion_for(self, moment: int) -> Version | None:
-        """Return who makes a list as of `moment`: the champion, or who was it before it was made.
+        """Return the predictor for a list as of `moment`: the champion, or a former champion.
 
-        The present champion has seen what followed an earlier moment, and its list would flatter.
+        A champion trained on later data would make a list that is too good.
         """
         champion = self.champion()
         if champion is None or (champion.trained_at or 0) > moment:
@@ -117,7 +117,7 @@ class Registry(Experiment):
         return champion
 
     def name(self, alias: str, number: str) -> None:
-        """Give a version an alias, which it alone has then."""
+        """Assign an alias to a version, and to no other."""
         self._client.set_registered_model_alias(self.table.model, alias, number)
 
     def version(self, number: str) -> Version:
@@ -134,16 +134,16 @@ class Registry(Experiment):
                 return version
         raise RegistryError(
             f"registered model {self.table.model}: no version {number!r}, expected one of "
-            f"{', '.join(version.number for version in versions) or 'none yet'}."
+            f"{', '.join(version.number for version in versions) or 'none'}."
         )
 
     def mark(self, number: str, tags: Mapping[str, str]) -> None:
-        """Tag a version."""
+        """Set tags of a version."""
         for name, value in tags.items():
             self._client.set_model_version_tag(self.table.model, number, name, value)
 
     def promote(self, number: str) -> Version:
-        """Make a version the champion, and write down which one it follows.
+        """Make a version the champion, and record its predecessor.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class Registry(Experiment):
         return version
 
     def rollback(self) -> Version:
-        """Make the champion before the present one the champion again.
+        """Make the previous champion the champion again.
 
         Raises
         ------
@@ -169,11 +169,13 @@ class Registry(Experiment):
         before = now and now.tags.get("forewarn.follows")
         if now is None or not before:
             raise RegistryError(
-                f"registered model {self.table.model}: no champion before the present one."
+                f"registered model {self.table.model}: there is no previous champion."
             )
         version = self.version(before)
-        self.load_version(version)  # a champion that cannot be loaded makes no list
-        # What failed in service is no reference for the next challenger.
+        self.load_version(
+            version
+        )  # fails if the version cannot be loaded, as it would then make no list
+        # A version that failed in service is no reference for the next challenger.
         self.mark(now.number, {"forewarn.champion": ROLLED_BACK})
         self.name(CHAMPION, before)
         return version
@@ -184,7 +186,7 @@ class Registry(Experiment):
         Raises
         ------
         RegistryError
-            If there is none, or it is no predictor of forewarn.
+            If there is none, or it is not a forewarn predictor.
         """
         import mlflow
 
@@ -202,7 +204,7 @@ class Registry(Experiment):
             raise RegistryError(f"{uri}: {' '.join(str(error).split())}") from None
 
     def uri_of(self, version: Version) -> str:
-        """Return the name by which MLflow knows a version."""
+        """Return the MLflow URI of a version."""
         return f"models:/{self.table.model}/{version.number}"
 
     def load_version(self, version: Version) -> Predictor:
@@ -211,6 +213,6 @@ class Registry(Experiment):
         Raises
         ------
         RegistryError
-            If it is damaged, or no predictor of forewarn.
+            If it is damaged, or not a forewarn predictor.
         """
         return self.load(self.uri_of(version))

@@ -1,4 +1,4 @@
-"""A predictor's folder: a new predictor takes the old one's place in one step."""
+"""A predictor's folder, in which a new predictor replaces the old one atomically."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _TEMPORARY, _LOCK = ".predictor.tmp", ".predictor.lock"
 
 
 def save_predictor(predictor: Predictor, folder: Path) -> None:
-    """Save a predictor in `folder`, in place of the one that is there.
+    """Save a predictor in `folder` in place of the stored one.
 
-    What replaces it is one renaming, of `predictor.json`: it names the sub-folder of its models,
-    which is there before. Whoever is killed at any step leaves a whole predictor, the old or the
-    new one, and the next saving clears away what else was left. Nothing but `predictor.json` and
-    sub-folders of models is touched.
+    The switch is one rename of `predictor.json`, which names the sub-folder of the models written
+    before. A process killed at any point leaves a complete predictor, the old or the new one; the
+    next
+    save removes stale files. Only `predictor.json` and sub-folders of models are touched.
 
     Parameters
     ----------
     predictor : Predictor
     folder : Path
-        Made if needed.
+        Created if needed.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> None:
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
-    """Yield an empty sub-folder, without what a killed process left in it."""
+    """Yield an empty sub-folder, without stale files of a killed process."""
     path = folder / _TEMPORARY
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()

@@ -16,7 +16,7 @@ __all__ = ["load_recipe", "save_recipe"]
 
 
 def save_recipe(folder: Path, trained: TrainedRecipe, cascade_model: str) -> None:
-    """Write a recipe into an existing, empty folder; its cascade begins with `cascade_model`."""
+    """Write a recipe into an existing, empty folder; its cascade starts with `cascade_model`."""
     described = {
         "encoder": trained.encoder.to_dict(),
         "cascade_model": cascade_model,
@@ -27,18 +27,18 @@ def save_recipe(folder: Path, trained: TrainedRecipe, cascade_model: str) -> Non
 
 
 def load_recipe(folder: Path, training_span: Nanoseconds) -> TrainedRecipe:
-    """Read what `save_recipe` wrote; it scores exactly as what was saved.
+    """Read a recipe written by `save_recipe`; its scores are identical.
 
     Raises
     ------
     PredictorError
-        If the folder is not whole.
+        If the folder is incomplete.
     """
 
     def recipe_of(saved: dict[str, Any], models: dict[str, FailureModel]) -> TrainedRecipe:
         balance, prevalence = (float(saved[name]) for name in ("balance", "prevalence"))
         if not (math.isfinite(balance) and math.isfinite(prevalence)):
-            raise ValueError("`balance` or `prevalence` is no number")
+            raise ValueError("`balance` or `prevalence` is not a number")
         encoder = Encoder.from_dict(saved["encoder"])
         return TrainedRecipe(training_span, encoder, models, balance, prevalence)
 

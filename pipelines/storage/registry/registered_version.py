@@ -1,4 +1,4 @@
-"""A registered predictor: what the registry knows of it without loading it."""
+"""Registered predictors: their metadata in the registry, without loading them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Version:
 
     @property
     def rolled_back(self) -> bool:
-        """It failed in service."""
+        """Whether it was rolled back after a failure in service."""
         return self.tags.get("forewarn.champion") == ROLLED_BACK
 
 
 def version_from_mlflow(entry: Any, aliases: Sequence[str]) -> Version:
-    """Read what MLflow says of a version, whoever registered it."""
+    """Convert MLflow's description of a version, whether or not forewarn registered it."""
     tags = dict(entry.tags)
     return Version(
         number=str(entry.version),
@@ -60,7 +60,7 @@ def version_from_mlflow(entry: Any, aliases: Sequence[str]) -> Version:
 
 
 def _nanoseconds(text: str) -> int | None:
-    """Read a tag that anybody may have written."""
+    """Read a tag that other programs may have set."""
     if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
         return None
     return int(text)

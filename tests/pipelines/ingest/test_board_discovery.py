@@ -170,7 +170,7 @@ def test_a_copied_host_with_a_board_is_left_out(tmp_path: Path) -> None:
     landing, there = Landing(tmp_path, INTERVAL), [gpu(9, 0), gpu(9, 1)]
     copy = [row | {"machine_id": "vdi02", "timestamp": START + 10 * MINUTE} for row in there]
     landed = landing.land(readings(*there, *copy), NO_EVENTS)
-    assert {(rival.gpu_serial, rival.holder) for rival in landed.rivals} == {
+    assert {(conflict.gpu_serial, conflict.holder) for conflict in landed.conflicts} == {
         ("B1/GPU-B1-0", "vdi01"),
         ("B1/GPU-B1-1", "vdi01"),
     }

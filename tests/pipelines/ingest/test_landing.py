@@ -141,13 +141,13 @@ def test_no_failure_is_a_table_too(tmp_path: Path) -> None:
     assert (table.num_rows, table.column_names) == (0, FAILURES.names)
 
 
-def test_sweeping_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_remove_stale_files_of_killed_process(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(10, "S1")), NO_EVENTS)
     left = tmp_path / "date=2025-03-01" / ".collected-00.parquet.1.tmp"
     left.write_bytes(b"half")
     before = digests(tmp_path)
-    landing.sweep()
+    landing.remove_stale_files()
     assert not left.exists()
     assert digests(tmp_path) == before
 
@@ -195,7 +195,7 @@ def test_an_xid_of_a_host_that_only_reports_the_uuid_of_another_is_no_failure(
     landing = Landing(tmp_path, INTERVAL)
     for minute in (10, 20):
         rows = readings(reading(minute - 1, "S1"), reading(minute, "S1", **copy))
-        assert landing.land(rows, NO_EVENTS).rivals
+        assert landing.land(rows, NO_EVENTS).conflicts
     # The second comes in the next hour, of which there is no reading yet.
     of_copy = events(xid(25, "7", 79, machine_id="node-2"), xid(61, "7", 79, machine_id="node-2"))
     assert landing.land(NO_READINGS, of_copy).failures == 0

@@ -139,7 +139,7 @@ def test_a_server_that_starts_is_asked_again(fake: Fake, tmp_path: Path) -> None
         asked = len(fake.headers)
         fake.say = lambda _: (503, b"starting")
         with pytest.raises(PrometheusError, match=r"answered 503 \(starting\)"):
-            server.ask("up", START, START, INTERVAL)
+            server.query_range("up", START, START, INTERVAL)
     assert len(fake.headers) - asked == 4
 
 
@@ -161,7 +161,7 @@ def test_an_answer_that_never_ends_is_given_up(fake: Fake) -> None:
     fake.say = never
     server = PrometheusClient(fake.url, most_seconds=0.2)
     with closing(server), pytest.raises(PrometheusError, match="no whole answer in 200 ms"):
-        server.ask("up", START, START, INTERVAL)
+        server.query_range("up", START, START, INTERVAL)
 
 
 def test_a_password_in_an_address_is_used_and_written_nowhere(
@@ -209,7 +209,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unseen(
     assert "cret" not in error
     monkeypatch.setenv("FOREWARN_PROMETHEUS_TOKEN", "secret\n")
     with closing(PrometheusClient.from_environment(fake.url)) as server:
-        server.ask("up", START, START, INTERVAL)
+        server.query_range("up", START, START, INTERVAL)
     assert fake.headers[-1]["Authorization"] == "Bearer secret"
 
 

@@ -70,7 +70,7 @@ def test_one_row_that_is_refused_is_named_and_the_others_count(
     assert line.startswith("row 4: ")
     assert refused in line
     first, second = tickets.notes()
-    assert first == f"{path}: 1 of 3 tickets left out, the others count"
+    assert first == f"{path}: 1 of 3 tickets rejected"
     assert second == f"{path}: {line}"
     with pytest.raises(RecordsError, match=r"row 2: .* \(none of its 1 tickets can be used\)"):
         read_tickets(written(tmp_path, f"{HEADER}{row}\n"))
@@ -79,7 +79,7 @@ def test_one_row_that_is_refused_is_named_and_the_others_count(
 def test_only_the_first_refused_rows_are_named(tmp_path: Path) -> None:
     rows = "S2,soon,,\n" * 30
     lines = list(read_tickets(written(tmp_path, f"{HEADER}S1,2026-11-20,,\n{rows}")).notes())
-    assert (len(lines), lines[-1]) == (12, f"{tmp_path / 'tickets.csv'}: 20 more such rows")
+    assert (len(lines), lines[-1]) == (12, f"{tmp_path / 'tickets.csv'}: 20 more rejected rows")
 
 
 def test_a_file_without_a_row_has_no_ticket(tmp_path: Path) -> None:

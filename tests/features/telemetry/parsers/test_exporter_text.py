@@ -93,7 +93,7 @@ def test_parts_of_a_split_gpu_are_joined_unless_it_has_series_of_its_own() -> No
     (reading,) = parsed.readings
     joined = {"temperature_gpu": 41.0, "memory_used": 3755.0, "ecc_uncorrected": 2.0}
     assert reading.numbers == joined
-    assert parsed.unread.counts["no series of a whole GPU (MIG): its parts are joined"] == 1
+    assert parsed.unread.counts["no series of the whole GPU (MIG); its instances were joined"] == 1
     whole = parse_metrics(f"{page}DCGM_FI_DEV_FB_USED{{{LABELS}}} 4000\n")
     assert whole.readings[0].numbers == joined | {"memory_used": 4000.0}
     assert not whole.unread
@@ -133,7 +133,7 @@ def test_of_several_scrapes_without_a_time_the_last_counts() -> None:
     )
     parsed = parse_metrics(page)
     assert [reading.numbers for reading in parsed.readings] == [{"temperature_gpu": 60.0}]
-    assert parsed.unread.counts == {"a scrape without a time, before another one": 2}
+    assert parsed.unread.counts == {"a scrape without a time, followed by another one": 2}
     assert [(state.scrape, state.value) for state in parsed.states] == [(0, 0), (1, 79), (2, 45)]
 
 
@@ -161,7 +161,7 @@ def test_the_pod_of_the_exporter_is_no_machine() -> None:
 def test_a_broken_line_costs_no_other() -> None:
     page = f'DCGM_FI_DEV_GPU_TEMP{{gpu="3 41\nDCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 41\n'
     assert numbers(page) == {"temperature_gpu": 41.0}
-    assert parse_metrics(page).unread.counts["a line that is no sample"] == 1
+    assert parse_metrics(page).unread.counts["a line that is not a sample"] == 1
     nameless = parse_metrics("DCGM_FI_DEV_GPU_TEMP 41\n").unread
     assert nameless.counts["a metric that names no GPU"] == 1
 

@@ -232,4 +232,4 @@ def test_history_requires_records(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "events.txt").write_text(HISTORY)
     config = ["--config", str(tmp_path / "my.toml")]
     assert main(["respond", "--slurm-history", str(tmp_path / "events.txt"), *config]) == 2
-    assert "expected one of records" in capsys.readouterr().err
+    assert "expected a folder of records" in capsys.readouterr().err

@@ -213,7 +213,7 @@ def test_a_footer_that_claims_more_rows_than_there_are_is_refused(
     footer = whole[start:].replace(b"\x16\xc8\x01", b"\x16\xf0\x01")
     path.write_bytes(whole[:start] + footer)
     assert pq.ParquetFile(path).metadata.num_rows == 120
-    assert "is no whole Parquet file" in said(score(records, config))
+    assert "is not a complete Parquet file" in said(score(records, config))
 
 
 def test_a_file_that_is_cut_while_it_is_read_ends_no_process(
@@ -232,22 +232,22 @@ def test_a_file_that_is_cut_while_it_is_read_ends_no_process(
         return file
 
     monkeypatch.setattr(pq, "ParquetFile", cut_after_opening)
-    assert "part-0.parquet: is no whole Parquet file" in said(score(records, config))
+    assert "part-0.parquet: is not a complete Parquet file" in said(score(records, config))
 
 
 def test_a_pipe_among_the_records_is_refused_and_not_waited_for(
     records: Path, config: Path, said: Said
 ) -> None:
     os.mkfifo(records / "date=2025-01-02" / "part-1.parquet")
-    assert "part-1.parquet: is no regular file" in said(score(records, config))
-    assert "is no regular file" in said(["doctor", str(records), "--config", str(config)])
+    assert "part-1.parquet: is not a regular file" in said(score(records, config))
+    assert "is not a regular file" in said(["doctor", str(records), "--config", str(config)])
 
 
 def test_a_pipe_in_the_place_of_the_failures_is_refused(
     records: Path, config: Path, said: Said
 ) -> None:
     os.mkfifo(records / "failures.parquet")
-    assert "failures.parquet: is no regular file" in said(score(records, config))
+    assert "failures.parquet: is not a regular file" in said(score(records, config))
 
 
 def test_a_doubled_column_of_a_parquet_file_is_refused(
@@ -257,7 +257,7 @@ def test_a_doubled_column_of_a_parquet_file_is_refused(
     doubled = table.append_column("temperature_gpu", pa.array(np.zeros(len(table))))
     pq.write_table(doubled, part(records))
     line = said(score(records, config))
-    assert "part-0.parquet: column `temperature_gpu` comes twice" in line
+    assert "part-0.parquet: column `temperature_gpu` occurs twice" in line
 
 
 def test_text_of_a_parquet_file_that_is_not_utf_8_is_refused(
@@ -288,7 +288,7 @@ def lists(records: Path, config: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"gpu_serial,failed_at,gpu_serial\nA,2025-01-01,B\n", "column `gpu_serial` comes twice"),
+        (b"gpu_serial,failed_at,gpu_serial\nA,2025-01-01,B\n", "column `gpu_serial` occurs twice"),
         (b"gpu_serial,failed_at\n\xff\xfeA,2025-01-01\n", "text that is not UTF-8"),
         (b"gpu_s\xff,failed_at\nA,2025-01-01\n", "text that is not UTF-8"),
         (b"", "is no CSV file"),
@@ -309,7 +309,7 @@ def test_a_broken_csv_of_failures_is_refused(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"gpu_serial,rack,rack\nA,1,2\n", "column `rack` comes twice"),
+        (b"gpu_serial,rack,rack\nA,1,2\n", "column `rack` occurs twice"),
         (b"gpu_serial,rack\nA,\xff\n", "holds text that is not UTF-8"),
     ],
 )
@@ -411,7 +411,7 @@ def test_row_groups_that_claim_other_rows_than_their_file_are_refused(
     pq.write_table(pa.table({"value": range(120)}), path, row_group_size=60)
     assert ParquetSource(path).rows_of_groups == (60, 60)
     monkeypatch.setattr(parquet_files, "rows_of_each_group", lambda _: claims)
-    with pytest.raises(RecordsError, match=r"part-0.parquet: is no whole Parquet file"):
+    with pytest.raises(RecordsError, match=r"part-0.parquet: is not a complete Parquet file"):
         _ = ParquetSource(path).n_rows
 
 

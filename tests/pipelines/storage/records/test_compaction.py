@@ -529,7 +529,7 @@ def test_values_that_would_not_stay_the_same_keep_the_files_apart(tmp_path: Path
         if why:
             assert why in left(tmp_path).why
     write(tmp_path, "collected-00.parquet", rows_of([0], xid=2**53 + 1))
-    assert "does not go with the other files" in left(tmp_path).why
+    assert "cannot be combined with the other files" in left(tmp_path).why
 
 
 @pytest.fixture
@@ -546,7 +546,7 @@ def test_the_command_leaves_the_newest_date_and_what_is_compact(
     assert code == 0
     assert first.startswith("2025-01-01 120 records of 3 files in 1 row groups, ")
     assert second == "2025-01-02 is the newest (--date 2025-01-02 takes it)"
-    assert said(capsys, "--records", two_dates)[1].startswith("2025-01-01 is compact already\n")
+    assert said(capsys, "--records", two_dates)[1].startswith("2025-01-01 is already compact\n")
     assert said(capsys, "--records", two_dates, "--date", "2025-01-02", "--json")[0] == 0
     assert names_in(two_dates, DAY + dt.timedelta(1)) == [COMPACTED_NAME]
     assert names_in(two_dates) == [COMPACTED_NAME]
@@ -577,7 +577,7 @@ def test_a_date_that_is_not_over_is_left_though_it_is_named(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--start", "2026-01-01"), "holds no records of the dates asked for, expected some from"),
+        (("--start", "2026-01-01"), "no records of the requested dates, expected dates from"),
         (("--date", "2025-01-01", "--end", "2025-01-02"), "expected one or the other"),
         (("--date", "today"), "found 'today', expected a date such as 2025-03-01"),
     ],
@@ -601,7 +601,7 @@ def test_a_file_that_is_no_parquet_file_is_named_and_nothing_changes(
     (two_dates / f"date={DAY}" / "collected-01.parquet").write_text("no")
     code, _, err = said(capsys, "--records", two_dates)
     assert code == 2
-    assert "collected-01.parquet: is no whole Parquet file" in err
+    assert "collected-01.parquet: is not a complete Parquet file" in err
     assert len(names_in(two_dates)) == 3
 
 

@@ -222,8 +222,8 @@ def test_only_partitions_of_the_span_are_opened(folder: Path) -> None:
     (folder / "date=2025-01-03" / "part-0.parquet").write_bytes(b"no Parquet")
     store = store_of(folder)
     assert set(hours(store.read(at(24), at(47.5)).time)) == set(range(24, 48))
-    assert "part-0.parquet: is no whole Parquet file" in refused(store, at(23), at(48))
-    assert "part-0.parquet: is no whole Parquet file" in refused(store, at(24), at(49))
+    assert "part-0.parquet: is not a complete Parquet file" in refused(store, at(23), at(48))
+    assert "part-0.parquet: is not a complete Parquet file" in refused(store, at(24), at(49))
 
 
 def test_a_partition_that_begins_at_the_end_is_not_opened(folder: Path) -> None:
@@ -352,9 +352,9 @@ def test_a_feature_that_is_no_number_is_named(folder: Path) -> None:
 def test_a_file_that_was_cut_is_named(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     path.write_bytes(path.read_bytes()[:-20])
-    assert f"{path}: is no whole Parquet file" in refused(store_of(folder))
+    assert f"{path}: is not a complete Parquet file" in refused(store_of(folder))
     path.write_bytes(b"")
-    assert f"{path}: is no whole Parquet file" in refused(store_of(folder))
+    assert f"{path}: is not a complete Parquet file" in refused(store_of(folder))
 
 
 def test_another_interval_is_refused_by_folder(folder: Path) -> None:
@@ -421,7 +421,9 @@ def test_a_failure_that_began_before_the_span_keeps_its_beginning(folder: Path) 
 def test_a_failure_column_only_in_some_files_is_refused(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     pd.read_parquet(path).drop(columns="failure").to_parquet(path, index=False)
-    assert f"{path}: column `failure` is missing, other files have it" in refused(store_of(folder))
+    assert f"{path}: column `failure` is missing, but other files have it" in refused(
+        store_of(folder)
+    )
     assert not store_of(folder).has_failures()
 
 
@@ -592,7 +594,7 @@ def test_a_table_that_cannot_be_read_is_named(
 def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
     (folder / "failures.parquet").write_bytes(b"PAR1")
     store = store_of(folder)
-    with pytest.raises(RecordsError, match=r"failures.parquet: is no whole Parquet file"):
+    with pytest.raises(RecordsError, match=r"failures.parquet: is not a complete Parquet file"):
         store.read_known()
 
 
@@ -601,7 +603,7 @@ def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
 
 def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no")
-    reasons = {"text": "is no whole Parquet file", "none": "cannot be read \\(No such file"}
+    reasons = {"text": "is not a complete Parquet file", "none": "cannot be read \\(No such file"}
     for name, reason in reasons.items():
         path = tmp_path / f"{name}.parquet"
         with pytest.raises(RecordsError, match=f"{path}: {reason}"):
@@ -677,28 +679,30 @@ def test_a_file_that_is_not_held_open_and_replaced_is_named(
         numbers(whole, "temp")
 
 
-def test_held_files_are_read_as_they_were_and_no_new_ones(hourly: Path, tmp_path: Path) -> None:
-    held = temp_store(tmp_path).held(None, at(24))
+def test_pinned_files_ignore_later_changes(hourly: Path, tmp_path: Path) -> None:
+    pinned = temp_store(tmp_path).pinned(None, at(24))
     collected(hourly, 5)
     collected(tmp_path / "date=2025-01-01" / "late.parquet", 9)
     collected(tmp_path / "date=2025-01-02" / "collected-00.parquet", 3)
     for _ in range(2):
-        assert numbers(held.read(None, at(24)), "temp").tolist() == [0.5, 1.5]
-    assert held.rows_by_date() == {dt.date(2025, 1, 1): 2}
-    assert [path for _, path in held.files()] == [hourly]
+        assert numbers(pinned.read(None, at(24)), "temp").tolist() == [0.5, 1.5]
+    assert pinned.rows_by_date() == {dt.date(2025, 1, 1): 2}
+    assert [path for _, path in pinned.files()] == [hourly]
     hourly.unlink()
-    assert held.columns() == {"gpu_serial", "timestamp", "temp"}
-    assert len(held.read_known(None, at(24))[0]) == 2
+    assert pinned.columns() == {"gpu_serial", "timestamp", "temp"}
+    assert len(pinned.read_known(None, at(24))[0]) == 2
 
 
 def test_of_too_many_files_to_hold_one_that_is_replaced_is_refused(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MAX_OPEN_FILES", 0)
-    held = temp_store(tmp_path).held(None, at(24))
-    assert len(held.read(None, at(24))) == 2
+    pinned = temp_store(tmp_path).pinned(None, at(24))
+    assert len(pinned.read(None, at(24))) == 2
     collected(hourly, 5)
-    assert "collected-00.parquet: was replaced at each reading" in refused(held, None, at(24))
+    assert "collected-00.parquet: was replaced during each attempt to read it" in refused(
+        pinned, None, at(24)
+    )
 
 
 @pytest.mark.parametrize(("most_rows", "share"), [(720, 1.0), (360, 0.5), (90, 0.125), (1, 1 / 64)])

@@ -271,7 +271,9 @@ def test_a_wrong_key_a_wrong_bucket_and_a_wrong_address_are_one_line(
 
 def test_a_cut_object_is_named(folder: Path, address: str) -> None:
     (folder / f"date={DAY}" / "collected-01.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RecordsError, match=r"s3://cut/.*-01\.parquet: is no whole Parquet file"):
+    with pytest.raises(
+        RecordsError, match=r"s3://cut/.*-01\.parquet: is not a complete Parquet file"
+    ):
         store_of(sent(folder, address, "cut")).read()
 
 
