@@ -23,12 +23,12 @@ def _sum(values: npt.NDArray[np.float64]) -> float:
     return total
 
 
-def test_a_loop_gives_what_it_gives_in_python() -> None:
+def test_compiled_loop_matches_python() -> None:
     values = np.array([0.5, 2.0, -1.0])
     assert compiled(_sum)(values) == _sum(values) == 1.5
 
 
-def test_where_no_folder_can_be_written_to_it_is_compiled_anew(
+def test_compiles_again_without_writable_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_folder(_: Any) -> None:
@@ -46,7 +46,7 @@ print(order[0], "numba.np.arraymath" in sys.modules)
 """
 
 
-def test_kept_machine_code_is_loaded_without_what_compiling_needs() -> None:
+def test_cached_code_loads_without_compiler() -> None:
     """All that numba knows of Python and numpy took each command a third of a second."""
     for _ in range(2):  # the first may have to compile
         done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
@@ -66,9 +66,7 @@ def asked(number):
 """
 
 
-def test_machine_code_of_a_class_that_is_gone_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_cache_index_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upgrade in place ended in a traceback of numba's."""
     monkeypatch.syspath_prepend(tmp_path)
     source, now = tmp_path / "upgraded_loops.py", time.time()

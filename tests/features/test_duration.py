@@ -22,12 +22,12 @@ from forewarn.features.duration import format_duration
         (0, "0 s"),
     ],
 )
-def test_a_duration_is_said_as_people_say_it(seconds: float, words: str) -> None:
+def test_duration_uses_readable_units(seconds: float, words: str) -> None:
     assert format_duration(seconds) == words
 
 
 @given(st.floats(0.001, 1e9))
-def test_the_words_are_right_to_a_hundredth(seconds: float) -> None:
+def test_formatted_duration_is_accurate(seconds: float) -> None:
     amount, unit = format_duration(seconds).split()
     length = {"day": 86_400, "days": 86_400, "h": 3600, "min": 60, "s": 1, "ms": 0.001}[unit]
     assert float(amount) * length == pytest.approx(seconds, rel=0.01)

@@ -12,12 +12,12 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "-._", min_size=1, max_
 
 
 @given(st.lists(NAMES))
-def test_what_is_compressed_expands_to_the_same_names(names: list[str]) -> None:
+def test_compress_and_expand_round_trip(names: list[str]) -> None:
     assert sorted(expand(compress(names))) == sorted(set(names))
 
 
 @given(st.sets(st.integers(0, 3000)))
-def test_numbers_of_as_many_digits_become_ranges(numbers: set[int]) -> None:
+def test_numbers_of_equal_width_become_ranges(numbers: set[int]) -> None:
     text = compress(f"n{number:04d}" for number in numbers)
     assert expand(text) == [f"n{number:04d}" for number in sorted(numbers)]
     assert text.count("n") == bool(numbers)
@@ -28,7 +28,7 @@ def test_a_fleet_becomes_short() -> None:
     assert compress(names) == "node-[00000-00006,00008-01199,01201-02499]"
 
 
-def test_names_without_numbers_and_of_different_length_stand_alone() -> None:
+def test_other_names_stay_separate() -> None:
     assert compress(["n9", "n10", "login", "n11", "login"]) == "login,n9,n[10-11]"
     assert compress([]) == ""
 
@@ -44,7 +44,7 @@ def test_names_without_numbers_and_of_different_length_stand_alone() -> None:
         ("r[1-2]n[01,03]", ["r1n01", "r1n03", "r2n01", "r2n03"]),
     ],
 )
-def test_forms_of_slurm_are_read(text: str, names: list[str]) -> None:
+def test_slurm_formats_are_read(text: str, names: list[str]) -> None:
     assert expand(text) == names
 
 
@@ -64,13 +64,13 @@ def test_forms_of_slurm_are_read(text: str, names: list[str]) -> None:
         ("a" * 1_000_001, "characters"),
     ],
 )
-def test_lists_that_are_wrong_or_too_long_are_refused(text: str, message: str) -> None:
+def test_invalid_or_long_lists_are_rejected(text: str, message: str) -> None:
     with pytest.raises(HostlistError, match=message):
         expand(text)
 
 
 @given(st.text("n[]-,01", max_size=30))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     try:
         names = expand(text)
     except HostlistError:

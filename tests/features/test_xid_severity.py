@@ -14,11 +14,11 @@ def _of(code: float) -> float:
     return float(severity(np.array([code], dtype=np.float32))[0])
 
 
-def test_levels_rise_with_gravity() -> None:
+def test_levels_rise_with_severity() -> None:
     assert 0 < APPLICATION < DEGRADED < FATAL
 
 
-def test_none_is_nothing() -> None:
+def test_no_xid_has_severity_zero() -> None:
     assert _of(0) == 0
 
 
@@ -33,12 +33,12 @@ def test_repaired_memory_is_degraded(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45])
-def test_faults_of_the_application_are_of_the_application(code: int) -> None:
+def test_application_faults_have_application_severity(code: int) -> None:
     assert _of(code) == APPLICATION
 
 
 @pytest.mark.parametrize("code", [1023, 1024, 9999, 16_777_216, -1])
-def test_unknown_codes_count_as_of_the_application(code: int) -> None:
+def test_unknown_codes_have_application_severity(code: int) -> None:
     assert _of(code) == APPLICATION
 
 
@@ -53,7 +53,7 @@ def _catalogue(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_what_asks_for_a_reset_or_restart_of_the_machine_is_fatal(shared_data: Path) -> None:
+def test_reset_or_reboot_request_is_fatal(shared_data: Path) -> None:
     listed = _catalogue(shared_data)
     asked = ("RESET_GPU", "RESTART_BM", "RESTART_VM")
     codes = [int(row["xid"]) for row in listed if row["suggested_action"].startswith(asked)]
@@ -61,7 +61,7 @@ def test_what_asks_for_a_reset_or_restart_of_the_machine_is_fatal(shared_data: P
     assert {code: _of(code) for code in codes} == dict.fromkeys(codes, FATAL)
 
 
-def test_what_asks_for_a_restart_of_the_application_is_not_fatal(shared_data: Path) -> None:
+def test_application_restart_is_not_fatal(shared_data: Path) -> None:
     listed = _catalogue(shared_data)
     codes = [int(row["xid"]) for row in listed if row["suggested_action"].startswith("RESTART_APP")]
     assert len(codes) > 40

@@ -78,7 +78,7 @@ def test_tickets_and_cmdb_of_board(ingest: Ingest, tmp_path: Path) -> None:
         ("b.csv", ["r1", None], "1 serials are not in the CMDB"),
         ("b2.csv", ["r1", "r2"], ""),
         ("c2.csv", ["r1", None], "1 serials are not in the CMDB"),
-        ("e.csv", ["r1", "r3"], "1 rows of serials that come again"),
+        ("e.csv", ["r1", "r3"], "1 rows with a repeated serial"),
     ],
 )
 def test_cmdb_exports_are_read(

@@ -73,7 +73,7 @@ class FileColumns:
             raise not_parquet_error(self._path, error) from None
         if len(column) != len(self):
             raise RecordsError(
-                f"{self._path}: is not a complete Parquet file (column `{name}` has {len(column):,} "
+                f"{self._path}: is not a complete Parquet file (`{name}` has {len(column):,} "
                 f"of {len(self):,} rows)."
             )
         return column

@@ -32,9 +32,7 @@ def _values(records: Records, name: str = "value") -> list[float]:
     return [float(v) for v in records.numbers(name, np.arange(len(records)))]
 
 
-def test_unsorted_rows_come_by_serial_and_time(
-    assembled: Make, rows: Rows, minutes: Minutes
-) -> None:
+def test_rows_are_sorted_by_serial_and_time(assembled: Make, rows: Rows, minutes: Minutes) -> None:
     records = assembled(
         rows("C", [20, 0, 10], value=[7.0, 5.0, 6.0])
         + rows("A", [10, 0, 20, 30], value=[2.0, 1.0, 3.0, 4.0])
@@ -48,27 +46,25 @@ def test_unsorted_rows_come_by_serial_and_time(
     assert records.seen.notes() == []
 
 
-def test_of_doubled_rows_the_later_file_then_the_later_row_wins(
-    assembled: Make, rows: Rows
-) -> None:
+def test_latest_duplicate_row_wins(assembled: Make, rows: Rows) -> None:
     first = rows("A", [0, 10, 10], value=[1.0, 2.0, 3.0]) + rows("B", [0, 10], value=[7.0, 8.0])
     second = rows("A", [10, 20, 10], value=[4.0, 5.0, 6.0])
     assert _values(assembled(first, second, kinds=VALUE)) == [1.0, 6.0, 5.0, 7.0, 8.0]
     assert _values(assembled(second, first, kinds=VALUE)) == [1.0, 3.0, 5.0, 7.0, 8.0]
 
 
-def test_every_row_that_lost_is_counted(assembled: Make, rows: Rows) -> None:
+def test_dropped_duplicates_are_counted(assembled: Make, rows: Rows) -> None:
     seen = assembled(rows("A", [0, 10, 10, 10, 20, 20])).seen
     assert (seen.rows, seen.doubled, seen.too_close) == (6, 3, 0)
 
 
-def test_the_row_that_won_says_whether_the_gpu_failed(assembled: Make, rows: Rows) -> None:
+def test_winning_row_determines_failure_state(assembled: Make, rows: Rows) -> None:
     wrong, right = rows("A", [0, 10], failure=[0, 1]), rows("A", [10, 20], failure=0)
     assert assembled(wrong, right).failed.tolist() == [False, False, False]
     assert assembled(right, wrong).failed.tolist() == [False, True, False]
 
 
-def test_rows_without_keys_are_left_out_and_counted(
+def test_rows_without_keys_are_dropped_and_counted(
     assembled: Make, rows: Rows, minutes: Minutes
 ) -> None:
     records = assembled(
@@ -88,7 +84,7 @@ def test_nulls_are_counted_by_column(assembled: Make, rows: Rows) -> None:
     assert seen.nulls == {"value": 2, "xid": 1}
 
 
-def test_nulls_outside_the_limits_are_not_counted(
+def test_nulls_outside_limits_are_not_counted(
     rows: Rows, table: Table, at: Callable[[float], int]
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30], value=[None, None, 1.0, None]))
@@ -97,12 +93,12 @@ def test_nulls_outside_the_limits_are_not_counted(
     assert (seen.rows, seen.nulls) == (2, {"value": 1})
 
 
-def test_a_null_event_is_no_event(assembled: Make, rows: Rows) -> None:
+def test_null_event_code_means_no_event(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], xid=[None, 13]), kinds=FeatureKinds(code=("xid",)))
     assert _values(records, "xid") == [0.0, 13.0]
 
 
-def test_what_is_no_code_is_no_event_and_is_counted(assembled: Make, rows: Rows) -> None:
+def test_invalid_event_codes_are_counted(assembled: Make, rows: Rows) -> None:
     codes = [0.5, -1, float("nan"), 79, 0]
     table = rows("A", range(0, 50, 10), xid=[float(code) for code in codes])
     records = assembled(table, kinds=FeatureKinds(code=("xid",)))
@@ -110,7 +106,7 @@ def test_what_is_no_code_is_no_event_and_is_counted(assembled: Make, rows: Rows)
     assert records.seen.nulls == {"xid": 3}
 
 
-def test_a_state_that_is_neither_0_nor_1_is_counted(assembled: Make, rows: Rows) -> None:
+def test_invalid_failure_states_are_counted(assembled: Make, rows: Rows) -> None:
     states = [0.0, -1.0, 1.0, 0.5, 2.0, float("nan")]
     table = rows("A", range(0, 60, 10), failure=states)
     keyless = rows(None, [60, 70], failure=[-1.0, 0.0])
@@ -119,21 +115,19 @@ def test_a_state_that_is_neither_0_nor_1_is_counted(assembled: Make, rows: Rows)
     assert records.seen.odd_states == 3
 
 
-def test_without_a_row_that_has_keys_there_are_no_records(assembled: Make, rows: Rows) -> None:
+def test_rows_without_keys_raise_no_records_error(assembled: Make, rows: Rows) -> None:
     with pytest.raises(RecordsError, match="no row with a serial and a timestamp"):
         assembled(rows("A", [None]) + rows(None, [0]))
 
 
-def test_a_row_within_half_an_interval_of_the_one_before_is_left_out(
-    assembled: Make, rows: Rows, minutes: Minutes
-) -> None:
+def test_too_close_row_is_dropped(assembled: Make, rows: Rows, minutes: Minutes) -> None:
     records = assembled(rows("A", [0, 10, 14, 20, 30, 40]) + rows("B", [0, 10, 20, 25, 34.9]))
     assert minutes(records.time) == [0, 10, 20, 30, 40, 0, 10, 20, 25, 34.9]
     assert records.seen.too_close == 1
     assert not records.filled.any()
 
 
-def test_a_run_of_close_rows_keeps_those_far_enough_from_one_kept(
+def test_close_rows_are_thinned_to_the_interval(
     assembled: Make, rows: Rows, minutes: Minutes
 ) -> None:
     regular = [60 + 10 * i for i in range(20)]
@@ -142,7 +136,7 @@ def test_a_run_of_close_rows_keeps_those_far_enough_from_one_kept(
     assert records.seen.too_close == 3
 
 
-def test_a_failed_row_is_never_too_close(assembled: Make, rows: Rows, minutes: Minutes) -> None:
+def test_failed_row_is_never_too_close(assembled: Make, rows: Rows, minutes: Minutes) -> None:
     # It may be the last word of a GPU, sent out of turn.
     records = assembled(
         rows("A", [0, 10, 13], failure=[0, 0, 1])
@@ -153,15 +147,13 @@ def test_a_failed_row_is_never_too_close(assembled: Make, rows: Rows, minutes: M
     assert records.seen.too_close == 1
 
 
-def test_a_row_of_another_gpu_is_never_too_close(assembled: Make, rows: Rows) -> None:
+def test_rows_of_other_gpus_are_independent(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 20]) + rows("B", [1, 11, 21]))
     assert len(records) == 6
     assert records.seen.too_close == 0
 
 
-def test_a_lone_missing_record_is_filled_from_the_one_before(
-    assembled: Make, rows: Rows, minutes: Minutes
-) -> None:
+def test_single_missing_record_is_filled(assembled: Make, rows: Rows, minutes: Minutes) -> None:
     records = assembled(
         rows("A", [0, 10, 30, 40], value=[1.0, 2.0, 3.0, 4.0]) + rows("B", [0, 10, 20], value=0.0),
         kinds=VALUE,
@@ -172,7 +164,7 @@ def test_a_lone_missing_record_is_filled_from_the_one_before(
     assert (records.seen.filled, records.seen.gaps) == (1, 0)
 
 
-def test_a_longer_gap_is_not_filled(assembled: Make, rows: Rows, minutes: Minutes) -> None:
+def test_longer_gap_is_not_filled(assembled: Make, rows: Rows, minutes: Minutes) -> None:
     records = assembled(rows("A", [0, 10, 40, 50]) + rows("B", [0, 10, 20]))
     assert minutes(records.time) == [0, 10, 40, 50, 0, 10, 20]
     assert (records.seen.filled, records.seen.gaps) == (0, 1)
@@ -188,15 +180,13 @@ def test_spacing_is_rounded_to_whole_intervals(
     assert (seen.filled, seen.gaps) == (filled, gaps)
 
 
-def test_the_last_record_of_a_gpu_is_not_filled_towards_the_next_gpu(
-    assembled: Make, rows: Rows
-) -> None:
+def test_gap_between_gpus_is_not_filled(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10]) + rows("B", [30, 40]))
     assert len(records) == 4
     assert (records.seen.filled, records.seen.gaps) == (0, 0)
 
 
-def test_a_record_filled_after_a_failed_one_is_failed(assembled: Make, rows: Rows) -> None:
+def test_record_filled_after_failed_record_is_failed(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 20, 40, 50], failure=[0, 0, 1, 0, 0]))
     assert records.failed.tolist() == [False, False, True, True, False, False]
 
@@ -212,19 +202,19 @@ def test_counters_become_increases(assembled: Make, rows: Rows) -> None:
     assert gained[1:4] + gained[5:] == [0.0, 4.0, 1.0, 3.0]
 
 
-def test_a_counter_that_falls_was_reset(assembled: Make, rows: Rows) -> None:
+def test_decreasing_counter_was_reset(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 20, 30], count=[50, 3, 0, 2]), kinds=COUNT)
     assert _values(records, "count")[1:] == [3.0, 0.0, 2.0]
 
 
-def test_what_a_counter_gained_over_a_null_is_unknown(assembled: Make, rows: Rows) -> None:
+def test_increase_over_null_is_unknown(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 20, 30], count=[5, None, 9, 11]), kinds=COUNT)
     gained = _values(records, "count")
     assert [math.isnan(value) for value in gained] == [True, True, True, False]
     assert gained[3] == 2.0
 
 
-def test_a_counter_gains_nothing_in_a_filled_record(assembled: Make, rows: Rows) -> None:
+def test_filled_record_has_zero_increase(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 30, 40], count=[5, 6, 9, 9]), kinds=COUNT)
     assert _values(records, "count")[1:] == [1.0, 0.0, 3.0, 0.0]
 
@@ -235,7 +225,7 @@ def test_counters_beyond_float32_still_count_ones(assembled: Make, rows: Rows) -
     assert _values(records, "count")[1:] == [1.0, 2.0]
 
 
-def test_increases_follow_the_row_that_won(assembled: Make, rows: Rows) -> None:
+def test_increases_use_the_winning_row(assembled: Make, rows: Rows) -> None:
     records = assembled(
         rows("A", [0, 10, 20], count=[1, 9, 3]), rows("A", [10], count=[2]), kinds=COUNT
     )
@@ -243,7 +233,7 @@ def test_increases_follow_the_row_that_won(assembled: Make, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("spacing", [1, 4, 16, 20, 60])
-def test_records_of_another_interval_are_refused(
+def test_records_of_another_interval_are_rejected(
     spacing: float, assembled: Make, rows: Rows
 ) -> None:
     steady = [spacing * i for i in range(30)]
@@ -253,17 +243,17 @@ def test_records_of_another_interval_are_refused(
 
 
 @pytest.mark.parametrize("spacing", [5.1, 8, 10, 14.9])
-def test_records_within_half_an_interval_of_it_are_taken(
+def test_spacing_within_half_an_interval_is_accepted(
     spacing: float, assembled: Make, rows: Rows
 ) -> None:
     assert len(assembled(rows("A", [spacing * i for i in range(30)]))) == 30
 
 
-def test_one_record_a_gpu_has_no_spacing_to_refuse(assembled: Make, rows: Rows) -> None:
+def test_single_records_have_no_spacing_to_check(assembled: Make, rows: Rows) -> None:
     assert len(assembled(rows("A", [0]) + rows("B", [500]))) == 2
 
 
-def test_texts_are_sorted_whatever_their_files_say(assembled: Make, rows: Rows) -> None:
+def test_texts_are_sorted_across_files(assembled: Make, rows: Rows) -> None:
     kinds = FeatureKinds(categorical=("gpu_type",))
     records = assembled(
         rows("A", [0, 10], gpu_type=["T4", "P4"]), rows("A", [20], gpu_type="A100"), kinds=kinds
@@ -272,7 +262,7 @@ def test_texts_are_sorted_whatever_their_files_say(assembled: Make, rows: Rows) 
     assert records.codes("gpu_type", np.arange(3)).tolist() == [2, 1, 0]
 
 
-def test_texts_of_rows_left_out_do_not_exist(assembled: Make, rows: Rows) -> None:
+def test_texts_of_dropped_rows_are_excluded(assembled: Make, rows: Rows) -> None:
     kinds = FeatureKinds(categorical=("gpu_type",))
     records = assembled(
         rows("A", [0, 10], gpu_type="T4") + rows("Z", [None], gpu_type="P4"), kinds=kinds
@@ -281,7 +271,7 @@ def test_texts_of_rows_left_out_do_not_exist(assembled: Make, rows: Rows) -> Non
     assert records.texts["gpu_type"].texts == ("T4",)
 
 
-def test_a_text_column_may_be_missing_in_some_files(assembled: Make, rows: Rows) -> None:
+def test_text_column_may_be_missing_in_files(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], slot=3), rows("A", [20, 30]), texts=("slot",))
     assert records.texts["slot"].texts == ("3",)
     assert records.codes("slot", np.arange(4)).tolist() == [0, 0, -1, -1]
@@ -295,13 +285,13 @@ def test_naive_time_in_one_file_is_noted(assembled: Make, rows: Rows, table: Tab
     assert assembled(aware, naive).seen.naive_time
 
 
-def test_a_file_without_rows_changes_nothing(assembled: Make, rows: Rows, table: Table) -> None:
+def test_empty_file_changes_nothing(assembled: Make, rows: Rows, table: Table) -> None:
     found = table(rows("A", [0, 10], value=[1.0, 2.0]))
     records = assembled(found.slice(0, 0), found, found.slice(2), kinds=VALUE)
     assert _values(records) == [1.0, 2.0]
 
 
-def test_an_empty_draft_has_no_records() -> None:
+def test_no_files_give_no_records() -> None:
     with pytest.raises(RecordsError, match="no row"):
         assemble([], RecordsQuery("t", FeatureKinds(), MINUTE))
 
@@ -331,7 +321,7 @@ def _brute_kept(found: list[tuple[str, int, int]]) -> list[tuple[str, int, int, 
 
 
 @given(found_rows)
-def test_rows_kept_and_filled_are_those_of_a_plain_loop(
+def test_kept_and_filled_rows_match_reference_loop(
     assembled: Make, rows: Rows, minutes: Minutes, found: list[tuple[str, int, int]]
 ) -> None:
     listed = [one for s, m, v in found for one in rows(s, [m], value=float(v))]
@@ -346,7 +336,7 @@ def test_rows_kept_and_filled_are_those_of_a_plain_loop(
 @given(
     st.lists(st.none() | st.integers(0, 5), min_size=1, max_size=12),
 )
-def test_increases_are_those_of_a_plain_loop(
+def test_increases_match_reference_loop(
     assembled: Make, rows: Rows, counted: list[int | None]
 ) -> None:
     records = assembled(rows("A", REGULAR[: len(counted)], count=counted), kinds=COUNT)
@@ -403,7 +393,7 @@ def _many_rows(rows: Rows) -> list[Row]:
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 7))
-def test_records_do_not_depend_on_files_nor_on_the_order_of_rows(
+def test_records_are_independent_of_row_order(
     assembled: Make, rows: Rows, seed: int, n_files: int
 ) -> None:
     listed = _many_rows(rows)

@@ -38,7 +38,7 @@ def test_missing_and_impossible_values_are_counted() -> None:
     assert (column.rows, column.nulls, column.impossible) == (6, 1, 2)
 
 
-def test_a_column_that_nobody_defined_has_no_impossible_values() -> None:
+def test_unknown_column_has_no_impossible_values() -> None:
     values = np.array([-1e9, NAN, 1e9, 0.5])
     assert ColumnSurvey.from_values("vibration", values).impossible == 0
     assert (
@@ -48,7 +48,7 @@ def test_a_column_that_nobody_defined_has_no_impossible_values() -> None:
     assert (counted.rows, counted.nulls, counted.impossible) == (4, 1, 1)
 
 
-def test_resets_are_falls_within_a_gpu_and_from_one_part_to_the_next() -> None:
+def test_resets_count_within_and_between_parts() -> None:
     column, number = ColumnTotals("ecc_corrected"), np.arange(2)
     # A: 5, missing, 7, 2 falls once; B begins lower than A ended, which is no fall.
     column.add(counter((0, 5.0), (0, NAN), (0, 7.0), (0, 2.0), (1, 1.0)), number, 2)
@@ -57,7 +57,7 @@ def test_resets_are_falls_within_a_gpu_and_from_one_part_to_the_next() -> None:
     assert column.resets == 2
 
 
-def test_gpus_are_those_of_the_fleet_whatever_number_a_file_gives_them() -> None:
+def test_gpus_are_renumbered_to_the_fleet() -> None:
     column = ColumnTotals("ecc_corrected")
     column.add(counter((0, 5.0), (1, 1.0)), np.array([0, 1]), 2)
     column.add(counter((0, 1.0), (1, 9.0)), np.array([1, 2]), 3)  # B rests, C is new
@@ -70,9 +70,7 @@ def test_gpus_are_those_of_the_fleet_whatever_number_a_file_gives_them() -> None
     st.lists(st.tuples(st.integers(0, 1), st.floats(0, 9) | st.just(NAN)), max_size=30),
     st.integers(0, 30),
 )
-def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
-    rows: list[tuple[int, float]], cut: int
-) -> None:
+def test_resets_are_independent_of_parts(rows: list[tuple[int, float]], cut: int) -> None:
     whole, parts = ColumnTotals("c"), ColumnTotals("c")
     for column, pieces in ((whole, [rows]), (parts, [rows[:cut], rows[cut:]])):
         for piece in pieces:
@@ -85,7 +83,7 @@ def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
     assert whole.counts() == parts.counts()
 
 
-def test_extremes_of_a_gpu_without_a_value_are_missing() -> None:
+def test_extremes_without_values_are_missing() -> None:
     low, high, n = day_extremes(np.array([NAN, NAN, 2.0]), np.array([0, 2]))
     assert np.isnan(low[0])
     assert np.isnan(high[0])
@@ -126,7 +124,7 @@ def survey_of(values: dict[str, npt.NDArray[np.float64]]) -> FloatSurvey:
         (day(frozen=False) | {"pcie_link_width": np.full(480, 16.0)}, {}),
     ],
 )
-def test_frozen_is_what_stays_where_others_move(
+def test_constant_sensor_among_changing_ones_is_frozen(
     values: dict[str, npt.NDArray[np.float64]],
     expected: dict[str, dict[str, int]],
 ) -> None:
@@ -135,7 +133,7 @@ def test_frozen_is_what_stays_where_others_move(
     assert totals.frozen(SERIALS) == expected
 
 
-def test_frozen_days_add_up_by_gpu_of_the_fleet() -> None:
+def test_frozen_days_are_summed_by_fleet_gpu() -> None:
     totals = FloatTotals()
     orders = (np.arange(20), np.arange(20), np.arange(20)[::-1], np.arange(20, 40))
     for frozen, number in zip((True, False, True, True), orders, strict=True):

@@ -42,7 +42,7 @@ def listed(minutes: Minutes) -> Callable[[Failures, Records], Listed]:
 Listing = Callable[[Failures, Records], Listed]
 
 
-def test_a_failure_lasts_from_the_first_failed_record_to_the_next_good_one(
+def test_failure_lasts_until_next_healthy_record(
     assembled: Make, rows: Rows, listed: Listing
 ) -> None:
     records = assembled(
@@ -57,25 +57,21 @@ def test_a_failure_lasts_from_the_first_failed_record_to_the_next_good_one(
     ]
 
 
-def test_a_gpu_may_be_failed_from_its_first_record(
-    assembled: Make, rows: Rows, listed: Listing
-) -> None:
+def test_gpu_may_be_failed_from_first_record(assembled: Make, rows: Rows, listed: Listing) -> None:
     records = assembled(
         rows("A", [0, 10, 20], failure=[0, 0, 1]) + rows("B", [0, 10, 20], failure=[1, 1, 0])
     )
     assert listed(Failures.from_records(records), records) == [("A", 20, None, 20), ("B", 0, 20, 0)]
 
 
-def test_a_repair_is_seen_at_a_record_not_at_a_filled_one(
-    assembled: Make, rows: Rows, listed: Listing
-) -> None:
+def test_filled_record_shows_no_repair(assembled: Make, rows: Rows, listed: Listing) -> None:
     records = assembled(
         rows("A", [0, 10, 30, 40], failure=[0, 1, 0, 0]) + rows("B", [0, 10, 20, 30])
     )
     assert listed(Failures.from_records(records), records) == [("A", 10, 30, 10)]
 
 
-def test_a_gap_while_failed_is_one_failure(assembled: Make, rows: Rows, listed: Listing) -> None:
+def test_gap_while_failed_is_one_failure(assembled: Make, rows: Rows, listed: Listing) -> None:
     found = rows("A", [0, 10, 500, 510], failure=[0, 1, 1, 0]) + rows("B", range(0, 90, 10))
     records = assembled(found)
     assert listed(Failures.from_records(records), records) == [("A", 10, 510, 10)]
@@ -87,7 +83,7 @@ def test_healthy_records_have_no_failure(fleet: Records) -> None:
     assert len(Failures.empty().episodes()) == 0
 
 
-def test_rows_of_any_order_show_the_same_failures(
+def test_failures_are_independent_of_row_order(
     fleet: Records, at: Callable[[float], int], listed: Listing
 ) -> None:
     gpu = np.array([1, 0, 0, 1, 0, 0], dtype=np.int32)
@@ -99,7 +95,7 @@ def test_rows_of_any_order_show_the_same_failures(
     assert listed(Failures.from_rows(gpu[back], time[back], failed[back]), fleet) == expected
 
 
-def test_of_two_rows_of_one_moment_the_later_one_counts(
+def test_later_of_simultaneous_rows_wins(
     fleet: Records, at: Callable[[float], int], listed: Listing
 ) -> None:
     gpu, failed = np.zeros(4, dtype=np.int32), np.array([False, True, False, True])
@@ -110,7 +106,7 @@ def test_of_two_rows_of_one_moment_the_later_one_counts(
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=8), min_size=1, max_size=3))
-def test_failures_of_records_are_those_of_a_plain_loop(
+def test_failures_match_reference_loop(
     assembled: Make, rows: Rows, listed: Listing, failed: list[list[bool]]
 ) -> None:
     found, expected = rows("Z", [0]), []
@@ -127,7 +123,7 @@ def test_failures_of_records_are_those_of_a_plain_loop(
     assert listed(Failures.from_records(records), records) == expected
 
 
-def test_what_is_known_later_does_not_exist_yet(
+def test_later_known_failures_are_excluded(
     fleet: Records, failures: Fail, at: Callable[[float], int], listed: Listing
 ) -> None:
     found = failures(fleet, ("A", 10), ("B", 10, None, 30), ("C", 20, None, 5))
@@ -136,7 +132,7 @@ def test_what_is_known_later_does_not_exist_yet(
     assert len(found.known_before(at(30) + 1)) == 3
 
 
-def test_a_later_repair_has_not_happened_yet(
+def test_later_repair_is_excluded(
     fleet: Records, failures: Fail, at: Callable[[float], int], listed: Listing
 ) -> None:
     found = failures(fleet, ("A", 10, 40))
@@ -144,7 +140,7 @@ def test_a_later_repair_has_not_happened_yet(
     assert listed(found.known_before(at(40) + 1), fleet) == [("A", 10, 40, 10)]
 
 
-def test_an_end_counts_once_it_is_known(
+def test_end_counts_once_it_is_known(
     fleet: Records, failures: Fail, at: Callable[[float], int], listed: Listing
 ) -> None:
     found = failures(fleet, ("A", 10, 20, 10, 40, 90))
@@ -156,7 +152,7 @@ def test_an_end_counts_once_it_is_known(
     assert listed(found.as_observed(), fleet) == [("A", 10, 40, 10)]
 
 
-def test_a_failure_that_cancels_a_presumed_end_lasts_since_the_first(
+def test_cancelled_presumed_end_keeps_first_start(
     fleet: Records, failures: Fail, minutes: Minutes
 ) -> None:
     found = failures(
@@ -167,7 +163,7 @@ def test_a_failure_that_cancels_a_presumed_end_lasts_since_the_first(
     assert minutes(found.since()) == [10, 10, 10, 10, 90, 10, 30]
 
 
-def test_as_seen_nothing_fails_before_it_is_known(
+def test_observed_failure_starts_when_known(
     fleet: Records, failures: Fail, listed: Listing
 ) -> None:
     found = failures(fleet, ("A", 10, 40, 20), ("B", 10), ("C", 10, 15, 30))
@@ -178,19 +174,17 @@ def test_as_seen_nothing_fails_before_it_is_known(
     ]
 
 
-def test_joined_has_the_failures_of_both(fleet: Records, failures: Fail, listed: Listing) -> None:
+def test_joined_concatenates_both_sources(fleet: Records, failures: Fail, listed: Listing) -> None:
     both = failures(fleet, ("A", 10, 20)).joined(failures(fleet, ("B", 5, None, 7)))
     assert listed(both, fleet) == [("A", 10, 20, 10), ("B", 5, None, 7)]
 
 
-def test_take_keeps_the_rows_asked_for(fleet: Records, failures: Fail, listed: Listing) -> None:
+def test_select_keeps_the_given_rows(fleet: Records, failures: Fail, listed: Listing) -> None:
     found = failures(fleet, ("A", 10, 20), ("B", 5), ("C", 7))
     assert listed(found.select(np.array([2, 0])), fleet) == [("C", 7, None, 7), ("A", 10, 20, 10)]
 
 
-def test_failures_of_two_sources_that_overlap_are_one(
-    fleet: Records, failures: Fail, listed: Listing
-) -> None:
+def test_overlapping_failures_are_merged(fleet: Records, failures: Fail, listed: Listing) -> None:
     seen = failures(fleet, ("A", 10, 40), ("B", 10, 20))
     tickets = failures(fleet, ("A", 7, 30, 90), ("B", 15, 60, 12), ("C", 1))
     assert listed(seen.joined(tickets).episodes(), fleet) == [
@@ -200,12 +194,12 @@ def test_failures_of_two_sources_that_overlap_are_one(
     ]
 
 
-def test_a_gpu_repaired_may_fail_again(fleet: Records, failures: Fail, listed: Listing) -> None:
+def test_repaired_gpu_may_fail_again(fleet: Records, failures: Fail, listed: Listing) -> None:
     found = failures(fleet, ("A", 50, 60), ("A", 10, 20), ("A", 30))
     assert listed(found.episodes(), fleet) == [("A", 10, 20, 10), ("A", 30, None, 30)]
 
 
-def test_a_failure_within_another_does_not_end_it(
+def test_nested_failure_does_not_end_outer_one(
     fleet: Records, failures: Fail, listed: Listing
 ) -> None:
     found = failures(fleet, ("A", 10, 90), ("A", 20, 30), ("A", 80, 85))
@@ -224,7 +218,7 @@ spans = st.lists(
 
 
 @given(spans)
-def test_a_gpu_is_down_in_episodes_exactly_when_it_is_down_in_any_source(
+def test_episodes_cover_exactly_all_sources(
     fleet: Records, failures: Fail, listed: Listing, spans: list[Any]
 ) -> None:
     found = [(s, f, None if d is None else f + d, f + k) for s, f, d, k in spans]
@@ -243,7 +237,7 @@ def test_a_gpu_is_down_in_episodes_exactly_when_it_is_down_in_any_source(
 
 
 @given(spans)
-def test_an_episode_is_known_with_the_first_source_that_knew(
+def test_episode_is_known_from_first_source(
     fleet: Records, failures: Fail, listed: Listing, spans: list[Any]
 ) -> None:
     found = [(s, f, None if d is None else f + d, f + k) for s, f, d, k in spans]

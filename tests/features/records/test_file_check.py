@@ -82,7 +82,7 @@ def test_every_type_of_text_is_text(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
-def test_a_serial_may_have_every_type_of_text(kind: pa.DataType) -> None:
+def test_serial_may_have_any_text_type(kind: pa.DataType) -> None:
     part = _part(gpu_serial=pa.array(["B", None, "A"]).cast(kind))
     assert _texts(part, "gpu_serial") == ["B", None, "A"]
     assert part.keys.keep.tolist() == [True, False, True]
@@ -95,7 +95,7 @@ def test_text_of_several_chunks_is_one_column(kind: pa.DataType) -> None:
     assert _texts(part, "x") == ["b", "a", "c", None, "a"]
 
 
-def test_chunks_may_have_more_texts_together_than_their_indexes_can_number() -> None:
+def test_chunks_may_exceed_dictionary_index_type() -> None:
     names = [f"n{i:03}" for i in range(300)]
     kind = pa.dictionary(pa.int8(), pa.string())
     chunks = [pa.array(names[i : i + 100]).cast(kind) for i in (0, 100, 200)]
@@ -103,28 +103,26 @@ def test_chunks_may_have_more_texts_together_than_their_indexes_can_number() -> 
     assert _texts(part, "x") == names
 
 
-def test_a_null_among_the_texts_of_a_dictionary_is_null() -> None:
+def test_null_in_dictionary_is_null() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["a", None]))
     part = _part(FeatureKinds(categorical=("x",)), x=column)
     assert _texts(part, "x") == ["a", None, None, "a"]
     assert None not in part.values.texts["x"].texts
 
 
-def test_a_serial_that_is_null_among_the_texts_of_a_dictionary_has_no_key() -> None:
+def test_null_serial_in_dictionary_has_no_key() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
     assert _part(gpu_serial=column).keys.keep.tolist() == [True, False]
 
 
-def test_numbers_serve_as_text() -> None:
+def test_numbers_become_texts() -> None:
     kinds = FeatureKinds(categorical=("slot",))
     assert _texts(_part(kinds, slot=pa.array([3, None], pa.int16())), "slot") == ["3", None]
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)
 @pytest.mark.parametrize("slots", [[7, 0, 7], [-1, 2, 2], [100, 99, 0]])
-def test_small_numbers_are_the_texts_that_they_would_be(
-    kind: pa.DataType, slots: list[int]
-) -> None:
+def test_small_numbers_become_texts(kind: pa.DataType, slots: list[int]) -> None:
     if min(slots) < 0 and pa.types.is_unsigned_integer(kind):
         return
     part = _part(FeatureKinds(categorical=("slot",)), slot=pa.array(slots, kind))
@@ -132,7 +130,7 @@ def test_small_numbers_are_the_texts_that_they_would_be(
     assert set(part.values.texts["slot"].texts) == {str(slot) for slot in slots}
 
 
-def test_large_numbers_serve_as_text() -> None:
+def test_large_numbers_become_texts() -> None:
     kinds = FeatureKinds(categorical=("slot",))
     slots = [2**63 + 1, 5]
     part = _part(kinds, slot=pa.array(slots, pa.uint64()))
@@ -175,7 +173,7 @@ def test_every_numeric_width_is_a_number(kind: pa.DataType, kinds: FeatureKinds)
     assert np.array_equal(values, [7.0, np.nan, 0.0], equal_nan=True)
 
 
-def test_truth_is_one() -> None:
+def test_true_is_one() -> None:
     part = _part(FeatureKinds(binary=("x",)), x=pa.array([True, None, False]))
     assert np.array_equal(_numbers(part, "x"), [1.0, np.nan, 0.0], equal_nan=True)
 
@@ -189,7 +187,7 @@ BLANKS = [2.0**47, float(0x7FFFFFFFFFFFFFF0), -(2.0**47), math.inf, -math.inf, 3
 
 
 @pytest.mark.parametrize("blank", BLANKS)
-def test_a_number_that_no_gpu_ever_read_is_missing(blank: float) -> None:
+def test_blank_gauge_values_are_missing(blank: float) -> None:
     # Blank values of exporters arrive as numbers like the first two.
     part = _part(FeatureKinds(float=("x",)), x=pa.array([blank, 1e9, None, -1.0]))
     assert np.array_equal(_numbers(part, "x"), [np.nan, 1e9, np.nan, -1.0], equal_nan=True)
@@ -197,14 +195,14 @@ def test_a_number_that_no_gpu_ever_read_is_missing(blank: float) -> None:
 
 @pytest.mark.parametrize("blank", [2**47, 0x7FFFFFFFFFFFFFF0])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64()], ids=str)
-def test_a_blank_counter_is_missing(blank: int, kind: pa.DataType) -> None:
+def test_blank_counter_is_missing(blank: int, kind: pa.DataType) -> None:
     # It would be a gain that dwarfs all others, and a reset after it.
     column = pa.array([7, blank, 8]).cast(kind, safe=False)
     values = _numbers(_part(FeatureKinds(counter=("n",)), n=column), "n")
     assert np.array_equal(values, [7.0, np.nan, 8.0], equal_nan=True)
 
 
-def test_a_column_of_nulls_is_a_number_and_a_text_and_a_date() -> None:
+def test_null_column_has_any_type() -> None:
     kinds = FeatureKinds(float=("x",), categorical=("y",), date=("z",))
     part = _part(kinds, x=pa.nulls(2), y=pa.nulls(2), z=pa.nulls(2))
     assert np.isnan(_numbers(part, "x")).all()
@@ -212,7 +210,7 @@ def test_a_column_of_nulls_is_a_number_and_a_text_and_a_date() -> None:
     assert np.isnan(_numbers(part, "z")).all()
 
 
-def test_numbers_that_are_no_counters_take_half_the_memory() -> None:
+def test_only_counters_are_float64() -> None:
     kinds = FeatureKinds(float=("x",), counter=("n",))
     part = _part(kinds, x=pa.array([1.0]), n=pa.array([2**40 + 1]))
     assert _numbers(part, "x").dtype == np.float32
@@ -221,7 +219,7 @@ def test_numbers_that_are_no_counters_take_half_the_memory() -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo", "-03:00"])
-def test_every_unit_and_zone_is_the_same_moment(unit: str, zone: str | None) -> None:
+def test_timestamp_units_and_zones_agree(unit: str, zone: str | None) -> None:
     column = pa.array([NOON, None], pa.timestamp(unit, zone))
     part = _part(timestamp=column)
     assert part.keys.time[0] == NOON_NS
@@ -234,7 +232,7 @@ def test_every_unit_and_zone_is_the_same_moment(unit: str, zone: str | None) -> 
     ["2026-03-01T12:00:00Z", "2026-03-01T13:30:00+01:30", "2026-03-01 12:00:00.000Z"],
 )
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
-def test_moments_may_be_texts_with_a_zone(text: str, kind: pa.DataType) -> None:
+def test_timestamps_may_be_texts_with_zone(text: str, kind: pa.DataType) -> None:
     part = _part(timestamp=pa.array([text, None]).cast(kind))
     assert part.keys.time[0] == NOON_NS
     assert part.keys.keep.tolist() == [True, False]
@@ -242,19 +240,19 @@ def test_moments_may_be_texts_with_a_zone(text: str, kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-03-01T12:00:00", "2026-03-01 12:00:00.000"])
-def test_texts_without_a_zone_are_utc_and_noted(text: str) -> None:
+def test_texts_without_zone_are_utc(text: str) -> None:
     part = _part(timestamp=pa.array([text, None]))
     assert part.keys.time[0] == NOON_NS
     assert part.keys.naive_time
 
 
-def test_a_dictionary_of_naive_moments_is_noted_too() -> None:
+def test_dictionary_of_naive_times_is_noted() -> None:
     part = _part(timestamp=pa.array([NOON], pa.timestamp("us")).dictionary_encode())
     assert part.keys.time.tolist() == [NOON_NS]
     assert part.keys.naive_time
 
 
-def test_a_day_is_its_midnight() -> None:
+def test_date_is_its_midnight() -> None:
     part = _part(timestamp=pa.array([NOON.date()]))
     assert part.keys.time.tolist() == [int(DAYS) * DAY]
 
@@ -270,7 +268,7 @@ def test_moments_keep_nulls() -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
-def test_a_moment_that_nanoseconds_cannot_hold_is_refused(unit: str) -> None:
+def test_timestamp_out_of_range_is_rejected(unit: str) -> None:
     # 9999 is how some tables write "never"; wrapped around it would be a moment of 1816.
     column = pa.array([dt.datetime(9999, 1, 1)], pa.timestamp(unit, "UTC"))
     with pytest.raises(RecordsError, match=r"part\.parquet: column `timestamp`"):
@@ -297,13 +295,13 @@ def test_every_form_of_a_date_is_days(column: pa.Array) -> None:
     assert np.array_equal(days, [DAYS, np.nan], equal_nan=True)
 
 
-def test_dates_of_many_rows_are_read_row_by_row() -> None:
+def test_dates_are_read_row_by_row() -> None:
     texts = ["2026-03-02", None, "2026-03-01", "2026-03-02"]
     days = _numbers(_part(FeatureKinds(date=("until",)), until=pa.array(texts)), "until")
     assert np.array_equal(days, [DAYS + 1, np.nan, DAYS, DAYS + 1], equal_nan=True)
 
 
-def test_a_far_date_is_only_far() -> None:
+def test_distant_dates_are_valid() -> None:
     days = _part(FeatureKinds(date=("until",)), until=pa.array(["9999-12-31"])).values.numbers[
         "until"
     ]
@@ -327,7 +325,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kinds", "column", "found", "expected"), BAD)
-def test_what_cannot_be_converted_is_named(
+def test_unconvertible_column_is_named(
     kinds: FeatureKinds, column: pa.Array, found: str, expected: str
 ) -> None:
     with pytest.raises(RecordsError) as raised:
@@ -351,16 +349,14 @@ BAD_KEYS = [
 
 
 @pytest.mark.parametrize(("name", "column", "expected"), BAD_KEYS)
-def test_a_key_that_cannot_be_converted_is_named(
-    name: str, column: pa.Array, expected: str
-) -> None:
+def test_unconvertible_key_is_named(name: str, column: pa.Array, expected: str) -> None:
     message = rf"part\.parquet: column `{name}` is .*, expected {expected} \("
     with pytest.raises(RecordsError, match=message):
         _part(**{name: column})
 
 
 @pytest.mark.parametrize("name", ["gpu_serial", "timestamp", "power_draw"])
-def test_a_missing_column_is_named_with_what_is_there(name: str) -> None:
+def test_missing_column_is_named_with_present_ones(name: str) -> None:
     columns = {
         "gpu_serial": pa.array(["A"]),
         "timestamp": pa.array([NOON]),
@@ -372,13 +368,13 @@ def test_a_missing_column_is_named_with_what_is_there(name: str) -> None:
     assert all(other in str(raised.value) for other in columns)
 
 
-def test_columns_that_nobody_named_are_not_looked_at() -> None:
+def test_unrequested_columns_are_not_read() -> None:
     part = _part(rubbish=pa.array([[1]]), note=pa.array(["x"]))
     assert part.values.numbers == {}
     assert part.values.texts == {}
 
 
-def test_optional_texts_are_kept_where_they_are_there() -> None:
+def test_optional_texts_are_read_if_present() -> None:
     columns = {"gpu_serial": pa.array(["A"]), "timestamp": pa.array([NOON]), "slot": pa.array([3])}
     part = _checked(pa.table(columns), optional=("machine_id", "slot"))
     assert _texts(part, "slot") == ["3"]
@@ -395,15 +391,15 @@ def test_optional_texts_are_kept_where_they_are_there() -> None:
     ],
     ids=lambda column: str(column.type),
 )
-def test_failed_is_what_is_above_zero(column: pa.Array) -> None:
+def test_values_above_zero_mean_failed(column: pa.Array) -> None:
     assert _part(failure=column).keys.failed.tolist() == [True, False, False, True]
 
 
-def test_without_a_failure_column_nothing_failed() -> None:
+def test_without_failure_column_nothing_failed() -> None:
     assert _part(x=pa.array([1, 2])).keys.failed.tolist() == [False, False]
 
 
-def test_limits_are_half_open_and_count_rows_without_keys(
+def test_limits_are_half_open(
     table: Callable[..., pa.Table], rows: Callable[..., Any], at: Callable[[float], int]
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30, None]) + rows(None, [10]))
@@ -432,7 +428,7 @@ def test_one_limit_is_enough(
     assert minutes(keys.time[keys.keep]) == kept
 
 
-def test_the_serials_of_gpus_that_failed_are_known(
+def test_failed_serials_are_returned(
     table: Callable[..., pa.Table], rows: Callable[..., Any]
 ) -> None:
     found = table(
@@ -444,7 +440,7 @@ def test_the_serials_of_gpus_that_failed_are_known(
     assert check_keys(found, file="f").failed_serials() == {"A"}
 
 
-def test_rows_of_some_serials_have_the_numbers_asked_for(
+def test_states_of_serials_use_given_numbers(
     table: Callable[..., pa.Table], rows: Callable[..., Any], minutes: Callable[..., list[float]]
 ) -> None:
     found = table(
@@ -460,7 +456,7 @@ def test_rows_of_some_serials_have_the_numbers_asked_for(
     assert failed.tolist() == [False, True, True]
 
 
-def test_a_moment_before_1970_is_a_moment() -> None:
+def test_time_before_1970_is_valid() -> None:
     part = _part(timestamp=pa.array([dt.datetime(1969, 12, 31, 23, 59, 59)]))
     assert part.keys.time.tolist() == [-SECOND]
     assert part.keys.keep.tolist() == [True]

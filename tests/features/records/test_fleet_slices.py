@@ -8,19 +8,19 @@ from forewarn.features.records.fleet_slices import MAX_SLICES, assign_slices
 SERIALS = [f"GPU-{number:05}" for number in range(6400)]
 
 
-def test_slices_are_alike_in_size() -> None:
+def test_slices_have_similar_size() -> None:
     sizes = np.bincount(assign_slices(SERIALS), minlength=MAX_SLICES)
     assert sizes.sum() == len(SERIALS)
     assert 60 <= sizes.min() <= sizes.max() <= 140  # four standard deviations of 100
 
 
-def test_a_serial_has_its_slice_whoever_is_beside_it() -> None:
+def test_slice_depends_on_serial_only() -> None:
     assert assign_slices(SERIALS[::-1]).tolist() == assign_slices(SERIALS).tolist()[::-1]
     assert assign_slices(["é"]).tolist() == assign_slices(["x", "é"]).tolist()[1:]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 64])
-def test_a_coarser_slice_is_a_union_of_consecutive_finest_ones(n: int) -> None:
+def test_coarse_slices_are_unions_of_fine_ones(n: int) -> None:
     pairs = sorted(
         set(zip(assign_slices(SERIALS).tolist(), assign_slices(SERIALS, n).tolist(), strict=True))
     )
@@ -31,7 +31,7 @@ def test_a_coarser_slice_is_a_union_of_consecutive_finest_ones(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 65])
-def test_another_number_of_slices_is_refused(n: int) -> None:
+def test_invalid_number_of_slices_is_rejected(n: int) -> None:
     with pytest.raises(ValueError, match=f"found {n} slices, expected 1 to 64"):
         assign_slices(SERIALS, n)
 

@@ -30,29 +30,25 @@ def test_an_unbroken_series_counts_its_records(assembled: Make, rows: Rows) -> N
     assert timeline.bounds.tolist() == [0, 3, 7]
 
 
-def test_a_lone_missing_record_does_not_break_a_series_and_a_longer_gap_does(
-    assembled: Make, rows: Rows
-) -> None:
+def test_only_longer_gaps_break_a_series(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 30, 40, 70, 80]) + rows("B", [0, 10, 20]))
     timeline = build_timeline(records, Failures.empty())
     assert timeline.position.tolist() == [0, 1, 2, 3, 4, 0, 1, 0, 1, 2]
 
 
-def test_jitter_under_half_an_interval_does_not_break_a_series(assembled: Make, rows: Rows) -> None:
+def test_small_jitter_does_not_break_series(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 14, 20, 26, 40]))
     assert build_timeline(records, Failures.empty()).position.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_failed_gpu_is_not_alive_until_it_is_repaired(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failed_gpu_is_not_alive_until_repair(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", range(0, 70, 10)) + rows("B", [0, 10]))
     timeline = build_timeline(records, failures(records, ("A", 20, 40)))
     assert _alive(timeline) == [1, 1, 0, 0, 1, 1, 1, 1, 1]
     assert timeline.position.tolist() == [0, 1, 0, 0, 0, 1, 2, 0, 1]
 
 
-def test_failures_of_both_sources_end_a_life(assembled: Make, rows: Rows, failures: Fail) -> None:
+def test_failures_of_both_sources_break_series(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", range(0, 70, 10), failure=[0, 0, 0, 1, 1, 0, 0]))
     tickets = failures(records, ("A", 18, 41))
     timeline = build_timeline(records, Failures.from_records(records).joined(tickets))
@@ -60,9 +56,7 @@ def test_failures_of_both_sources_end_a_life(assembled: Make, rows: Rows, failur
     assert _alive(timeline) == [1, 1, 0, 0, 0, 1, 1]
 
 
-def test_a_failure_between_two_records_breaks_the_series(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failure_between_records_breaks_series(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", range(0, 50, 10)))
     timeline = build_timeline(records, failures(records, ("A", 23, 27)))
     assert timeline.alive.all()
@@ -74,14 +68,12 @@ def test_a_failure_without_repair_lasts(assembled: Make, rows: Rows, failures: F
     assert _alive(build_timeline(records, failures(records, ("A", 25)))) == [1, 1, 1, 0, 0]
 
 
-def test_a_failure_older_than_the_records_counts(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failure_before_the_records_counts(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", range(0, 50, 10)))
     assert _alive(build_timeline(records, failures(records, ("A", -300, 15)))) == [0, 0, 1, 1, 1]
 
 
-def test_a_life_starts_with_the_first_record_or_the_last_repair(
+def test_life_starts_at_first_record_or_repair(
     assembled: Make, rows: Rows, failures: Fail, minutes: Minutes
 ) -> None:
     records = assembled(rows("A", range(0, 90, 10)) + rows("B", [20, 30]))
@@ -92,7 +84,7 @@ def test_a_life_starts_with_the_first_record_or_the_last_repair(
     assert life[7:] == [70, 70, 20, 20]
 
 
-def test_a_repair_older_than_the_records_starts_no_life_before_them(
+def test_life_never_starts_before_the_records(
     assembled: Make, rows: Rows, failures: Fail, minutes: Minutes
 ) -> None:
     # Whoever reads only the last days must not think that it has seen the GPU since the repair.
@@ -101,7 +93,7 @@ def test_a_repair_older_than_the_records_starts_no_life_before_them(
     assert minutes(timeline.life_start(np.arange(3))) == [50, 50, 50]
 
 
-def test_the_first_increase_after_a_repair_is_missing(
+def test_first_increase_after_repair_is_missing(
     assembled: Make, rows: Rows, failures: Fail
 ) -> None:
     records = assembled(
@@ -115,7 +107,7 @@ def test_the_first_increase_after_a_repair_is_missing(
     assert records.numbers("count", np.arange(8))[4] == 8.0  # the records themselves stay
 
 
-def test_a_failure_of_one_gpu_touches_no_other(
+def test_failure_affects_only_its_gpu(
     assembled: Make, rows: Rows, failures: Fail, at: Callable[[float], int]
 ) -> None:
     # A vanishes; its ticket comes after its last record, in front of the first one of B.
@@ -130,9 +122,7 @@ def test_a_failure_of_one_gpu_touches_no_other(
     assert np.array_equal(timeline.life_start(mine), healthy.life_start(mine))
 
 
-def test_hours_count_what_is_alive_and_not_filled(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_hours_count_only_valid_rows(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(
         rows("A", [0, 10, 30, 40, 50], value=[1.0, 2.0, 4.0, 8.0, 16.0])
         + rows("B", [0, 10, 20], value=0.0),
@@ -144,7 +134,7 @@ def test_hours_count_what_is_alive_and_not_filled(
     assert sums.count[0, 0] == 4
 
 
-def test_no_records_make_an_empty_timeline(
+def test_no_records_give_empty_timeline(
     assembled: Make, rows: Rows, failures: Fail, at: Callable[[float], int]
 ) -> None:
     records = assembled(rows("A", [0, 10]))

@@ -33,9 +33,7 @@ KINDS = FeatureKinds(float=("value",), counter=("count",), code=("xid",))
     ("interval", "expected"),
     [(1, 60), (10, 60), (7, 63), (45, 90), (60, 60), (90, 90), (1440, 1440)],
 )
-def test_an_hour_is_the_least_number_of_intervals_that_fills_one(
-    interval: int, expected: int
-) -> None:
+def test_bucket_covers_an_hour_with_whole_intervals(interval: int, expected: int) -> None:
     assert bucket_length(interval * MINUTE) == expected * MINUTE
 
 
@@ -57,7 +55,7 @@ def sums_of(grid: HourlyGrid, name: str, work: Transform | None = None) -> Hourl
     return grid.sums(grid.records.values(name), work)
 
 
-def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
+def test_rows_belong_to_hour_of_their_end(grid: HourlyGrid) -> None:
     sums = sums_of(grid, "value")
     assert sums.total[:, :3].tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 7.0], [0.0] * 3]
     assert sums.count[:, :3].tolist() == [[2, 0, 0], [0, 0, 1], [0, 0, 0]]
@@ -72,13 +70,13 @@ def test_means_of_empty_hours_are_missing(grid: HourlyGrid) -> None:
     assert math.isnan(means[0, 2])
 
 
-def test_what_is_counted_of_a_column_is_added_up(grid: HourlyGrid) -> None:
+def test_transformed_values_are_summed(grid: HourlyGrid) -> None:
     counts = sums_of(grid, "xid", lambda codes: np.asarray(codes != 0, dtype=np.float32))
     assert counts.total[:2, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
     assert counts.count is grid.row_count
 
 
-def test_sums_of_a_channel_do_not_reach_the_next_one(day: HourlyGrid) -> None:
+def test_channels_are_summed_independently(day: HourlyGrid) -> None:
     expected = sums_of(day, "value")
     lost = sums_of(day, "value", lambda values: np.full_like(values, np.nan))
     assert not lost.total.any()
@@ -89,7 +87,7 @@ def test_sums_of_a_channel_do_not_reach_the_next_one(day: HourlyGrid) -> None:
         assert getattr(again, name).tobytes() == getattr(expected, name).tobytes()
 
 
-def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
+def test_cell_has_text_of_first_row(grid: HourlyGrid) -> None:
     assert grid.records.texts["slot"].texts == ("1", "2", "3")
     groups = grid.groups("slot")
     assert groups.home.tolist() == [-1, 1, -1]
@@ -100,7 +98,7 @@ def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
     assert groups.at(np.array([0, 2, hours + 2])).tolist() == [0, 2, 1]
 
 
-def test_cells_of_a_group_add_up_by_hour(grid: HourlyGrid) -> None:
+def test_group_cells_are_summed_by_hour(grid: HourlyGrid) -> None:
     hourly = np.array([[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 32.0, 0.0], [0.0] * 4])
     # Slot 1 is A in hour 0; slot 2 is B in hour 2, slot 3 is A in hour 2.
     groups = grid.groups("slot")
@@ -109,9 +107,7 @@ def test_cells_of_a_group_add_up_by_hour(grid: HourlyGrid) -> None:
     assert added.tolist() == [[1.0, 0, 0, 0], [0, 0, 32.0, 0], [0, 0, 4.0, 0]]
 
 
-def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
-    assembled: Make, rows: Rows
-) -> None:
+def test_group_sums_are_independent_of_slices(assembled: Make, rows: Rows) -> None:
     serials = [f"GPU-{number}" for number in range(1, 6)]
     files = [rows(serial, [0, 10], slot="1") for serial in serials]
     records = assembled([row for file in files for row in file], texts=["slot"])
@@ -125,7 +121,7 @@ def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
     assert np.cumsum(hourly[:, 0])[-1] == 0.0
 
 
-def test_the_last_hour_with_an_event_before_each_instance() -> None:
+def test_last_event_hour_before_each_instance() -> None:
     counted = np.array([[1.0, 0.0, 2.0, 0.0], [0.0] * 4])
     line, ends = np.array([0, 1, 0, 0, 0]), np.array([3, 4, 0, 2, 4])
     edges = np.stack([np.zeros((1, 5), dtype=np.int64)] * 2 + [ends[None]])
@@ -135,7 +131,7 @@ def test_the_last_hour_with_an_event_before_each_instance() -> None:
     assert spans.last(counted).tolist() == [2, -1, -1, 0, 2]
 
 
-def test_a_channel_of_means_has_one_reading_an_hour() -> None:
+def test_means_have_one_reading_per_hour() -> None:
     sums = HourlySums.from_means(np.array([[2.0, np.nan, -3.0]]))
     assert sums.total.tolist() == [[2.0, 0.0, -3.0]]
     assert sums.squares is not None
@@ -164,7 +160,7 @@ def day(assembled: Make, rows: Rows) -> HourlyGrid:
         (600, 590, 4, (10, 10, False)),
     ],
 )
-def test_spans_add_up_complete_hours_of_the_life(
+def test_windows_sum_complete_hours_since_repair(
     end: float,
     born: float,
     hours: int,
@@ -178,7 +174,7 @@ def test_spans_add_up_complete_hours_of_the_life(
     assert (start, stop, bool(spans.known[0, 0])) == expected
 
 
-def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float], int]) -> None:
+def test_windows_are_summed_in_halves(day: HourlyGrid, at: Callable[[float], int]) -> None:
     ends = np.array([at(300), at(720)])
     spans = day.spans(
         np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [Nanoseconds(3 * HOUR), HOUR]
@@ -190,7 +186,7 @@ def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float],
     assert later.tolist() == [[3.0 + 4, 10.0 + 11], [4.0, 11.0]]
 
 
-def test_whole_numbers_add_up_like_others(day: HourlyGrid, at: Callable[[float], int]) -> None:
+def test_integers_are_summed_like_floats(day: HourlyGrid, at: Callable[[float], int]) -> None:
     ends = np.array([at(720), at(300)])
     spans = day.spans(
         np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [Nanoseconds(5 * HOUR), HOUR]
@@ -199,16 +195,12 @@ def test_whole_numbers_add_up_like_others(day: HourlyGrid, at: Callable[[float],
     assert spans.halves(counts).tolist() == spans.halves(counts.astype(np.float64)).tolist()
 
 
-def test_a_span_shorter_than_an_hour_is_one_hour(
-    day: HourlyGrid, at: Callable[[float], int]
-) -> None:
+def test_short_window_is_one_hour(day: HourlyGrid, at: Callable[[float], int]) -> None:
     spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [MINUTE])
     assert spans.edges[:, 0, 0].tolist() == [4, 4, 5]
 
 
-def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
-    assembled: Make, rows: Rows
-) -> None:
+def test_life_before_first_row_hides_no_rows(assembled: Make, rows: Rows) -> None:
     listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
     records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
     reborn = replace(records, reborn=np.array([0, 1]))
@@ -216,7 +208,7 @@ def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
     assert (counts.total.sum(), counts.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
-def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
+def test_uncounted_rows_give_empty_grid(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
     grid = HourlyGrid.from_records(records, np.zeros(2, dtype=bool))
     sums = sums_of(grid, "value")
@@ -269,7 +261,7 @@ def _compare_with_brute_force(
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400))
-def test_sums_are_those_of_a_plain_loop_over_the_records(
+def test_sums_match_reference_loop(
     assembled: Make,
     rows: Rows,
     at: Callable[[float], int],
@@ -297,7 +289,7 @@ def test_sums_are_those_of_a_plain_loop_over_the_records(
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(0, 1e5, width=32), min_size=12, max_size=12), st.permutations(range(12)))
-def test_sums_do_not_depend_on_the_order_of_rows_in_files(
+def test_sums_are_independent_of_row_order(
     assembled: Make, rows: Rows, values: list[float], order: list[int]
 ) -> None:
     kinds = FeatureKinds(float=("value",))
@@ -312,7 +304,7 @@ def test_sums_do_not_depend_on_the_order_of_rows_in_files(
 
 
 @given(st.lists(st.floats(1, 1e3, width=32), min_size=30, max_size=60), st.integers(0, 20))
-def test_a_span_has_the_same_sum_wherever_the_line_begins(values: list[float], left: int) -> None:
+def test_window_sum_is_independent_of_row_start(values: list[float], left: int) -> None:
     def of(hours: list[float], start: int) -> list[float]:
         edges = np.array([[[start]], [[start + 4]], [[start + 9]]])
         line = np.zeros(1, dtype=np.int64)

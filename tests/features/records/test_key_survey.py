@@ -37,7 +37,7 @@ def test_a_single_record_has_no_cadence() -> None:
     assert (found.cadence, found.gaps, found.coverage) == (0, 0, 1.0)
 
 
-def test_a_serial_on_two_machines_at_one_time_is_not_one_that_moved() -> None:
+def test_simultaneous_machines_are_no_move() -> None:
     found = survey(
         *((0, minute, 0) for minute in (0, 10, 20)),
         *((1, minute, 1) for minute in (0, 10, 20)),
@@ -50,13 +50,13 @@ def test_a_serial_on_two_machines_at_one_time_is_not_one_that_moved() -> None:
     assert found.doubled == 1
 
 
-def test_an_unknown_machine_is_no_other_machine() -> None:
+def test_unknown_machine_is_no_move() -> None:
     found = survey((0, 0, 0), (0, 10, -1), (0, 20, 0))
     assert found.two_machines == ()
     assert found.moved == 0
 
 
-def test_a_clock_at_another_phase_than_most_is_off() -> None:
+def test_clock_out_of_phase_is_reported() -> None:
     regular = [(gpu, minute, gpu) for gpu in range(5) for minute in range(0, 100, 10)]
     late = [(9, minute + 3, 9) for minute in range(0, 100, 10)]
     early = [(8, minute - 2 + 10, 8) for minute in range(0, 100, 10)]
@@ -64,13 +64,13 @@ def test_a_clock_at_another_phase_than_most_is_off() -> None:
     assert {machine: round(off / MINUTE) for machine, off in found.clocks.items()} == {9: 3, 8: -2}
 
 
-def test_where_no_phase_is_common_no_clock_is_off() -> None:
+def test_without_common_phase_no_clock_is_reported() -> None:
     rows = [(gpu, minute + gpu, gpu) for gpu in range(10) for minute in range(0, 100, 10)]
     assert survey(*rows).clocks == {}
 
 
 @given(st.permutations([(g, m, g % 2) for g in range(3) for m in (0, 10, 20, 40)]))
-def test_the_order_of_rows_does_not_matter(rows: list[tuple[int, float, int]]) -> None:
+def test_row_order_does_not_matter(rows: list[tuple[int, float, int]]) -> None:
     assert survey(*rows) == survey(*sorted(rows))
 
 
@@ -82,7 +82,5 @@ def test_the_order_of_rows_does_not_matter(rows: list[tuple[int, float, int]]) -
     ),
     st.integers(2, 7),
 )
-def test_parts_of_the_fleet_say_the_same_as_the_whole(
-    rows: list[tuple[int, float, int]], parts: int
-) -> None:
+def test_parts_match_the_whole_fleet(rows: list[tuple[int, float, int]], parts: int) -> None:
     assert survey(*rows, parts=parts) == survey(*rows)

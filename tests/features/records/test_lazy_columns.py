@@ -121,9 +121,7 @@ def timeline_of(records: Records) -> Timeline:
 
 
 @pytest.mark.usefixtures("lets_go")
-def test_a_training_reads_each_column_once_and_holds_few_at_a_time(
-    assembled: Make, rows: Rows
-) -> None:
+def test_training_reads_each_column_once(assembled: Make, rows: Rows) -> None:
     records, columns = watched(
         assembled(fleet_rows(rows), kinds=KINDS, texts=("machine_id", "slot"))
     )
@@ -161,7 +159,7 @@ def _measured(records: Records) -> tuple[Any, ...]:
     n_files=st.integers(1, 5),
     shuffled=st.booleans(),
 )
-def test_what_is_measured_depends_on_neither_files_nor_what_is_kept(
+def test_measurements_are_independent_of_caching(
     assembled: Make, rows: Rows, seed: int, n_files: int, shuffled: bool
 ) -> None:
     listed = fleet_rows(rows, seed % 3)
@@ -191,7 +189,7 @@ def _records_of(table: Any, parts: list[list[dict[str, Any]]]) -> Records:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**16), keyless=st.booleans())
-def test_rows_by_time_are_measured_as_rows_by_gpu(
+def test_rows_sorted_by_time_give_same_measurements(
     rows: Rows, table: Any, seed: int, keyless: bool
 ) -> None:
     listed = fleet_rows(rows, seed)
@@ -208,9 +206,7 @@ def test_rows_by_time_are_measured_as_rows_by_gpu(
     assert texts[0] == texts[1]
 
 
-def test_of_a_fleet_whose_rows_all_say_that_it_failed_every_column_is_there(
-    rows: Rows, table: Any
-) -> None:
+def test_fully_failed_fleet_has_all_columns(rows: Rows, table: Any) -> None:
     listed = fleet_rows(rows)
     dead = [row | {"failure": 1} for row in listed]
     known, failed = (timeline_of(_records_of(table, [part])) for part in (listed, dead))
@@ -222,7 +218,7 @@ def test_of_a_fleet_whose_rows_all_say_that_it_failed_every_column_is_there(
 
 
 @pytest.mark.parametrize("empty", [0, 3])
-def test_nulls_are_counted_though_a_file_has_no_rows(rows: Rows, table: Any, empty: int) -> None:
+def test_nulls_are_counted_despite_empty_file(rows: Rows, table: Any, empty: int) -> None:
     listed = fleet_rows(rows)
     parts = [listed[:100][::-1], listed[100:200][::-1], listed[200:]]
     expected = _records_of(table, parts).seen.notes()

@@ -22,7 +22,7 @@ def test_order_is_that_of_sorted_and_stable(keys: list[tuple[int, int]]) -> None
 
 
 @given(keys, st.randoms(use_true_random=False))
-def test_sorted_keys_do_not_depend_on_the_order_of_rows(
+def test_sorted_keys_are_independent_of_row_order(
     keys: list[tuple[int, int]], random: object
 ) -> None:
     shuffled = keys.copy()
@@ -36,7 +36,7 @@ def test_sorted_keys_do_not_depend_on_the_order_of_rows(
     assert tables[0] == tables[1]
 
 
-def test_rows_in_order_of_time_stay_in_file_order() -> None:
+def test_rows_sorted_by_time_keep_file_order() -> None:
     gpu = np.array([1, 0, 1, 0, 1], dtype=np.int32)
     time = np.array([5, 5, 5, 6, 7], dtype=np.int64)
     assert stable_order(gpu, time).tolist() == [1, 3, 0, 2, 4]
@@ -67,7 +67,7 @@ def test_hash_depends_on_serial_and_time_only(
 
 
 @given(st.sets(st.tuples(st.sampled_from(SERIALS), st.integers(0, 2**40)), min_size=2))
-def test_instances_have_hashes_of_their_own(rows: set[tuple[str, int]]) -> None:
+def test_instances_have_distinct_hashes(rows: set[tuple[str, int]]) -> None:
     assert len(set(_hashes(0, SERIALS, sorted(rows)))) == len(rows)
 
 
@@ -83,7 +83,7 @@ def test_hashes_are_spread_evenly() -> None:
     assert shares.tolist() == pytest.approx([0.25] * 4, abs=0.03)
 
 
-def test_hash_stays_what_it_was() -> None:
+def test_hash_is_stable_across_versions() -> None:
     # The sample of a published backtest must not change with the code.
     hashes = _hashes(0, ("GPU-1",), [("GPU-1", 1_700_000_000_000_000_000)])
     assert hashes == [17_210_921_374_464_105_052]

@@ -44,7 +44,7 @@ def _labels(records: Records, failures: Failures) -> dict[str, list[int]]:
     }
 
 
-def test_an_instance_whose_horizon_meets_a_span_is_unknown(
+def test_horizon_overlapping_a_span_is_unknown(
     assembled: Callable[..., Records], rows: Rows
 ) -> None:
     records = assembled(rows("A", range(0, 90, 10)) + rows("B", range(0, 90, 10)))
@@ -55,7 +55,7 @@ def test_an_instance_whose_horizon_meets_a_span_is_unknown(
     assert labels["B"] == [0, 0, 0, 0, 0, 0, 0, -1, -1]
 
 
-def test_a_failure_that_is_known_stays_one(
+def test_known_failure_keeps_its_label(
     assembled: Callable[..., Records], rows: Rows, failures: Callable[..., Failures]
 ) -> None:
     records = assembled(rows("A", range(0, 90, 10)))
@@ -64,9 +64,7 @@ def test_a_failure_that_is_known_stays_one(
     assert labels["A"] == [-1, -1, -1, 1, 1, -1, -1, -1][: len(labels["A"])]
 
 
-def test_spans_stay_with_the_records_of_a_shorter_time(
-    assembled: Callable[..., Records], rows: Rows
-) -> None:
+def test_spans_are_kept_for_shorter_records(assembled: Callable[..., Records], rows: Rows) -> None:
     records = assembled(rows("A", range(0, 90, 10)))
     out = replace(records, out_of_service=_spans((0, 40, 51)))
     assert len(out.between(START, START + 30 * MINUTE).out_of_service) == 1
@@ -77,7 +75,7 @@ def test_spans_stay_with_the_records_of_a_shorter_time(
         st.tuples(st.integers(0, 1), st.integers(0, 90), st.integers(1, 60)), min_size=1, max_size=5
     )
 )
-def test_a_label_is_unknown_exactly_where_time_overlaps(spans: list[tuple[int, int, int]]) -> None:
+def test_label_is_unknown_exactly_on_overlap(spans: list[tuple[int, int, int]]) -> None:
     out = _spans(*((gpu, start, start + length) for gpu, start, length in spans))
     gpu = np.repeat(np.arange(2, dtype=np.int32), 10)
     end = np.tile(START + np.arange(10) * 10 * MINUTE, 2)

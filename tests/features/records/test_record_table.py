@@ -26,7 +26,7 @@ def fleet(assembled: Make, rows: Rows) -> Records:
     )
 
 
-def test_names_come_in_the_order_of_their_kinds() -> None:
+def test_names_are_ordered_by_kind() -> None:
     kinds = FeatureKinds(("a",), ("b", "c"), ("d",), ("e",), ("f",), ("g",))
     assert kinds.names == ("a", "b", "c", "d", "e", "f", "g")
 
@@ -36,11 +36,11 @@ def test_among_keeps_kind_and_order() -> None:
     assert kinds == FeatureKinds(float=("x", "z"))
 
 
-def test_nothing_seen_gives_no_notes() -> None:
+def test_zero_counts_give_no_notes() -> None:
     assert CheckReport(rows=5, nulls={"x": 0}).notes() == []
 
 
-def test_notes_tell_every_count_that_is_not_zero() -> None:
+def test_notes_show_nonzero_counts() -> None:
     seen = CheckReport(99, 11, 22, 33, 44, 55, 77, naive_time=True, nulls={"x": 66, "y": 0})
     notes = " ".join(seen.notes())
     counts = ["11", "22", "33", "44", "55", "66", "77"]
@@ -56,7 +56,9 @@ def test_bad_records_are_an_input_error() -> None:
     assert issubclass(InputError, ValueError)
 
 
-def test_rows_lie_by_serial_and_time(fleet: Records, minutes: Callable[..., list[float]]) -> None:
+def test_rows_are_sorted_by_serial_and_time(
+    fleet: Records, minutes: Callable[..., list[float]]
+) -> None:
     assert fleet.serials == ("A", "B")
     assert fleet.gpu.tolist() == [0, 0, 0, 1, 1, 1, 1]
     assert minutes(fleet.time) == [0, 10, 20, 0, 10, 20, 30]
@@ -64,7 +66,7 @@ def test_rows_lie_by_serial_and_time(fleet: Records, minutes: Callable[..., list
     assert len(fleet) == 7
 
 
-def test_numbers_of_a_filled_record_repeat_but_its_event_does_not(fleet: Records) -> None:
+def test_filled_record_repeats_numbers_but_no_event(fleet: Records) -> None:
     rows = np.arange(3, 7)
     assert fleet.numbers("temperature_gpu", rows).tolist() == [50.0, 51.0, 51.0, 53.0]
     assert fleet.numbers("xid", rows).tolist() == [0.0, 13.0, 0.0, 79.0]
@@ -80,7 +82,7 @@ def test_null_is_not_a_number(fleet: Records) -> None:
     assert np.isnan(fleet.numbers("temperature_gpu", np.array([2]))).all()
 
 
-def test_codes_are_read_through_the_order(assembled: Make, rows: Rows) -> None:
+def test_codes_follow_row_order(assembled: Make, rows: Rows) -> None:
     records = assembled(
         rows("B", [0, 10], gpu_type="V100")
         + rows("A", [0, 10], gpu_type="P4")
@@ -109,7 +111,7 @@ def test_between_cuts_every_column(fleet: Records, at: Callable[[float], int]) -
     assert part.failed.tolist() == fleet.failed[rows].tolist()
 
 
-def test_bounds_count_gpus_without_rows_too(
+def test_bounds_include_gpus_without_rows(
     fleet: Records, at: Callable[[float], int], assembled: Make, rows: Rows
 ) -> None:
     assert fleet.gpu_bounds().tolist() == [0, 3, 7]

@@ -24,7 +24,7 @@ def _keys(found: list[tuple[str, int, bool]], rows: Rows, table: Any) -> Keys:
 
 
 @given(states, st.integers(1, 4))
-def test_changes_tell_of_the_same_failures_as_all_rows(
+def test_changes_show_same_failures_as_rows(
     rows: Rows, table: Any, found: list[tuple[str, bool]], n_files: int
 ) -> None:
     timed = [(serial, 10 * i, bad) for i, (serial, bad) in enumerate(found)]
@@ -43,7 +43,7 @@ def test_changes_tell_of_the_same_failures_as_all_rows(
             assert np.array_equal(getattr(short, name), getattr(whole, name))
 
 
-def test_a_gpu_that_never_failed_takes_no_place(rows: Rows, table: Any) -> None:
+def test_healthy_gpus_are_not_stored(rows: Rows, table: Any) -> None:
     changes = StateChangeScan()
     assert changes.add(_keys([("A", 0, False), ("B", 0, True), ("B", 10, False)], rows, table))
     past = changes.past()
@@ -51,7 +51,7 @@ def test_a_gpu_that_never_failed_takes_no_place(rows: Rows, table: Any) -> None:
     assert past.states.gpu.tolist() == [0, 0]
 
 
-def test_rows_that_come_too_late_or_twice_are_said(rows: Rows, table: Any) -> None:
+def test_unsorted_or_repeated_rows_are_reported(rows: Rows, table: Any) -> None:
     for late in (0, 10):
         changes = StateChangeScan()
         assert changes.add(_keys([("A", 0, False), ("A", 10, True)], rows, table))

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 
-def test_every_capture_is_read_and_nothing_is_left_out(shared_data: Path) -> None:
+def test_every_capture_is_read_completely(shared_data: Path) -> None:
     script = Path(__file__).with_name("captures.py")
     command = [sys.executable, str(script), str(shared_data)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()

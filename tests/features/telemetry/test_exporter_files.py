@@ -29,7 +29,7 @@ def xids(dropped: HostFileRows) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_a_change_of_the_xid_gauge_between_two_files_is_an_event(order: tuple[int, ...]) -> None:
+def test_xid_change_between_files_is_event(order: tuple[int, ...]) -> None:
     shown = [(0, ""), (0, "train-a"), (79, "train-b"), (79, "")]
     texts = [page(pod=pod, DCGM_FI_DEV_XID_ERRORS=code) for code, pod in shown]
     dropped = HostFileRows()
@@ -41,7 +41,7 @@ def test_a_change_of_the_xid_gauge_between_two_files_is_an_event(order: tuple[in
     assert event["known_at"] == event["timestamp"]
 
 
-def test_a_gauge_that_never_changed_says_nothing_of_when() -> None:
+def test_constant_gauge_gives_no_event() -> None:
     text = page(DCGM_FI_DEV_XID_ERRORS=79, DCGM_FI_DEV_GPU_TEMP=40)
     assert not read(text, text).events
     assert len(read(text, text).readings) == 2
@@ -54,7 +54,7 @@ def test_scrapes_of_one_file_keep_their_order() -> None:
     assert START - 1000 < first["timestamp"] < second["timestamp"] <= START
 
 
-def test_what_names_several_machines_was_federated() -> None:
+def test_several_machines_mean_federated_metrics() -> None:
     both = page("gn01", DCGM_FI_DEV_GPU_TEMP=40) + page("gn02", "GPU-2", DCGM_FI_DEV_GPU_TEMP=50)
     rows = read(both, host="federate").readings
     assert {(row["gpu_uuid"], row["machine_id"]) for row in rows} == {
@@ -66,7 +66,7 @@ def test_what_names_several_machines_was_federated() -> None:
     assert "machine_id" not in read(pod, host=None).readings[0]
 
 
-def test_a_text_without_any_time_is_unread() -> None:
+def test_text_without_time_is_unread() -> None:
     dropped = HostFileRows()
     text = page(DCGM_FI_DEV_GPU_TEMP=40, DCGM_EXP_XID_ERRORS_COUNT=1)
     read_exporter_files(dropped, "gn01", [HostFileText("metrics", text, None)], [])

@@ -63,7 +63,7 @@ def found(events: pa.Table, told: pa.Table, seen: pa.Table, rules: FailureRules 
     return listed(build_failures(events, told, seen, rules))
 
 
-def test_a_fatal_xid_and_a_lost_gpu_are_failures_and_others_are_not(events: Rows) -> None:
+def test_only_fatal_events_are_failures(events: Rows) -> None:
     table = events((5, "S2", "lost"), (1, "S1", 79), (2, "S3", 13), (3, "S4", 63), (4, None, 79))
     assert found(table, tickets(), boots()) == [
         ("S1", 1, None, "xid 79", 1),
@@ -77,7 +77,7 @@ def test_the_rules_are_configuration(events: Rows) -> None:
     assert found(table, tickets(), boots(), rules) == [("S3", 2, None, "xid 13", 2)]
 
 
-def test_a_failure_is_known_when_it_was_received(events: Rows) -> None:
+def test_failure_is_known_on_receipt(events: Rows) -> None:
     known = {"known_at": at(8)}
     assert found(events((1, "S1", 79, known)), tickets(), boots()) == [("S1", 1, None, "xid 79", 8)]
     # A clock that is ahead: nobody knows what has not happened.
@@ -85,7 +85,7 @@ def test_a_failure_is_known_when_it_was_received(events: Rows) -> None:
     assert found(events((1, "S1", 79, early)), tickets(), boots())[0][4] == 1
 
 
-def test_it_is_over_when_the_gpu_is_seen_after_a_restart(events: Rows) -> None:
+def test_reboot_ends_failure(events: Rows) -> None:
     table = events((10, "S1", 79), (10, "S2", 79))
     seen = boots(("S1", -500, 6), ("S1", 20, 30), ("S1", 45, 46), ("S2", 5, 6))
     assert [row[2] for row in found(table, tickets(), seen)] == [30, None]
@@ -99,7 +99,7 @@ def seen_by(*rows: tuple[float, float]) -> pa.Table:
     return boots_from_readings(build_table(made, READINGS))
 
 
-def test_a_clock_that_is_set_is_no_restart(events: Rows) -> None:
+def test_changed_clock_is_no_reboot(events: Rows) -> None:
     """The host started at minute 0 and the clock is three hours behind until minute 70."""
     before = [(minute, 0) for minute in range(1, 70)]
     after = [(minute + 180, 180) for minute in range(70, 400)]
@@ -121,7 +121,7 @@ def test_a_clock_that_is_set_is_no_restart(events: Rows) -> None:
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=300)
-def test_no_steps_of_a_clock_end_a_failure(
+def test_clock_steps_end_no_failure(
     host: tuple[int, list[int]], apart: int, failed: int, chance: random.Random
 ) -> None:
     """A host is up for so long, and its clock is set every two hours; the parts come shuffled."""
@@ -143,12 +143,12 @@ def failed_at(minute: float) -> pa.Table:
     return build_table([row], EVENTS)
 
 
-def test_it_is_over_when_a_lost_gpu_is_back(events: Rows) -> None:
+def test_returned_gpu_ends_failure(events: Rows) -> None:
     table = events((10, "S1", "lost"), (30, "S1", "back"), (40, "S1", "lost"))
     assert [row[1:3] for row in found(table, tickets(), boots())] == [(10, 30), (40, None)]
 
 
-def test_it_is_over_when_the_driver_asks_for_no_recovery_any_more(events: Rows) -> None:
+def test_withdrawn_recovery_request_ends_failure(events: Rows) -> None:
     table = events((10, "S1", 154, {"action": "reset"}), (30, "S1", 154, {"action": "none"}))
     assert [row[1:4] for row in found(table, tickets(), boots())] == [(10, 30, "xid 154")]
     # What the driver says of another time, or another Xid says, ends nothing.
@@ -156,7 +156,7 @@ def test_it_is_over_when_the_driver_asks_for_no_recovery_any_more(events: Rows) 
     assert [row[1:3] for row in found(table, tickets(), boots())] == [(20, None)]
 
 
-def test_a_ticket_ends_what_the_log_began(events: Rows) -> None:
+def test_ticket_ends_failure_of_log(events: Rows) -> None:
     told = tickets(("S1", 20, 60, "board", 25))
     # Both are one failure: from the first sign to the ticket's end, with the ticket's cause.
     assert found(events((10, "S1", 79)), told, boots()) == [("S1", 10, 60, "board", 10)]
@@ -179,7 +179,7 @@ def test_a_ticket_alone(events: Rows) -> None:
     ]
 
 
-def test_repeats_of_a_failure_that_lasts_are_one(events: Rows) -> None:
+def test_repeated_evidence_is_one_failure(events: Rows) -> None:
     table = events(*((minute, "S1", 79) for minute in (10, 11, 12)), (50, "S1", 48))
     seen = boots(("S1", 30, 31))
     assert [row[1:4] for row in found(table, tickets(), seen)] == [
@@ -209,7 +209,7 @@ def ended(
     return rows
 
 
-def test_an_end_says_its_source_and_when_it_was_known(events: Rows) -> None:
+def test_end_has_source_and_known_time(events: Rows) -> None:
     table = events(
         *((10, "S1", 79), (10, "S2", "lost"), (10, "S3", 79), (10, "S4", 79)),
         (30, "S2", "back", {"known_at": at(33)}),
@@ -225,7 +225,7 @@ def test_an_end_says_its_source_and_when_it_was_known(events: Rows) -> None:
     assert [row["end_source"] for row in rows] == ["ticket", "returned", "boot", None]
 
 
-def test_a_failure_that_nothing_else_ends_is_presumed_to_be_over(events: Rows) -> None:
+def test_failure_without_end_is_presumed_over(events: Rows) -> None:
     worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
     week = 10 + 7 * DAY
     assert ended(events((10, "S1", 79)), tickets(), worked) == [
@@ -237,14 +237,14 @@ def test_a_failure_that_nothing_else_ends_is_presumed_to_be_over(events: Rows) -
     assert ended(events((10, "S1", 79)), tickets(), worked, rules=rules)[0][4] == 10 + 2 * DAY
 
 
-def test_a_restart_that_the_energy_counter_shows_is_a_boot(events: Rows) -> None:
+def test_energy_counter_restart_is_a_boot(events: Rows) -> None:
     rebooted = shown("S1", 10, restarted=40, boot_known=50)
     assert ended(events((10, "S1", 79)), tickets(), rebooted) == [(10, 40, 50, "boot", None)]
     rules = FailureRules(restart_repairs=False)
     assert ended(events((10, "S1", 79)), tickets(), rebooted, rules=rules) == [(10, *[None] * 4)]
 
 
-def test_the_first_end_that_is_known_counts(events: Rows) -> None:
+def test_first_known_end_wins(events: Rows) -> None:
     both = shown("S1", 10, restarted=40, boot_known=50, works_from=20, presumed_known=DAY + 20)
     assert ended(events((10, "S1", 79)), tickets(), both)[0][1:4] == (40, 50, "boot")
     # A ticket that became known before the end was presumed makes it a repair.
@@ -253,7 +253,7 @@ def test_the_first_end_that_is_known_counts(events: Rows) -> None:
     assert ended(events((10, "S1", 79)), told, worked) == [(10, 60, 60, "ticket", None)]
 
 
-def test_an_xid_before_the_presumed_end_was_known_cancels_it(events: Rows) -> None:
+def test_earlier_xid_cancels_presumed_end(events: Rows) -> None:
     again = events((10, "S1", 79), (DAY, "S1", 48))
     outdated = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
     assert ended(again, tickets(), outdated) == [(10, *[None] * 4)]
@@ -263,7 +263,7 @@ def test_an_xid_before_the_presumed_end_was_known_cancels_it(events: Rows) -> No
     ]
 
 
-def test_what_was_known_after_a_presumed_end_leaves_what_was_known_before(events: Rows) -> None:
+def test_later_evidence_keeps_known_presumed_end(events: Rows) -> None:
     worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
     first = (10, 30, DAY + 30, "presumed", 10 + 7 * DAY)
     later = events((10, "S1", 79), (3 * DAY, "S1", 48))
@@ -278,12 +278,12 @@ def test_what_was_known_after_a_presumed_end_leaves_what_was_known_before(events
     ]
 
 
-def test_an_open_ticket_is_not_ended_by_telemetry(events: Rows) -> None:
+def test_telemetry_does_not_end_open_ticket(events: Rows) -> None:
     worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
     assert ended(events((10, "S1", 79)), tickets(("S1", 12)), worked) == [(10, *[None] * 4)]
 
 
-def test_the_earliest_evidence_of_a_failure_says_when_it_began(events: Rows) -> None:
+def test_earliest_evidence_sets_failure_start(events: Rows) -> None:
     """A gauge may show an Xid minutes after the log, a ticket is written later or earlier."""
     late_gauge = events((10, "S1", 43), (12, "S1", 79), (13, "S1", "lost"), (20, "S1", 79))
     told = tickets(("S1", 11, 300, "board", 200))
@@ -292,7 +292,7 @@ def test_the_earliest_evidence_of_a_failure_says_when_it_began(events: Rows) -> 
     assert [row[1:4] for row in found(late_gauge, told, boots())] == [(12, 300, "board")]
 
 
-def test_what_has_to_be_looked_at(events: Rows) -> None:
+def test_open_failures_need_telemetry(events: Rows) -> None:
     table = events(
         *((10, "S1", 79), (10, "S2", 79), (10, "S3", 79), (70, "S3", 48, {"known_at": at(90)})),
         (10, "S4", 13),
@@ -316,7 +316,7 @@ def test_what_has_to_be_looked_at(events: Rows) -> None:
     st.integers(0, 60),
 )
 @settings(max_examples=300)
-def test_later_knowledge_changes_nothing_that_was_known(chances: Any, moment: int) -> None:
+def test_later_evidence_changes_no_known_failure(chances: Any, moment: int) -> None:
     """Of the failures as known at a moment, those that became known later say nothing."""
     rows, recoveries, known = [], [], 0
     for number, (minute, delay, recovery) in enumerate(sorted(chances, key=itemgetter(0))):

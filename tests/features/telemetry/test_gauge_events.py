@@ -34,13 +34,13 @@ def changes(of: list[Sample], *, at_start: bool = False) -> list[tuple[int, floa
         ((), []),
     ],
 )
-def test_another_value_than_before_is_an_event(
+def test_changed_value_is_an_event(
     values: tuple[float, ...], expected: list[tuple[int, float]]
 ) -> None:
     assert changes(samples(*values)) == expected
 
 
-def test_a_gap_and_a_new_series_hide_no_change_and_make_none() -> None:
+def test_gaps_and_new_series_are_transparent() -> None:
     before = samples(0, 0)
     assert changes([*before, *samples(79, first=500)]) == [(500, 79)]
     assert changes([*before, *samples(79, exporter="new", first=2)]) == [(2, 79)]
@@ -49,33 +49,31 @@ def test_a_gap_and_a_new_series_hide_no_change_and_make_none() -> None:
     assert changes([*shown, *samples(79, exporter="new", first=500)]) == []
 
 
-def test_an_exporter_that_starts_at_zero_repairs_nothing_and_breaks_nothing() -> None:
+def test_initial_zero_of_exporter_is_no_event() -> None:
     old, new = samples(79, 79, 79), samples(0, 0, 0, exporter="new", first=1)
     assert changes([*old, *new]) == []
     assert changes([*old, *new, *samples(45, exporter="new", first=4)]) == [(4, 45)]
 
 
-def test_two_exporters_of_one_gpu_tell_an_event_once() -> None:
+def test_two_exporters_give_one_event() -> None:
     first, second = samples(0, 79, 79), samples(0, 79, 79, exporter="b")
     assert changes([*first, *[(t + 5, name, value) for t, name, value in second]]) == [(1, 79)]
     assert changes([*first, *samples(0, 0, 0, exporter="c")]) == [(1, 79)]
 
 
-def test_a_state_is_an_event_where_it_is_first_seen() -> None:
+def test_first_state_is_an_event() -> None:
     assert changes(samples(1, 1, 2), at_start=True) == [(0, 1), (2, 2)]
 
 
 @given(st.lists(st.sampled_from([0.0, 31.0, 79.0]), max_size=12), st.data())
-def test_how_samples_are_divided_into_series_changes_nothing(
-    values: list[float], data: st.DataObject
-) -> None:
+def test_events_are_independent_of_series(values: list[float], data: st.DataObject) -> None:
     """One exporter, whose series change their labels: each job has another one."""
     whole = samples(*values)
     assert changes(data.draw(st.permutations(whole))) == changes(whole)
     assert changes([*whole, *whole[: len(whole) // 2]]) == changes(whole)
 
 
-def test_a_count_in_a_window_rises_with_each_event_and_falls_without_one() -> None:
+def test_windowed_count_rises_with_each_event() -> None:
     counts = samples(1, 1, 3, 2, 0, 1)
     rises = [(r.time // MINUTE, r.value) for r in detect_increases(counts, window=XID_WINDOW)]
     assert rises == [(0, 1), (2, 2), (5, 1)]
@@ -93,7 +91,7 @@ def rows(
     )
 
 
-def test_gauge_and_count_tell_one_xid_at_the_earlier_time() -> None:
+def test_xid_of_gauge_and_count_merges() -> None:
     gauge, count = samples(0, 0, 45, 45), samples(2, first=4)
     assert rows({"xid": gauge}, {45: count}) == [(2, "xid", 45)]
     assert rows({"xid": gauge}, {45: samples(1, first=1)}) == [(1, "xid", 45)]
@@ -102,7 +100,7 @@ def test_gauge_and_count_tell_one_xid_at_the_earlier_time() -> None:
     assert row["count"] == 2
 
 
-def test_a_recovery_action_and_a_failed_remapping_are_events() -> None:
+def test_recovery_action_and_remap_failure_are_events() -> None:
     states = {"recovery_action": samples(0, 1, 1, 4), "row_remap_failure": samples(1, 1)}
     assert rows(states) == [
         (0, "needs_reset", None),
@@ -112,7 +110,7 @@ def test_a_recovery_action_and_a_failed_remapping_are_events() -> None:
     assert rows({"recovery_action": samples(9)}) == []
 
 
-def test_an_event_has_one_name_however_often_it_is_read() -> None:
+def test_event_id_is_stable() -> None:
     names = [
         {row["id"] for row in exporter_events(GPU, host, {"xid": samples(*values)}, {})}
         for host, values in (("gn01", (0, 79)), (None, (0, 79, 79)))

@@ -20,7 +20,7 @@ Rows = Callable[..., pa.Table]
 PLACE = {"pci": "0000:03:00"}
 
 
-def test_a_serial_is_its_own_then_that_of_the_cmdb_then_the_uuid(readings: Rows) -> None:
+def test_serial_order_own_cmdb_uuid(readings: Rows) -> None:
     table = readings(
         (0, "S1", {"gpu_uuid": "U1"}),
         (0, "S2", {"gpu_serial": None, "gpu_uuid": "U2"}),
@@ -32,7 +32,7 @@ def test_a_serial_is_its_own_then_that_of_the_cmdb_then_the_uuid(readings: Rows)
     assert named["gpu_serial"].to_pylist() == ["S1", "S2", "U3", None, "U5"]
 
 
-def test_a_uuid_of_zeros_is_none(readings: Rows) -> None:
+def test_uuid_of_zeros_is_missing(readings: Rows) -> None:
     for zeros in ("GPU-00000000-0000-0000-0000-000000000000", "MIG-00000000-0000", "GPU-", ""):
         row = (0, "S1", {"gpu_serial": None, "gpu_uuid": zeros})
         assert with_serials(readings(row), {zeros: "S1"})["gpu_serial"].to_pylist() == [None]
@@ -43,7 +43,7 @@ def test_a_uuid_of_zeros_is_none(readings: Rows) -> None:
         assert GpuReading(uuid=name).uuid == name
 
 
-def test_of_two_hosts_with_one_gpu_the_one_that_had_it_keeps_it(readings: Rows) -> None:
+def test_first_host_keeps_the_gpu(readings: Rows) -> None:
     rows = [
         (10, "S1", {"machine_id": "node-2"}),
         (10, "S2", {"machine_id": "node-1"}),
@@ -65,7 +65,7 @@ def test_of_two_hosts_with_one_gpu_the_one_that_had_it_keeps_it(readings: Rows) 
         assert sorted(map(str, hosts)) == ["None", "node-1", "node-2", "node-2"]
 
 
-def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> None:
+def test_event_belongs_to_gpu_at_address(readings: Rows, events: Rows) -> None:
     places = places_from_readings(
         readings((0, "S1", PLACE), (20, "S1", PLACE), (40, "S2", PLACE), (60, "S2", PLACE))
     )
@@ -75,7 +75,7 @@ def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> 
     assert named["gpu_serial"].to_pylist() == ["S1", "S1", "S1", "S2", "S2"]
 
 
-def test_a_gpu_that_came_back_is_not_the_one_between(readings: Rows, events: Rows) -> None:
+def test_returned_gpu_differs_from_intermediate_one(readings: Rows, events: Rows) -> None:
     swapped = [(0, "S1"), (10, "S1"), (20, "S2"), (30, "S2"), (40, "S1"), (60, "S1")]
     places = places_from_readings(
         readings(*((minute, serial, PLACE) for minute, serial in swapped))
@@ -84,7 +84,7 @@ def test_a_gpu_that_came_back_is_not_the_one_between(readings: Rows, events: Row
     assert named["gpu_serial"].to_pylist() == ["S2", "S1"]
 
 
-def test_what_an_event_says_itself_comes_first(readings: Rows, events: Rows) -> None:
+def test_serial_of_event_comes_first(readings: Rows, events: Rows) -> None:
     places = places_from_readings(readings((0, "S1", PLACE)))
     table = events((5, "S7", 79, PLACE), (5, None, 79, PLACE | {"gpu_uuid": "U8"}), (5, None, 79))
     assert with_event_serials(table, places, {"U8": "S8"})["gpu_serial"].to_pylist() == [
@@ -94,7 +94,7 @@ def test_what_an_event_says_itself_comes_first(readings: Rows, events: Rows) -> 
     ]
 
 
-def test_places_grow_the_same_in_any_order(readings: Rows) -> None:
+def test_places_merge_in_any_order(readings: Rows) -> None:
     parts = [
         places_from_readings(readings((m, s, PLACE))) for m, s in ((0, "S1"), (9, "S2"), (5, "S1"))
     ]

@@ -56,7 +56,7 @@ def test_the_kind_of_a_text(text: str, kind: str | None) -> None:
     assert detect_kind(text) == kind
 
 
-def test_the_time_is_that_of_the_content_then_of_the_name() -> None:
+def test_time_of_content_precedes_file_name() -> None:
     for text in (CSV, XML):
         (row,) = read_host_files("node-1", [file(text, time=5)]).readings
         assert row["timestamp"] // SECOND == TIME // SECOND + 600
@@ -74,13 +74,13 @@ def test_clocks_without_a_zone_are_shifted() -> None:
     assert found.events[0]["timestamp"] == TIME + 5 * MINUTE - HOUR
 
 
-def test_a_log_says_where_silence_means_no_xid() -> None:
+def test_log_span_shows_absence_of_xids() -> None:
     later = CSV.replace("00:10", "00:40")
     found = read_host_files("node-1", [file(CSV), file(later), file(LOG, time=TIME + 20 * MINUTE)])
     assert [row["log_read"] for row in found.readings] == [True, False]
 
 
-def test_an_event_is_known_when_its_log_was_taken() -> None:
+def test_event_is_known_when_log_was_taken() -> None:
     (event,) = read_host_files("node-1", [file(LOG, time=TIME + 20 * MINUTE)]).events
     assert (event["timestamp"], event["known_at"]) == (TIME + 5 * MINUTE, TIME + 20 * MINUTE)
     assert (event["code"], event["pid"], event["pci"]) == (79, 1, "0000:3b:00")
@@ -88,7 +88,7 @@ def test_an_event_is_known_when_its_log_was_taken() -> None:
     assert event["known_at"] == event["timestamp"]
 
 
-def test_two_copies_of_a_log_name_their_events_alike() -> None:
+def test_log_copies_give_same_event_ids() -> None:
     line = LOG.splitlines(keepends=True)[1]
     found = read_host_files("node-1", [file(LOG + line), file(LOG + line + line)])
     names = [event["id"] for event in found.events]
@@ -99,7 +99,7 @@ def test_two_copies_of_a_log_name_their_events_alike() -> None:
     )
 
 
-def test_a_log_from_the_start_of_the_host_needs_its_time() -> None:
+def test_boot_log_needs_boot_time() -> None:
     log = "[  300.000000] NVRM: Xid (PCI:0000:3b:00): 79, text\n"
     found = read_host_files("node-1", [file(log)])
     assert found.events == []
@@ -109,21 +109,21 @@ def test_a_log_from_the_start_of_the_host_needs_its_time() -> None:
     assert event["timestamp"] == TIME + 5 * MINUTE
 
 
-def test_a_log_without_a_year_takes_it_from_when_it_was_taken() -> None:
+def test_log_year_comes_from_file_time() -> None:
     log = "Dec 31 23:59:00 n kernel: NVRM: Xid (PCI:0000:3b:00): 79, text\n"
     (event,) = read_host_files("node-1", [file(log, time=TIME)]).events
     assert event["timestamp"] == 1_735_689_540 * SECOND  # 2024-12-31 23:59
     assert read_host_files("node-1", [file(log)]).events == []
 
 
-def test_a_gpu_that_nvidia_smi_calls_lost_is_an_event() -> None:
+def test_lost_gpu_of_nvidia_smi_is_event() -> None:
     text = f"Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n{UNTIMED}"
     found = read_host_files("node-1", [file(text, time=TIME)])
     assert [(e["kind"], e["pci"]) for e in found.events] == [("lost", "0000:3b:00")]
     assert len(found.readings) == 1
 
 
-def test_documents_one_after_the_other_and_headers_that_come_again() -> None:
+def test_concatenated_documents_and_repeated_headers() -> None:
     assert len(read_host_files("n", [file(XML + XML)]).readings) == 2
     found = read_host_files("n", [file(CSV + CSV)])
     assert (len(found.readings), bool(found.unread)) == (2, False)
@@ -146,7 +146,7 @@ def test_batches_of_an_agent() -> None:
         assert (found.readings, bool(found.unread)) == ([], True)
 
 
-def test_what_the_driver_says_of_a_board_is_a_place(shared_data: Path) -> None:
+def test_board_lines_of_driver_give_places(shared_data: Path) -> None:
     path = shared_data / "kernel_logs" / "accelerator_nvidia_xid__dmesg-with-xid-119.log"
     found = read_host_files("node-1", [file(path.read_text())])
     serials = {place["pci"]: place["gpu_serial"] for place in found.boards}
@@ -165,7 +165,7 @@ def test_real_captures_are_read(shared_data: Path) -> None:
 
 
 @given(st.lists(st.text(max_size=200), max_size=3), st.none() | st.integers(0, 2**62))
-def test_any_text_is_read_or_unread(texts: list[str], time: int | None) -> None:
+def test_any_text_is_read_or_counted_unread(texts: list[str], time: int | None) -> None:
     read_host_files("node-1", [file(text, time=time) for text in texts])
 
 
@@ -174,7 +174,7 @@ def test_any_text_is_read_or_unread(texts: list[str], time: int | None) -> None:
     st.integers(0, 300),
     st.text(max_size=20),
 )
-def test_any_damage_is_read_or_unread(text: str, place: int, damage: str) -> None:
+def test_damaged_files_are_read_or_unread(text: str, place: int, damage: str) -> None:
     read_host_files(
         "node-1", [file(text[:place] + damage + text[place + len(damage) :], time=TIME)]
     )
@@ -188,7 +188,7 @@ def test_any_damage_is_read_or_unread(text: str, place: int, damage: str) -> Non
         "No devices were found\n",
     ],
 )
-def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> None:
+def test_failed_nvidia_smi_reports_no_lost_gpu(text: str) -> None:
     found = read_host_files("node-1", [file(CSV, "before"), file(text, "error", TIME)])
     assert [(event["kind"], event.get("pci")) for event in found.events] == [("blind", None)]
     assert len(found.readings) == 1
@@ -196,12 +196,12 @@ def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "\0\377\n", "Segmentation fault\n", "Killed\n"])
-def test_a_dropped_text_that_is_no_table_makes_no_event(text: str) -> None:
+def test_other_text_gives_no_event(text: str) -> None:
     found = read_host_files("node-1", [file(text, "error", TIME)])
     assert (found.events, list(found.unread.counts)) == ([], ["a file of unknown kind"])
 
 
-def test_a_lost_gpu_without_an_address_is_noted() -> None:
+def test_lost_gpu_without_address_is_noted() -> None:
     row = "3, [Unknown Error], [Unknown Error], [N/A], [Unknown Error]"
     text = f"index, serial, uuid, pci.bus_id, temperature.gpu\n{row}\n"
     dropped = read_host_files("node-1", [HostFileText("smi.csv", text, 10**18)])
@@ -224,7 +224,7 @@ OTHER = CSV.replace("S1", "S2").replace("3B:", "5E:")
         (HANDLE + XML.replace("3B:", "5E:"), True),
     ],
 )
-def test_a_lost_gpu_is_measured_no_more(text: str, lost: bool) -> None:
+def test_lost_gpu_has_no_later_readings(text: str, lost: bool) -> None:
     events = read_host_files("node-1", [file(text, time=TIME)]).events
     assert [(event["kind"], event["pci"]) for event in events] == [("lost", "0000:3b:00")] * lost
 

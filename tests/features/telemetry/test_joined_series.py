@@ -21,14 +21,14 @@ def gpu(column: str, *rows: tuple[LabelGroup, list[float]], part: int = 0) -> Gp
     return series
 
 
-def test_a_mean_weighs_series_by_their_samples() -> None:
+def test_mean_weights_series_by_samples() -> None:
     series = gpu("temperature_gpu", (group(3, 10), [80.0, 80.0]), (group(7, 0), [30.0, NAN]))
     assert dict(series.numbers(0)) == {"temperature_gpu": pytest.approx(45.0)}
     assert dict(series.numbers(1)) == {"temperature_gpu": 80.0}
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_the_last_value_is_that_of_the_series_that_goes_on(swapped: bool) -> None:
+def test_last_value_is_of_continuing_series(swapped: bool) -> None:
     """The counter began again at a restart, in a new series."""
     old, new = (group(9, 3, 0), [900.0, 950.0, NAN]), (group(0, 7, 9), [NAN, 20.0, 80.0])
     rows = (new, old) if swapped else (old, new)
@@ -42,13 +42,13 @@ def test_a_state_is_the_largest_value() -> None:
     assert dict(series.numbers(0)) == {"recovery_action": 2.0}
 
 
-def test_a_sum_needs_all_its_parts_or_takes_what_there_is() -> None:
+def test_sum_with_and_without_missing_parts() -> None:
     assert not dict(gpu("rows_remapped", (group(1), [4.0])).numbers(0))
     links = gpu("nvlink_errors", (group(1), [4.0]), part=2)
     assert dict(links.numbers(0)) == {"nvlink_errors": 4.0}
 
 
-def test_labels_of_the_whole_gpu_win_and_a_known_serial_stays() -> None:
+def test_labels_of_whole_gpu_win() -> None:
     series = gpu("temperature_gpu")
     part, whole = GpuLabels(uuid="GPU-1", part="3"), GpuLabels(uuid="GPU-1", slot=2)
     series.describe(part, 0)

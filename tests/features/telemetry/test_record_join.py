@@ -35,7 +35,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def test_an_interval_ends_at_its_tick_and_a_moment_late_is_not_late(readings: Rows) -> None:
+def test_small_delay_belongs_to_interval(readings: Rows) -> None:
     table = readings((0, "S1"), (0.4, "S1"), (0.6, "S1"), (10, "S1"), (10.5, "S1"), (10.51, "S1"))
     minutes = (reading_ticks(table, TICK) - START) / MINUTE
     assert minutes.tolist() == [0, 0, 10, 10, 10, 20]
@@ -46,7 +46,7 @@ def test_an_event_is_never_late(events: Rows) -> None:
     assert ((event_ticks(table, TICK) - START) / MINUTE).tolist() == [0, 10, 10, 20]
 
 
-def test_gauges_are_means_and_the_rest_is_the_last_value(readings: Rows, events: Rows) -> None:
+def test_gauges_are_means_others_last_values(readings: Rows, events: Rows) -> None:
     table = readings(
         (4, "S1", {"temperature_gpu": 50.0, "ecc_corrected": 9, "machine_id": "node-2"}),
         (1, "S1", {"temperature_gpu": 40.0, "ecc_corrected": 7, "driver_version": "550"}),
@@ -58,9 +58,7 @@ def test_gauges_are_means_and_the_rest_is_the_last_value(readings: Rows, events:
     assert (row["driver_version"], row["utilization_gpu"], row["xid"]) == ("550", None, None)
 
 
-def test_optional_numbers_are_columns_of_the_records_that_have_them(
-    readings: Rows, events: Rows
-) -> None:
+def test_optional_numbers_are_optional_columns(readings: Rows, events: Rows) -> None:
     first = {"energy_consumption": 7.0, "recovery_action": 2.0, "row_remap_failure": 1.0}
     first |= {"throttle_hardware": 1.0, "nvlink_errors": 3.0, "sm_active": 0.5}
     second = {"energy_consumption": 5.0, "recovery_action": 0.0, "row_remap_failure": 0.0}
@@ -74,9 +72,7 @@ def test_optional_numbers_are_columns_of_the_records_that_have_them(
     assert {other[name] for name in expected} == {None}
 
 
-def test_the_most_severe_xid_counts_and_silence_only_where_the_log_was_read(
-    readings: Rows, events: Rows
-) -> None:
+def test_most_severe_xid_or_zero(readings: Rows, events: Rows) -> None:
     read = {"log_read": True}
     table = readings((10, "S1", read), (20, "S1", read), (30, "S1"), (10, "S2", read), (40, "S1"))
     xids = events(
@@ -94,14 +90,14 @@ def test_the_most_severe_xid_counts_and_silence_only_where_the_log_was_read(
     }
 
 
-def test_other_events_and_those_of_nobody_are_no_xid(readings: Rows, events: Rows) -> None:
+def test_events_without_gpu_are_no_xid(readings: Rows, events: Rows) -> None:
     table = readings((10, "S1", {"log_read": True}))
     others = events((5, "S1", "lost"), (5, None, 79), (6, "S1", "blind"), (5, "S1", "xid"))
     (row,) = rows_of(build_records(table, others, NONE, interval=TICK))
     assert row["xid"] == 0
 
 
-def test_the_cmdb_wins_but_for_where_a_gpu_is(readings: Rows, events: Rows) -> None:
+def test_cmdb_wins_except_for_location(readings: Rows, events: Rows) -> None:
     cmdb = pa.table(
         {
             "gpu_serial": ["S1", "S9"],
@@ -143,7 +139,7 @@ values = st.none() | st.integers(0, 5)
     st.lists(st.tuples(moments, gpus, values, st.booleans()), max_size=12),
     st.lists(st.tuples(moments, gpus, st.sampled_from([13, 31, 63, 79])), max_size=8),
 )
-def test_records_are_those_of_a_plain_loop(
+def test_records_match_reference_loop(
     seen: list[tuple[int, str, int | None, bool]], xids: list[tuple[int, str, int]]
 ) -> None:
     """Five-minute steps: none is near the tolerance."""
@@ -171,7 +167,7 @@ def test_records_are_those_of_a_plain_loop(
     assert got == plain(seen, xids)
 
 
-def test_an_xid_that_the_driver_calls_fatal_is_the_most_severe() -> None:
+def test_fatal_xid_is_most_severe() -> None:
     reading = {"timestamp": START + 5 * MINUTE, "gpu_serial": "S1"}
     words = [(149, "fatal"), (145, "nonfatal"), (63, None)]
     events = [

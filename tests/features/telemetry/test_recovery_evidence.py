@@ -32,7 +32,7 @@ def record(
     return RecoveryEvidence(hour * HOUR, energy, healthy, healthy and load)
 
 
-def test_a_day_of_telemetry_with_four_hours_of_load_presumes_an_end() -> None:
+def test_load_and_telemetry_presume_an_end() -> None:
     idle_then_loaded = [record(hour, load=hour > 20) for hour in range(1, 25)]
     seen = after(idle_then_loaded)
     assert (seen.works_from, seen.presumed_known) == (HOUR, DAY)
@@ -48,19 +48,19 @@ def test_hours_without_telemetry_do_not_count() -> None:
     assert after(gap[:-1]).presumed_known is None
 
 
-def test_a_gpu_that_asks_for_a_repair_starts_over() -> None:
+def test_recovery_request_resets_evidence() -> None:
     seen = after(record(hour, load=True, healthy=hour != 20) for hour in range(1, 50))
     assert (seen.works_from, seen.presumed_known) == (21 * HOUR, 44 * HOUR)
 
 
-def test_an_interval_that_began_before_the_failure_shows_nothing_of_its_end() -> None:
+def test_interval_overlapping_failure_is_ignored() -> None:
     seen = after([record(hour, load=True) for hour in range(1, 40)], since=10)
     assert (seen.works_from, seen.presumed_known) == (11 * HOUR, 34 * HOUR)
     within = Recovery("S1", 10 * HOUR + 1, 0).after(record(11, load=True), HOUR)
     assert (within.works_from, within.healthy) == (None, 0)
 
 
-def test_a_fall_of_energy_followed_by_work_is_a_restart() -> None:
+def test_energy_decrease_with_load_is_restart() -> None:
     before = [record(hour, load=True, energy=1e6 + hour) for hour in (1, 2)]
     restarted = [record(3, energy=5e3), record(4, energy=6e3), record(5, load=True, energy=8e3)]
     seen = after([*before, *restarted], since=2)
@@ -70,14 +70,14 @@ def test_a_fall_of_energy_followed_by_work_is_a_restart() -> None:
     assert after([before[0], *restarted], since=2).boot_known == 5 * HOUR
 
 
-def test_a_restart_of_the_exporter_is_no_restart_of_the_gpu() -> None:
+def test_exporter_restart_is_no_gpu_restart() -> None:
     """The counter goes on from where it was, or a few seconds of power before that."""
     energies = [1e6, 1.01e6, None, 1.02e6, 1.0199e6, 1.03e6]
     seen = after(record(h, load=True, energy=e) for h, e in enumerate(energies, start=1))
     assert (seen.restarted, seen.boot_known) == (None, None)
 
 
-def test_a_restart_before_the_failure_does_not_end_it() -> None:
+def test_earlier_restart_does_not_end_failure() -> None:
     records = [record(1, energy=1e6), record(2, energy=10.0), record(3, load=True, energy=20.0)]
     assert after(records, since=2).boot_known is None
 
@@ -95,14 +95,14 @@ def ticks(energies: Iterable[float | None], since: float, load: bool = True) -> 
     return reduce(lambda seen, row: seen.after(row, TICK), rows, start)
 
 
-def test_a_driver_that_was_loaded_again_has_to_work_for_an_hour() -> None:
+def test_reloaded_driver_must_work_an_hour() -> None:
     counter = [1e9, 1.001e9, *(1e3 * tick for tick in range(1, 8))]
     assert ticks(counter, 1.5).boot_known == 9 * TICK
     assert ticks(counter[:-1], 1.5).boot_known is None
     assert ticks(counter, 1.5, load=False).boot_known is None
 
 
-def test_a_restart_in_the_interval_of_the_failure_counts_if_it_came_after_it() -> None:
+def test_restart_within_failure_interval_may_count() -> None:
     """The energy since the restart is that of five minutes, or of almost ten."""
     for minutes, known in ((5, 9 * TICK), (9.5, None)):
         counter = [1e9, *(300 * 60 * (minutes + 10 * tick) for tick in range(8))]
@@ -119,7 +119,7 @@ GLITCHES = st.sampled_from([None, 1.0, 1e3, 4e8, 8.9e8])
     st.floats(0, 20),
 )
 @settings(max_examples=1000, deadline=None)
-def test_no_counter_that_is_only_wrong_now_and_then_ends_a_failure(
+def test_occasional_wrong_counter_ends_no_failure(
     steps: list[float], low: dict[int, Any], high: dict[int, float], since: float
 ) -> None:
     """Of three records in a row one is right; never are two in a row too high."""
@@ -166,7 +166,7 @@ records_of_a_gpu = st.lists(
 
 
 @given(records_of_a_gpu, st.integers(0, 20))
-def test_one_record_after_another_gives_what_all_at_once_give(rows: Any, since: int) -> None:
+def test_incremental_and_batch_evidence_agree(rows: Any, since: int) -> None:
     hour, records = 0, []
     for step, load, healthy, energy in rows:
         hour += step

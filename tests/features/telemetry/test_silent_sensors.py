@@ -8,7 +8,7 @@ def feed(*readings: dict[str, float]) -> list[list[str]]:
     return [watch.update("S1", numbers) for numbers in readings]
 
 
-def test_a_sensor_that_falls_silent_is_found_once() -> None:
+def test_silent_sensor_is_reported_once() -> None:
     both, one = {"power_draw": 1.0, "clock_sm": 2.0}, {"power_draw": 1.0}
     assert feed(both, one, one, both, one) == [
         [],
@@ -19,11 +19,11 @@ def test_a_sensor_that_falls_silent_is_found_once() -> None:
     ]
 
 
-def test_what_never_spoke_is_not_missed() -> None:
+def test_never_reporting_sensor_is_ignored() -> None:
     assert feed({"power_draw": 1.0}, {"power_draw": 2.0}) == [[], []]
 
 
-def test_a_sensor_is_frozen_only_while_the_other_moves() -> None:
+def test_frozen_needs_a_changing_sensor() -> None:
     moving = [{"temperature_gpu": 40.0 + i % 4, "power_draw": 100.0} for i in range(14)]
     found = feed(*moving)
     assert found[:11] == [[]] * 11
@@ -32,7 +32,7 @@ def test_a_sensor_is_frozen_only_while_the_other_moves() -> None:
     assert feed(*still) == [[]] * 20
 
 
-def test_gpus_are_watched_apart() -> None:
+def test_gpus_are_monitored_separately() -> None:
     watch = SilentSensorMonitor()
     watch.update("S1", {"power_draw": 1.0})
     assert watch.update("S2", {}) == []

@@ -103,7 +103,7 @@ def test_a_file_that_nobody_can_use(
     words = [str(bad) if word == "BAD" else word for word in OPTIONS[option]]
     line = answered(capsys, *words)
     assert str(bad) in line
-    assert kind != "absent" or "no whole Parquet file" not in line
+    assert kind != "absent" or "not a complete Parquet file" not in line
     assert not (site / "none").exists()
 
 

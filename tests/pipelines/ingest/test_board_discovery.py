@@ -67,7 +67,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_a_serial_of_several_gpus_at_one_time_is_a_board_from_the_first_record(
+def test_shared_serial_is_a_board(
     tmp_path: Path,
 ) -> None:
     landing = Landing(tmp_path, INTERVAL)
@@ -95,12 +95,12 @@ def test_a_serial_of_several_gpus_at_one_time_is_a_board_from_the_first_record(
         pytest.param([gpu(10, 0), gpu(10, 0, pci=None, gpu_uuid=None)], id="a source without UUID"),
     ],
 )
-def test_one_gpu_is_no_board(tmp_path: Path, rows: list[Row]) -> None:
+def test_single_gpu_is_no_board(tmp_path: Path, rows: list[Row]) -> None:
     Landing(tmp_path, INTERVAL).land(readings(*rows), NO_EVENTS)
     assert gpus(tmp_path) == {"B1"}
 
 
-def test_a_board_that_is_known_late_is_divided_in_compacted_dates_too(tmp_path: Path) -> None:
+def test_late_board_changes_compacted_dates(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(*(gpu(m, 0) for m in (10, 70)), gpu(10, 5, "S2")), NO_EVENTS)
     compact_date(tmp_path, dt.date(2025, 3, 1))
@@ -130,9 +130,7 @@ def failures(folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_tickets_and_rows_of_the_cmdb_are_about_all_gpus_of_a_board(
-    tmp_path: Path, before: bool
-) -> None:
+def test_tickets_and_cmdb_apply_to_board(tmp_path: Path, before: bool) -> None:
     cmdb = Cmdb(pa.table({"gpu_serial": ["B1", "B1/GPU-B1-1"], "rack": ["r1", "r2"]}))
     landing = Landing(tmp_path, INTERVAL, cmdb=cmdb)
     batches = [[gpu(10, 0)], [gpu(20, 0), gpu(20, 1)]]
@@ -146,7 +144,7 @@ def test_tickets_and_rows_of_the_cmdb_are_about_all_gpus_of_a_board(
     assert racks == {"B1/GPU-B1-0": "r1", "B1/GPU-B1-1": "r2"}
 
 
-def test_a_serial_that_lost_its_zeros_is_that_of_the_gpu(tmp_path: Path) -> None:
+def test_serial_without_leading_zeros_matches(tmp_path: Path) -> None:
     cmdb = Cmdb(pa.table({"gpu_serial": ["324"], "rack": ["r1"]}))
     landing = Landing(tmp_path, INTERVAL, cmdb=cmdb)
     tickets = [ticket("324"), ticket("7"), ticket("99")]
@@ -158,7 +156,7 @@ def test_a_serial_that_lost_its_zeros_is_that_of_the_gpu(tmp_path: Path) -> None
     assert {row["gpu_serial"]: row["rack"] for row in records(tmp_path)}["0324"] == "r1"
 
 
-def test_readings_of_a_board_without_uuids_are_counted_and_not_merged(tmp_path: Path) -> None:
+def test_board_readings_without_uuid_are_counted(tmp_path: Path) -> None:
     nameless = (gpu(10, number) | {"gpu_uuid": None} for number in range(4))
     rows = readings(*nameless, gpu(10, 0, "S2"))
     landed = Landing(tmp_path, INTERVAL).land(rows, NO_EVENTS)
@@ -166,7 +164,7 @@ def test_readings_of_a_board_without_uuids_are_counted_and_not_merged(tmp_path: 
     assert gpus(tmp_path) == {"S2"}
 
 
-def test_a_copied_host_with_a_board_is_left_out(tmp_path: Path) -> None:
+def test_copied_host_with_board_is_dropped(tmp_path: Path) -> None:
     landing, there = Landing(tmp_path, INTERVAL), [gpu(9, 0), gpu(9, 1)]
     copy = [row | {"machine_id": "vdi02", "timestamp": START + 10 * MINUTE} for row in there]
     landed = landing.land(readings(*there, *copy), NO_EVENTS)
@@ -180,9 +178,7 @@ def test_a_copied_host_with_a_board_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("minute", "slot", "conflict"), [(10.5, 0, True), (18, 0, False), (10, 1, False)]
 )
-def test_two_gpus_that_report_one_slot_at_one_time_are_noted(
-    tmp_path: Path, minute: float, slot: int, conflict: bool
-) -> None:
+def test_slot_conflict_is_noted(tmp_path: Path, minute: float, slot: int, conflict: bool) -> None:
     rows = [gpu(10, 0, "S1"), gpu(minute, 5, "S2", slot=slot)]
     landed = Landing(tmp_path, INTERVAL).land(readings(*rows), NO_EVENTS)
     assert landed.slot_conflicts == (
@@ -192,7 +188,7 @@ def test_two_gpus_that_report_one_slot_at_one_time_are_noted(
     assert sum("slot 0 of vdi01 (S1 and S2)" in line for line in serial_notes(landed)) == conflict
 
 
-def test_names_of_gpus_are_no_names_of_files(tmp_path: Path) -> None:
+def test_gpu_names_are_not_file_names(tmp_path: Path) -> None:
     names = {"gpu_serial": "../../outside", "gpu_uuid": "../GPU/..%2f"}
     rows = [gpu(10, number) | names for number in range(2)]
     rows[1]["gpu_uuid"] = "/etc/passwd"
@@ -208,7 +204,7 @@ def test_names_of_gpus_are_no_names_of_files(tmp_path: Path) -> None:
 
 @given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(0, 60))
 @settings(max_examples=12, deadline=None)
-def test_any_order_repetition_and_interruption_give_the_same_files(
+def test_landing_is_idempotent(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int, n_writes: int
 ) -> None:
     seen = [gpu(10 * tick, number) for tick in range(14) for number in range(3)]

@@ -30,13 +30,13 @@ def days(records: Path, now: str) -> list[str]:
     return complete_days(records, INTERVAL, parse_moment(now))
 
 
-def test_one_host_eleven_hours_ahead_does_not_end_the_day_at_one(tmp_path: Path) -> None:
+def test_fast_clock_does_not_complete_day(tmp_path: Path) -> None:
     write(tmp_path, {gpu: ["2025-03-01T23:50", "2025-03-02T13:00"] for gpu in "abcd"})
     write(tmp_path, {"ahead": ["2025-03-02T23:50", "2025-03-03T00:10"]})
     assert days(tmp_path, "2025-03-02T13:00:30") == ["2025-03-01"]
 
 
-def test_a_day_is_not_over_while_only_a_few_gpus_were_seen_to_its_end(tmp_path: Path) -> None:
+def test_day_needs_most_gpus(tmp_path: Path) -> None:
     write(tmp_path, {gpu: ["2025-03-01T12:00", "2025-03-01T20:00"] for gpu in "abcd"})
     write(tmp_path, {"e": ["2025-03-01T23:50"]})
     assert days(tmp_path, "2025-03-02T00:05") == []
@@ -44,26 +44,26 @@ def test_a_day_is_not_over_while_only_a_few_gpus_were_seen_to_its_end(tmp_path: 
     assert days(tmp_path, "2025-03-02T00:05") == ["2025-03-01"]
 
 
-def test_a_file_of_2035_completes_no_day(tmp_path: Path) -> None:
+def test_future_file_completes_no_day(tmp_path: Path) -> None:
     write(tmp_path, {gpu: ["2025-03-01T20:00"] for gpu in "abcd"})
     write(tmp_path, {gpu: ["2035-01-01T00:10"] for gpu in "abcd"})
     assert days(tmp_path, "2025-03-01T20:05") == []
     assert days(tmp_path, "2025-03-02T00:05") == []
 
 
-def test_gpus_that_were_seen_on_a_later_day_were_seen_to_the_end(tmp_path: Path) -> None:
+def test_later_rows_complete_earlier_days(tmp_path: Path) -> None:
     write(tmp_path, {gpu: ["2025-03-01T20:00", "2025-03-02T03:00"] for gpu in "abcd"})
     assert days(tmp_path, "2025-03-02T03:05") == ["2025-03-01"]
 
 
-def test_a_day_before_a_complete_one_is_waited_for_no_longer(tmp_path: Path) -> None:
+def test_days_before_complete_day_are_complete(tmp_path: Path) -> None:
     write(tmp_path, {"off": ["2025-03-01T20:00"], "on": ["2025-03-02T23:50"]})
     assert days(tmp_path, "2025-03-02T12:00") == []
     assert days(tmp_path, "2025-03-03T00:01") == ["2025-03-01", "2025-03-02"]
     assert days(tmp_path / "none", "2025-03-03T00:01") == []
 
 
-def test_after_an_outage_every_missing_day_is_published_in_order_and_once() -> None:
+def test_missing_days_are_published_after_outage() -> None:
     found = ["2025-03-01", "2025-03-02", "2025-03-03", "2025-03-04"]
     assert missing_days(found, "2025-03-01", "2025-03-05") == found[1:]
     assert missing_days(found, "2025-03-04", "2025-03-05") == []
@@ -71,5 +71,5 @@ def test_after_an_outage_every_missing_day_is_published_in_order_and_once() -> N
     assert missing_days([], None, "2025-03-05") == []
 
 
-def test_a_day_to_come_that_was_published_once_stops_no_list() -> None:
+def test_published_future_day_blocks_no_list() -> None:
     assert missing_days(["2025-03-03", "2025-03-04"], "2035-01-01", "2025-03-05") == ["2025-03-04"]

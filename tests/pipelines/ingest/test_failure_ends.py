@@ -98,7 +98,7 @@ def scored(folder: Path, at: str) -> tuple[dict[str, Any], dict[str, dict[str, s
     )
 
 
-def test_the_table_of_failures_says_every_end(site: Path) -> None:
+def test_failures_table_has_every_end(site: Path) -> None:
     rows = pq.read_table(site / "records" / "failures.parquet").to_pylist()
     ends = [
         (
@@ -118,7 +118,7 @@ def test_the_table_of_failures_says_every_end(site: Path) -> None:
     ]
 
 
-def test_a_gpu_is_failed_until_its_end_is_known(site: Path) -> None:
+def test_gpu_is_failed_until_known_end(site: Path) -> None:
     notes, unscored, page = scored(site, "2025-03-02T10:10")
     assert notes == {"S3": None, "S4": None}
     assert {serial: row["reason"] for serial, row in unscored.items()} == {
@@ -133,14 +133,14 @@ def test_a_gpu_is_failed_until_its_end_is_known(site: Path) -> None:
     assert NO_REPAIR not in page
 
 
-def test_a_gpu_that_works_again_is_listed_and_marked(site: Path) -> None:
+def test_recovered_gpu_is_listed_and_marked(site: Path) -> None:
     notes, unscored, page = scored(site, "2025-03-02T10:20")
     assert notes == {"S1": NO_REPAIR, "S3": "", "S4": "", "S5": NO_REPAIR}
     assert list(unscored) == ["S2"]
     assert NO_REPAIR in page
 
 
-def test_a_new_fatal_xid_cancels_the_presumed_end(site: Path) -> None:
+def test_new_fatal_xid_cancels_presumed_end(site: Path) -> None:
     notes, unscored, _ = scored(site, "2025-03-04T03:00")
     assert notes == {"S1": NO_REPAIR, "S3": "", "S4": ""}
     assert unscored["S5"]["failed_since"] == "2025-03-01T10:05:00Z"
@@ -165,7 +165,7 @@ def test_doctor_counts_failures_without_an_end(
     assert "The oldest is S2, since 2025-03-01, xid 79." in text
 
 
-def test_a_ticket_ends_it(site: Path, tmp_path: Path) -> None:
+def test_ticket_ends_failure(site: Path, tmp_path: Path) -> None:
     tickets = tmp_path / "tickets.csv"
     tickets.write_text(
         "gpu_serial,failed_at,repaired_at\nS1,2025-03-01 10:00,2025-03-03 12:00\n"

@@ -59,7 +59,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_what_is_written_and_what_is_said_of_it(tmp_path: Path) -> None:
+def test_landing_writes_and_counts_rows(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL, cmdb=Cmdb(pa.table({"gpu_serial": ["S1"]})))
     rows = [reading(10, "S1"), reading(10, "S2"), reading(70, "S1"), reading(70, "S1")]
     nameless = reading(10, "S3") | {"gpu_serial": None}
@@ -74,7 +74,7 @@ def test_what_is_written_and_what_is_said_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_late_rows_go_into_their_own_partition(tmp_path: Path) -> None:
+def test_late_rows_go_into_their_partition(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(24 * 60 + 10, "S1")), NO_EVENTS)
     landing.land(readings(reading(23 * 60, "S1"), reading(24 * 60, "S1")), NO_EVENTS)
@@ -86,7 +86,7 @@ def test_late_rows_go_into_their_own_partition(tmp_path: Path) -> None:
     assert len(pq.read_table(tmp_path / "date=2025-03-02", partitioning=None)) == 2
 
 
-def test_a_late_event_changes_the_record_of_its_interval(tmp_path: Path) -> None:
+def test_late_event_changes_its_record(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(10, "S1", log_read=True)), NO_EVENTS)
     assert [row["xid"] for row in records(tmp_path)] == [0]
@@ -94,7 +94,7 @@ def test_a_late_event_changes_the_record_of_its_interval(tmp_path: Path) -> None
     assert [row["xid"] for row in records(tmp_path)] == [79]
 
 
-def test_a_late_event_changes_the_record_of_a_date_that_was_compacted(tmp_path: Path) -> None:
+def test_late_event_changes_compacted_date(tmp_path: Path) -> None:
     landing, date = Landing(tmp_path, INTERVAL), dt.date(2025, 3, 1)
     landing.land(readings(*(reading(m, "S1", log_read=True) for m in (10, 70))), NO_EVENTS)
     compact_date(tmp_path, date)
@@ -108,7 +108,7 @@ def test_a_late_event_changes_the_record_of_a_date_that_was_compacted(tmp_path: 
     assert [row["xid"] for row in records(tmp_path)] == [79, 0]
 
 
-def test_an_event_whose_gpu_is_known_only_later(tmp_path: Path) -> None:
+def test_event_gets_gpu_known_later(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     assert landing.land(NO_READINGS, events(xid(5, "1", 79))).unplaced == 1
     assert pq.read_table(tmp_path / "failures.parquet").num_rows == 0
@@ -118,7 +118,7 @@ def test_an_event_whose_gpu_is_known_only_later(tmp_path: Path) -> None:
     assert event["gpu_serial"] == "S1"
 
 
-def test_the_first_word_of_an_event_says_since_when_it_is_known(tmp_path: Path) -> None:
+def test_first_copy_of_event_sets_known_time(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(0, "S1")), events(xid(5, "1", 79, known_at=START + 6 * MINUTE)))
     landing.land(NO_READINGS, events(xid(5, "1", 79, known_at=START + HOUR)))
@@ -126,7 +126,7 @@ def test_the_first_word_of_an_event_says_since_when_it_is_known(tmp_path: Path) 
     assert failure["known_at"].value == START + 6 * MINUTE
 
 
-def test_a_ticket_that_comes_again_is_the_newer_knowledge(tmp_path: Path) -> None:
+def test_repeated_ticket_replaces_earlier_one(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     for repaired in (None, START + HOUR):
         ticket = {"gpu_serial": "S1", "failed_at": START, "repaired_at": repaired, "cause": "fan"}
@@ -135,7 +135,7 @@ def test_a_ticket_that_comes_again_is_the_newer_knowledge(tmp_path: Path) -> Non
     assert failure["repaired_at"].value == START + HOUR
 
 
-def test_no_failure_is_a_table_too(tmp_path: Path) -> None:
+def test_empty_failures_table_is_written(tmp_path: Path) -> None:
     Landing(tmp_path, INTERVAL).land(readings(reading(10, "S1")), NO_EVENTS)
     table = pq.read_table(tmp_path / "failures.parquet")
     assert (table.num_rows, table.column_names) == (0, FAILURES.names)
@@ -154,7 +154,7 @@ def test_remove_stale_files_of_killed_process(tmp_path: Path) -> None:
 
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 @settings(max_examples=25)
-def test_any_order_any_split_and_any_repetition_give_the_same_files(
+def test_landing_is_order_independent(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int
 ) -> None:
     seen = [
@@ -188,7 +188,7 @@ def test_any_order_any_split_and_any_repetition_give_the_same_files(
             assert (whole / name).read_bytes() == (shuffled / name).read_bytes(), name
 
 
-def test_an_xid_of_a_host_that_only_reports_the_uuid_of_another_is_no_failure(
+def test_xid_of_conflicting_host_is_no_failure(
     tmp_path: Path,
 ) -> None:
     copy = {"machine_id": "node-2", "pci": "0000:07:00"}
@@ -204,7 +204,7 @@ def test_an_xid_of_a_host_that_only_reports_the_uuid_of_another_is_no_failure(
     assert landing.land(NO_READINGS, events(xid(26, "1", 79))).failures == 1
 
 
-def test_an_xid_counts_where_a_gpu_went_to_another_host(tmp_path: Path) -> None:
+def test_xid_counts_after_gpu_moved(tmp_path: Path) -> None:
     elsewhere = {"machine_id": "node-2", "pci": "0000:07:00"}
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(9, "S1"), reading(10, "S1", **elsewhere)), NO_EVENTS)
@@ -212,7 +212,7 @@ def test_an_xid_counts_where_a_gpu_went_to_another_host(tmp_path: Path) -> None:
     assert landing.land(NO_READINGS, events(xid(190, "7", 79, machine_id="node-2"))).failures == 1
 
 
-def test_events_written_before_a_column_existed_stay(tmp_path: Path) -> None:
+def test_events_of_older_schema_are_kept(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(1, "S1")), events(xid(2, "1", 79)))
     for path in (*tmp_path.glob("_events/*/*.parquet"), tmp_path / "_state/evidence.parquet"):
@@ -224,7 +224,7 @@ def test_events_written_before_a_column_existed_stay(tmp_path: Path) -> None:
     assert [(row["code"], row["severity"]) for row in rows] == [(79, None), (149, "fatal")]
 
 
-def test_an_event_restored_from_evidence_keeps_who_vouched_for_it(tmp_path: Path) -> None:
+def test_restored_event_keeps_vouched(tmp_path: Path) -> None:
     landing = Landing(tmp_path, INTERVAL)
     landing.land(readings(reading(1, "S1")), events(xid(2, "1", 79, vouched="shared")))
     (path,) = tmp_path.glob("_events/*/*.parquet")
@@ -234,6 +234,6 @@ def test_an_event_restored_from_evidence_keeps_who_vouched_for_it(tmp_path: Path
     assert [(row["code"], row["vouched"]) for row in rows] == [(79, "shared"), (48, "host")]
 
 
-def test_a_word_that_no_event_has_is_refused() -> None:
+def test_unknown_event_word_is_rejected() -> None:
     with pytest.raises(TableError, match=r"column `severity`: 'bad', expected"):
         events(xid(1, "1", 149, severity="bad"))

@@ -73,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_a_serial_that_becomes_known_later_names_earlier_records_and_the_failure(
+def test_late_serial_renames_earlier_records(
     tmp_path: Path,
 ) -> None:
     land(tmp_path, [gpu(10, 2), gpu(30, 2)], [xid(40, gpu_uuid="GPU-2")])
@@ -87,7 +87,7 @@ def test_a_serial_that_becomes_known_later_names_earlier_records_and_the_failure
     assert set(failures(tmp_path)) == {"0165"}
 
 
-def test_a_uuid_with_two_serials_names_rows_without_a_serial_again(tmp_path: Path) -> None:
+def test_ambiguous_uuid_names_rows_by_uuid(tmp_path: Path) -> None:
     land(tmp_path, [gpu(10, 2)], [xid(10, gpu_uuid="GPU-2")])
     land(tmp_path, [gpu(70, 2, "S1")])
     compact_date(tmp_path, dt.date(2025, 3, 1))
@@ -96,13 +96,13 @@ def test_a_uuid_with_two_serials_names_rows_without_a_serial_again(tmp_path: Pat
     assert (gpus(tmp_path), failures(tmp_path)) == ({"GPU-2", "S1", "S2"}, ["GPU-2"])
 
 
-def test_a_serial_with_two_uuids_is_no_name_for_either(tmp_path: Path) -> None:
+def test_serial_with_two_uuids_is_ambiguous(tmp_path: Path) -> None:
     land(tmp_path, [gpu(10, 2), gpu(10, 3), gpu(70, 2, "S1")])
     land(tmp_path, [gpu(130, 3, "S1")])
     assert gpus(tmp_path) == {"GPU-2", "GPU-3", "S1"}
 
 
-def test_a_gpu_of_a_board_is_named_with_its_serial_in_hours_that_lack_it(tmp_path: Path) -> None:
+def test_board_gpu_is_named_in_all_hours(tmp_path: Path) -> None:
     land(tmp_path, [gpu(10, 2), gpu(70, 2, "B1")], [xid(11, gpu_uuid="GPU-2")])
     assert gpus(tmp_path) == {"B1"}
     land(tmp_path, [gpu(130, 2, "B1"), gpu(130, 3, "B1")])
@@ -110,13 +110,13 @@ def test_a_gpu_of_a_board_is_named_with_its_serial_in_hours_that_lack_it(tmp_pat
     assert failures(tmp_path) == ["B1/GPU-2"]
 
 
-def test_a_serial_that_the_cmdb_gets_later_names_earlier_records(tmp_path: Path) -> None:
+def test_late_cmdb_serial_renames_earlier_records(tmp_path: Path) -> None:
     land(tmp_path, [gpu(10, 2)], [xid(11, gpu_uuid="GPU-2")])
     land(tmp_path, [gpu(70, 2)], cmdb=Cmdb(serial_of_uuid={"GPU-2": "S1"}))
     assert (gpus(tmp_path), failures(tmp_path)) == ({"S1"}, ["S1"])
 
 
-def test_tickets_and_rows_of_the_cmdb_by_uuid_still_apply(tmp_path: Path) -> None:
+def test_tickets_and_cmdb_by_uuid_apply(tmp_path: Path) -> None:
     cmdb = Cmdb(pa.table({"gpu_serial": ["GPU-2"], "rack": ["r1"]}))
     moments = {"failed_at": START + 20 * MINUTE, "repaired_at": None, "known_at": None}
     row = {"gpu_serial": "GPU-2", "cause": "fan"} | moments
@@ -132,14 +132,14 @@ def test_tickets_and_rows_of_the_cmdb_by_uuid_still_apply(tmp_path: Path) -> Non
         assert set(pairs) == {("S1", "r1")}
 
 
-def test_fleets_whose_rows_all_have_a_serial_store_no_names(tmp_path: Path) -> None:
+def test_no_names_stored_with_all_serials(tmp_path: Path) -> None:
     land(tmp_path, [gpu(10, 2, "S2"), gpu(70, 3, "S3")], [xid(11, gpu_uuid="GPU-9")])
     assert not (tmp_path / "_state" / "gpu_names.parquet").exists()
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(0, 60))
 @settings(max_examples=12, deadline=None)
-def test_any_order_cut_and_interruption_give_the_same_files(
+def test_landing_is_idempotent_with_late_serials(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int, n_writes: int
 ) -> None:
     # One learns its serial late, one early, one has two serials, two share one, two are a board.

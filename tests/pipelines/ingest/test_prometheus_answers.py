@@ -111,7 +111,7 @@ NO_ANSWERS = {
 
 
 @pytest.mark.parametrize("name", NO_ANSWERS)
-def test_what_is_no_whole_answer_is_asked_again(fake: Fake, tmp_path: Path, name: str) -> None:
+def test_incomplete_answer_is_requested_again(fake: Fake, tmp_path: Path, name: str) -> None:
     landing = Landing(tmp_path, INTERVAL)
     with closing(PrometheusClient(fake.url)) as server:
         pull(server, landing, start=START, end=START + HOUR)
@@ -124,13 +124,13 @@ def test_what_is_no_whole_answer_is_asked_again(fake: Fake, tmp_path: Path, name
     assert times(tmp_path) == list(range(19))
 
 
-def test_infos_and_empty_warnings_are_whole_answers(fake: Fake, tmp_path: Path) -> None:
+def test_infos_and_warnings_are_complete_answers(fake: Fake, tmp_path: Path) -> None:
     fake.say = lambda _: (200, matrix(warnings=[], isPartial=False, infos=["no counter"]))
     with closing(PrometheusClient(fake.url)) as server:
         pull(server, Landing(tmp_path, INTERVAL), start=START, end=START + HOUR)
 
 
-def test_a_server_that_starts_is_asked_again(fake: Fake, tmp_path: Path) -> None:
+def test_starting_server_is_retried(fake: Fake, tmp_path: Path) -> None:
     said = iter([502, 503, 504])
     fake.say = lambda asked: (status, b"") if (status := next(said, 0)) else temperatures(asked)
     with closing(PrometheusClient(fake.url, pause=0)) as server:
@@ -143,28 +143,28 @@ def test_a_server_that_starts_is_asked_again(fake: Fake, tmp_path: Path) -> None
     assert len(fake.headers) - asked == 4
 
 
-def test_an_answer_without_end_is_read_up_to_a_limit(fake: Fake, tmp_path: Path) -> None:
+def test_endless_answer_is_limited(fake: Fake, tmp_path: Path) -> None:
     fake.say = lambda _: (200, b" " * 200_000 + matrix())
     with closing(PrometheusClient(fake.url, most_bytes=100_000)) as server:
-        with pytest.raises(PrometheusError, match="refuses the samples of a single interval"):
+        with pytest.raises(PrometheusError, match="query of a single interval as too large"):
             pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)
         with pytest.raises(QueryTooLargeError):
             server.samples("up", START, INTERVAL)
     assert not times(tmp_path)
 
 
-def test_an_answer_that_never_ends_is_given_up(fake: Fake) -> None:
+def test_slow_answer_times_out(fake: Fake) -> None:
     def never(_: object) -> tuple[int, bytes]:
         fake.hold.wait(30)
         return 200, matrix()
 
     fake.say = never
     server = PrometheusClient(fake.url, most_seconds=0.2)
-    with closing(server), pytest.raises(PrometheusError, match="no whole answer in 200 ms"):
+    with closing(server), pytest.raises(PrometheusError, match="no complete answer in 200 ms"):
         server.query_range("up", START, START, INTERVAL)
 
 
-def test_a_password_in_an_address_is_used_and_written_nowhere(
+def test_password_in_address_is_never_written(
     fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -188,7 +188,7 @@ def test_a_password_in_an_address_is_used_and_written_nowhere(
 
 
 @pytest.mark.parametrize("url", ["http://ada:se/cret@x", "http://ada:secret@x:y", "ada:secret@"])
-def test_an_address_that_is_none_is_refused_without_its_password(
+def test_invalid_address_is_rejected_without_password(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--out", str(tmp_path / "records"), "--start", "2025-03-01", "--end", "2025-03-01"]
@@ -199,7 +199,7 @@ def test_an_address_that_is_none_is_refused_without_its_password(
 
 
 @pytest.mark.parametrize("token", ["secret\nsecret", "s\u00e9cret"])
-def test_a_token_that_no_header_can_hold_is_refused_unseen(
+def test_invalid_token_is_rejected_unseen(
     token: str, fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FOREWARN_PROMETHEUS_TOKEN", token)
@@ -213,7 +213,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unseen(
     assert fake.headers[-1]["Authorization"] == "Bearer secret"
 
 
-def test_the_address_of_alerts_is_no_line_of_a_log(
+def test_address_is_not_logged(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -225,7 +225,7 @@ def test_the_address_of_alerts_is_no_line_of_a_log(
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"done": null}'])
-def test_a_broken_mark_is_begun_anew(fake: Fake, tmp_path: Path, content: str) -> None:
+def test_unreadable_progress_starts_again(fake: Fake, tmp_path: Path, content: str) -> None:
     landing = Landing(tmp_path, DAY)
     with closing(PrometheusClient(fake.url)) as server:
         pull(server, landing, start=START, end=START)
@@ -235,7 +235,7 @@ def test_a_broken_mark_is_begun_anew(fake: Fake, tmp_path: Path, content: str) -
     assert pulled.start == START - 14 * DAY
 
 
-def test_a_mark_with_a_password_is_replaced(fake: Fake, tmp_path: Path) -> None:
+def test_progress_with_password_is_replaced(fake: Fake, tmp_path: Path) -> None:
     old = tmp_path / "_state" / "prometheus-0123456789ab.json"
     old.parent.mkdir()
     url = f"http://ada:secret@{fake.address}/"
@@ -247,13 +247,13 @@ def test_a_mark_with_a_password_is_replaced(fake: Fake, tmp_path: Path) -> None:
     assert json.loads(mark.read_text()) == {"url": f"{fake.url}/", "done": START + HOUR}
 
 
-def test_nothing_is_asked_of_the_future(fake: Fake, tmp_path: Path) -> None:
+def test_future_intervals_are_not_queried(fake: Fake, tmp_path: Path) -> None:
     arguments = ["--start", "2035-01-01", "--end", "2035-01-02", "--out", str(tmp_path / "r")]
     assert main(["ingest", "--prometheus", fake.url, *arguments]) == 0
     assert fake.headers == []
 
 
-def test_a_label_that_no_record_can_hold_is_one_line(fake: Fake, tmp_path: Path) -> None:
+def test_invalid_label_is_one_error_line(fake: Fake, tmp_path: Path) -> None:
     def long_label(asked: dict[str, list[str]]) -> tuple[int, bytes]:
         status, body = temperatures(asked)
         return status, body.replace(b'"GPU-1"', b'"' + b"G" * 300 + b'"')

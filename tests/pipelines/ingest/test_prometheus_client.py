@@ -185,7 +185,7 @@ def records_of(folder: Path) -> pd.DataFrame:
     return found
 
 
-def test_every_gpu_has_a_record_for_every_interval(out: Path) -> None:
+def test_every_gpu_has_record_per_interval(out: Path) -> None:
     records = records_of(out)
     assert records["gpu_serial"].nunique() == HOSTS * GPUS
     assert not records.duplicated(["gpu_serial", "timestamp"]).any()
@@ -223,12 +223,12 @@ def test_gauges_are_means_and_counters_are_last_values(out: Path, prometheus: st
     assert any(differ)
 
 
-def test_blank_values_are_nothing(out: Path) -> None:
+def test_blank_values_are_missing(out: Path) -> None:
     records = records_of(out)
     assert records.loc[records["gpu_serial"] == "GPU-11", "power_draw"].isna().all()
 
 
-def test_the_xid_gauge_tells_what_changed_and_not_what_is_old(out: Path) -> None:
+def test_xid_gauge_reports_changes_only(out: Path) -> None:
     records = records_of(out)
     assert set(records.loc[records["gpu_serial"] == "GPU-33", "xid"]) == {0}
     broken = records[(records["gpu_serial"] == "GPU-23") & (records["xid"] > 0)]
@@ -237,7 +237,7 @@ def test_the_xid_gauge_tells_what_changed_and_not_what_is_old(out: Path) -> None
     assert [(one["gpu_serial"], one["cause"]) for one in failures] == [("GPU-23", "xid 79")]
 
 
-def test_a_later_call_goes_on_from_there(out: Path, prometheus: str) -> None:
+def test_later_call_continues(out: Path, prometheus: str) -> None:
     before = records_of(out)
     time.sleep(SECONDS)
     assert ingest(prometheus, out) == 0
@@ -247,7 +247,7 @@ def test_a_later_call_goes_on_from_there(out: Path, prometheus: str) -> None:
     assert not after.duplicated(["gpu_serial", "timestamp"]).any()
 
 
-def test_the_doctor_looks_at_it(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reads_the_records(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ["--config", str(out / "config.toml"), "--json"]
     assert main(["doctor", str(out / "records"), *config]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -255,7 +255,7 @@ def test_the_doctor_looks_at_it(out: Path, capsys: pytest.CaptureFixture[str]) -
     assert found["failures"]["count"] == 1
 
 
-def test_no_server_and_another_server_are_one_line(
+def test_unreachable_or_other_server_is_one_line(
     exporters: tuple[Exporters, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.toml").write_text(CONFIG)

@@ -170,7 +170,7 @@ def test_every_record_is_there(records: pd.DataFrame) -> None:
     assert len(records) == len(expected)
 
 
-def test_values_are_those_of_all_series_of_an_interval(records: pd.DataFrame) -> None:
+def test_values_cover_all_series(records: pd.DataFrame) -> None:
     for gpu in fleet():
         rows = records[records["gpu_serial"] == gpu.uuid].sort_values("timestamp")
         samples: dict[int, list[dict[str, float]]] = {}
@@ -226,7 +226,7 @@ def test_each_event_is_there_once(folder: Path) -> None:
     assert len(events) == 4
 
 
-def test_failures_are_the_fatal_xids_and_have_an_end(folder: Path) -> None:
+def test_failures_are_fatal_xids_with_end(folder: Path) -> None:
     """A restart of the host ends one, health and load the other; the roll-out of exporters none."""
     rows = pq.read_table(folder / "records" / "failures.parquet").to_pandas()
     failed = list(zip(rows["gpu_serial"], rows["cause"], seconds(rows["failed_at"]), strict=True))
@@ -240,7 +240,7 @@ def test_failures_are_the_fatal_xids_and_have_an_end(folder: Path) -> None:
     assert BROKEN_AT + DAY <= presumed < BROKEN_AT + 2 * DAY
 
 
-def test_failures_end_by_what_prometheus_shows(folder: Path) -> None:
+def test_failures_end_by_prometheus_data(folder: Path) -> None:
     """One GPU restarts and works, the other works on; a roll-out of the exporter ends nothing."""
     rows = pq.read_table(folder / "records" / "failures.parquet").to_pandas()
     restarted, worked = rows.to_dict("records")
@@ -256,7 +256,7 @@ def test_failures_end_by_what_prometheus_shows(folder: Path) -> None:
     assert until == BROKEN_AT + LATE + 7 * DAY
 
 
-def test_the_right_gpus_are_on_the_list(folder: Path) -> None:
+def test_failing_gpus_are_on_the_list(folder: Path) -> None:
     at = pd.Timestamp(START + DAYS * DAY, unit="s", tz="UTC")
     score = ["score", "--records", str(folder / "records"), "--model", "builtin:rules"]
     score += ["--config", str(folder / "config.toml"), "--at", at.isoformat()]

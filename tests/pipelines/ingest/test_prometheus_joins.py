@@ -130,7 +130,7 @@ def rows(folder: Path, pattern: str) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_records_and_events_are_those_of_the_samples(
+def test_records_and_events_match_samples(
     seed: int, prometheus_over: Callable[[Path], str], tmp_path: Path
 ) -> None:
     truth = exported(seed)

@@ -57,7 +57,7 @@ def failures(folder: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_working_gpu_is_presumed_to_be_well_hour_by_hour(tmp_path: Path) -> None:
+def test_working_gpu_is_presumed_repaired(tmp_path: Path) -> None:
     land(tmp_path, *(reading(hour) for hour in range(5)), xid(4.5))
     for hour in range(5, 40):
         seen = land(tmp_path, reading(hour), reading(hour, "S2"))
@@ -66,7 +66,7 @@ def test_a_working_gpu_is_presumed_to_be_well_hour_by_hour(tmp_path: Path) -> No
     assert land(tmp_path, xid(40)) == [expected, ("S1", 40, None, None, None)]
 
 
-def test_one_roll_out_of_the_exporter_repairs_nothing(tmp_path: Path) -> None:
+def test_exporter_rollout_repairs_nothing(tmp_path: Path) -> None:
     """Every gauge starts at 0 again and goes on, energy is what it was; nothing was repaired."""
     fleet = [f"S{number}" for number in range(20)]
     energy: dict[str, Any] = {"energy_consumption": 1e9}
@@ -78,7 +78,7 @@ def test_one_roll_out_of_the_exporter_repairs_nothing(tmp_path: Path) -> None:
     assert {row[2:] for row in land(tmp_path, *after)} == {(None, None, None)}
 
 
-def test_a_fall_of_energy_and_work_after_it_is_a_boot(tmp_path: Path) -> None:
+def test_energy_decrease_with_load_is_boot(tmp_path: Path) -> None:
     land(tmp_path, reading(1, energy_consumption=1e9), xid(1.5))
     idle: dict[str, Any] = {"energy_consumption": 1e4, "utilization_gpu": 0.0}
     assert land(tmp_path, reading(5, **idle)) == [("S1", 1.5, None, None, None)]
@@ -89,7 +89,7 @@ def test_a_fall_of_energy_and_work_after_it_is_a_boot(tmp_path: Path) -> None:
     assert land(tmp_path) == worked
 
 
-def test_a_counter_that_is_0_once_ends_nothing(tmp_path: Path) -> None:
+def test_single_zero_counter_ends_nothing(tmp_path: Path) -> None:
     rows = [reading(hour, energy_consumption=1e9 + hour) for hour in range(12)]
     rows[5]["energy_consumption"] = 0.0
     rows[8]["energy_consumption"] = 1e3
@@ -97,20 +97,20 @@ def test_a_counter_that_is_0_once_ends_nothing(tmp_path: Path) -> None:
         assert land(tmp_path, row)[:1] == [("S1", 1.5, None, None, None)]
 
 
-def test_a_restart_of_the_host_comes_before_what_is_presumed(tmp_path: Path) -> None:
+def test_reboot_precedes_presumed_repair(tmp_path: Path) -> None:
     rows = [reading(hour) for hour in range(60)]
     restarted = [row | {"boot_time": START + 10 * HOUR} for row in rows[12:]]
     assert land(tmp_path, *rows[:12], *restarted, xid(4.5)) == [("S1", 4.5, 12, 12, "boot")]
 
 
-def test_a_ticket_says_more_than_what_is_presumed(tmp_path: Path) -> None:
+def test_ticket_precedes_presumed_repair(tmp_path: Path) -> None:
     ticket = {"gpu_serial": "S1", "failed_at": START + 4 * HOUR, "repaired_at": START + 50 * HOUR}
     told = pa.Table.from_pylist([ticket], schema=TICKETS)
     rows = [reading(hour) for hour in range(60)]
     assert land(tmp_path, *rows, xid(4.5), tickets=told) == [("S1", 4, 50, 50, "ticket")]
 
 
-def test_a_late_row_counts_as_if_it_had_come_in_time(tmp_path: Path) -> None:
+def test_late_row_counts_fully(tmp_path: Path) -> None:
     rows = [reading(hour) for hour in range(40)]
     land(tmp_path, *rows[:10], *rows[20:], xid(4.5))
     assert failures(tmp_path) == [("S1", 4.5, 6, 39, "presumed")]
@@ -122,7 +122,7 @@ def test_a_late_row_counts_as_if_it_had_come_in_time(tmp_path: Path) -> None:
     assert land(tmp_path, xid(20.5)) == [("S1", 4.5, None, None, None)]
 
 
-def test_a_lost_table_of_recoveries_is_made_again(tmp_path: Path) -> None:
+def test_lost_recoveries_are_rebuilt(tmp_path: Path) -> None:
     land(tmp_path, *(reading(hour) for hour in range(40)), xid(4.5))
     before = (tmp_path / "failures.parquet").read_bytes()
     state = tmp_path / "_state" / "recoveries.parquet"
@@ -132,9 +132,7 @@ def test_a_lost_table_of_recoveries_is_made_again(tmp_path: Path) -> None:
         assert (tmp_path / "failures.parquet").read_bytes() == before
 
 
-def test_only_hours_that_are_new_and_gpus_that_failed_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_new_hours_of_failed_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     original = RecoveryScan._records
 
@@ -174,7 +172,7 @@ class Killed(BaseException):
 
 @given(st.randoms(use_true_random=False), st.integers(1, 8), st.integers(0, 40))
 @settings(max_examples=4, deadline=None)
-def test_any_order_split_repetition_and_kill_give_the_same_failures(
+def test_recoveries_are_order_independent(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int, killed_at: int
 ) -> None:
     rows: list[dict[str, Any]] = []

@@ -60,9 +60,7 @@ def test_times_of_tickets(tmp_path: Path, moment: str) -> None:
         ("S2,2026-11-20,,the fan, again", "5 columns, expected 4"),
     ],
 )
-def test_one_row_that_is_refused_is_named_and_the_others_count(
-    tmp_path: Path, row: str, refused: str
-) -> None:
+def test_rejected_row_is_named(tmp_path: Path, row: str, refused: str) -> None:
     path = written(tmp_path, f"{HEADER}S1,2026-11-20T08:00:00Z,,fan\n\n{row}\nS3,2026-11-21,,\n")
     tickets = read_tickets(path)
     assert tickets.table["gpu_serial"].to_pylist() == ["S1", "S3"]
@@ -72,11 +70,11 @@ def test_one_row_that_is_refused_is_named_and_the_others_count(
     first, second = tickets.notes()
     assert first == f"{path}: 1 of 3 tickets rejected"
     assert second == f"{path}: {line}"
-    with pytest.raises(RecordsError, match=r"row 2: .* \(none of its 1 tickets can be used\)"):
+    with pytest.raises(RecordsError, match=r"row 2: .* \(none of its 1 tickets is valid\)"):
         read_tickets(written(tmp_path, f"{HEADER}{row}\n"))
 
 
-def test_only_the_first_refused_rows_are_named(tmp_path: Path) -> None:
+def test_first_rejected_rows_are_named(tmp_path: Path) -> None:
     rows = "S2,soon,,\n" * 30
     lines = list(read_tickets(written(tmp_path, f"{HEADER}S1,2026-11-20,,\n{rows}")).notes())
     assert (len(lines), lines[-1]) == (12, f"{tmp_path / 'tickets.csv'}: 20 more rejected rows")
@@ -88,7 +86,7 @@ def test_a_file_without_a_row_has_no_ticket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_what_spreadsheets_write_is_read(tmp_path: Path, encoding: str, delimiter: str) -> None:
+def test_spreadsheet_formats_are_read(tmp_path: Path, encoding: str, delimiter: str) -> None:
     text = f'{HEADER}S1,2026-11-20T08:00:00Z,,"Lüfter\r\nlaut"\r\n"=""032""",2026-11-20,,\r\n'
     if encoding == "utf-16-le":
         text = "\ufeff" + text
@@ -97,7 +95,7 @@ def test_what_spreadsheets_write_is_read(tmp_path: Path, encoding: str, delimite
     assert read_cmdb(path).attributes["cause"].to_pylist() == ["Lüfter\r\nlaut", None]
 
 
-def test_text_in_another_encoding_is_refused_with_its_row(tmp_path: Path) -> None:
+def test_other_encoding_is_rejected_with_row(tmp_path: Path) -> None:
     latin = written(tmp_path, "gpu_serial,rack\nS1,a\nS2,München\n".encode("latin-1"))
     with pytest.raises(RecordsError, match=r"not UTF-8 \(row 3\), expected UTF-8"):
         read_cmdb(latin)
@@ -113,7 +111,7 @@ def test_rows_of_parquet_count_from_one(tmp_path: Path) -> None:
     assert read_tickets(path).refused[0].startswith("row 1: column `failed_at` holds 'soon'")
 
 
-def test_a_cmdb_names_the_gpus_of_a_board_by_uuid(tmp_path: Path) -> None:
+def test_cmdb_names_board_gpus_by_uuid(tmp_path: Path) -> None:
     rows = "B1,U1,r1\nB1,U2,r2\nB1,U2,r3\nS2,U3,r4\n"
     cmdb = read_cmdb(written(tmp_path, f"gpu_serial,gpu_uuid,rack\n{rows}"))
     assert cmdb.serial_of_uuid == {"U1": "B1", "U2": "B1", "U3": "S2"}
@@ -122,7 +120,7 @@ def test_a_cmdb_names_the_gpus_of_a_board_by_uuid(tmp_path: Path) -> None:
     assert cmdb.doubled == 1
 
 
-def test_unused_texts_of_a_dictionary_are_no_rows(tmp_path: Path) -> None:
+def test_unused_dictionary_texts_are_ignored(tmp_path: Path) -> None:
     texts = pa.array(["unused", "S1", "S2", "unused, too"])
     serials = pa.DictionaryArray.from_arrays(pa.array([1, 2, 1], pa.int32()), texts)
     path = tmp_path / "cmdb.parquet"

@@ -36,7 +36,7 @@ def test_old_and_new_names_give_the_same() -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_of_two_names_of_one_metric_the_first_counts_in_any_order(order: tuple[int, ...]) -> None:
+def test_first_metric_name_wins_in_any_order(order: tuple[int, ...]) -> None:
     lines = [
         f"DCGM_FI_PROF_SM_ACTIVE{{{LABELS}}} 0.5\n",
         f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{LABELS}}} 0.9\n",
@@ -45,7 +45,7 @@ def test_of_two_names_of_one_metric_the_first_counts_in_any_order(order: tuple[i
     assert numbers("".join(lines[i] for i in order)) == {"sm_active": 0.5}
 
 
-def test_remapped_rows_are_added_up_and_need_both() -> None:
+def test_remapped_rows_sum_needs_both_metrics() -> None:
     corrected = f"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS{{{LABELS}}} 2\n"
     both = f"{corrected}DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS{{{LABELS}}} 1\n"
     assert numbers(both) == {"rows_remapped": 3.0}
@@ -77,13 +77,13 @@ def test_optional_columns_in_their_units() -> None:
 
 
 @pytest.mark.parametrize("blank", ["140737488355328.0", "9223372036854775792", "NaN", "+Inf"])
-def test_blank_values_are_nothing(blank: str) -> None:
+def test_blank_values_are_missing(blank: str) -> None:
     parsed = parse_metrics(f"DCGM_FI_DEV_POWER_USAGE{{{LABELS}}} {blank}\n")
     assert not any(reading.numbers for reading in parsed.readings)
     assert not parsed.unread
 
 
-def test_parts_of_a_split_gpu_are_joined_unless_it_has_series_of_its_own() -> None:
+def test_mig_instances_are_joined_without_whole_gpu() -> None:
     page = ""
     for part, used in (("1", 3744), ("2", 11)):
         labels = f'{LABELS},GPU_I_ID="{part}",GPU_I_PROFILE="1g.10gb"'
@@ -99,7 +99,7 @@ def test_parts_of_a_split_gpu_are_joined_unless_it_has_series_of_its_own() -> No
     assert not whole.unread
 
 
-def test_one_gpu_that_several_pods_share_is_not_added_up() -> None:
+def test_shared_gpu_is_not_summed_over_pods() -> None:
     page = "".join(
         f'DCGM_FI_DEV_GPU_TEMP{{{LABELS},pod="p{i}",vgpu="{i}"}} 55\n'
         f'DCGM_FI_DEV_FB_USED{{{LABELS},pod="p{i}",vgpu="{i}"}} 9\n'
@@ -109,7 +109,7 @@ def test_one_gpu_that_several_pods_share_is_not_added_up() -> None:
 
 
 @pytest.mark.parametrize("unit", [1, 1000])
-def test_the_time_of_samples_is_that_of_the_reading(unit: int) -> None:
+def test_reading_has_time_of_its_samples(unit: int) -> None:
     """Text of an exporter has milliseconds, OpenMetrics seconds."""
     page = ""
     for minute, degrees in ((0, 40), (1, 50)):
@@ -123,7 +123,7 @@ def test_the_time_of_samples_is_that_of_the_reading(unit: int) -> None:
     ]
 
 
-def test_of_several_scrapes_without_a_time_the_last_counts() -> None:
+def test_last_scrape_without_time_wins() -> None:
     page = "".join(
         "# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n"
         f'DCGM_FI_DEV_GPU_TEMP{{{LABELS},pod="p{i}"}} {degrees}\n'
@@ -137,7 +137,7 @@ def test_of_several_scrapes_without_a_time_the_last_counts() -> None:
     assert [(state.scrape, state.value) for state in parsed.states] == [(0, 0), (1, 79), (2, 45)]
 
 
-def test_states_and_counted_xids_are_kept_apart_from_readings() -> None:
+def test_states_and_xid_counts_are_separate() -> None:
     page = f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 45\nup 1\n"
     for code in ("62", "45", "bad", ""):
         page += f'DCGM_EXP_XID_ERRORS_COUNT{{{LABELS},xid="{code}"}} 1\n'
@@ -150,7 +150,7 @@ def test_states_and_counted_xids_are_kept_apart_from_readings() -> None:
     ]
 
 
-def test_the_pod_of_the_exporter_is_no_machine() -> None:
+def test_exporter_pod_is_not_the_machine() -> None:
     page = f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 41\n"
     for pod in ("nvidia-dcgm-exporter-6ldbb", "8e21d3ebf589", "localhost"):
         assert parse_metrics(page.replace("node-1", pod)).readings[0].host is None
@@ -158,7 +158,7 @@ def test_the_pod_of_the_exporter_is_no_machine() -> None:
         assert parse_metrics(other).readings[0].host == "gn04"
 
 
-def test_a_broken_line_costs_no_other() -> None:
+def test_invalid_line_affects_no_other() -> None:
     page = f'DCGM_FI_DEV_GPU_TEMP{{gpu="3 41\nDCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 41\n'
     assert numbers(page) == {"temperature_gpu": 41.0}
     assert parse_metrics(page).unread.counts["a line that is not a sample"] == 1
@@ -167,13 +167,13 @@ def test_a_broken_line_costs_no_other() -> None:
 
 
 @given(st.text())
-def test_any_text_is_read_or_unread(text: str) -> None:
+def test_any_text_is_read_or_counted_unread(text: str) -> None:
     readings = parse_metrics(text).readings
     assert all(math.isfinite(v) for reading in readings for v in reading.numbers.values())
 
 
 @given(st.text(alphabet='DCGM_FIEV{}",=\n\\ 0123456789.eE+-guUI#', max_size=120))
-def test_any_text_like_a_page_is_read_or_unread(text: str) -> None:
+def test_any_metrics_text_is_read_or_unread(text: str) -> None:
     page = f"DCGM_FI_DEV_GPU_TEMP{text}\nDCGM_FI_DEV_GPU_TEMP{{{LABELS}}} {text}\n"
     readings = parse_metrics(page).readings
     assert all(math.isfinite(v) for reading in readings for v in reading.numbers.values())

@@ -51,11 +51,11 @@ def test_every_form_of_a_line(prefix: str, time: int | None) -> None:
     assert event.line.sequence == (1234 if ";" in prefix else None)
 
 
-def test_without_the_time_of_the_boot_a_line_since_it_has_none() -> None:
+def test_time_since_boot_needs_boot_time() -> None:
     assert read_line(f"[5.000000] {XID}", HostClock()).time is None
 
 
-def test_a_clock_without_a_zone_is_taken_as_ahead_as_told() -> None:
+def test_clock_without_zone_uses_offset() -> None:
     line = read_line("[Mon Mar  3 10:11:12 2025] x", HostClock(offset=HOUR))
     assert line.time == (1_740_996_672 - 3_600) * SECOND
 
@@ -83,7 +83,7 @@ def test_every_form_of_an_xid(
     assert (event.process, event.text) == (process, text)
 
 
-def test_switches_losses_and_what_was_not_printed() -> None:
+def test_sxids_lost_gpus_and_suppressed_messages() -> None:
     switch = only("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 error")
     assert (switch.kind, switch.code, switch.pci) == ("sxid", 28006, "0000:c1:00")
     lost = only("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
@@ -102,7 +102,7 @@ FAILED = "NVRM: GPU 0000:19:00.0: RmInitAdapter failed! (0x62:0x40:2142)"
 FAILED_TOO = "NVRM: GPU 0000:19:00.0: rm_init_adapter failed, device minor number 0"
 
 
-def test_a_gpu_that_the_driver_cannot_start_is_one_event_of_two_lines() -> None:
+def test_failed_init_is_one_event() -> None:
     once = ("init_failed", "0000:19:00", 1)
     assert events_of(FAILED, "usb 1-1: new device", FAILED_TOO) == [once]
     assert events_of(FAILED, FAILED_TOO, FAILED, FAILED_TOO) == [once, once]
@@ -121,7 +121,7 @@ def test_a_gpu_that_the_driver_cannot_start_is_one_event_of_two_lines() -> None:
         ("31, pid=7, name=fatal, Ch 8, Fatal", None),
     ],
 )
-def test_the_drivers_own_word_of_how_grave_it_is(text: str, severity: str | None) -> None:
+def test_severity_is_read_from_the_message(text: str, severity: str | None) -> None:
     assert only(f"NVRM: Xid (PCI:0000:3b:00): {text}").severity == severity
 
 
@@ -138,17 +138,17 @@ def test_the_drivers_own_word_of_how_grave_it_is(text: str, severity: str | None
         ("in words that are new", None),
     ],
 )
-def test_the_recovery_that_an_xid_154_asks_for(text: str, action: str | None) -> None:
+def test_recovery_action_of_xid_154(text: str, action: str | None) -> None:
     event = only(f"NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed {text}")
     assert event.action == action
 
 
-def test_the_serial_that_the_driver_adds_of_a_lost_gpu() -> None:
+def test_serial_line_of_lost_gpu() -> None:
     log = parse_kernel_log("NVRM: GPU 0000:5e:00.0: GPU serial number is 0324018069461.\n")
     assert log.boards == {"0000:5e:00": (None, "0324018069461")}
 
 
-def test_a_message_that_a_log_daemon_counted() -> None:
+def test_message_repeated_by_log_daemon() -> None:
     line = f"message repeated 4 times: [ [    5.000000] {XID}]"
     assert events_of(line, f"message repeated 2 times: [ {XID}]") == [
         ("xid", "0000:3b:00", 4),
@@ -156,13 +156,13 @@ def test_a_message_that_a_log_daemon_counted() -> None:
     ]
 
 
-def test_a_line_with_an_xid_that_cannot_be_read_is_counted() -> None:
+def test_unreadable_xid_line_is_counted() -> None:
     log = parse_kernel_log("NVRM: Xid (PCI:nowhere): 79, x\nNVRM: Xid\nusb 1: not ours, Xid\n")
     assert log.events == []
     assert log.unread.counts == {"an Xid that cannot be read": 2}
 
 
-def test_lines_of_a_record_and_empty_ones_are_no_lines() -> None:
+def test_dictionary_and_empty_lines_are_skipped() -> None:
     log = parse_kernel_log(f"6,1,5,-;{XID}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n\n")
     assert len(log.events) == 1
 

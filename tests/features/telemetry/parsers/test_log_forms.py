@@ -96,13 +96,13 @@ def events_of(found: HostFileRows) -> list[tuple[str, int | None, str, int]]:
 
 @pytest.mark.parametrize("lines", ["indented", "bare", "alike"])
 @pytest.mark.parametrize("tool", PREFIXES)
-def test_each_form_of_a_log_in_and_out(tool: str, lines: str) -> None:
+def test_each_log_format_is_read(tool: str, lines: str) -> None:
     found = read(written(tool, lines))
     assert events_of(found) == EXPECTED
     assert not found.unread
 
 
-def test_records_of_kmsg_with_several_lines_and_a_dictionary() -> None:
+def test_kmsg_records_with_lines_and_dictionary() -> None:
     text = "".join(
         f"4,{number},{seconds * 1_000_000},-;{message}\n".replace("\nNVRM", r"\x0aNVRM")
         + " SUBSYSTEM=pci\n DEVICE=+pci:0000:b3:00.0\n"
@@ -111,7 +111,7 @@ def test_records_of_kmsg_with_several_lines_and_a_dictionary() -> None:
     assert events_of(read(text)) == EXPECTED
 
 
-def test_a_log_daemon_that_writes_the_end_of_a_line_as_a_number() -> None:
+def test_escaped_newlines_of_rsyslog() -> None:
     text = "".join(
         f"Mar  1 {clock(seconds)} node-1 kernel: {message}\n".replace("\nNVRM", "#012NVRM")
         for seconds, message in MESSAGES
@@ -125,7 +125,7 @@ def entry(seconds: int, message: str, **more: object) -> dict[str, object]:
     return {"__CURSOR": "s=1", **known, **more}
 
 
-def test_a_journal_as_json_without_what_other_programs_wrote() -> None:
+def test_json_journal_skips_other_programs() -> None:
     entries = [entry(seconds, message) for seconds, message in MESSAGES]
     entries.insert(0, entry(1, "NVRM: Xid (PCI:0000:3b:00): 79, x", _TRANSPORT="syslog"))
     entries[3]["MESSAGE"] = list(str(entries[3]["MESSAGE"]).encode())
@@ -137,7 +137,7 @@ def test_a_journal_as_json_without_what_other_programs_wrote() -> None:
     assert read(text + '{"__REALTIME_TIM').unread.counts == {"an entry that is not JSON": 1}
 
 
-def test_a_journal_as_export_with_messages_of_several_lines() -> None:
+def test_export_journal_with_multiline_messages() -> None:
     text = ""
     for one in (entry(seconds, message) for seconds, message in MESSAGES):
         message = str(one.pop("MESSAGE"))
@@ -150,12 +150,12 @@ def test_a_journal_as_export_with_messages_of_several_lines() -> None:
     assert events_of(read(text)) == EXPECTED
 
 
-def test_a_journal_without_a_time_in_its_name_takes_the_year_from_its_first_line() -> None:
+def test_journal_year_comes_from_first_line() -> None:
     log = HostFileText("journal", written("journalctl -k"), None)
     assert events_of(read_host_files("node-1", [log])) == EXPECTED
 
 
-def test_other_programs_in_a_log_are_no_kernel() -> None:
+def test_other_programs_are_not_the_kernel() -> None:
     text = "".join(
         f"Mar  1 {clock(s)} node-1 sshd[{s}]: session opened\n"
         f"Mar  1 {clock(s)} node-1 logger: NVRM: Xid (PCI:0000:3b:00): 79, not of the kernel\n"
@@ -165,12 +165,12 @@ def test_other_programs_in_a_log_are_no_kernel() -> None:
     assert read(text).events == []
 
 
-def test_zeros_of_a_loss_of_power_hide_no_log() -> None:
+def test_zeros_after_power_loss_are_skipped() -> None:
     assert events_of(read("\0" * 5000 + written("journalctl -k"))) == EXPECTED
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_a_driver_that_refuses_a_gpu_has_not_lost_it(log: bool) -> None:
+def test_rejected_gpu_is_not_lost(log: bool) -> None:
     prefix = "[Sat Mar  1 00:00:07 2025] " if log else ""
     text = (
         f"{prefix}NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:1180)\n"
@@ -181,7 +181,7 @@ def test_a_driver_that_refuses_a_gpu_has_not_lost_it(log: bool) -> None:
     assert found.events == []
 
 
-def test_the_last_of_february_is_of_a_year_that_has_one() -> None:
+def test_29_february_is_in_a_leap_year() -> None:
     text = "Feb 29 10:00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 48, x\n"
     (event,) = read_host_files("node-1", [HostFileText("log", text, BOOT)]).events
     assert event["timestamp"] == 1_709_200_800 * SECOND  # 2024

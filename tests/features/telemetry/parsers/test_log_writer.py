@@ -78,7 +78,7 @@ def assert_no_event(text: str) -> None:
     st.sampled_from(QUOTES),
     st.sampled_from(["", " " * 20 + XID, XID]),
 )
-def test_a_program_that_quotes_the_kernel_is_no_kernel(
+def test_program_quoting_the_kernel_is_ignored(
     stamp: str, host: str, program: str, quote: str, more: str
 ) -> None:
     assert_no_event(f"{stamp}{host} {program}{quote.format(XID)}\n{more}\n")
@@ -90,7 +90,7 @@ def test_a_program_that_quotes_the_kernel_is_no_kernel(
     st.sampled_from(TAGS),
     st.sampled_from(QUOTES),
 )
-def test_a_program_without_a_number_neither(stamp: str, host: str, tag: str, quote: str) -> None:
+def test_program_without_pid_is_ignored(stamp: str, host: str, tag: str, quote: str) -> None:
     assert_no_event(f"{stamp}{host} {tag}{quote.format(XID)}\n")
 
 
@@ -108,7 +108,7 @@ def test_a_program_without_a_number_neither(stamp: str, host: str, tag: str, quo
         f"<3>1 2026-11-25T10:15:47Z gn01 gpud 12 - [meta x=\"kernel - - - \"] {XID}",
     ],
 )  # fmt: skip
-def test_a_facility_or_a_container_that_is_not_the_kernels(line: str) -> None:
+def test_other_facility_or_container_is_ignored(line: str) -> None:
     assert_no_event(line + "\n")
 
 
@@ -122,19 +122,19 @@ JOURNALS = (
 
 
 @pytest.mark.parametrize("fields", JOURNALS)
-def test_an_entry_of_a_journal_that_names_itself_kernel(fields: dict[str, str]) -> None:
+def test_journal_entry_named_kernel_is_ignored(fields: dict[str, str]) -> None:
     entry = {"__REALTIME_TIMESTAMP": "1795601747123456", **fields, "MESSAGE": XID}
     assert_no_event(json.dumps(entry) + "\n")
 
 
-def test_an_agent_reads_a_journal_that_is_written_to_a_file() -> None:
+def test_agent_reads_journal_from_file() -> None:
     entry = {"__REALTIME_TIMESTAMP": "1795601747123456", "_TRANSPORT": "kernel", "MESSAGE": XID}
     (event,) = agent_events(json.dumps(entry))
     assert (event["code"], event["timestamp"]) == (79, 1_795_601_747_123_456_000)
 
 
 @given(st.sampled_from(STAMPS), st.sampled_from(HOSTS), st.booleans())
-def test_the_kernel_is_the_kernel(stamp: str, host: str, with_own_time: bool) -> None:
+def test_kernel_lines_are_recognised(stamp: str, host: str, with_own_time: bool) -> None:
     own = "[  100.500000] " if with_own_time else ""
     line = f"{stamp}{host} kernel: {own}{XID}"
     log = parse_kernel_log(line, boot_time=BOOT, before=CLOCKS.before)
@@ -167,7 +167,7 @@ def test_the_kernel_is_the_kernel(stamp: str, host: str, with_own_time: bool) ->
         (f"11월 25 10:15:47 gn01 kernel: {XID}", 0),
     ],
 )
-def test_further_forms(line: str, moment: int) -> None:
+def test_further_prefix_formats(line: str, moment: int) -> None:
     read = read_line(line, CLOCKS)
     assert (read.message, read.writer) == (XID, "kernel")
     assert read.time == 1_795_601_747 * SECOND + moment
@@ -185,7 +185,7 @@ BLANKS = st.text(" \t", max_size=3)
     st.sampled_from(["", "nvidia 0000:3b:00.0: ", "nvidia: "]),
     BLANKS,
 )
-def test_blanks_and_tags_hide_no_line_of_the_kernel(
+def test_blanks_and_tags_hide_no_kernel_line(
     stamp: str, host: str, facility: str, tags: list[str], own: str, device: str, blanks: str
 ) -> None:
     line = f"{stamp}{host}{facility}{blanks.join(tags)}{blanks}{own}{blanks}{device}{XID}"
@@ -215,14 +215,14 @@ FORGED = (
     st.sampled_from(["a.out", "NVRM: a", "kernel: NVRM: x", "nvidia: NVRM: x", "nvidia-nvswitch"]),
     st.sampled_from(FORGED),
 )
-def test_the_name_of_a_file_or_process_is_no_fault(begun: str, process: str, file: str) -> None:
+def test_file_or_process_name_is_no_fault(begun: str, process: str, file: str) -> None:
     line = begun + SEGFAULT.format(process, file)
     assert parse_kernel_log(line, boot_time=BOOT, before=CLOCKS.before).events == []
     assert agent_events(line) == []
 
 
 @pytest.mark.parametrize("end", ["\n", "#012"])
-def test_a_journal_splits_the_drivers_messages_at_ends_of_lines_only(end: str) -> None:
+def test_driver_messages_split_only_at_newlines(end: str) -> None:
     entry = {"__REALTIME_TIMESTAMP": "1795601747123456", "_TRANSPORT": "kernel"}
     for first, expected in (
         ("nvidia-nvswitch0: x", end == "\n"),
@@ -235,7 +235,7 @@ def test_a_journal_splits_the_drivers_messages_at_ends_of_lines_only(end: str) -
 @given(
     st.integers(0, 8), st.sampled_from(["", "INFO kernel: ", "error: kernel: ", "Warn kernel: "])
 )
-def test_a_container_is_no_kernel(n_digits: int, level: str) -> None:
+def test_container_is_not_the_kernel(n_digits: int, level: str) -> None:
     fraction = f".{'1' * n_digits}" if n_digits else ""
     for stamp in (f"2026-11-25T10:15:47{fraction}Z ", f"[2026-11-25T10:15:47{fraction}Z]: "):
         log = parse_kernel_log(stamp + level + XID, before=CLOCKS.before)
@@ -248,25 +248,25 @@ def test_a_container_is_no_kernel(n_digits: int, level: str) -> None:
     "piece",
     ["kernel: ", "[ 12.3] ", "[T1]", "message repeated 2 times: [ ", "NVRM: GPU 0000:19:00 "],
 )
-def test_a_line_without_end_takes_no_time_without_end(begun: str, piece: str) -> None:
+def test_very_long_line_is_parsed_fast(begun: str, piece: str) -> None:
     assert parse_kernel_log(begun + piece * 100_000, before=CLOCKS.before).events == []
 
 
-def test_a_month_of_no_known_language_is_noted_and_takes_no_time_of_a_neighbour() -> None:
+def test_unknown_month_is_noted_without_time() -> None:
     text = f"Nov 25 10:02:47 gn01 kernel: usb 1\nФыв 25 10:15:47 gn01 kernel: {XID}\n"
     (event,) = parse_kernel_log(text, before=CLOCKS.before).events
     assert event.line.time is None
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="\n\r\0\x1b"), max_size=30))
-def test_an_unknown_beginning_never_takes_the_time_of_the_line_before(beginning: str) -> None:
+def test_unknown_prefix_inherits_no_time(beginning: str) -> None:
     before = "Nov 25 10:02:47 gn01 kernel: usb 1-2: new device"
     log = parse_kernel_log(f"{before}\nx{beginning}{XID}\n", before=CLOCKS.before)
     assert not any(event.line.time == 1_795_600_967 * SECOND for event in log.events)
     assert log.events or log.unread or log.of_kernel == 1
 
 
-def test_no_short_name_of_a_month_stands_for_two() -> None:
+def test_month_names_are_unambiguous() -> None:
     names = {(name, n) for names in _LANGUAGES for n, name in enumerate(names.split(), 1)}
     assert len(names) == len({name for name, _ in names})
     assert {month_number(name) for name, _ in names} == set(range(1, 13))
@@ -281,14 +281,14 @@ def test_no_short_name_of_a_month_stands_for_two() -> None:
         json.dumps({"__REALTIME_TIMESTAMP": "1795601747123456", "MESSAGE": XID}),
     ],
 )
-def test_a_line_of_an_unknown_writer_is_noted_and_no_event(line: str) -> None:
+def test_line_of_unknown_writer_is_noted(line: str) -> None:
     log = parse_kernel_log(f"{line}\n{XID}\n", before=CLOCKS.before)
     assert log.events == []
     assert log.unread.counts.total() == 2
     assert agent_events(line) == []
 
 
-def test_a_time_that_the_drivers_own_words_follow_is_of_the_kernel() -> None:
+def test_driver_message_after_time_is_kernel() -> None:
     for stamp in ("Nov 25 10:15:47 ", "2026-11-25T10:15:47+00:00 "):
         (event,) = parse_kernel_log(stamp + XID, before=CLOCKS.before).events
         assert event.line.time == 1_795_601_747 * SECOND

@@ -48,7 +48,7 @@ def test_the_machine_of_one_series(labels: dict[str, str], machine: str | None) 
     assert chosen.machine(labels, "GPU-1") == machine
 
 
-def test_a_label_that_changes_less_is_chosen_and_said() -> None:
+def test_most_stable_label_is_chosen() -> None:
     """Nothing in its name says that it is the pod of an exporter."""
     seen = [
         sighting(f"GPU-{gpu}", {"Hostname": f"watcher-{gpu}-{time}", "node": f"gn0{gpu}"}, time)
@@ -62,7 +62,7 @@ def test_a_label_that_changes_less_is_chosen_and_said() -> None:
     )
 
 
-def test_a_label_that_the_cmdb_knows_is_chosen() -> None:
+def test_label_known_to_cmdb_is_chosen() -> None:
     seen = [named(f"GPU-{i}", Hostname=f"x{i}", host=f"gn0{i}") for i in range(3)]
     assert choose_labels(seen).machine(seen[0].labels) == "x0"
     chosen = choose_labels(seen, known=["gn00", "gn01"])
@@ -72,7 +72,7 @@ def test_a_label_that_the_cmdb_knows_is_chosen() -> None:
     assert choose_labels(odd, known=["dcgm-exporter-01234"]).machine(odd[0].labels) is not None
 
 
-def test_a_name_that_several_machines_share_names_none_of_them() -> None:
+def test_shared_name_identifies_no_machine() -> None:
     seen = [named(f"GPU-{i}", Hostname="hpc", instance=f"gn0{i}:9400") for i in range(3)]
     chosen = choose_labels(seen)
     assert [chosen.machine(one.labels) for one in seen] == ["gn00", "gn01", "gn02"]
@@ -82,13 +82,13 @@ def test_a_name_that_several_machines_share_names_none_of_them() -> None:
     assert "3 GPUs have no label that names their machine" in nameless.reasons[0]
 
 
-def test_gpus_of_one_machine_and_a_board_that_was_swapped_share_its_name() -> None:
+def test_swapped_board_keeps_machine_name() -> None:
     seen = [sighting(f"GPU-{i}", {"Hostname": "gn01"}, slot=i) for i in range(8)]
     seen.append(sighting("GPU-9", {"Hostname": "gn01"}, 1.0, slot=3))
     assert choose_labels(seen).machine({"Hostname": "gn01"}) == "gn01"
 
 
-def test_the_label_of_before_stays_while_another_is_no_better() -> None:
+def test_previous_label_wins_ties() -> None:
     seen = [named("GPU-1", Hostname="gn01", node="n-1")]
     assert choose_labels(seen).chosen == {"Hostname,node": "Hostname"}
     kept = choose_labels(seen, before={"Hostname,node": "node"})
@@ -97,7 +97,7 @@ def test_the_label_of_before_stays_while_another_is_no_better() -> None:
     assert choose_labels([named("GPU-1", Hostname="gn01")]).chosen == {}
 
 
-def test_a_gpu_keeps_its_name_while_its_labels_only_name_pods() -> None:
+def test_gpu_keeps_machine_despite_pod_labels() -> None:
     """The exporter learned the name of its node in the middle of the past."""
     before = {"Hostname": POD.format("6ldbb"), "instance": "10.2.3.4:9400"}
     after = {"Hostname": "gn01", "instance": "10.2.3.9:9400"}
@@ -107,7 +107,7 @@ def test_a_gpu_keeps_its_name_while_its_labels_only_name_pods() -> None:
     assert chosen.machine(before, "GPU-2") is None
 
 
-def test_addresses_that_change_with_the_exporter_name_no_machine() -> None:
+def test_changing_addresses_name_no_machine() -> None:
     """Nor do they in a later call, whose past no longer has the change."""
     seen = [
         sighting(
@@ -127,7 +127,7 @@ def test_addresses_that_change_with_the_exporter_name_no_machine() -> None:
     assert known.machine(seen[1].labels) == "10.1.0.0"
 
 
-def test_a_gpu_that_moved_has_both_machines() -> None:
+def test_moved_gpu_has_both_machines() -> None:
     seen = [sighting("GPU-1", {"Hostname": name}, at) for at, name in enumerate(["gn01", "gn02"])]
     chosen = choose_labels(seen)
     assert [chosen.machine(one.labels, "GPU-1") for one in seen] == ["gn01", "gn02"]

@@ -35,12 +35,12 @@ def captures(shared_data: Path) -> dict[str, list[str]]:
     return found
 
 
-def test_a_serial_of_zeros_is_none() -> None:
+def test_serial_of_zeros_is_missing() -> None:
     (reading,), _ = parse_query_gpu("serial, uuid\n0000000000000, GPU-1\n")
     assert (reading.serial, reading.uuid) == (None, "GPU-1")
 
 
-def test_a_table_with_units_and_without() -> None:
+def test_table_with_and_without_units() -> None:
     plain = ROW.replace(" W,", ",").replace(" %,", ",").replace(" MiB,", ",").replace(" MHz,", ",")
     for row in (ROW, plain):
         (reading,), unread = parse_query_gpu(f"{HEADER}\n{row}\n")
@@ -65,7 +65,7 @@ def test_a_table_with_units_and_without() -> None:
     "absent",
     ["[N/A]", "N/A", "[Not Supported]", "", "[Requested functionality has been deprecated]"],
 )
-def test_what_a_card_lacks_is_absent(absent: str) -> None:
+def test_unsupported_fields_are_absent(absent: str) -> None:
     text = f"index, serial, power.draw [W], temperature.gpu\n0, {absent}, {absent}, 40\n"
     (reading,), unread = parse_query_gpu(text)
     assert reading.numbers == {"temperature_gpu": 40.0}
@@ -74,7 +74,7 @@ def test_what_a_card_lacks_is_absent(absent: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["[Unknown Error]", "ERR!", "nan", "inf", "12 parsecs", "1e9"])
-def test_what_is_no_number_is_counted(wrong: str) -> None:
+def test_invalid_numbers_are_counted(wrong: str) -> None:
     (reading,), unread = parse_query_gpu(f"index, power.draw [W]\n0, {wrong}\n")
     assert reading.numbers == {}
     assert sum(unread.counts.values()) == 1
@@ -94,7 +94,7 @@ ROWS_IN_WORDS = {
 
 
 @pytest.mark.parametrize("row", ROWS_IN_WORDS)
-def test_a_row_that_tells_a_state_in_words(row: str) -> None:
+def test_row_with_state_text(row: str) -> None:
     (reading,), _ = parse_query_gpu(
         f"index, serial, uuid, pci.bus_id, temperature.gpu, power.draw [W]\n{row}\n"
     )
@@ -127,7 +127,7 @@ def test_further_numbers_of_a_table() -> None:
     assert not unread
 
 
-def test_a_table_without_a_column_that_is_read_says_so() -> None:
+def test_table_without_known_column_is_reported() -> None:
     _, unread = parse_query_gpu("index, serial, retired_pages.pending\n0, S1, Yes\n")
     assert unread.counts == {"a table without a known column": 1}
 
@@ -170,9 +170,7 @@ WORDS = st.sampled_from(["[Unknown Error]", "[GPU is lost]", "Unknown Error", "[
     st.lists(WORDS | st.just("41"), min_size=len(MEASURED), max_size=len(MEASURED)),
     st.integers(0, len(NAMED)),
 )
-def test_a_gpu_of_which_anything_is_measured_is_not_lost(
-    names: list[str], values: list[str], n_names: int
-) -> None:
+def test_measured_gpu_is_not_lost(names: list[str], values: list[str], n_names: int) -> None:
     header = ", ".join(("pci.bus_id", *NAMED[:n_names], *MEASURED))
     row = ", ".join(("00000000:19:00.0", *names[:n_names], *values))
     (reading,), unread = parse_query_gpu(f"{header}\n{row}\n")
@@ -182,7 +180,7 @@ def test_a_gpu_of_which_anything_is_measured_is_not_lost(
 
 
 @pytest.mark.parametrize(("n_columns", "lost"), [(1, False), (2, False), (3, True), (4, True)])
-def test_a_row_without_names_is_lost_by_three_errors(n_columns: int, lost: bool) -> None:
+def test_three_errors_without_identity_mean_lost(n_columns: int, lost: bool) -> None:
     header = ", ".join(("pci.bus_id", *MEASURED[:n_columns]))
     (reading,), unread = parse_query_gpu(
         f"{header}\n00000000:19:00.0{', [Unknown Error]' * n_columns}\n"
@@ -191,7 +189,7 @@ def test_a_row_without_names_is_lost_by_three_errors(n_columns: int, lost: bool)
 
 
 @pytest.mark.parametrize("what", ["set persistence mode", "set power limit", "reset", "apply"])
-def test_an_error_about_a_mode_is_no_lost_gpu(what: str) -> None:
+def test_mode_error_is_no_lost_gpu(what: str) -> None:
     assert not lost_gpus(f"Unable to {what} for GPU 00000000:19:00.0: Unknown Error\n")
 
 
@@ -199,11 +197,11 @@ def test_an_error_about_a_mode_is_no_lost_gpu(what: str) -> None:
     "line",
     ["GPU 0000:19:00.0 " * 20_000, "GPU " * 100_000, "GPU" + " " * 400_000, "GPU 1: " * 9**5],
 )
-def test_a_long_line_takes_no_long_time(line: str) -> None:
+def test_long_line_is_parsed_fast(line: str) -> None:
     assert lost_gpus(f"{line}\n{LINES[2].format(pci='0000:3B:00.0')}\n") == ("0000:3b:00",)
 
 
-def test_one_missing_part_of_a_sum_makes_it_missing() -> None:
+def test_sum_with_missing_part_is_missing() -> None:
     text = "index, remapped_rows.correctable, remapped_rows.uncorrectable\n0, 5, [N/A]\n"
     (reading,), _ = parse_query_gpu(text)
     assert "rows_remapped" not in reading.numbers
@@ -215,7 +213,7 @@ def test_units_are_converted() -> None:
     assert reading.numbers == {"power_draw": 70.0, "memory_used": 2048.0, "clock_sm": 1500.0}
 
 
-def test_the_average_of_the_power_comes_before_the_instant() -> None:
+def test_average_power_is_preferred() -> None:
     text = "index, power.draw.instant [W], power.draw.average [W]\n0, 99 W, 70 W\n1, 99 W, [N/A]\n"
     readings, _ = parse_query_gpu(text)
     assert [reading.numbers["power_draw"] for reading in readings] == [70.0, 99.0]
@@ -237,14 +235,14 @@ def test_the_average_of_the_power_comes_before_the_instant() -> None:
         ),
     ],
 )
-def test_what_is_said_instead_of_a_table(text: str, lost: tuple[str, ...]) -> None:
+def test_messages_in_place_of_a_table(text: str, lost: tuple[str, ...]) -> None:
     readings, unread = parse_query_gpu(text)
     assert readings == []
     assert not unread
     assert lost_gpus(text) == lost
 
 
-def test_a_complaint_before_a_table_hides_no_gpu() -> None:
+def test_message_before_table_hides_no_gpu() -> None:
     text = f"Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n{HEADER}\n"
     readings, unread = parse_query_gpu(text + ROW)
     assert len(readings) == 1
@@ -278,13 +276,13 @@ def test_values_of_a_real_card(shared_data: Path) -> None:
     assert reading.pci == "0000:00:09"
 
 
-def test_what_is_asked_for_is_known_to_every_driver(shared_data: Path) -> None:
+def test_queried_fields_exist_in_every_driver(shared_data: Path) -> None:
     for path in sorted((shared_data / "nvidia_smi_captures").glob("*.txt")):
         assert set(query_fields()) <= supported_fields(path.read_text(errors="replace")), path.name
 
 
 @given(st.integers(0, len(HEADER) + len(ROW) + 2))
-def test_a_table_cut_short_raises_nothing(length: int) -> None:
+def test_truncated_table_raises_nothing(length: int) -> None:
     readings, _ = parse_query_gpu(f"{HEADER}\n{ROW}\n"[:length])
     assert len(readings) <= 1
 

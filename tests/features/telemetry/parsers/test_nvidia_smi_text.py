@@ -20,7 +20,7 @@ def sections(path: Path, what: str) -> list[str]:
     return [body for head, body in pairwise(parts) if what in head]
 
 
-def test_every_real_output_says_the_same_as_the_table(shared_data: Path) -> None:
+def test_real_outputs_match_the_table(shared_data: Path) -> None:
     paths = sorted((shared_data / "nvidia_smi_captures").glob("*.txt"))
     for path in paths:
         texts = [part for part in path.read_text(errors="replace").split(BAR) if TITLE in part]
@@ -38,7 +38,7 @@ def test_every_real_output_says_the_same_as_the_table(shared_data: Path) -> None
             assert reading.numbers.get(name) == expected.numbers.get(name), (path.name, name)
 
 
-def test_several_gpus_and_a_state_in_words() -> None:
+def test_several_gpus_and_a_state_text() -> None:
     text = f"""
 {TITLE}
 
@@ -69,7 +69,7 @@ GPU 00000000:3B:00.0
 
 
 @pytest.mark.parametrize("text", ["", "NVSMI LOG", "GPU 00000000:19:00.0"])
-def test_what_is_no_such_output(text: str) -> None:
+def test_other_text_is_rejected(text: str) -> None:
     assert not is_query_text(text)
 
 

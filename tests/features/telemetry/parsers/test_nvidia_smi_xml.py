@@ -19,7 +19,7 @@ def document(*gpus: str, before: str = DOCTYPE, attached: int | None = None) -> 
     return f'<?xml version="1.0" ?>{before}<nvidia_smi_log>{driver}{inside}</nvidia_smi_log>'
 
 
-def test_the_order_tells_no_slot_where_a_gpu_is_missing() -> None:
+def test_missing_gpu_leaves_slots_unknown() -> None:
     readings, _ = parse_nvidia_smi_xml(document("<serial>1</serial>", attached=2))
     assert [reading.slot for reading in readings] == [None]
 
@@ -27,7 +27,7 @@ def test_the_order_tells_no_slot_where_a_gpu_is_missing() -> None:
 LOST_LINE = "Unable to determine the device handle for GPU1: 0000:19:00.0: Unknown Error\n"
 
 
-def test_lines_about_lost_gpus_before_a_document_hide_none_of_it() -> None:
+def test_lost_gpu_lines_before_document() -> None:
     text = LOST_LINE + document("<serial>1</serial>", attached=2)
     readings, unread = parse_nvidia_smi_xml(text)
     assert [reading.serial for reading in readings] == ["1"]
@@ -56,7 +56,7 @@ def test_lines_about_lost_gpus_before_a_document_hide_none_of_it() -> None:
          None),
     ],
 )  # fmt: skip
-def test_a_state_told_in_words(gpu: str, lost: bool, action: str | None) -> None:
+def test_state_text(gpu: str, lost: bool, action: str | None) -> None:
     (reading,), _ = parse_nvidia_smi_xml(document(gpu))
     assert (reading.lost, reading.action, reading.pci) == (lost, action, "0000:00:00")
 
@@ -116,7 +116,7 @@ def ecc(**counts: object) -> str:
         ),
     ],
 )
-def test_every_way_to_say_a_number(gpu: str, expected: dict[str, float]) -> None:
+def test_every_element_of_a_number(gpu: str, expected: dict[str, float]) -> None:
     assert numbers(gpu) == expected
 
 
@@ -133,7 +133,7 @@ def test_several_gpus() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["Unknown Error", "ERR!", "nan", "41 parsecs"])
-def test_what_is_no_number_is_counted(wrong: str) -> None:
+def test_invalid_numbers_are_counted(wrong: str) -> None:
     gpu = f"<temperature><gpu_temp>{wrong}</gpu_temp></temperature>"
     (reading,), unread = parse_nvidia_smi_xml(document(gpu))
     assert reading.numbers == {}
@@ -148,13 +148,13 @@ def test_what_is_no_number_is_counted(wrong: str) -> None:
         "<!doctype nvidia_smi_log [ ]>",
     ],
 )
-def test_a_document_that_declares_anything_is_refused(before: str) -> None:
+def test_document_with_declarations_is_rejected(before: str) -> None:
     readings, unread = parse_nvidia_smi_xml(document("<serial>1</serial>", before=before))
     assert readings == []
     assert sum(unread.counts.values()) == 1
 
 
-def test_what_is_no_document_of_nvidia_smi() -> None:
+def test_other_documents_are_rejected() -> None:
     for text in ("", "No devices were found", "<html></html>", document("<a>")):
         readings, unread = parse_nvidia_smi_xml(text)
         assert readings == []
@@ -188,7 +188,7 @@ SAMPLE = document("<serial>1</serial><temperature><gpu_temp>41 C</gpu_temp></tem
 
 
 @given(st.integers(0, len(SAMPLE)))
-def test_a_document_cut_short_raises_nothing(length: int) -> None:
+def test_truncated_document_raises_nothing(length: int) -> None:
     readings, unread = parse_nvidia_smi_xml(SAMPLE[:length])
     assert bool(readings) != bool(unread)
 

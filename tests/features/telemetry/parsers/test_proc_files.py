@@ -21,7 +21,7 @@ def test_this_host() -> None:
     assert 0 < host.memory["available"] <= host.memory["total"]
 
 
-def test_what_cannot_be_read_is_counted_and_left_out() -> None:
+def test_unreadable_values_are_counted() -> None:
     host, unread = parse_proc(
         stat="btime now\n", uptime="nan inf\n", loadavg="", meminfo="MemTotal: 5 kB\n"
     )

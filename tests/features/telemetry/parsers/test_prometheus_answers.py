@@ -11,7 +11,7 @@ from forewarn.features.telemetry.parsers.dcgm_metrics import METRICS, metric_of
 from forewarn.features.telemetry.parsers.prometheus_answers import parse_gpu_labels, parse_matrix
 
 
-def test_the_serial_is_read_where_the_exporter_has_it() -> None:
+def test_serial_label_is_read() -> None:
     for name in ("DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL"):
         assert parse_gpu_labels({name: "165", "UUID": "GPU-1"}).serial == "165"
 
@@ -39,13 +39,13 @@ def test_a_matrix_without_blanks() -> None:
         {"data": {"resultType": "matrix", "result": [{"metric": {}, "values": [[1]]}]}},
     ],
 )
-def test_another_answer_is_unread(answer: object) -> None:
+def test_other_answers_are_unread(answer: object) -> None:
     series, unread = parse_matrix(answer)
     assert series == []
     assert unread
 
 
-def test_every_metric_is_one_of_dcgm_and_both_its_names_are_there(shared_data: Path) -> None:
+def test_metrics_exist_in_dcgm_with_both_names(shared_data: Path) -> None:
     with (shared_data.parent / "reference" / "dcgm_fields.csv").open() as file:
         renamed = {row["field"]: row["new_name_in_dcgm_4_6"] for row in csv.DictReader(file)}
     for metric in METRICS:

@@ -34,7 +34,7 @@ def put(records: Path, hour: int, rows: list[dict[str, object]]) -> None:
     pq.write_table(build_table(rows, EVENTS), path)
 
 
-def test_the_xids_of_a_machine_in_a_span_over_two_hours(tmp_path: Path) -> None:
+def test_xids_of_machine_over_two_hours(tmp_path: Path) -> None:
     put(tmp_path, 0, [event(50, "a", 48), event(10, "a", 13), event(55, "b", 79)])
     put(tmp_path, 1, [event(62, "a", 79), event(63, "a", None, "blind"), event(90, "a", 31)])
     found = HostEvents.open(tmp_path).xids("a", START + 45 * MINUTE, START + 70 * MINUTE)
@@ -44,12 +44,12 @@ def test_the_xids_of_a_machine_in_a_span_over_two_hours(tmp_path: Path) -> None:
     assert found[0]["raw"] == "NVRM: Xid (PCI:0000:10:00): 79"
 
 
-def test_no_file_of_the_hour_is_no_xid(tmp_path: Path) -> None:
+def test_missing_hour_has_no_xid(tmp_path: Path) -> None:
     put(tmp_path, 0, [event(50, "a", 48)])
     assert HostEvents.open(tmp_path).xids("a", START + 5 * HOUR, START + 6 * HOUR) == []
 
 
-def test_what_is_no_folder_of_events_is_one_line(tmp_path: Path) -> None:
+def test_missing_events_are_one_error_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no `_events`"):
         HostEvents.open(tmp_path)
     path = tmp_path / "_events" / "date=2025-03-01" / "00.parquet"
@@ -61,12 +61,12 @@ def test_what_is_no_folder_of_events_is_one_line(tmp_path: Path) -> None:
             HostEvents.open(tmp_path).xids("a", START, START + HOUR)
 
 
-def test_a_folder_in_which_nothing_has_happened_yet_has_no_xid(tmp_path: Path) -> None:
+def test_empty_landing_has_no_xid(tmp_path: Path) -> None:
     (tmp_path / "_readings").mkdir()
     assert HostEvents.open(tmp_path).xids("a", START, START + HOUR) == []
 
 
-def test_an_xid_is_found_where_the_collector_lands_it(tmp_path: Path) -> None:
+def test_landed_xid_is_found(tmp_path: Path) -> None:
     """That is in the hour in which the interval of its record ends."""
     events = build_table([event(55, "a", 79)], EVENTS)
     Landing(tmp_path, 10 * MINUTE).land(READINGS.empty_table(), events, None)

@@ -22,7 +22,7 @@ def cells(path: Path, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["object", "string", "category"])
-def test_formulas_become_text_and_the_rest_stays(kind: str, tmp_path: Path) -> None:
+def test_formulas_become_text(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     texts = pd.Series([*FORMULAS, *HARMLESS], dtype=kind)
     write_csv(pd.DataFrame({"name": texts, "number": range(len(texts))}), path)
@@ -45,7 +45,7 @@ def test_negative_numbers_times_and_heads(tmp_path: Path) -> None:
     ]
 
 
-def test_an_at_risk_list_holds_no_formula_for_a_spreadsheet(tmp_path: Path) -> None:
+def test_at_risk_list_has_no_formula(tmp_path: Path) -> None:
     evil, end = FORMULAS[0], pd.to_datetime(["2025-03-01"], utc=True)
     rows = pd.DataFrame(
         {

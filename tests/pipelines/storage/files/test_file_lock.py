@@ -19,7 +19,7 @@ for _ in range(200):
 """
 
 
-def test_one_process_at_a_time_and_the_file_goes(tmp_path: Path) -> None:
+def test_lock_is_exclusive_and_removed(tmp_path: Path) -> None:
     (tmp_path / "number").write_text("0")
     call = [sys.executable, "-c", COUNTER, str(tmp_path)]
     processes = [subprocess.Popen(call, stderr=subprocess.DEVNULL) for _ in range(3)]
@@ -28,7 +28,7 @@ def test_one_process_at_a_time_and_the_file_goes(tmp_path: Path) -> None:
     assert not (tmp_path / ".lock").exists()
 
 
-def test_a_folder_that_is_removed_meanwhile_is_no_error(tmp_path: Path) -> None:
+def test_removed_folder_is_no_error(tmp_path: Path) -> None:
     folder = tmp_path / "registry"
     folder.mkdir()
     with locked(folder / ".lock", "another"):

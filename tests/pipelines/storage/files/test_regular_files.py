@@ -13,7 +13,7 @@ from forewarn.pipelines.storage.files.regular_files import (
 )
 
 
-def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
+def test_paths_are_sorted(tmp_path: Path) -> None:
     for name in ("date=2/b.parquet", "date=2/a.parquet", "date=1/c.parquet", "x/d.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -24,7 +24,7 @@ def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
     assert matching_paths(tmp_path / "absent", "*") == []
 
 
-def test_files_of_all_levels_come_by_name_without_what_is_hidden(tmp_path: Path) -> None:
+def test_hidden_files_are_skipped(tmp_path: Path) -> None:
     names = ("a/b/2.log", "a/b/1.log", "a/b.log", "c.log", ".hidden/d.log", "a/.e.log")
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def test_files_of_all_levels_come_by_name_without_what_is_hidden(tmp_path: Path)
     assert [tmp_path / name for name in below] == sorted(tmp_path / name for name in names[:4])
 
 
-def test_a_closed_folder_is_no_empty_one(tmp_path: Path, close: Any) -> None:
+def test_unreadable_folder_is_an_error(tmp_path: Path, close: Any) -> None:
     (tmp_path / "date=1").mkdir()
     close(tmp_path / "date=1")
     with pytest.raises(
@@ -54,7 +54,7 @@ def test_a_closed_folder_is_no_empty_one(tmp_path: Path, close: Any) -> None:
         (["policy", "replay", "--records", "."], "_events"),
     ],
 )
-def test_commands_refuse_what_they_may_not_list(
+def test_commands_reject_unreadable_folders(
     command: list[str],
     folder: str,
     tmp_path: Path,

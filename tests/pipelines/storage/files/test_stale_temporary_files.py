@@ -36,7 +36,7 @@ def killed_while_it_writes(path: Path) -> Path:
     return left
 
 
-def test_the_next_write_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_next_write_removes_stale_files(tmp_path: Path) -> None:
     left = killed_while_it_writes(tmp_path / "report.json")
     with replacing(tmp_path / "other.json") as path:
         path.write_text("whole")
@@ -44,7 +44,7 @@ def test_the_next_write_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
 
 
-def test_a_new_list_removes_what_is_left_beside_the_lists_of_other_days(tmp_path: Path) -> None:
+def test_new_list_removes_stale_files(tmp_path: Path) -> None:
     left = killed_while_it_writes(tmp_path / "date=2025-03-01" / "at_risk.csv")
     end = pd.to_datetime([], utc=True)
     names = ("rank", "gpu_serial", "probability", "flagged", "flagged_by", "reasons")
@@ -67,14 +67,14 @@ def test_a_new_list_removes_what_is_left_beside_the_lists_of_other_days(tmp_path
         ".vim-swap.tmp",
     ],
 )
-def test_what_may_be_somebody_elses_stays(name: str, tmp_path: Path) -> None:
+def test_files_of_other_processes_are_kept(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("theirs")
     with replacing(tmp_path / "report.json") as path:
         path.write_text("whole")
     assert (tmp_path / name).exists()
 
 
-def test_what_another_host_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_files_of_other_hosts_expire(tmp_path: Path) -> None:
     left = tmp_path / ".report.json.other-host.123.tmp"
     left.write_text("half")
     os.utime(left, (time.time() - 90_000,) * 2)
@@ -89,16 +89,14 @@ def half_written(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
 
-def test_an_error_of_the_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+def test_disk_error_names_the_target(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as caught:
         half_written(tmp_path / "a")
     assert caught.value.filename == str(tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scratch_folders_of_dead_processes_are_swept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_scratch_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     ended = process.pid

@@ -115,7 +115,7 @@ def store(records: Path) -> RecordStore:
 
 
 @pytest.mark.parametrize("kind", ["float64", "Int64", "object", "category"])
-def test_serials_and_machines_kept_as_numbers_are_plain_digits(tmp_path: Path, kind: str) -> None:
+def test_numeric_serials_become_digits(tmp_path: Path, kind: str) -> None:
     frame = frame_of()
     for name in ("gpu_serial", "machine_id"):
         stored: Any = "float64" if kind == "category" else kind
@@ -126,7 +126,7 @@ def test_serials_and_machines_kept_as_numbers_are_plain_digits(tmp_path: Path, k
     assert set(found.texts["machine_id"].texts) == {"12", "13", "14"}
 
 
-def test_a_list_and_a_review_name_a_gpu_of_float_serials_alike(
+def test_list_and_review_agree_on_float_serials(
     tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = frame_of().astype({"gpu_serial": "float64", "machine_id": "float64"})
@@ -143,7 +143,7 @@ def test_a_list_and_a_review_name_a_gpu_of_float_serials_alike(
     assert "1 of 1 failures were foreseen" in capsys.readouterr().out
 
 
-def test_a_failures_table_of_float_serials_is_of_the_same_gpus(records: Path) -> None:
+def test_failures_table_with_float_serials_matches(records: Path) -> None:
     failed = pd.DataFrame(
         {"gpu_serial": [7.550000000001e12], "failed_at": [pd.Timestamp("2025-01-02T06:00Z")]}
     )
@@ -152,7 +152,7 @@ def test_a_failures_table_of_float_serials_is_of_the_same_gpus(records: Path) ->
     assert failures.gpu.tolist() == [1]
 
 
-def test_a_cmdb_of_float_serials_is_of_the_same_gpus(tmp_path: Path) -> None:
+def test_cmdb_with_float_serials_matches(tmp_path: Path) -> None:
     path = tmp_path / "cmdb.parquet"
     pd.DataFrame({"gpu_serial": [7.55e12, np.nan], "slot": [3.0, 4.0]}).to_parquet(path)
     assert read_cmdb(path).attributes.to_pylist() == [{"gpu_serial": "7550000000000", "slot": "3"}]
@@ -167,7 +167,7 @@ def test_a_cmdb_of_float_serials_is_of_the_same_gpus(tmp_path: Path) -> None:
         ("gpu_serial", float("inf"), "inf"),
     ],
 )
-def test_a_serial_that_is_no_whole_number_is_refused(
+def test_fractional_serial_is_rejected(
     tmp_path: Path, config: Path, said: Said, name: str, value: float, shown: str
 ) -> None:
     frame = frame_of().astype({name: "float64"})
@@ -178,7 +178,7 @@ def test_a_serial_that_is_no_whole_number_is_refused(
     assert not (tmp_path / "lists").exists()
 
 
-def test_a_float_of_few_digits_cannot_name_a_gpu(tmp_path: Path, config: Path, said: Said) -> None:
+def test_imprecise_float_serial_is_rejected(tmp_path: Path, config: Path, said: Said) -> None:
     frame = frame_of().astype({"gpu_serial": "float32"})
     line = said(score(write(frame, tmp_path / "records"), config))
     assert "column `gpu_serial` is float, expected text" in line
@@ -187,7 +187,7 @@ def test_a_float_of_few_digits_cannot_name_a_gpu(tmp_path: Path, config: Path, s
 # --- Parquet files --------------------------------------------------------------------------------
 
 
-def test_more_rows_than_memory_holds_are_refused(
+def test_rows_beyond_memory_are_rejected(
     records: Path, config: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -200,9 +200,7 @@ def test_more_rows_than_memory_holds_are_refused(
     assert "part-0.parquet: claims 72 rows" in said(score(records, config))
 
 
-def test_a_footer_that_claims_more_rows_than_there_are_is_refused(
-    records: Path, config: Path, said: Said
-) -> None:
+def test_wrong_row_count_in_footer_is_rejected(records: Path, config: Path, said: Said) -> None:
     path = part(records)
     table = pq.read_table(path, partitioning=None)
     pq.write_table(pa.concat_tables([table] * 2).slice(0, 100), path)
@@ -216,7 +214,7 @@ def test_a_footer_that_claims_more_rows_than_there_are_is_refused(
     assert "is not a complete Parquet file" in said(score(records, config))
 
 
-def test_a_file_that_is_cut_while_it_is_read_ends_no_process(
+def test_truncation_during_read_is_an_error(
     records: Path, config: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, opened = part(records), pq.ParquetFile
@@ -235,24 +233,18 @@ def test_a_file_that_is_cut_while_it_is_read_ends_no_process(
     assert "part-0.parquet: is not a complete Parquet file" in said(score(records, config))
 
 
-def test_a_pipe_among_the_records_is_refused_and_not_waited_for(
-    records: Path, config: Path, said: Said
-) -> None:
+def test_pipe_among_records_is_rejected(records: Path, config: Path, said: Said) -> None:
     os.mkfifo(records / "date=2025-01-02" / "part-1.parquet")
     assert "part-1.parquet: is not a regular file" in said(score(records, config))
     assert "is not a regular file" in said(["doctor", str(records), "--config", str(config)])
 
 
-def test_a_pipe_in_the_place_of_the_failures_is_refused(
-    records: Path, config: Path, said: Said
-) -> None:
+def test_pipe_as_failures_table_is_rejected(records: Path, config: Path, said: Said) -> None:
     os.mkfifo(records / "failures.parquet")
     assert "failures.parquet: is not a regular file" in said(score(records, config))
 
 
-def test_a_doubled_column_of_a_parquet_file_is_refused(
-    records: Path, config: Path, said: Said
-) -> None:
+def test_duplicate_parquet_column_is_rejected(records: Path, config: Path, said: Said) -> None:
     table = pq.read_table(part(records), partitioning=None)
     doubled = table.append_column("temperature_gpu", pa.array(np.zeros(len(table))))
     pq.write_table(doubled, part(records))
@@ -260,9 +252,7 @@ def test_a_doubled_column_of_a_parquet_file_is_refused(
     assert "part-0.parquet: column `temperature_gpu` occurs twice" in line
 
 
-def test_text_of_a_parquet_file_that_is_not_utf_8_is_refused(
-    records: Path, config: Path, said: Said
-) -> None:
+def test_parquet_text_must_be_utf_8(records: Path, config: Path, said: Said) -> None:
     table = pq.read_table(part(records), partitioning=None)
     wrong = pa.array([b"\xff\xfe"] * len(table)).view(pa.string())
     names = table.column_names
@@ -295,7 +285,7 @@ def lists(records: Path, config: Path) -> Path:
         (b"gpu_serial,failed_at\nA,2025-03-01/2025-03-02\n", "expected a timestamp"),
     ],
 )
-def test_a_broken_csv_of_failures_is_refused(
+def test_invalid_failures_csv_is_rejected(
     lists: Path, tmp_path: Path, said: Said, text: bytes, expected: str
 ) -> None:
     failures = tmp_path / "failures.csv"
@@ -313,7 +303,7 @@ def test_a_broken_csv_of_failures_is_refused(
         (b"gpu_serial,rack\nA,\xff\n", "holds text that is not UTF-8"),
     ],
 )
-def test_a_broken_csv_of_a_site_is_refused(
+def test_invalid_site_csv_is_rejected(
     tmp_path: Path, said: Said, option: str, text: bytes, expected: str
 ) -> None:
     path = tmp_path / "site.csv"
@@ -336,7 +326,7 @@ def test_a_broken_csv_of_a_site_is_refused(
         (b"a = " + b"[" * 90 + b"]" * 90, "unknown key `a`"),
     ],
 )
-def test_a_broken_configuration_is_refused(
+def test_invalid_configuration_is_rejected(
     records: Path, tmp_path: Path, said: Said, text: bytes, expected: str
 ) -> None:
     config = tmp_path / "broken.toml"
@@ -370,23 +360,19 @@ def test_a_broken_configuration_is_refused(
     ],
     ids=lambda arguments: f"{arguments[0]} {arguments[-1]}",
 )
-def test_a_moment_that_is_none_of_iso_8601_is_refused(
-    said: Said, arguments: list[str], moment: str
-) -> None:
+def test_time_must_be_iso_8601(said: Said, arguments: list[str], moment: str) -> None:
     assert f"argument {arguments[-1]}: found" in said([*arguments, moment])
 
 
 @pytest.mark.parametrize("seed", ["9" * 5_000, "9" * 4_000, str(2**31), "-1", "1.5"])
 @pytest.mark.parametrize("command", [["simulate", "fleet"], ["demo"], ["simulate", "incidents"]])
-def test_a_seed_of_thousands_of_digits_is_refused(
-    said: Said, tmp_path: Path, command: list[str], seed: str
-) -> None:
+def test_huge_seed_is_rejected(said: Said, tmp_path: Path, command: list[str], seed: str) -> None:
     line = said([*command, "--out", str(tmp_path / "out"), "--seed", seed])
     assert "argument --seed: found" in line
     assert not (tmp_path / "out").exists()
 
 
-def test_a_flipped_bit_in_the_schema_is_said_in_a_line_or_harmless(tmp_path: Path) -> None:
+def test_flipped_schema_bit_is_reported_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "part.parquet"
     pq.write_table(pa.table({"failure": [0, 1]}), path)
     before, lines = path.read_bytes(), []
@@ -404,7 +390,7 @@ def test_a_flipped_bit_in_the_schema_is_said_in_a_line_or_harmless(tmp_path: Pat
 
 
 @pytest.mark.parametrize("claims", [(-5, 125), (60, 61)])
-def test_row_groups_that_claim_other_rows_than_their_file_are_refused(
+def test_inconsistent_row_groups_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: tuple[int, ...]
 ) -> None:
     path = tmp_path / "part-0.parquet"
@@ -415,7 +401,7 @@ def test_row_groups_that_claim_other_rows_than_their_file_are_refused(
         _ = ParquetSource(path).n_rows
 
 
-def test_extension_types_are_what_lies_beneath_them(tmp_path: Path) -> None:
+def test_extension_types_use_storage_type(tmp_path: Path) -> None:
     path, texts = tmp_path / "part-0.parquet", pa.array(['{"a": 1}'] * 3)
     table = pa.table({"note": texts.cast(pa.json_()), "value": [1, 2, 3]})
     pq.write_table(table, path, store_schema=False)

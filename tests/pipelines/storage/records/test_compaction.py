@@ -110,7 +110,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 # --- form ---------------------------------------------------------------------------------------
 
 
-def test_a_date_becomes_one_file_and_reads_the_same(tmp_path: Path) -> None:
+def test_compacted_date_reads_the_same(tmp_path: Path) -> None:
     before = cells(read(collected(tmp_path)))
     outcome = compact_date(tmp_path, DAY)
     assert (outcome.files, outcome.counts) == (3, date_merge.MergeCounts(120, 0, 1))
@@ -118,7 +118,7 @@ def test_a_date_becomes_one_file_and_reads_the_same(tmp_path: Path) -> None:
     assert cells(read(tmp_path)) == before
 
 
-def test_row_groups_hold_whole_slices_of_gpus_in_order_of_serial_and_time(
+def test_row_groups_hold_whole_sorted_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 15)
@@ -139,9 +139,7 @@ def test_row_groups_hold_whole_slices_of_gpus_in_order_of_serial_and_time(
     assert sorted({serial for group in taken for serial in group["gpu_serial"]}) == wanted
 
 
-def test_rows_that_do_not_fit_into_memory_are_merged_slice_by_slice_to_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merge_beyond_memory_is_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 15)
     keyless = rows_of([0], ["A"]).set_column(0, "gpu_serial", pa.array([None], pa.string()))
     for folder in (tmp_path / "once", tmp_path / "parts"):
@@ -165,9 +163,7 @@ def moved(table: pa.Table, machines: list[str]) -> pa.Table:
     return table.set_column(3, "machine_id", names.dictionary_encode())
 
 
-def test_a_date_that_is_divided_on_disk_becomes_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spilled_merge_gives_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 1)  # 64 ranges, however they are made
     hours = enumerate((["m1", "m0"], ["m2"], ["m1", "m3"], ["m0"]))
     tables = [moved(rows_of([hour % 3]), machines) for hour, machines in hours]
@@ -180,9 +176,7 @@ def test_a_date_that_is_divided_on_disk_becomes_the_same_bytes(
     assert len(merged) == 1
 
 
-def test_late_files_are_divided_and_what_is_compacted_is_read_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_late_files_are_partitioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 8)
     compact_date(collected(tmp_path), DAY)
     write(tmp_path, "late.parquet", rows_of([1, 4], xid=79))
@@ -220,7 +214,7 @@ compact_date(Path(sys.argv[1]), dt.date(2025, 1, 1))
 """
 
 
-def test_killed_while_it_is_divided_a_date_leaves_but_the_file_that_was_begun(
+def test_killed_spill_leaves_one_file(
     tmp_path: Path,
 ) -> None:
     before = names_in(collected(tmp_path))
@@ -232,7 +226,7 @@ def test_killed_while_it_is_divided_a_date_leaves_but_the_file_that_was_begun(
     assert names_in(tmp_path) == [COMPACTED_NAME]
 
 
-def test_a_disk_that_is_full_while_a_date_is_divided_is_said_and_nothing_stays(
+def test_full_disk_during_spill_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = names_in(collected(tmp_path))
@@ -248,7 +242,7 @@ def test_a_disk_that_is_full_while_a_date_is_divided_is_said_and_nothing_stays(
 
 
 @pytest.mark.parametrize("cells", [10**6, 1], ids=["at once", "divided"])
-def test_every_column_keeps_its_type_and_its_nulls(
+def test_columns_keep_type_and_nulls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int
 ) -> None:
     monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", cells)
@@ -276,7 +270,7 @@ def test_every_column_keeps_its_type_and_its_nulls(
     assert sorted(after.to_pylist(), key=key) == sorted(before.to_pylist(), key=key)
 
 
-def test_a_list_and_a_doctor_say_the_same_of_compacted_records(
+def test_list_and_doctor_ignore_compaction(
     records: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compacted = shutil.copytree(records, tmp_path / "compacted")
@@ -347,7 +341,7 @@ def test_the_resolved_rows_are_the_same(
     assert outcome.counts.doubled == sum(map(len, files)) - len(merged)
 
 
-def test_a_late_batch_lands_as_always_and_the_next_compacting_takes_it_up(tmp_path: Path) -> None:
+def test_late_batch_joins_next_compaction(tmp_path: Path) -> None:
     collected(tmp_path)
     compact_date(tmp_path, DAY)
     # The collector makes the records of the hour anew, with an Xid that came late.
@@ -406,7 +400,7 @@ print(n_kill)
 """
 
 
-def test_killed_at_any_write_no_record_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_kill_loses_and_duplicates_no_record(tmp_path: Path) -> None:
     records = collected(tmp_path / "records", 2)  # "late" is the last of three
     keyless = rows_of([2], ["G00"]).set_column(0, "gpu_serial", pa.array([None], pa.string()))
     write(records, "late.parquet", pa.concat_tables([rows_of([1], ["G00"], xid=79), keyless]))
@@ -428,7 +422,7 @@ def test_killed_at_any_write_no_record_is_lost_or_doubled(tmp_path: Path) -> Non
     assert len(rows) == 81  # with the row that has no serial
 
 
-def test_a_file_that_is_replaced_meanwhile_is_merged_as_it_is_now(
+def test_replaced_file_is_merged_in_new_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collected(tmp_path)
@@ -448,7 +442,7 @@ def test_a_file_that_is_replaced_meanwhile_is_merged_as_it_is_now(
     assert names_in(tmp_path) == [COMPACTED_NAME]
 
 
-def test_a_reader_whose_files_are_compacted_away_lists_anew(
+def test_reader_lists_again_after_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = cells(read(collected(tmp_path)))
@@ -499,7 +493,7 @@ def left(folder: Path) -> CompactedDate:
     return outcome
 
 
-def test_files_with_other_columns_stay_as_they_are(tmp_path: Path) -> None:
+def test_files_with_different_columns_are_left(tmp_path: Path) -> None:
     write(collected(tmp_path), "late.parquet", rows_of([4]).drop_columns(["xid"]))
     assert left(tmp_path).why.endswith(
         "late.parquet: has other columns than collected-00.parquet (`xid` is in one of them), "
@@ -507,7 +501,7 @@ def test_files_with_other_columns_stay_as_they_are(tmp_path: Path) -> None:
     )
 
 
-def test_an_optional_column_that_one_file_lacks_is_null_in_its_rows(tmp_path: Path) -> None:
+def test_missing_optional_column_is_null(tmp_path: Path) -> None:
     table = rows_of([4])
     energy = pa.array([float(row) for row in range(len(table))])
     write(collected(tmp_path), "late.parquet", table.append_column("energy_consumption", energy))
@@ -519,7 +513,7 @@ def test_an_optional_column_that_one_file_lacks_is_null_in_its_rows(tmp_path: Pa
     assert sorted(column.drop_null().to_pylist()) == energy.to_pylist()
 
 
-def test_values_that_would_not_stay_the_same_keep_the_files_apart(tmp_path: Path) -> None:
+def test_unrepresentable_values_prevent_merging(tmp_path: Path) -> None:
     table = rows_of([4])
     for column, why in (
         (pa.array(["7"] * 40), "late.parquet: column `xid` is string, and int64 in collected-00"),
@@ -538,14 +532,14 @@ def two_dates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command_leaves_the_newest_date_and_what_is_compact(
+def test_command_leaves_newest_and_compact_dates(
     two_dates: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = said(capsys, "--records", two_dates)
     first, second = out.splitlines()
     assert code == 0
     assert first.startswith("2025-01-01 120 records of 3 files in 1 row groups, ")
-    assert second == "2025-01-02 is the newest (--date 2025-01-02 takes it)"
+    assert second == "2025-01-02 is the newest date (select it with --date 2025-01-02)"
     assert said(capsys, "--records", two_dates)[1].startswith("2025-01-01 is already compact\n")
     assert said(capsys, "--records", two_dates, "--date", "2025-01-02", "--json")[0] == 0
     assert names_in(two_dates, DAY + dt.timedelta(1)) == [COMPACTED_NAME]
@@ -553,7 +547,7 @@ def test_the_command_leaves_the_newest_date_and_what_is_compact(
     assert not list(two_dates.glob(".*"))
 
 
-def test_the_command_prints_one_object_a_date(
+def test_command_prints_one_object_per_date(
     two_dates: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = said(capsys, "--records", two_dates, "--json")
@@ -564,9 +558,7 @@ def test_the_command_prints_one_object_a_date(
     assert (second["date"], second["state"]) == ("2025-01-02", "left")
 
 
-def test_a_date_that_is_not_over_is_left_though_it_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unfinished_named_date_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     today = dt.datetime.now(dt.UTC).date() + dt.timedelta(1)
     write(tmp_path, "part.parquet", rows_of([0]), today)
     _, out, _ = said(capsys, "--records", tmp_path, "--date", today)
@@ -595,7 +587,7 @@ def test_bad_options_are_one_line(
     assert len(names_in(two_dates)) == 3
 
 
-def test_a_file_that_is_no_parquet_file_is_named_and_nothing_changes(
+def test_invalid_file_is_named_and_kept(
     two_dates: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (two_dates / f"date={DAY}" / "collected-01.parquet").write_text("no")
@@ -605,7 +597,7 @@ def test_a_file_that_is_no_parquet_file_is_named_and_nothing_changes(
     assert len(names_in(two_dates)) == 3
 
 
-def test_a_disk_that_takes_nothing_more_is_said_with_the_file(
+def test_full_disk_is_reported_with_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collected(tmp_path)

@@ -24,7 +24,7 @@ def write(path: Path, **columns: list[Any]) -> Path:
     return path / "failures.parquet"
 
 
-def test_a_table_without_the_new_columns_knows_an_end_when_it_happens(tmp_path: Path) -> None:
+def test_old_table_knows_ends_immediately(tmp_path: Path) -> None:
     path = write(tmp_path, gpu_serial=["A", "B"], failed_at=[1, 2], repaired_at=[5, None])
     failures = read_failures_table(path, ["A", "B"])
     assert failures.end_known_at.tolist() == [5 * DAY, NEVER]
@@ -50,7 +50,7 @@ def test_ends_of_every_source(tmp_path: Path) -> None:
     assert failures.presumed.tolist() == [False, False, False, True, True]
 
 
-def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+def test_column_of_other_type_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "failures.parquet"
     columns = {"gpu_serial": ["A"], "failed_at": pd.to_datetime([1], unit="D", utc=True)}
     pd.DataFrame(columns | {"end_known_at": ["soon"]}).to_parquet(path, index=False)
@@ -58,7 +58,7 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
         read_failures_table(path, ["A"])
 
 
-def test_causes_are_those_that_were_known(tmp_path: Path) -> None:
+def test_causes_are_as_known(tmp_path: Path) -> None:
     serials, causes = ["A", "A", None, "B"], ["xid 79", None, "x", "fan"]
     times: dict[str, list[Any]] = {"failed_at": [1, 3, 1, 2], "known_at": [None, 9, 1, 2]}
     path = write(tmp_path, gpu_serial=serials, cause=causes, **times)

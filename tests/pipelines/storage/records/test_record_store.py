@@ -94,7 +94,7 @@ def refused(store: RecordStore, *arguments: int | None) -> str:
 # --- replacing ---------------------------------------------------------------------------------
 
 
-def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_file_appears_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "report.json"
     with replacing(path) as temporary:
         temporary.write_text("half")
@@ -104,7 +104,7 @@ def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == ["report.json"]
 
 
-def test_until_then_the_old_one_stays(tmp_path: Path) -> None:
+def test_old_file_stays_until_replaced(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text("old")
     with replacing(path) as temporary:
@@ -114,9 +114,7 @@ def test_until_then_the_old_one_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt])
-def test_a_failure_leaves_nothing_and_keeps_the_old_file(
-    tmp_path: Path, problem: type[BaseException]
-) -> None:
+def test_failed_write_keeps_old_file(tmp_path: Path, problem: type[BaseException]) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text("old")
 
@@ -132,13 +130,13 @@ def test_a_failure_leaves_nothing_and_keeps_the_old_file(
     assert old.read_text() == "old"
 
 
-def test_a_failure_leaves_no_new_folder(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), replacing(tmp_path / "new" / "deep" / "report.json"):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_temporary_file_is_not_read_as_records(folder: Path) -> None:
+def test_temporary_file_is_not_read(folder: Path) -> None:
     with replacing(folder / "date=2025-01-01" / "part-1.parquet") as temporary:
         temporary.write_bytes(b"half a file")
         assert len(store_of(folder).files()) == 3
@@ -173,7 +171,7 @@ def test_hidden_and_other_files_are_ignored(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["date=today", "date=2025-13-01", "date=", "date=2025-01", "date=20250101"]
 )
-def test_a_partition_that_is_no_date_is_named(folder: Path, name: str) -> None:
+def test_invalid_partition_date_is_named(folder: Path, name: str) -> None:
     (folder / name).mkdir()
     message = refused(store_of(folder))
     assert f"{folder / name}: found `{name}`, expected `date=YYYY-MM-DD`" in message
@@ -226,7 +224,7 @@ def test_only_partitions_of_the_span_are_opened(folder: Path) -> None:
     assert "part-0.parquet: is not a complete Parquet file" in refused(store, at(24), at(49))
 
 
-def test_a_partition_that_begins_at_the_end_is_not_opened(folder: Path) -> None:
+def test_partition_starting_at_end_is_skipped(folder: Path) -> None:
     # Scoring as of a midnight: what is written of the day that begins is none of its business.
     (folder / "date=2025-01-02" / "part-0.parquet").write_bytes(b"no Parquet")
     store = store_of(folder)
@@ -268,7 +266,7 @@ def test_two_halves_are_the_whole(folder: Path) -> None:
         assert (~known).sum() == len(SERIALS)
 
 
-def test_a_split_into_files_changes_nothing(folder: Path, tmp_path: Path) -> None:
+def test_number_of_files_changes_nothing(folder: Path, tmp_path: Path) -> None:
     frame = frame_of().sample(frac=1.0, random_state=2)
     split = tmp_path / "split"
     for i, part in enumerate((frame[::3], frame[1::3], frame[2::3])):
@@ -280,7 +278,7 @@ def test_a_split_into_files_changes_nothing(folder: Path, tmp_path: Path) -> Non
     assert known.gpu.tolist() == [1, 2]
 
 
-def test_of_doubled_rows_the_later_file_wins_and_then_the_later_row(folder: Path) -> None:
+def test_later_file_wins_for_duplicates(folder: Path) -> None:
     doubled = frame_of(2, ("A",), temperature=1.0)
     doubled = pd.concat([doubled, doubled.assign(temperature=[7.0, 8.0])])
     doubled.to_parquet(folder / "date=2025-01-01" / "part-1.parquet", index=False)
@@ -326,7 +324,7 @@ def test_other_types_give_the_same_records(folder: Path, tmp_path: Path) -> None
     assert "timestamps without a zone were read as UTC" in two.seen.notes()
 
 
-def test_a_group_that_only_some_files_have_is_not_known_in_the_others(folder: Path) -> None:
+def test_group_missing_in_file_is_null(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     pd.read_parquet(path).drop(columns=["machine_id", "slot"]).to_parquet(path, index=False)
     records = store_of(folder).read()
@@ -334,14 +332,14 @@ def test_a_group_that_only_some_files_have_is_not_known_in_the_others(folder: Pa
     assert set(hours(records.time[unknown])) == set(range(24, 48))
 
 
-def test_a_feature_that_a_file_lacks_is_named(folder: Path) -> None:
+def test_missing_feature_is_named(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     pd.read_parquet(path).drop(columns="errors").to_parquet(path, index=False)
     assert f"{path}: column `errors` is missing" in refused(store_of(folder))
     assert len(store_of(folder).read(None, at(23))) == 3 * 23
 
 
-def test_a_feature_that_is_no_number_is_named(folder: Path) -> None:
+def test_non_numeric_feature_is_named(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     pd.read_parquet(path).assign(temperature="warm").to_parquet(path, index=False)
     message = refused(store_of(folder))
@@ -349,7 +347,7 @@ def test_a_feature_that_is_no_number_is_named(folder: Path) -> None:
     assert "expected a number" in message
 
 
-def test_a_file_that_was_cut_is_named(folder: Path) -> None:
+def test_truncated_file_is_named(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     path.write_bytes(path.read_bytes()[:-20])
     assert f"{path}: is not a complete Parquet file" in refused(store_of(folder))
@@ -357,7 +355,7 @@ def test_a_file_that_was_cut_is_named(folder: Path) -> None:
     assert f"{path}: is not a complete Parquet file" in refused(store_of(folder))
 
 
-def test_another_interval_is_refused_by_folder(folder: Path) -> None:
+def test_other_interval_is_rejected_by_folder(folder: Path) -> None:
     message = refused(store_of(folder, interval=HOUR // 6))
     assert message.startswith(f"{folder}: records are 1 h apart")
 
@@ -383,7 +381,7 @@ def test_failures_of_the_records(folder: Path) -> None:
         assert told(known, records) == RECORDED
 
 
-def test_failures_are_those_that_were_known_before_the_end(folder: Path) -> None:
+def test_failures_are_as_known_at_end(folder: Path) -> None:
     store = store_of(folder)
     for end, expected in (
         (30.0, []),
@@ -397,13 +395,13 @@ def test_failures_are_those_that_were_known_before_the_end(folder: Path) -> None
         assert told(known, records) == expected
 
 
-def test_failures_before_the_span_that_was_read_are_known(folder: Path) -> None:
+def test_failures_before_the_span_are_known(folder: Path) -> None:
     store = store_of(folder)
     records, known = store.read_known(at(50), at(72))
     assert told(known, records) == RECORDED
 
 
-def test_failures_of_gpus_without_a_record_in_the_span_are_left_out(tmp_path: Path) -> None:
+def test_failures_of_absent_gpus_are_dropped(tmp_path: Path) -> None:
     frame = frame_of()
     gone = (frame["gpu_serial"] == "B") & (frame["timestamp"] >= START + pd.Timedelta("45h"))
     store = store_of(write(frame[~gone], tmp_path / "records"))
@@ -412,13 +410,13 @@ def test_failures_of_gpus_without_a_record_in_the_span_are_left_out(tmp_path: Pa
     assert told(known, records) == RECORDED[1:]
 
 
-def test_a_failure_that_began_before_the_span_keeps_its_beginning(folder: Path) -> None:
+def test_failure_keeps_start_before_span(folder: Path) -> None:
     store = store_of(folder)
     records, known = store.read_known(at(35), at(50))
     assert told(known, records) == RECORDED[:1]
 
 
-def test_a_failure_column_only_in_some_files_is_refused(folder: Path) -> None:
+def test_failure_column_in_some_files_is_rejected(folder: Path) -> None:
     path = folder / "date=2025-01-02" / "part-0.parquet"
     pd.read_parquet(path).drop(columns="failure").to_parquet(path, index=False)
     assert f"{path}: column `failure` is missing, but other files have it" in refused(
@@ -427,7 +425,7 @@ def test_a_failure_column_only_in_some_files_is_refused(folder: Path) -> None:
     assert not store_of(folder).has_failures()
 
 
-def test_a_failure_column_that_older_files_lack_loses_no_failure(folder: Path) -> None:
+def test_older_files_may_lack_failure_column(folder: Path) -> None:
     # Either they are all known, or the data set is refused: never silently none.
     path = folder / "date=2025-01-01" / "part-0.parquet"
     pd.read_parquet(path).drop(columns="failure").to_parquet(path, index=False)
@@ -466,7 +464,7 @@ def with_table(tmp_path: Path, columns: dict[str, Any], *, recorded: bool = Fals
     return store_of(folder)
 
 
-def test_nulls_mean_not_yet_and_at_once(tmp_path: Path) -> None:
+def test_null_times_of_failures_table(tmp_path: Path) -> None:
     columns = {
         "gpu_serial": ["A", "B", "C"],
         "failed_at": moments(10, 20, 30),
@@ -484,7 +482,7 @@ def test_nulls_mean_not_yet_and_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_known_before_the_end_counts_and_not_failed_before_it(tmp_path: Path) -> None:
+def test_known_time_decides_not_failure_time(tmp_path: Path) -> None:
     columns = {
         "gpu_serial": ["A", "B", "C"],
         "failed_at": moments(10, 11, 12),
@@ -505,7 +503,7 @@ def test_two_columns_are_enough(tmp_path: Path) -> None:
     assert told(known, records) == [("B", 20.0, float("inf"), 20.0)]
 
 
-def test_columns_of_nothing_but_nulls_are_like_columns_left_out(tmp_path: Path) -> None:
+def test_null_columns_equal_missing_columns(tmp_path: Path) -> None:
     nulls = pa.nulls(1)
     columns = {"gpu_serial": ["B"], "failed_at": moments(20), "repaired_at": nulls}
     store = with_table(tmp_path, columns | {"known_at": nulls})
@@ -513,7 +511,7 @@ def test_columns_of_nothing_but_nulls_are_like_columns_left_out(tmp_path: Path) 
     assert told(known, records) == [("B", 20.0, float("inf"), 20.0)]
 
 
-def test_unknown_serials_and_rows_without_keys_are_left_out(tmp_path: Path) -> None:
+def test_unknown_serials_are_dropped(tmp_path: Path) -> None:
     columns = {
         "gpu_serial": ["Z", None, "B", "A"],
         "failed_at": moments(20, 21, None, 22),
@@ -523,7 +521,7 @@ def test_unknown_serials_and_rows_without_keys_are_left_out(tmp_path: Path) -> N
     assert told(known, records) == [("A", 22.0, float("inf"), 22.0)]
 
 
-def test_an_empty_table_is_no_failure(tmp_path: Path) -> None:
+def test_empty_table_has_no_failures(tmp_path: Path) -> None:
     columns = {"gpu_serial": pa.array([], pa.string()), "failed_at": moments()}
     store = with_table(tmp_path, columns)
     assert store.has_failures()
@@ -532,9 +530,7 @@ def test_an_empty_table_is_no_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Shanghai"])
-def test_a_moment_without_a_zone_is_utc_in_any_unit(
-    tmp_path: Path, zone: str | None, unit: str
-) -> None:
+def test_time_without_zone_is_utc(tmp_path: Path, zone: str | None, unit: str) -> None:
     columns = {"gpu_serial": ["A"], "failed_at": moments(10, zone=zone, unit=unit)}
     columns["known_at"] = moments(12, zone=None, unit=unit)
     store = with_table(tmp_path, columns)
@@ -545,7 +541,7 @@ def test_a_moment_without_a_zone_is_utc_in_any_unit(
 @pytest.mark.parametrize(
     "text", ["2025-01-01T10:00:00Z", "2025-01-01 10:00:00", "2025-01-01 18:00:00+08:00"]
 )
-def test_a_moment_may_be_a_text(tmp_path: Path, text: str) -> None:
+def test_time_may_be_text(tmp_path: Path, text: str) -> None:
     store = with_table(tmp_path, {"gpu_serial": ["A"], "failed_at": [text]})
     records, known = store.read_known()
     assert told(known, records) == [("A", 10.0, float("inf"), 10.0)]
@@ -581,9 +577,7 @@ def test_both_sources_count(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_table_that_cannot_be_read_is_named(
-    tmp_path: Path, columns: dict[str, Any], problem: str
-) -> None:
+def test_unreadable_table_is_named(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
     store = with_table(tmp_path, columns)
     with pytest.raises(RecordsError) as caught:
         store.read_known()
@@ -591,7 +585,7 @@ def test_a_table_that_cannot_be_read_is_named(
     assert "\n" not in str(caught.value)
 
 
-def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
+def test_invalid_parquet_table_is_named(folder: Path) -> None:
     (folder / "failures.parquet").write_bytes(b"PAR1")
     store = store_of(folder)
     with pytest.raises(RecordsError, match=r"failures.parquet: is not a complete Parquet file"):
@@ -601,7 +595,7 @@ def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
 # --- single files ------------------------------------------------------------------------------
 
 
-def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
+def test_invalid_parquet_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no")
     reasons = {"text": "is not a complete Parquet file", "none": "cannot be read \\(No such file"}
     for name, reason in reasons.items():
@@ -610,7 +604,7 @@ def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
             open_parquet(path)
 
 
-def test_moments_of_a_column_that_is_not_there_are_null() -> None:
+def test_times_of_missing_column_are_null() -> None:
     table = pa.table({"failed_at": moments(1, None)})
     path = Path("failures.parquet")
     assert read_times(table, "failed_at", path).to_pylist() == [at(1), None]
@@ -637,7 +631,7 @@ def temp_store(folder: Path) -> RecordStore:
     return RecordStore(folder, FeatureKinds(float=("temp",)), HOUR)
 
 
-def test_a_file_that_is_replaced_while_its_keys_are_read_is_read_again(
+def test_file_replaced_during_read_is_reread(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, open_file = [], pq.ParquetFile
@@ -656,9 +650,7 @@ def test_a_file_that_is_replaced_while_its_keys_are_read_is_read_again(
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["replaced", "removed"])
-def test_a_column_is_that_of_the_keys_whatever_becomes_of_the_name(
-    gone: bool, hourly: Path, tmp_path: Path
-) -> None:
+def test_columns_match_keys_after_replacement(gone: bool, hourly: Path, tmp_path: Path) -> None:
     records = temp_store(tmp_path).read()
     collected(hourly, 5)
     if gone:
@@ -666,7 +658,7 @@ def test_a_column_is_that_of_the_keys_whatever_becomes_of_the_name(
     assert numbers(records, "temp").tolist() == [0.5, 1.5]
 
 
-def test_a_file_that_is_not_held_open_and_replaced_is_named(
+def test_replaced_closed_file_is_named(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MAX_OPEN_FILES", 0)
@@ -693,7 +685,7 @@ def test_pinned_files_ignore_later_changes(hourly: Path, tmp_path: Path) -> None
     assert len(pinned.read_known(None, at(24))[0]) == 2
 
 
-def test_of_too_many_files_to_hold_one_that_is_replaced_is_refused(
+def test_replaced_unpinned_file_is_rejected(
     hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.storage.records.record_store._MAX_OPEN_FILES", 0)
@@ -706,7 +698,7 @@ def test_of_too_many_files_to_hold_one_that_is_replaced_is_refused(
 
 
 @pytest.mark.parametrize(("most_rows", "share"), [(720, 1.0), (360, 0.5), (90, 0.125), (1, 1 / 64)])
-def test_a_part_has_all_records_of_some_gpus(tmp_path: Path, most_rows: int, share: float) -> None:
+def test_part_has_all_records_of_gpus(tmp_path: Path, most_rows: int, share: float) -> None:
     serials = tuple(f"S{number:03}" for number in range(100))
     store = store_of(write(frame_of(9, serials).head(720), tmp_path / "records"))
     part = store.read_part(at(0), at(8), most_rows)
@@ -716,14 +708,14 @@ def test_a_part_has_all_records_of_some_gpus(tmp_path: Path, most_rows: int, sha
     assert len(part.serials) == (assign_slices([*serials[:80]]) < 64 * share).sum()
 
 
-def test_a_part_of_few_gpus_is_never_empty(folder: Path) -> None:
+def test_part_is_never_empty(folder: Path) -> None:
     part = store_of(folder).read_part(at(0), at(72), 1)
     assert 1 <= len(part.serials) < len(SERIALS)
     with pytest.raises(RecordsError, match="there is no row"):
         store_of(folder).read_part(at(71.5), at(72), 1)
 
 
-def test_a_file_that_is_written_into_is_named(hourly: Path, tmp_path: Path) -> None:
+def test_modified_file_is_named(hourly: Path, tmp_path: Path) -> None:
     records = temp_store(tmp_path).read()
     with hourly.open("r+b") as file:
         file.write(b"PAR1 and no more")
@@ -744,7 +736,7 @@ def spans_of(records: Records) -> list[tuple[str, float, float]]:
     return sorted(zip(names, hours(spans.start), hours(spans.end), strict=True))
 
 
-def test_machines_and_gpus_that_were_out_of_service(tmp_path: Path) -> None:
+def test_out_of_service_spans_are_read(tmp_path: Path) -> None:
     folder = write(frame_of(), tmp_path / "records")
     columns = {
         "machine_id": ["m-A", "m-B", "m-Z", None],
@@ -759,14 +751,14 @@ def test_machines_and_gpus_that_were_out_of_service(tmp_path: Path) -> None:
     assert spans_of(store_of(folder).read(at(5), at(9))) == spans_of(records)
 
 
-def test_a_span_that_ends_before_it_begins_is_none(tmp_path: Path) -> None:
+def test_reversed_span_is_ignored(tmp_path: Path) -> None:
     folder = write(frame_of(), tmp_path / "records")
     _with_absences(folder, {"machine_id": ["m-A"], "start": moments(10), "end": moments(10)})
     assert spans_of(store_of(folder).read()) == []
 
 
 @pytest.mark.parametrize("column", ["machine_id", "start"])
-def test_a_table_of_spans_without_a_column_is_named(tmp_path: Path, column: str) -> None:
+def test_spans_table_without_column_is_named(tmp_path: Path, column: str) -> None:
     folder = write(frame_of(), tmp_path / "records")
     columns = {"machine_id": ["m-A"], "start": moments(10)}
     _with_absences(folder, {name: values for name, values in columns.items() if name != column})
@@ -774,7 +766,7 @@ def test_a_table_of_spans_without_a_column_is_named(tmp_path: Path, column: str)
         store_of(folder).read()
 
 
-def test_failures_of_incidents_are_failures_and_the_same_one_counts_once(tmp_path: Path) -> None:
+def test_incident_failures_count_once(tmp_path: Path) -> None:
     reported = {"gpu_serial": ["B"], "failed_at": moments(20), "repaired_at": moments(25)}
     store = with_table(tmp_path, reported)
     incidents = {
@@ -788,7 +780,7 @@ def test_failures_of_incidents_are_failures_and_the_same_one_counts_once(tmp_pat
     assert told(known.episodes(), records) == [("A", 30.0, 33.0, 31.0), ("B", 20.0, 25.0, 20.0)]
 
 
-def test_failures_of_incidents_alone_are_enough_to_train_on(tmp_path: Path) -> None:
+def test_incident_failures_suffice_for_training(tmp_path: Path) -> None:
     folder = write(frame_of().drop(columns="failure"), tmp_path / "records")
     assert not store_of(folder).has_failures()
     incidents = {"gpu_serial": ["A"], "failed_at": moments(30)}

@@ -38,9 +38,7 @@ def content(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_what_lands_and_is_compacted_later_changes_no_snapshot(
-    records: Path, tmp_path: Path
-) -> None:
+def test_snapshot_ignores_landing_and_compaction(records: Path, tmp_path: Path) -> None:
     before = content(records)
     snapshot = tmp_path / "out" / ".records"
     keep_snapshot(records, snapshot, LAST)
@@ -54,7 +52,7 @@ def test_what_lands_and_is_compacted_later_changes_no_snapshot(
     assert not list((tmp_path / "out").glob("*.tmp"))
 
 
-def test_a_file_that_is_compacted_away_meanwhile_is_listed_anew(
+def test_compacted_file_is_listed_again(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = os.link
@@ -71,7 +69,7 @@ def test_a_file_that_is_compacted_away_meanwhile_is_listed_anew(
 
 
 @pytest.mark.parametrize("error", [PermissionError, OSError])
-def test_where_nothing_can_be_linked_it_is_copied(
+def test_files_are_copied_without_links(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -82,7 +80,7 @@ def test_where_nothing_can_be_linked_it_is_copied(
     assert content(tmp_path / "snapshot") == content(records)
 
 
-def test_no_records_by_then_is_one_line(records: Path, tmp_path: Path) -> None:
+def test_no_records_is_one_error_line(records: Path, tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match="holds no records up to 2024-12-31, expected some from"):
         keep_snapshot(records, tmp_path / "snapshot", dt.date(2024, 12, 31))
     assert not (tmp_path / "snapshot").exists()

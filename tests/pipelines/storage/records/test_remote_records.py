@@ -147,7 +147,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 # --- reading and compacting ---------------------------------------------------------------------
 
 
-def test_records_of_a_bucket_read_as_those_of_a_folder(folder: Path, address: str) -> None:
+def test_bucket_reads_like_a_folder(folder: Path, address: str) -> None:
     local, remote = store_of(folder), store_of(sent(folder, address, "reading"))
     assert cells(remote.read_known()) == cells(local.read_known())
     assert remote.has_failures()
@@ -157,7 +157,7 @@ def test_records_of_a_bucket_read_as_those_of_a_folder(folder: Path, address: st
     ]
 
 
-def test_what_is_made_of_a_bucket_has_the_same_bytes_compacted_or_not(
+def test_bucket_outputs_ignore_compaction(
     records: Path, config: Path, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     week = tmp_path / "week"
@@ -186,7 +186,7 @@ class Killed(BaseException):
     """Ends whatever is at work."""
 
 
-def test_killed_at_any_step_a_bucket_keeps_every_record(
+def test_kill_loses_no_bucket_record(
     folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = sent(folder, address, "killed")
@@ -215,7 +215,7 @@ def test_killed_at_any_step_a_bucket_keeps_every_record(
     assert cells(store_of(uri).read_known()) == before
 
 
-def test_two_compactings_at_a_time_do_not_write_one_over_the_other(
+def test_concurrent_compactions_do_not_overwrite(
     folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = sent(folder, address, "two")
@@ -240,7 +240,7 @@ def test_two_compactings_at_a_time_do_not_write_one_over_the_other(
 # --- one line -----------------------------------------------------------------------------------
 
 
-def test_what_is_listed_and_not_there_is_one_line(
+def test_outdated_listing_is_one_line(
     folder: Path, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri = sent(folder, address, "missing")
@@ -251,14 +251,14 @@ def test_what_is_listed_and_not_there_is_one_line(
     assert "collected-01.parquet: is listed and not there" in line
 
 
-def test_a_wrong_key_a_wrong_bucket_and_a_wrong_address_are_one_line(
+def test_access_errors_are_one_line(
     folder: Path, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri = sent(folder, address, "refused")
     other = uri.replace("refused", "nobodys")
     assert "s3://nobodys/a fleet: no such folder" in refused(capsys, "doctor", other)
     nowhere = uri.replace(address, "127.0.0.1:9")
-    assert "s3://refused/a fleet: the store does not do it" in refused(capsys, "doctor", nowhere)
+    assert "s3://refused/a fleet: the store reports an error" in refused(capsys, "doctor", nowhere)
     reset = f"http://{address}/moto-api/reset-auth"
     plain = {"Content-Type": "text/plain"}
     urlopen(Request(reset, data=b"0", headers=plain)).close()
@@ -266,10 +266,10 @@ def test_a_wrong_key_a_wrong_bucket_and_a_wrong_address_are_one_line(
         line = refused(capsys, "compact", "--records", uri)
     finally:
         urlopen(Request(reset, data=b"inf", headers=plain)).close()
-    assert "s3://refused/a fleet: the store refuses the key" in line
+    assert "s3://refused/a fleet: the store rejects the credentials" in line
 
 
-def test_a_cut_object_is_named(folder: Path, address: str) -> None:
+def test_truncated_object_is_named(folder: Path, address: str) -> None:
     (folder / f"date={DAY}" / "collected-01.parquet").write_bytes(b"PAR1")
     with pytest.raises(
         RecordsError, match=r"s3://cut/.*-01\.parquet: is not a complete Parquet file"
@@ -289,7 +289,7 @@ def test_a_cut_object_is_named(folder: Path, address: str) -> None:
         ("s3://[/x", "found a URI that cannot be read"),
     ],
 )
-def test_a_uri_that_cannot_be_used_is_one_line_without_its_secrets(
+def test_invalid_uri_is_reported_without_secrets(
     uri: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert line in refused(capsys, "doctor", uri)
@@ -298,7 +298,7 @@ def test_a_uri_that_cannot_be_used_is_one_line_without_its_secrets(
     assert SECRET not in str(caught.value)
 
 
-def test_a_command_that_writes_beside_records_takes_no_uri(
+def test_writing_commands_reject_uris(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

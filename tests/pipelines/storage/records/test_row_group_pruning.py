@@ -54,7 +54,7 @@ def groups_of(table: pa.Table, path: Path, first: int, last: int, **options: Any
         pa.timestamp("s", "UTC"),
     ],
 )
-def test_row_groups_outside_of_a_span_are_left_out(tmp_path: Path, kind: pa.DataType) -> None:
+def test_row_groups_outside_span_are_pruned(tmp_path: Path, kind: pa.DataType) -> None:
     table, path = rounds(kind), tmp_path / "rounds.parquet"
     assert groups_of(table, path, 0, 24) is None
     assert groups_of(table, path, 6, 24) == [1, 2, 3]
@@ -68,7 +68,7 @@ def test_row_groups_outside_of_a_span_are_left_out(tmp_path: Path, kind: pa.Data
     assert matching_row_groups(metadata, schema, None, START + 1) == [0]
 
 
-def test_row_groups_that_say_too_little_are_read(tmp_path: Path) -> None:
+def test_row_groups_without_statistics_are_read(tmp_path: Path) -> None:
     table, path = rounds(), tmp_path / "rounds.parquet"
     assert groups_of(table, path, 6, 24, write_statistics=False) is None
     as_text = table.set_column(1, "timestamp", table["timestamp"].cast(pa.string()))
@@ -89,7 +89,7 @@ ROWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(rows=ROWS, span=st.tuples(st.integers(-1, 25), st.integers(-1, 25)), by_time=st.booleans())
-def test_records_are_those_of_files_in_one_row_group(
+def test_pruning_changes_no_records(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[int, str | None, bool]],
     span: tuple[int, int],

@@ -38,7 +38,7 @@ KINDS = (pa.string(), pa.int64(), pa.list_(pa.int8()))
 
 
 @given(st.lists(ROWS, max_size=4))
-def test_rows_come_back_by_number_in_their_order(tables: list[list[tuple[Any, ...]]]) -> None:
+def test_partitions_keep_row_order(tables: list[list[tuple[Any, ...]]]) -> None:
     divided = SpillPartitions(io.BytesIO(), SCHEMA)
     for rows in tables:
         divided.add(table_of(rows), np.array([row[0] for row in rows], dtype=np.uint8))

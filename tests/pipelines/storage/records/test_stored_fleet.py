@@ -173,7 +173,7 @@ def as_a_whole(folders: dict[str, Path]) -> tuple[bytes, ...]:
 @pytest.mark.parametrize(
     ("form", "n_slices"), [("landed", 1), ("landed", 64), ("compacted", 5), ("late", 16)]
 )
-def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
+def test_training_set_is_independent_of_slices(
     folders: dict[str, Path], as_a_whole: tuple[bytes, ...], form: str, n_slices: int
 ) -> None:
     fleet = fleet_of(folders[form], n_slices)
@@ -183,7 +183,7 @@ def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
     assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
 
 
-def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_alone(
+def test_training_spans_share_one_read(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = replace(RECIPE, max_instances=40)
@@ -216,7 +216,7 @@ def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_al
     assert len(readings) == 1
 
 
-def test_what_comes_after_the_moment_changes_no_byte(
+def test_later_records_change_nothing(
     folders: dict[str, Path], as_a_whole: tuple[bytes, ...], tmp_path: Path
 ) -> None:
     shutil.copytree(folders["landed"], tmp_path / "records")
@@ -227,13 +227,13 @@ def test_what_comes_after_the_moment_changes_no_byte(
     assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
 
 
-def test_records_with_a_wrong_interval_are_refused_in_slices_too(folders: dict[str, Path]) -> None:
+def test_wrong_interval_is_rejected_in_slices(folders: dict[str, Path]) -> None:
     store = RecordStore(folders["landed"], KINDS, Nanoseconds(HOUR // 4), PLAN.peers)
     with pytest.raises(InputError, match=r"records are 1 h apart \(median\), expected"):
         store.read_fleet(MOMENT - REACH, MOMENT, RECIPE.instances, 64)
 
 
-def test_a_few_odd_gpus_in_a_slice_of_their_own_are_not_refused(tmp_path: Path) -> None:
+def test_few_irregular_gpus_are_accepted(tmp_path: Path) -> None:
     rows = fleet_rows()
     odd = rows["gpu_serial"].isin([SERIALS[3]]) & (rows["timestamp"].dt.hour % 3 > 0)
     write(tmp_path, rows[~odd], "part-0.parquet")
@@ -241,13 +241,13 @@ def test_a_few_odd_gpus_in_a_slice_of_their_own_are_not_refused(tmp_path: Path) 
     assert len(fleet.serials) == N_GPUS
 
 
-def test_rows_without_a_serial_are_refused_in_slices_too(tmp_path: Path) -> None:
+def test_missing_serials_are_rejected_in_slices(tmp_path: Path) -> None:
     write(tmp_path, fleet_rows().assign(gpu_serial=None), "part-0.parquet")
     with pytest.raises(InputError, match="there is no row with a serial and a timestamp"):
         fleet_of(tmp_path, 4, None)
 
 
-def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
+def test_slice_reads_only_its_row_groups(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._MIN_ROWS_PER_GROUP", 16)
@@ -262,7 +262,7 @@ def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
     assert min(halves) > 0
 
 
-def test_compacted_files_are_read_in_more_slices_than_others(
+def test_compacted_files_allow_more_slices(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.storage.records.date_merge._MIN_ROWS_PER_GROUP", 16)
@@ -303,7 +303,7 @@ def list_of_rules(folder: Path, out: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("form", "n_slices"), [("landed", 64), ("compacted", 5), ("late", 16), ("late", 1)]
 )
-def test_a_list_has_the_same_bytes_in_any_number_of_slices(
+def test_list_is_independent_of_slices(
     folders: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -327,7 +327,7 @@ def compacted_file(folders: dict[str, Path], tmp_path: Path) -> Path:
     return tmp_path / "date=2025-01-02" / "00-compacted.parquet"
 
 
-def test_the_head_of_a_compacted_file_does_not_keep_its_metadata(compacted_file: Path) -> None:
+def test_compacted_metadata_are_released(compacted_file: Path) -> None:
     """Those of four months of 20,000 GPUs took 200 MB, until garbage was looked for."""
     gc.collect()
     gc.disable()
@@ -340,7 +340,7 @@ def test_the_head_of_a_compacted_file_does_not_keep_its_metadata(compacted_file:
         gc.enable()
 
 
-def test_metadata_that_are_read_again_are_those_of_the_same_file(compacted_file: Path) -> None:
+def test_reread_metadata_are_of_same_file(compacted_file: Path) -> None:
     source = ParquetSource(compacted_file)
     with source.columns() as columns:
         assert len(columns) == source.n_rows

@@ -42,7 +42,7 @@ def names_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_nothing_but_what_is_named_is_replaced(tmp_path: Path) -> None:
+def test_save_replaces_only_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     save_predictor(predictor_of(1), folder)
     (old,) = folder.glob("models-*")
@@ -61,7 +61,7 @@ def test_nothing_but_what_is_named_is_replaced(tmp_path: Path) -> None:
     assert Predictor.load(folder).version == predictor_of(2).version
 
 
-def test_a_damaged_predictor_is_replaced_by_an_equal_one(tmp_path: Path) -> None:
+def test_damaged_predictor_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         save_predictor(predictor_of(1), tmp_path)
         assert Predictor.load(tmp_path).version == predictor_of(1).version
@@ -71,9 +71,7 @@ def test_a_damaged_predictor_is_replaced_by_an_equal_one(tmp_path: Path) -> None
             Predictor.load(tmp_path)
 
 
-def test_a_saving_that_fails_leaves_nothing_new_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: RandomModel, folder: Path) -> None:
         (folder / "parameters.json").write_text("{")
         raise OSError(28, "No space left on device")
@@ -134,9 +132,7 @@ print(json.dumps(seen))
 
 
 @pytest.mark.parametrize("begins_with", ["old", "nothing"])
-def test_killed_at_any_step_a_whole_predictor_stays_and_the_next_saving_works(
-    tmp_path: Path, begins_with: str
-) -> None:
+def test_kill_keeps_complete_predictor(tmp_path: Path, begins_with: str) -> None:
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path), begins_with]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-1000:]
