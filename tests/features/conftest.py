@@ -1,4 +1,4 @@
-"""Small fleets: rows written by hand become records, failures and timelines."""
+"""Fixtures that build records, failures and timelines from hand-written rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forewarn.features.time_units import MINUTE, Nanoseconds
 
 Row = dict[str, Any]
 
-# A midnight; every moment of these tests is given in minutes after it.
+# A midnight; tests give times in minutes after it.
 START = 20_500 * 24 * 60 * MINUTE
 
 
@@ -80,13 +80,13 @@ def _failures(records: Records, *found: tuple[Any, ...]) -> Failures:
 
 @pytest.fixture(scope="session")
 def at() -> Callable[[float], int]:
-    """Return `at(minute)`: the moment in nanoseconds since 1970."""
+    """Return `at(minute)`: a time in nanoseconds since 1970."""
     return _at
 
 
 @pytest.fixture(scope="session")
 def minutes() -> Callable[[Any], list[float]]:
-    """Return `minutes(moments)`: moments as minutes after the start of the tests."""
+    """Return `minutes(moments)`: times in minutes after the start of the tests."""
     return _minutes
 
 
@@ -98,7 +98,7 @@ def rows() -> Callable[..., list[Row]]:
 
 @pytest.fixture(scope="session")
 def table() -> Callable[[Sequence[Row]], pa.Table]:
-    """Return `table(rows)`, as a Parquet file would give it."""
+    """Return `table(rows)`, as read from a Parquet file."""
     return _table
 
 

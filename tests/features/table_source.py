@@ -1,4 +1,4 @@
-"""Tables in the place of files of records."""
+"""Tables as sources of records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TableSource"]
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table in the place of a file."""
+    """A table as a file of records."""
 
     name: str
     table: pa.Table

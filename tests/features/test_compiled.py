@@ -47,8 +47,8 @@ print(order[0], "numba.np.arraymath" in sys.modules)
 
 
 def test_cached_code_loads_without_compiler() -> None:
-    """All that numba knows of Python and numpy took each command a third of a second."""
-    for _ in range(2):  # the first may have to compile
+    """Loading all numba extensions would cost each command a third of a second."""
+    for _ in range(2):  # the first process may have to compile
         done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
     assert done.stdout.split() == [b"1", b"False"]
 
@@ -67,7 +67,7 @@ def asked(number):
 
 
 def test_stale_cache_index_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upgrade in place ended in a traceback of numba's."""
+    """Regression: an in-place upgrade ended in a traceback of numba."""
     monkeypatch.syspath_prepend(tmp_path)
     source, now = tmp_path / "upgraded_loops.py", time.time()
     for ago, name, times in ((100, "Old", 2), (-100, "New", 3)):

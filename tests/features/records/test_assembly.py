@@ -137,7 +137,7 @@ def test_close_rows_are_thinned_to_the_interval(
 
 
 def test_failed_row_is_never_too_close(assembled: Make, rows: Rows, minutes: Minutes) -> None:
-    # It may be the last word of a GPU, sent out of turn.
+    # It may be the last record of a GPU, sent outside the schedule.
     records = assembled(
         rows("A", [0, 10, 13], failure=[0, 0, 1])
         + rows("B", [0, 3, 6, 12, 20], failure=[0, 1, 0, 0, 0])
@@ -306,7 +306,7 @@ found_rows = st.lists(
 
 
 def _brute_kept(found: list[tuple[str, int, int]]) -> list[tuple[str, int, int, bool]]:
-    """Return (serial, minute, value, filled) as formats.md, section 1 says it."""
+    """Return (serial, minute, value, filled) as defined in formats.md, section 1."""
     last_of = {(serial, minute): value for serial, minute, value in found}
     kept: list[tuple[str, int, int, bool]] = []
     for (serial, minute), value in sorted(last_of.items()):
@@ -349,7 +349,7 @@ def test_increases_match_reference_loop(
     assert np.array_equal(_values(records, "count"), expected, equal_nan=True)
 
 
-# --- the same records in another order and split -----------------------------------------------
+# --- the same records in another order and in other files ---------------------------------------
 
 ALL = FeatureKinds(
     categorical=("kind",), float=("value",), counter=("count",), code=("xid",), date=("until",)

@@ -25,7 +25,7 @@ def gpus(*numbers: int) -> npt.NDArray[np.int32]:
 
 
 def counter(*rows: tuple[int, float]) -> ColumnSurvey:
-    """Survey a counter of rows (GPU, value) by time."""
+    """Survey a counter with rows (GPU, value) sorted by time."""
     ordered = sorted(rows, key=lambda row: row[0])
     values = np.array([value for _, value in ordered], dtype=np.float64)
     return ColumnSurvey.from_counter("ecc_corrected", values, gpus(*(gpu for gpu, _ in ordered)))
@@ -50,19 +50,19 @@ def test_unknown_column_has_no_impossible_values() -> None:
 
 def test_resets_count_within_and_between_parts() -> None:
     column, number = ColumnTotals("ecc_corrected"), np.arange(2)
-    # A: 5, missing, 7, 2 falls once; B begins lower than A ended, which is no fall.
+    # A decreases once (7 to 2); B starts lower than A ended, which is no reset.
     column.add(counter((0, 5.0), (0, NAN), (0, 7.0), (0, 2.0), (1, 1.0)), number, 2)
     assert column.resets == 1
-    column.add(counter((0, 0.0), (1, 1.0)), number, 2)  # A fell from 2, B rests
+    column.add(counter((0, 0.0), (1, 1.0)), number, 2)  # A decreased from 2, B is constant
     assert column.resets == 2
 
 
 def test_gpus_are_renumbered_to_the_fleet() -> None:
     column = ColumnTotals("ecc_corrected")
     column.add(counter((0, 5.0), (1, 1.0)), np.array([0, 1]), 2)
-    column.add(counter((0, 1.0), (1, 9.0)), np.array([1, 2]), 3)  # B rests, C is new
+    column.add(counter((0, 1.0), (1, 9.0)), np.array([1, 2]), 3)  # B is constant, C is new
     assert column.resets == 0
-    column.add(counter((0, 8.0), (1, 4.0)), np.array([2, 0]), 3)  # C fell from 9, A from 5
+    column.add(counter((0, 8.0), (1, 4.0)), np.array([2, 0]), 3)  # C decreased from 9, A from 5
     assert column.resets == 2
 
 
@@ -93,7 +93,7 @@ def test_extremes_without_values_are_missing() -> None:
 def day(
     frozen: bool, moving: bool = True, level: float = 70.0
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Return a day of 20 GPUs with 24 readings each, of which the first is as asked."""
+    """Return a day of 20 GPUs with 24 readings each; the first GPU is as given."""
     wave = np.tile(np.arange(24.0), 20)
     temperature, power = 50.0 + wave, 100.0 + wave
     if frozen:
@@ -118,9 +118,9 @@ def survey_of(values: dict[str, npt.NDArray[np.float64]]) -> FloatSurvey:
     [
         (day(frozen=True), {"temperature_gpu": {"G00": 1}}),
         (day(frozen=False), {}),
-        (day(frozen=True, moving=False), {}),  # nothing moves: idle, perhaps
+        (day(frozen=True, moving=False), {}),  # nothing changes: possibly idle
         (day(frozen=True, level=0.0), {}),  # zero is idleness
-        # 16 lanes of all GPUs: what rests by nature is not frozen
+        # 16 lanes on all GPUs: constant by nature is not frozen
         (day(frozen=False) | {"pcie_link_width": np.full(480, 16.0)}, {}),
     ],
 )
@@ -138,7 +138,7 @@ def test_frozen_days_are_summed_by_fleet_gpu() -> None:
     orders = (np.arange(20), np.arange(20), np.arange(20)[::-1], np.arange(20, 40))
     for frozen, number in zip((True, False, True, True), orders, strict=True):
         totals.add(survey_of(day(frozen)), number, 1 + int(number.max()))
-    serials = [f"S{99 - number}" for number in range(40)]  # they are named in their order
+    serials = [f"S{99 - number}" for number in range(40)]  # results are sorted by serial
     frozen_days = totals.frozen(serials)["temperature_gpu"]
     assert list(frozen_days.items()) == [("S79", 1), ("S80", 1), ("S99", 1)]
 

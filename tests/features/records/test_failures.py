@@ -28,7 +28,7 @@ def fleet(assembled: Make, rows: Rows) -> Records:
 
 @pytest.fixture(scope="module")
 def listed(minutes: Minutes) -> Callable[[Failures, Records], Listed]:
-    """Return `listed(failures, records)`: serial, failed, repaired (None: never), known."""
+    """Return `listed(failures, records)`: serial, failed, repaired (None if open), known."""
 
     def of(failures: Failures, records: Records) -> Listed:
         repaired = [None if r == NEVER else minutes(r)[0] for r in failures.repaired_at]

@@ -27,7 +27,7 @@ DAYS = 20_513.0  # 1 March 2026
 
 
 class Part(NamedTuple):
-    """What a file is checked for: its keys, then its values."""
+    """The result of validating a file: keys and values."""
 
     keys: Keys
     values: Values
@@ -188,7 +188,7 @@ BLANKS = [2.0**47, float(0x7FFFFFFFFFFFFFF0), -(2.0**47), math.inf, -math.inf, 3
 
 @pytest.mark.parametrize("blank", BLANKS)
 def test_blank_gauge_values_are_missing(blank: float) -> None:
-    # Blank values of exporters arrive as numbers like the first two.
+    # Blank values of exporters are numbers such as the first two.
     part = _part(FeatureKinds(float=("x",)), x=pa.array([blank, 1e9, None, -1.0]))
     assert np.array_equal(_numbers(part, "x"), [np.nan, 1e9, np.nan, -1.0], equal_nan=True)
 
@@ -196,7 +196,7 @@ def test_blank_gauge_values_are_missing(blank: float) -> None:
 @pytest.mark.parametrize("blank", [2**47, 0x7FFFFFFFFFFFFFF0])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64()], ids=str)
 def test_blank_counter_is_missing(blank: int, kind: pa.DataType) -> None:
-    # It would be a gain that dwarfs all others, and a reset after it.
+    # It would give a huge increase, followed by a reset.
     column = pa.array([7, blank, 8]).cast(kind, safe=False)
     values = _numbers(_part(FeatureKinds(counter=("n",)), n=column), "n")
     assert np.array_equal(values, [7.0, np.nan, 8.0], equal_nan=True)
@@ -269,7 +269,7 @@ def test_moments_keep_nulls() -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 def test_timestamp_out_of_range_is_rejected(unit: str) -> None:
-    # 9999 is how some tables write "never"; wrapped around it would be a moment of 1816.
+    # 9999 means "never" in some tables; after an overflow it would be a time in 1816.
     column = pa.array([dt.datetime(9999, 1, 1)], pa.timestamp(unit, "UTC"))
     with pytest.raises(RecordsError, match=r"part\.parquet: column `timestamp`"):
         _part(timestamp=column)

@@ -11,7 +11,7 @@ SERIALS = [f"GPU-{number:05}" for number in range(6400)]
 def test_slices_have_similar_size() -> None:
     sizes = np.bincount(assign_slices(SERIALS), minlength=MAX_SLICES)
     assert sizes.sum() == len(SERIALS)
-    assert 60 <= sizes.min() <= sizes.max() <= 140  # four standard deviations of 100
+    assert 60 <= sizes.min() <= sizes.max() <= 140  # 100 plus or minus four standard deviations
 
 
 def test_slice_depends_on_serial_only() -> None:
@@ -24,7 +24,9 @@ def test_coarse_slices_are_unions_of_fine_ones(n: int) -> None:
     pairs = sorted(
         set(zip(assign_slices(SERIALS).tolist(), assign_slices(SERIALS, n).tolist(), strict=True))
     )
-    assert [finest for finest, _ in pairs] == list(range(MAX_SLICES))  # each in one coarser slice
+    assert [finest for finest, _ in pairs] == list(
+        range(MAX_SLICES)
+    )  # each is in one coarser slice
     coarser = [coarse for _, coarse in pairs]
     assert coarser == sorted(coarser)
     assert set(coarser) == set(range(n))

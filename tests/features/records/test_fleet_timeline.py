@@ -87,7 +87,7 @@ def test_life_starts_at_first_record_or_repair(
 def test_life_never_starts_before_the_records(
     assembled: Make, rows: Rows, failures: Fail, minutes: Minutes
 ) -> None:
-    # Whoever reads only the last days must not think that it has seen the GPU since the repair.
+    # With only the last days, the timeline must not start the life at an earlier repair.
     records = assembled(rows("A", [50, 60, 70]) + rows("B", range(0, 80, 10)))
     timeline = build_timeline(records, failures(records, ("A", -900, -800)))
     assert minutes(timeline.life_start(np.arange(3))) == [50, 50, 50]
@@ -104,13 +104,13 @@ def test_first_increase_after_repair_is_missing(
     gained = timeline.records.numbers("count", np.arange(8)).tolist()
     assert math.isnan(gained[4])
     assert (gained[1], gained[5], gained[7]) == (1.0, 16.0, 2.0)
-    assert records.numbers("count", np.arange(8))[4] == 8.0  # the records themselves stay
+    assert records.numbers("count", np.arange(8))[4] == 8.0  # the records themselves are unchanged
 
 
 def test_failure_affects_only_its_gpu(
     assembled: Make, rows: Rows, failures: Fail, at: Callable[[float], int]
 ) -> None:
-    # A vanishes; its ticket comes after its last record, in front of the first one of B.
+    # A disappears; its ticket is after its last record and before the first record of B.
     listed = rows("A", [0, 10, 20], count=1) + rows("B", range(0, 60, 10), count=[0, 1, 3, 6, 9, 9])
     records = assembled(listed, kinds=COUNT).between(at(10), at(60))
     healthy = build_timeline(records, Failures.empty())

@@ -51,7 +51,7 @@ def grid(assembled: Make, rows: Rows) -> HourlyGrid:
 
 
 def sums_of(grid: HourlyGrid, name: str, work: Transform | None = None) -> HourlySums:
-    """Return the sums of a column of the records that a grid is of."""
+    """Return the sums of a column of the grid's records."""
     return grid.sums(grid.records.values(name), work)
 
 
@@ -91,7 +91,7 @@ def test_cell_has_text_of_first_row(grid: HourlyGrid) -> None:
     assert grid.records.texts["slot"].texts == ("1", "2", "3")
     groups = grid.groups("slot")
     assert groups.home.tolist() == [-1, 1, -1]
-    # A was in slot 1 in hour 0, then in another one; of hour 1 there is no row.
+    # A is in slot 1 in hour 0 and then in another slot; hour 1 has no row.
     assert groups.line.tolist() == [0, -1, -1]
     assert groups.group[:, :3].tolist() == [[0, -2, 2]]
     hours = grid.shape[1]
@@ -115,7 +115,7 @@ def test_group_sums_are_independent_of_slices(assembled: Make, rows: Rows) -> No
     by_slice = np.argsort(assign_slices(serials), kind="stable")
     assert by_slice[-1] != 4
     hourly, added = np.zeros((5, groups.group.shape[1])), np.zeros((1, groups.group.shape[1]))
-    hourly[by_slice, 0] = [1e16, 0.0, -1e16, 0.0, 1.0]  # in another order the 1 is lost
+    hourly[by_slice, 0] = [1e16, 0.0, -1e16, 0.0, 1.0]  # another order loses the 1
     groups.add(hourly, added)
     assert added[0, 0] == 1.0
     assert np.cumsum(hourly[:, 0])[-1] == 0.0
@@ -154,7 +154,7 @@ def day(assembled: Make, rows: Rows) -> HourlyGrid:
         (599, 0, 4, (5, 9, True)),
         (600, 0, 10, (0, 10, True)),
         (600, 0, 11, (0, 10, False)),  # the history is shorter
-        (600, 1, 10, (1, 10, False)),  # hour 0 is not complete
+        (600, 1, 10, (1, 10, False)),  # hour 0 is incomplete
         (600, 360, 4, (6, 10, True)),
         (600, 361, 4, (7, 10, False)),
         (600, 590, 4, (10, 10, False)),
@@ -219,7 +219,7 @@ def test_uncounted_rows_give_empty_grid(assembled: Make, rows: Rows) -> None:
 
 
 def _fleet(source: random.Random, rows: Rows) -> list[Row]:
-    """Return shuffled rows of three GPUs with gaps, doubles, nulls and failed records."""
+    """Return shuffled rows of three GPUs with gaps, duplicates, nulls and failed records."""
     listed: list[Row] = []
     for serial in "ABC":
         for i in range(source.randrange(40)):
@@ -239,7 +239,7 @@ def _fleet(source: random.Random, rows: Rows) -> list[Row]:
 
 
 def _brute_cell(records: Records, mine: list[int], name: str) -> tuple[float, float]:
-    """Return sum and number of the readings of some rows, one after another."""
+    """Return sum and number of the readings of some rows, added in sequence."""
     readings = [float(records.numbers(name, np.array([row]))[0]) for row in mine]
     there = [value for value in readings if not math.isnan(value)]
     return sum(there), len(there)

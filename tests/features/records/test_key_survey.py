@@ -10,7 +10,7 @@ from forewarn.features.time_units import MINUTE
 
 
 def survey(*rows: tuple[int, float, int], parts: int = 1) -> KeySurvey:
-    """Look at rows of (GPU, minute, machine), in parts of GPUs."""
+    """Survey rows (GPU, minute, machine), in parts of GPUs."""
     gpus, minutes, machines = (np.array(column) for column in zip(*rows, strict=True))
     times = np.round(minutes * MINUTE).astype(np.int64)
     gpu, machine = gpus.astype(np.int32), machines.astype(np.int32)

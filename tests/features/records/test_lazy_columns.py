@@ -49,7 +49,7 @@ PLAN = FeaturePlan(
 
 
 def fleet_rows(rows: Rows, seed: int = 1, n_records: int = 80) -> list[dict[str, Any]]:
-    """Return rows of a few GPUs in order of time, with gaps, nulls and changes of place."""
+    """Return rows of a few GPUs sorted by time, with gaps, nulls and moves."""
     source = random.Random(seed)
     listed = []
     for record in range(n_records):
@@ -75,13 +75,13 @@ def fleet_rows(rows: Rows, seed: int = 1, n_records: int = 80) -> list[dict[str,
 
 @pytest.fixture
 def lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep no column, however small it is."""
+    """Disable the cache of columns."""
     monkeypatch.setattr(lazy_columns, "_MAX_CACHED_BYTES", 0)
 
 
 @dataclass
 class _Watched:
-    """Columns that count how often each is read, and how many are in memory at a time."""
+    """Columns that count reads, and the number of columns in memory at a time."""
 
     columns: NumberColumns
     reads: Counter[str] = field(default_factory=Counter)
@@ -171,7 +171,7 @@ def test_measurements_are_independent_of_caching(
     parts = [listed[a:b] for a, b in pairwise(cuts)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lazy_columns, "_MAX_CACHED_BYTES", 0)
-        # The doubles come first: whatever follows wins, and they change nothing.
+        # The duplicates come first, so that the later rows win and nothing changes.
         read = assembled(doubled, *parts, kinds=KINDS, texts=("machine_id", "slot"))
         measured = _measured(read)
     assert read.seen.doubled == len(doubled)
@@ -179,7 +179,7 @@ def test_measurements_are_independent_of_caching(
 
 
 def _records_of(table: Any, parts: list[list[dict[str, Any]]]) -> Records:
-    """Return records of files, of which no column is kept."""
+    """Return records of files without cached columns."""
     sources = [TableSource(str(number), table(part)) for number, part in enumerate(parts)]
     query = RecordsQuery("t", KINDS, Nanoseconds(10 * MINUTE), ("machine_id", "slot"))
     with pytest.MonkeyPatch.context() as patch:

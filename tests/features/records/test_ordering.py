@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from forewarn.features.records.ordering import sampling_hash, stable_order
 from forewarn.features.time_units import MINUTE
 
-# Numbers on both sides of 16 bits, so that both passes of the sort are needed.
+# Numbers below and above 16 bits, so that both passes of the sort are needed.
 numbers = st.sampled_from([0, 1, 2, 65_535, 65_536, 65_537, 131_072, 200_000])
 keys = st.lists(st.tuples(numbers, st.integers(-3, 3)), max_size=40)
 

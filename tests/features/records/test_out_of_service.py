@@ -17,7 +17,7 @@ from forewarn.features.time_units import MINUTE, Nanoseconds, RecordCount
 
 Rows = Callable[..., list[dict[str, Any]]]
 
-START = 20_500 * 24 * 60 * MINUTE  # as in the conftest of these folders
+START = 20_500 * 24 * 60 * MINUTE  # as in tests/features/conftest.py
 HORIZON = Nanoseconds(20 * MINUTE)
 
 
@@ -50,7 +50,7 @@ def test_horizon_overlapping_a_span_is_unknown(
     records = assembled(rows("A", range(0, 90, 10)) + rows("B", range(0, 90, 10)))
     out = replace(records, out_of_service=_spans((0, 40, 51)))
     labels = _labels(out, Failures.empty())
-    # A: those that end at 20 to 50; the last two are unknown where the records end.
+    # Instances of A end at 20 to 50; the last two are unknown because the records end.
     assert labels["A"] == [0, 0, -1, -1, -1, -1, 0, -1, -1]
     assert labels["B"] == [0, 0, 0, 0, 0, 0, 0, -1, -1]
 

@@ -1,8 +1,8 @@
-"""What the parsers read of every real capture, as a table.
+"""Print what the parsers read of each real capture as a table.
 
     python tests/features/telemetry/captures.py ../shared/data
 
-One line for each document: GPUs, fields read of the first one, events, and what was left out.
+One line per document: GPUs, fields of the first GPU, events, and unread parts.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Rows = Callable[..., pa.Table]
 
 @pytest.fixture(scope="session")
 def readings() -> Rows:
-    """Return `readings(*rows)`: rows of minute, serial and whatever else; host and place follow."""
+    """Return `readings(*rows)`: rows of minute, serial and further columns."""
 
     def make(*rows: tuple[float, str] | tuple[float, str, dict[str, Any]]) -> pa.Table:
         return build_table([_reading(*row) for row in rows], READINGS)
@@ -31,7 +31,7 @@ def _reading(minute: float, serial: str, more: dict[str, Any] | None = None) -> 
 
 @pytest.fixture(scope="session")
 def events() -> Rows:
-    """Return `events(*rows)`: rows of minute, serial or None, code or kind, and whatever else."""
+    """Return `events(*rows)`: rows of minute, serial or None, code or kind, and further columns."""
 
     def make(*rows: tuple[Any, ...]) -> pa.Table:
         return build_table([_event(i, *row) for i, row in enumerate(rows)], EVENTS)

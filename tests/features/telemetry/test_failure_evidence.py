@@ -80,7 +80,7 @@ def test_the_rules_are_configuration(events: Rows) -> None:
 def test_failure_is_known_on_receipt(events: Rows) -> None:
     known = {"known_at": at(8)}
     assert found(events((1, "S1", 79, known)), tickets(), boots()) == [("S1", 1, None, "xid 79", 8)]
-    # A clock that is ahead: nobody knows what has not happened.
+    # A clock that is ahead: an event cannot be known before it happens.
     early = {"known_at": at(0.5)}
     assert found(events((1, "S1", 79, early)), tickets(), boots())[0][4] == 1
 
@@ -94,18 +94,18 @@ def test_reboot_ends_failure(events: Rows) -> None:
 
 
 def seen_by(*rows: tuple[float, float]) -> pa.Table:
-    """Return BOOTS of readings with a time and the start of the host, both in minutes."""
+    """Return BOOTS of readings with a time and the boot time of the host, both in minutes."""
     made = [{"gpu_serial": "S1", "timestamp": at(t), "boot_time": at(b)} for t, b in rows]
     return boots_from_readings(build_table(made, READINGS))
 
 
 def test_changed_clock_is_no_reboot(events: Rows) -> None:
-    """The host started at minute 0 and the clock is three hours behind until minute 70."""
+    """The host booted at minute 0; its clock is three hours behind until minute 70."""
     before = [(minute, 0) for minute in range(1, 70)]
     after = [(minute + 180, 180) for minute in range(70, 400)]
     table = events((60, "S1", 79))
     assert found(table, tickets(), seen_by(*before, *after))[0][2] is None
-    # A restart after that is one, and so is one without a step.
+    # A later reboot is detected, with and without a clock step.
     again = [(minute + 600, 600) for minute in range(2, 10)]
     assert found(table, tickets(), seen_by(*before, *after, *again))[0][2] == 602
     assert found(table, tickets(), seen_by(*before, *again))[0][2] == 602
@@ -124,7 +124,7 @@ def test_changed_clock_is_no_reboot(events: Rows) -> None:
 def test_clock_steps_end_no_failure(
     host: tuple[int, list[int]], apart: int, failed: int, chance: random.Random
 ) -> None:
-    """A host is up for so long, and its clock is set every two hours; the parts come shuffled."""
+    """A host with a given uptime sets its clock every two hours; the parts are shuffled."""
     uptime, steps = host
     rows, clock, moment = [], 0, 0
     for number in range(720):
@@ -151,20 +151,20 @@ def test_returned_gpu_ends_failure(events: Rows) -> None:
 def test_withdrawn_recovery_request_ends_failure(events: Rows) -> None:
     table = events((10, "S1", 154, {"action": "reset"}), (30, "S1", 154, {"action": "none"}))
     assert [row[1:4] for row in found(table, tickets(), boots())] == [(10, 30, "xid 154")]
-    # What the driver says of another time, or another Xid says, ends nothing.
+    # Events of other times and other Xids end nothing.
     table = events((10, "S1", 154, {"action": "none"}), (20, "S1", 79), (30, "S1", 13))
     assert [row[1:3] for row in found(table, tickets(), boots())] == [(20, None)]
 
 
 def test_ticket_ends_failure_of_log(events: Rows) -> None:
     told = tickets(("S1", 20, 60, "board", 25))
-    # Both are one failure: from the first sign to the ticket's end, with the ticket's cause.
+    # Both are one failure, from the first evidence to the ticket's end, with the ticket's cause.
     assert found(events((10, "S1", 79)), told, boots()) == [("S1", 10, 60, "board", 10)]
-    # A restart before the ticket's end does not make two of it.
+    # A reboot before the ticket's end does not split it.
     assert found(events((10, "S1", 79)), told, boots(("S1", 30, 31))) == [
         ("S1", 10, 60, "board", 10)
     ]
-    # A ticket that was closed before has nothing to do with it.
+    # An earlier, closed ticket is unrelated.
     assert found(events((70, "S1", 79)), told, boots()) == [
         ("S1", 20, 60, "board", 25),
         ("S1", 70, None, "xid 79", 70),
@@ -192,7 +192,7 @@ DAY = 24 * 60  # minutes
 
 
 def shown(serial: str, since: float, **moments: float) -> Recovery:
-    """Return what telemetry shows since a failure, times in minutes."""
+    """Return the state of a recovery, times in minutes."""
     known: dict[str, Any] = {name: at(moment) for name, moment in moments.items()}
     return Recovery(serial, START + round(since * MINUTE), 0, **known)
 
@@ -200,7 +200,7 @@ def shown(serial: str, since: float, **moments: float) -> Recovery:
 def ended(
     events: pa.Table, told: pa.Table, *recoveries: Recovery, rules: FailureRules = RULES
 ) -> list[tuple[Any, ...]]:
-    """Return failed, repaired, when that was known, why, and until when health is unknown."""
+    """Return failed, repaired, known time and source of the end, and end of unknown health."""
     rows = []
     for row in build_failures(events, told, boots(), rules, recoveries).to_pylist():
         names = ("failed_at", "repaired_at", "end_known_at", "unknown_until")
@@ -247,7 +247,7 @@ def test_energy_counter_restart_is_a_boot(events: Rows) -> None:
 def test_first_known_end_wins(events: Rows) -> None:
     both = shown("S1", 10, restarted=40, boot_known=50, works_from=20, presumed_known=DAY + 20)
     assert ended(events((10, "S1", 79)), tickets(), both)[0][1:4] == (40, 50, "boot")
-    # A ticket that became known before the end was presumed makes it a repair.
+    # A ticket known before the presumed end makes it a repair.
     worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
     told = tickets(("S1", 12, 60, "board", 12))
     assert ended(events((10, "S1", 79)), told, worked) == [(10, 60, 60, "ticket", None)]
@@ -268,7 +268,7 @@ def test_later_evidence_keeps_known_presumed_end(events: Rows) -> None:
     first = (10, 30, DAY + 30, "presumed", 10 + 7 * DAY)
     later = events((10, "S1", 79), (3 * DAY, "S1", 48))
     assert ended(later, tickets(), worked) == [first, (3 * DAY, *[None] * 4)]
-    # Logged early, received late: until then the end counted.
+    # Logged early and received late: until then the end was valid.
     received = events((10, "S1", 79), (20, "S1", 48, {"known_at": at(2 * DAY)}))
     assert ended(received, tickets(), worked) == [first, (20, *[None] * 4)]
     told = tickets(("S1", 12, 3 * DAY, "board", 4 * DAY))
@@ -284,7 +284,7 @@ def test_telemetry_does_not_end_open_ticket(events: Rows) -> None:
 
 
 def test_earliest_evidence_sets_failure_start(events: Rows) -> None:
-    """A gauge may show an Xid minutes after the log, a ticket is written later or earlier."""
+    """A gauge may show an Xid minutes after the log; a ticket may be written earlier or later."""
     late_gauge = events((10, "S1", 43), (12, "S1", 79), (13, "S1", "lost"), (20, "S1", 79))
     told = tickets(("S1", 11, 300, "board", 200))
     assert [row[1:4] for row in found(late_gauge, told, boots())] == [(11, 300, "board")]
@@ -317,7 +317,7 @@ def test_open_failures_need_telemetry(events: Rows) -> None:
 )
 @settings(max_examples=300)
 def test_later_evidence_changes_no_known_failure(chances: Any, moment: int) -> None:
-    """Of the failures as known at a moment, those that became known later say nothing."""
+    """Failures as known at a moment do not depend on what became known later."""
     rows, recoveries, known = [], [], 0
     for number, (minute, delay, recovery) in enumerate(sorted(chances, key=itemgetter(0))):
         known = max(known, minute + delay)

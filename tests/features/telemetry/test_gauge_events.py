@@ -27,8 +27,8 @@ def changes(of: list[Sample], *, at_start: bool = False) -> list[tuple[int, floa
     [
         ((0, 0, 79, 79, 0), [(2, 79)]),
         ((0, 79, 79, 79, 45, 45), [(1, 79), (4, 45)]),
-        ((79, 79, 79), []),  # of last year
-        ((31, 0, 31), [(2, 31)]),  # the exporter was restarted between two
+        ((79, 79, 79), []),  # an old Xid
+        ((31, 0, 31), [(2, 31)]),  # the exporter restarted in between
         ((31, 43, 31), [(1, 43), (2, 31)]),
         ((0,), []),
         ((), []),
@@ -67,7 +67,7 @@ def test_first_state_is_an_event() -> None:
 
 @given(st.lists(st.sampled_from([0.0, 31.0, 79.0]), max_size=12), st.data())
 def test_events_are_independent_of_series(values: list[float], data: st.DataObject) -> None:
-    """One exporter, whose series change their labels: each job has another one."""
+    """One exporter whose series change labels with each job."""
     whole = samples(*values)
     assert changes(data.draw(st.permutations(whole))) == changes(whole)
     assert changes([*whole, *whole[: len(whole) // 2]]) == changes(whole)

@@ -61,7 +61,7 @@ def test_first_host_keeps_the_gpu(readings: Rows) -> None:
         assert left_out == {HostConflict("S1", "node-1", "node-2"): 2}
         assert len(kept) == 5
         hosts = kept.filter(pc.equal(kept["gpu_serial"], "S1"))["machine_id"].to_pylist()
-        # A GPU that moved is of its new host where only that one reports it.
+        # A moved GPU belongs to its new host where only that host reports it.
         assert sorted(map(str, hosts)) == ["None", "node-1", "node-2", "node-2"]
 
 
@@ -71,7 +71,7 @@ def test_event_belongs_to_gpu_at_address(readings: Rows, events: Rows) -> None:
     )
     moments = events(*((minute, None, 79, PLACE) for minute in (-5, 10, 30, 50, 90)))
     named = with_event_serials(moments, places, {})
-    # Between the two it is the one before: it may be what was taken out.
+    # Between two GPUs the earlier one is chosen, since it may have been removed for the event.
     assert named["gpu_serial"].to_pylist() == ["S1", "S1", "S1", "S2", "S2"]
 
 

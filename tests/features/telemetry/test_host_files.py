@@ -218,7 +218,7 @@ OTHER = CSV.replace("S1", "S2").replace("3B:", "5E:")
     [
         (HANDLE + CSV, False),  # the table of the same output measures it
         (HANDLE + OTHER, True),
-        (CSV + HANDLE, True),  # a job adds to one file: the GPU was there before
+        (CSV + HANDLE, True),  # appended to one file: the GPU was present before
         (CSV + HANDLE + OTHER, True),
         (HANDLE + XML, False),
         (HANDLE + XML.replace("3B:", "5E:"), True),

@@ -29,7 +29,7 @@ def test_mean_weights_series_by_samples() -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_last_value_is_of_continuing_series(swapped: bool) -> None:
-    """The counter began again at a restart, in a new series."""
+    """The counter restarted in a new series."""
     old, new = (group(9, 3, 0), [900.0, 950.0, NAN]), (group(0, 7, 9), [NAN, 20.0, 80.0])
     rows = (new, old) if swapped else (old, new)
     series = gpu("energy_consumption", *rows)

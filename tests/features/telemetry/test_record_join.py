@@ -80,7 +80,7 @@ def test_most_severe_xid_or_zero(readings: Rows, events: Rows) -> None:
     )
     rows = rows_of(build_records(table, xids, NONE, interval=TICK))
     found = {(row["gpu_serial"], row["timestamp"]): row["xid"] for row in rows}
-    # Of two of one severity it is the later one; an event of a moment without a record is in none.
+    # Of equal severities the later Xid wins; an event without a record is ignored.
     assert found == {
         ("S1", 10): 79,
         ("S1", 20): 0,
@@ -142,7 +142,7 @@ values = st.none() | st.integers(0, 5)
 def test_records_match_reference_loop(
     seen: list[tuple[int, str, int | None, bool]], xids: list[tuple[int, str, int]]
 ) -> None:
-    """Five-minute steps: none is near the tolerance."""
+    """Times are multiples of five minutes, away from the tolerance."""
     readings = [
         {
             "timestamp": START + 5 * m * MINUTE,

@@ -21,7 +21,7 @@ from forewarn.features.time_units import DAY, HOUR
 
 
 def after(records: Iterable[RecoveryEvidence], since: int = 0) -> Recovery:
-    """Return what hourly records show of a failure at hour `since`."""
+    """Return the evidence of hourly records for a failure at hour `since`."""
     start = Recovery("S1", since * HOUR, 0)
     return reduce(lambda seen, record: seen.after(record, HOUR), records, start)
 
@@ -66,12 +66,12 @@ def test_energy_decrease_with_load_is_restart() -> None:
     seen = after([*before, *restarted], since=2)
     assert (seen.restarted, seen.boot_known) == (3 * HOUR, 5 * HOUR)
     assert after([*before, *restarted[:2]], since=2).boot_known is None
-    # A GPU that was off the bus has no records until it is back.
+    # A GPU off the bus has no records until it returns.
     assert after([before[0], *restarted], since=2).boot_known == 5 * HOUR
 
 
 def test_exporter_restart_is_no_gpu_restart() -> None:
-    """The counter goes on from where it was, or a few seconds of power before that."""
+    """The counter continues, possibly a few seconds of power lower."""
     energies = [1e6, 1.01e6, None, 1.02e6, 1.0199e6, 1.03e6]
     seen = after(record(h, load=True, energy=e) for h, e in enumerate(energies, start=1))
     assert (seen.restarted, seen.boot_known) == (None, None)
@@ -86,7 +86,7 @@ TICK = HOUR // 6
 
 
 def ticks(energies: Iterable[float | None], since: float, load: bool = True) -> Recovery:
-    """Return what records every ten minutes at 300 W show of a failure at tick `since`."""
+    """Return the evidence of records every ten minutes at 300 W for a failure at tick `since`."""
     start = Recovery("S1", round(since * TICK), 0)
     rows = (
         RecoveryEvidence(tick * TICK, e, True, load, 300.0)
@@ -103,7 +103,7 @@ def test_reloaded_driver_must_work_an_hour() -> None:
 
 
 def test_restart_within_failure_interval_may_count() -> None:
-    """The energy since the restart is that of five minutes, or of almost ten."""
+    """The energy since the restart is that of five minutes, or of nearly ten."""
     for minutes, known in ((5, 9 * TICK), (9.5, None)):
         counter = [1e9, *(300 * 60 * (minutes + 10 * tick) for tick in range(8))]
         assert ticks(counter, 1.2).boot_known == known
@@ -122,7 +122,7 @@ GLITCHES = st.sampled_from([None, 1.0, 1e3, 4e8, 8.9e8])
 def test_occasional_wrong_counter_ends_no_failure(
     steps: list[float], low: dict[int, Any], high: dict[int, float], since: float
 ) -> None:
-    """Of three records in a row one is right; never are two in a row too high."""
+    """Of three consecutive records one is right, and no two consecutive ones are too high."""
     counter: list[float | None] = [*accumulate(steps, initial=1e9)]
     wrong = {3 * n + i + 1: pair[i] for n, pair in low.items() for i in (0, 1)}
     wrong |= {3 * n + 1: value for n, value in high.items()}
@@ -178,7 +178,7 @@ def test_incremental_and_batch_evidence_agree(rows: Any, since: int) -> None:
 
 
 def presumed(records: list[RecoveryEvidence], since: int) -> int | None:
-    """Return the first moment at which 24 healthy hours, 4 under load, lie behind it."""
+    """Return the first time with 24 healthy hours, 4 of them under load, before it."""
     later = [r for r in records if r.time - HOUR >= since * HOUR]
     for end in range(1, len(later) + 1):
         sick = [i for i in range(end) if not later[i].healthy]
@@ -189,7 +189,7 @@ def presumed(records: list[RecoveryEvidence], since: int) -> int | None:
 
 
 def restarted(records: list[RecoveryEvidence], since: int) -> tuple[int | None, int | None]:
-    """Return the record of the first fall of energy that lasts, and the first work after it."""
+    """Return the record of the first lasting energy decrease, and the first load after it."""
     counted = [(r, r.energy) for r in records if r.energy is not None]
     reference = last = float("inf")
     for number, (row, energy) in enumerate(counted):

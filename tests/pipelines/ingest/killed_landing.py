@@ -1,4 +1,4 @@
-"""A landing whose process ends before a write."""
+"""A landing whose process is killed before a write."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["killed_without"]
 
 
 class _KilledError(Exception):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 @contextmanager
 def killed_without(writes: Iterator[int]) -> Iterator[None]:
-    """End what is done inside at the first write for which `writes` has no item left."""
+    """Abort the block at the first write for which `writes` is exhausted."""
     write = LandingFolder.write
 
     def counted(self: LandingFolder, path: Path, table: pa.Table) -> None:

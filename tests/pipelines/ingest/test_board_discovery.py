@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def gpu(minute: float, number: int, serial: str = "B1", **more: Any) -> Row:
-    """Return a reading of one GPU of a board; its number is in its UUID, address and slot."""
+    """Return a reading of one GPU of a board; its number is in UUID, address and slot."""
     row: Row = {"machine_id": "vdi01", "gpu_serial": serial, "gpu_uuid": f"GPU-{serial}-{number}"}
     row |= {"pci": f"0000:4{number}:00", "slot": number, "temperature_gpu": 40.0 + number}
     row |= {"timestamp": START + round(minute * MINUTE), "log_read": True}
@@ -60,7 +60,7 @@ def gpus(folder: Path) -> set[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file that does not hold rows in the order in which they came."""
+    """Return all files whose content does not depend on the order of arrival."""
     patterns = ("date=*/*.parquet", "failures.parquet", "_state/*.parquet")
     files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     files = [path for path in files if path.name != "evidence.parquet"]
@@ -112,7 +112,7 @@ def test_late_board_changes_compacted_dates(tmp_path: Path) -> None:
         ("B1/GPU-B1-0", START + 80 * MINUTE),
         ("B1/GPU-B1-1", START + 80 * MINUTE),
         ("S2", START + 10 * MINUTE),
-        ("S2", START + 10 * MINUTE),  # the hour was made again; the later file counts
+        ("S2", START + 10 * MINUTE),  # the hour was rebuilt; the later file wins
     ]
     before = records(tmp_path)
     compact_date(tmp_path, dt.date(2025, 3, 1))
@@ -151,7 +151,7 @@ def test_serial_without_leading_zeros_matches(tmp_path: Path) -> None:
     rows = [gpu(10, 0, "0324"), gpu(10, 1, "07"), gpu(10, 2, "007")]
     landed = landing.land(readings(*rows), NO_EVENTS, pa.Table.from_pylist(tickets, schema=TICKETS))
     assert landed.zeros == {"324": "0324"}
-    assert landed.unknown_tickets == {"7", "99"}  # the first could be one of two
+    assert landed.unknown_tickets == {"7", "99"}  # the first is ambiguous
     assert failures(tmp_path) == [("0324", "fan"), ("7", "fan"), ("99", "fan")]
     assert {row["gpu_serial"]: row["rack"] for row in records(tmp_path)}["0324"] == "r1"
 
@@ -210,9 +210,9 @@ def test_landing_is_idempotent(
     seen = [gpu(10 * tick, number) for tick in range(14) for number in range(3)]
     seen += [gpu(10 * tick, number, "B2") for tick in (1, 9) for number in (4, 5)]
     seen += [gpu(10 * tick, 7, "S3") for tick in range(14)]
-    # GPUs of a board answer alone at times, and one board tells its UUIDs only in the end.
+    # GPUs of a board sometimes report alone, and one board reports UUIDs only at the end.
     seen = [row for i, row in enumerate(seen) if i % 4 or row["gpu_serial"] != "B1"]
-    # Copies of two hosts, one of a board: of each hour the order says who had the GPU first.
+    # Copies of two hosts, one with a board: the order within an hour decides which host wins.
     seen += [gpu(10 * tick + 3, 7, "S3", machine_id=f"copy{tick % 2}") for tick in range(3, 12)]
     seen += [gpu(10 * tick, 1, machine_id="copy0") for tick in range(14)]
     found = [xid(minute, number) for minute, number in ((5, 1), (33, 0), (61, 2), (119, 7), (9, 5))]

@@ -1,4 +1,4 @@
-"""Which days are published, so that each list is made once, when its day is over, over all GPUs."""
+"""Complete days: each at-risk list is made once, after its day, for all GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERVAL = 10 * MINUTE
 
 
 def write(records: Path, rows: dict[str, list[str]]) -> None:
-    """Write records: each GPU at some moments."""
+    """Write records of each GPU at some times."""
     frame = pd.DataFrame(
         [(gpu, pd.Timestamp(text, tz="UTC")) for gpu, texts in rows.items() for text in texts],
         columns=["gpu_serial", "timestamp"],

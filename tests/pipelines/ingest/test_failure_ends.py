@@ -32,8 +32,9 @@ residuals = []
 def readings(days: int) -> Iterator[dict[str, Any]]:
     """Yield readings of five GPUs, one every ten minutes.
 
-    All have a fatal Xid at 2025-03-01 10:05. S1 works on, S2 idles, S3 restarts at noon, S4 never
-    failed, and S5 works on until it fails again at 2025-03-04 00:05.
+    All except S4 have a fatal Xid at 2025-03-01 10:05. S1 continues to work, S2 is idle, S3
+    restarts at
+    noon, and S5 works until it fails again at 2025-03-04 00:05.
     """
     for tick in range(1, days * 144 + 1):
         for gpu in range(1, 6):

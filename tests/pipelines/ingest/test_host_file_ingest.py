@@ -1,4 +1,4 @@
-"""`forewarn ingest --raw` as a user calls it."""
+"""`forewarn ingest --raw` on the command line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def line(tick: int, gpu: int) -> str:
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
-    """Return the drops of two hosts: six hours of two GPUs each, a kernel log, and rubbish."""
+    """Return the files of two hosts: six hours of two GPUs each, a kernel log, and other files."""
     folder = tmp_path / "raw"
     for host in range(2):
         place = folder / f"node-{host}"
@@ -87,7 +87,7 @@ def test_host_files_become_records_and_failures(
     found = records(raw)
     assert len(found) == 144
     assert set(found["timestamp"].dt.minute) == {0, 10, 20, 30, 40, 50}
-    # Node 1 dropped no kernel log: nobody knows whether it had an Xid.
+    # Node 1 has no kernel log, so it is unknown whether it had an Xid.
     assert found.loc[found["machine_id"] == "node-1", "xid"].isna().all()
     of_first = found[found["gpu_serial"] == "S1"].set_index("timestamp")["xid"]
     assert of_first[of_first > 0].to_dict() == {pd.Timestamp("2025-03-01T03:10Z"): 79}
@@ -190,7 +190,7 @@ def test_future_rows_are_dropped(raw: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_five_minutes_ahead_are_accepted(raw: Path) -> None:
     minute = MINUTE
-    last = 1_740_787_200 * SECOND + 350 * minute + 3 * SECOND  # of the drops
+    last = 1_740_787_200 * SECOND + 350 * minute + 3 * SECOND  # time of the last host file
     for number, (ahead, count) in enumerate(((5 * minute, 144), (5 * minute + 1, 140))):
         landing = Landing(raw.parent / f"records-{number}", 10 * minute)
         assert ingest_host_files(raw, landing, now=last - ahead).landed.readings == count

@@ -44,7 +44,7 @@ def events(*rows: dict[str, Any]) -> pa.Table:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Return what every file of a data set holds, by its name."""
+    """Return the content of each file of a data set, by name."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*.parquet"))
@@ -82,7 +82,7 @@ def test_late_rows_go_into_their_partition(tmp_path: Path) -> None:
         "date=2025-03-01",
         "date=2025-03-02",
     ]
-    # The interval that ends at midnight belongs to the day that begins then.
+    # The interval that ends at midnight belongs to the next day.
     assert len(pq.read_table(tmp_path / "date=2025-03-02", partitioning=None)) == 2
 
 
@@ -162,7 +162,7 @@ def test_landing_is_order_independent(
         for tick in range(14)
         for gpu in range(3)
     ]
-    # A GPU that changed its place, a restart of the host, and Xids all over.
+    # A GPU that moved, a reboot of the host, and many Xids.
     seen[20] |= {"pci": "0000:07:00"}
     seen[-3:] = [row | {"boot_time": START + 125 * MINUTE} for row in seen[-3:]]
     found = [
@@ -196,7 +196,7 @@ def test_xid_of_conflicting_host_is_no_failure(
     for minute in (10, 20):
         rows = readings(reading(minute - 1, "S1"), reading(minute, "S1", **copy))
         assert landing.land(rows, NO_EVENTS).conflicts
-    # The second comes in the next hour, of which there is no reading yet.
+    # The second event is in the next hour, which has no reading yet.
     of_copy = events(xid(25, "7", 79, machine_id="node-2"), xid(61, "7", 79, machine_id="node-2"))
     assert landing.land(NO_READINGS, of_copy).failures == 0
     (tmp_path / "_state" / "rivals.parquet").unlink()

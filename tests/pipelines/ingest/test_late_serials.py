@@ -1,4 +1,4 @@
-"""GPUs that some sources name by UUID only, whose serial becomes known sooner or later."""
+"""GPUs that some sources identify by UUID only, and whose serial becomes known later."""
 
 from __future__ import annotations
 
@@ -62,10 +62,11 @@ def failures(folder: Path) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file that does not hold rows in the order in which they came.
+    """Return all files whose content does not depend on the order of arrival.
 
-    Recoveries are checkpoints, of which there may be more where a later failure came later; what
-    they lead to is in the failures.
+    Recoveries are excluded. They are checkpoints, of which there are more if a later failure
+    arrived
+    later; failures contain their result.
     """
     patterns = ("date=*/*.parquet", "failures.parquet", "_state/*.parquet")
     files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
@@ -142,7 +143,7 @@ def test_no_names_stored_with_all_serials(tmp_path: Path) -> None:
 def test_landing_is_idempotent_with_late_serials(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int, n_writes: int
 ) -> None:
-    # One learns its serial late, one early, one has two serials, two share one, two are a board.
+    # One GPU gets its serial late and one early, one has two, two share one, two form a board.
     serials: dict[int, list[str | None]] = {1: [None, "S1"], 2: ["S2", None], 3: [None, "X", "Y"]}
     serials |= {4: [None, "Z"], 5: [None, "Z"], 6: [None, "B"], 7: [None, "B"], 8: [None]}
     seen = [
@@ -151,7 +152,7 @@ def test_landing_is_idempotent_with_late_serials(
         for number, names in serials.items()
         if (number, tick // 10) != (4, 0) and not (number == 5 and tick >= 10)
     ]
-    # A copied host brings a UUID along, and one source gives no address.
+    # A copied host repeats a UUID, and one source has no address.
     seen += [gpu(10 * tick + 3, 1, machine_id="copy", pci=None) for tick in range(5, 15)]
     found = [xid(m, gpu_uuid=f"GPU-{n}") for n in serials for m in (3 + n, 101 + n)]
     found += [xid(64, 48, pci="0000:48:00"), xid(97, 31, gpu_uuid="GPU-1")]

@@ -1,4 +1,4 @@
-"""What a server says instead of a whole answer, and what it may not learn or cost."""
+"""Incomplete answers of a server, protection of credentials, and limits of cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def matrix(result: list[Any] | None = None, **more: Any) -> bytes:
 
 
 def temperatures(asked: dict[str, list[str]]) -> tuple[int, bytes]:
-    """Answer the query for the temperature with a value for each interval, all others with none."""
+    """Answer the temperature query with a value per interval, and all others with nothing."""
     if "GPU_TEMP" not in asked["query"][0]:
         return 200, matrix()
     start, end, step = (float(asked[name][0]) for name in ("start", "end", "step"))
@@ -48,7 +48,7 @@ def temperatures(asked: dict[str, list[str]]) -> tuple[int, bytes]:
 
 
 class Fake:
-    """A server that says what a test wants, and keeps the headers that it got."""
+    """A server that gives the answers of a test and records the headers of requests."""
 
     def __init__(self) -> None:
         self.say: Say = temperatures
@@ -63,7 +63,7 @@ class Fake:
                 status, content = fake.say(parse_qs(body))
                 self.send_response(status)
                 self.end_headers()
-                with suppress(OSError):  # whoever asked has heard enough
+                with suppress(OSError):  # the client may have disconnected
                     self.wfile.write(content)
 
             def log_message(self, *_: object) -> None:
@@ -85,7 +85,7 @@ def fake() -> Iterator[Fake]:
 
 
 def times(records: Path) -> list[int]:
-    """Return the ends of all intervals that have a record, in intervals since the start."""
+    """Return the ends of all intervals with a record, as a number since the start."""
     files = sorted(records.glob("date=*/*.parquet"))
     moments = [
         int(time.value)

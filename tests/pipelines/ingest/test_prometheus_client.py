@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes eight simulated dcgm-exporters, then `ingest` and `doctor`."""
+"""A real Prometheus scraping eight simulated dcgm-exporters, then `ingest` and `doctor`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 
 HOSTS, GPUS = 8, 8
-SECONDS = 5  # of a record
+SECONDS = 5  # per record
 CONFIG = f'[records]\ninterval = "{SECONDS}s"\n'
 BLANK = "140737488355328.0"
-# Even hosts run an old exporter, odd ones one with the names of DCGM 4.6.
+# Even hosts run an old exporter, odd ones an exporter with the names of DCGM 4.6.
 OLD = {
     "temp": "DCGM_FI_DEV_GPU_TEMP",
     "power": "DCGM_FI_DEV_POWER_USAGE",
@@ -44,7 +44,7 @@ NEW = OLD | {
 
 
 class Exporters:
-    """All exporters of the site in one server: the host is the first part of the path."""
+    """All exporters of the site in one server; the first part of the path is the host."""
 
     def __init__(self) -> None:
         self.started = time.time()
@@ -139,11 +139,11 @@ def prometheus(
 def wait_for_scrapes(url: str) -> None:
     """Wait until every exporter was scraped in each of the next three intervals.
 
-    On a busy machine a scrape is given up now and then, after a second.
+    On a busy machine a scrape occasionally times out after a second.
     """
     span = 3 * SECONDS + 1
     time.sleep(span)
-    # Of three intervals in a row none is without a scrape as long as fewer than `SECONDS` fail.
+    # Three consecutive intervals all have a scrape if fewer than `SECONDS` scrapes fail.
     query = f"count(sum_over_time(up[{span}s]) > {span - SECONDS})"
     for _ in range(300):
         with suppress(httpx.HTTPError, ValueError):
@@ -154,7 +154,7 @@ def wait_for_scrapes(url: str) -> None:
 
 
 def ask(url: str, query: str, **more: float) -> list[dict[str, Any]]:
-    """Return the series that answer an instant query."""
+    """Return the series of an instant query."""
     parameters = {"query": query, **{name: str(value) for name, value in more.items()}}
     answer = httpx.get(f"{url}/api/v1/query", params=parameters, timeout=60, trust_env=False)
     series: list[dict[str, Any]] = answer.raise_for_status().json()["data"]["result"]
@@ -200,7 +200,7 @@ def test_every_gpu_has_record_per_interval(out: Path) -> None:
 
 
 def samples(url: str, name: str, end: float) -> dict[str, list[float]]:
-    """Return by GPU what Prometheus has of one interval, under any name of the metric."""
+    """Return Prometheus's values of one interval by GPU, for any name of the metric."""
     query = f'{{__name__=~"{OLD[name]}|{NEW[name]}"}}[{SECONDS}s]'
     return {
         series["metric"]["UUID"]: [float(value) for _, value in series["values"]]
@@ -210,7 +210,7 @@ def samples(url: str, name: str, end: float) -> dict[str, list[float]]:
 
 def test_gauges_are_means_and_counters_are_last_values(out: Path, prometheus: str) -> None:
     records, differ = records_of(out), list[bool]()
-    # A scrape of the last interval may have been on its way; GPU-11 has blank values.
+    # A scrape of the last interval may have been in progress; GPU-11 has blank values.
     known = records[records["timestamp"] < records["timestamp"].max()]
     for end, rows in known[known["gpu_serial"] != "GPU-11"].groupby("timestamp"):
         power, ecc = (samples(prometheus, name, end.timestamp()) for name in ("power", "ecc"))

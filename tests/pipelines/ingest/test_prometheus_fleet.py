@@ -1,4 +1,4 @@
-"""A week of a small fleet in a real Prometheus, as dcgm-exporter on Kubernetes shows it."""
+"""A week of a small fleet in a real Prometheus, as exported by dcgm-exporter on Kubernetes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from forewarn.pipelines.cli.main import main
 START = 1_740_787_200  # 2025-03-01
 HOUR, DAY = 3600, 86_400
 DAYS = 7
-STEP = 300  # between two samples, seconds
-LATE = 7  # scrapes are not on the full minute
+STEP = 300  # seconds between two samples
+LATE = 7  # seconds from the full minute to a scrape
 JOB = 20 * 60
 INTERVAL = 1800
 HOSTS = ("gn01", "gn02", "gn03")
@@ -34,7 +34,7 @@ CONFIG = '[records]\ninterval = "30min"\n'
 
 @dataclass
 class Gpu:
-    """One board: where it is, and what it shows at a time."""
+    """One board: its location and its metrics over time."""
 
     host: str
     slot: int
@@ -53,7 +53,7 @@ class Gpu:
                 yield time
 
     def labels(self, time: int) -> str:
-        """Return what identifies it, and what changes with exporter and job."""
+        """Return its identity labels, and labels that change with exporter and job."""
         rolled_out = time >= ROLLED_OUT_AT
         number = HOSTS.index(self.host)
         pod = f"nvidia-dcgm-exporter-{'x9k2p6ldbb'[5 * rolled_out :][:4]}{number}"
@@ -68,12 +68,12 @@ class Gpu:
             "job": "dcgm-exporter",
         }
         job = (time - START) // JOB
-        if job % 5:  # idle: then there are no labels of a pod
+        if job % 5:  # an idle GPU has no pod labels
             names |= {"namespace": "train", "container": "c", "pod": f"job-{job}"}
         return ",".join(f'{name}="{text}"' for name, text in names.items())
 
     def values(self, time: int) -> dict[str, tuple[str, float]]:
-        """Return by metric more labels and the value."""
+        """Return further labels and the value by metric."""
         busy = bool((time - START) // JOB % 5)
         since = max([START - DAY, *(at for at in self.restarts if at <= time)])
         exporter_start = max(since, ROLLED_OUT_AT if time >= ROLLED_OUT_AT else 0)
@@ -203,7 +203,7 @@ AS_RECORDED: dict[str, Callable[[list[dict[str, float]]], float]] = {
 
 
 def test_each_event_is_there_once(folder: Path) -> None:
-    """The roll-out of an exporter shows 0, restarts show 0, and the gauge keeps its value."""
+    """Exporter rollouts and restarts show 0, and the gauge keeps its value."""
     events = pd.concat(
         pq.read_table(file, partitioning=None).to_pandas()
         for file in sorted((folder / "records" / "_events").glob("date=*/*.parquet"))
@@ -227,7 +227,7 @@ def test_each_event_is_there_once(folder: Path) -> None:
 
 
 def test_failures_are_fatal_xids_with_end(folder: Path) -> None:
-    """A restart of the host ends one, health and load the other; the roll-out of exporters none."""
+    """A reboot ends one failure, health and load end the other; rollouts end none."""
     rows = pq.read_table(folder / "records" / "failures.parquet").to_pandas()
     failed = list(zip(rows["gpu_serial"], rows["cause"], seconds(rows["failed_at"]), strict=True))
     assert failed == [
@@ -236,21 +236,21 @@ def test_failures_are_fatal_xids_with_end(folder: Path) -> None:
     ]
     assert rows["end_source"].to_list() == ["boot", "presumed"]
     restarted, presumed = seconds(rows["end_known_at"])
-    assert RESTARTED_AT + HOUR <= restarted <= RESTARTED_AT + 2 * HOUR  # after an hour of work
+    assert RESTARTED_AT + HOUR <= restarted <= RESTARTED_AT + 2 * HOUR  # after an hour under load
     assert BROKEN_AT + DAY <= presumed < BROKEN_AT + 2 * DAY
 
 
 def test_failures_end_by_prometheus_data(folder: Path) -> None:
-    """One GPU restarts and works, the other works on; a roll-out of the exporter ends nothing."""
+    """One GPU restarts and works, the other continues; a rollout ends no failure."""
     rows = pq.read_table(folder / "records" / "failures.parquet").to_pandas()
     restarted, worked = rows.to_dict("records")
     assert (restarted["end_source"], worked["end_source"]) == ("boot", "presumed")
     (back,) = seconds(pd.Series([restarted["end_known_at"]]))
-    assert RESTARTED_AT + HOUR <= back <= RESTARTED_AT + 2 * HOUR  # after an hour of work
+    assert RESTARTED_AT + HOUR <= back <= RESTARTED_AT + 2 * HOUR  # after an hour under load
     end, known, until = seconds(
         pd.Series([worked[name] for name in ("repaired_at", "end_known_at", "unknown_until")])
     )
-    # It asks for a reset for two hours first; then a day of telemetry is enough.
+    # It requests a reset for two hours first; then a day of telemetry suffices.
     assert BROKEN_AT + REPAIR < end <= BROKEN_AT + REPAIR + 2 * INTERVAL
     assert known - end == DAY - INTERVAL
     assert until == BROKEN_AT + LATE + 7 * DAY

@@ -1,4 +1,4 @@
-"""Series of GPUs, divided at random as jobs, exporters and instances come and go."""
+"""Series of GPUs, split at random as jobs, exporters and MIG instances come and go."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Gpu:
         self.is_split = self.rng.random() < 0.3
 
     def live(self, time: int) -> None:
-        """Let something happen, mostly not."""
+        """Apply random changes, mostly none."""
         chance = self.rng.random
         self.pod += chance() < 0.01
         self.errors += chance() < 0.02
-        if chance() < 0.004:  # another pod of the exporter, whose gauge begins at 0
+        if chance() < 0.004:  # another exporter pod, whose gauge starts at 0
             self.exporter, self.xid = self.exporter + 1, 0
         if chance() < 0.003:
             self.silent_until = time + self.rng.choice([300, 1500, 4000])
@@ -82,7 +82,7 @@ class Gpu:
 
 @dataclass
 class Truth:
-    """What was exported: by series, by GPU and interval, and each Xid."""
+    """The exported samples: by series, by GPU and interval, and each Xid."""
 
     series: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
     scrapes: dict[tuple[str, int], list[dict[str, float]]] = field(

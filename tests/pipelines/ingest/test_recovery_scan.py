@@ -1,4 +1,4 @@
-"""The ends of failures that telemetry shows, as they land hour by hour."""
+"""Ends of failures from telemetry, landed hour by hour."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def land(
 
 
 def failures(folder: Path) -> list[tuple[Any, ...]]:
-    """Return serial, failed, repaired, when that was known, and the source."""
+    """Return serial, failed, repaired, known time and source of the end."""
     rows = pq.read_table(folder / "failures.parquet").to_pylist()
     names = ("failed_at", "repaired_at", "end_known_at")
     return [
@@ -67,7 +67,7 @@ def test_working_gpu_is_presumed_repaired(tmp_path: Path) -> None:
 
 
 def test_exporter_rollout_repairs_nothing(tmp_path: Path) -> None:
-    """Every gauge starts at 0 again and goes on, energy is what it was; nothing was repaired."""
+    """All gauges restart at 0 and energy continues; nothing was repaired."""
     fleet = [f"S{number}" for number in range(20)]
     energy: dict[str, Any] = {"energy_consumption": 1e9}
     land(tmp_path, *(reading(h, gpu, **energy) for h in range(3) for gpu in fleet))
@@ -116,7 +116,7 @@ def test_late_row_counts_fully(tmp_path: Path) -> None:
     assert failures(tmp_path) == [("S1", 4.5, 6, 39, "presumed")]
     land(tmp_path, *rows[10:20])
     assert failures(tmp_path) == [("S1", 4.5, 6, 29, "presumed")]
-    # It asked for a reset then, so it was not well.
+    # It requested a reset then, so it was not healthy.
     land(tmp_path, rows[10] | {"recovery_action": 1.0})
     assert failures(tmp_path) == [("S1", 4.5, 11, 34, "presumed")]
     assert land(tmp_path, xid(20.5)) == [("S1", 4.5, None, None, None)]
@@ -153,7 +153,7 @@ def test_only_new_hours_of_failed_gpus(tmp_path: Path, monkeypatch: pytest.Monke
     asked.clear()
     land(tmp_path, reading(20, "S2"))
     assert not asked
-    # A row that is some hours late costs the hours since then, an older one all of them.
+    # A row some hours late requires reading the hours since then, an older one all hours.
     land(tmp_path, reading(48, **idle))
     assert asked == [48, 49, 50]
     for hour in range(51, 60):
@@ -167,7 +167,7 @@ def test_only_new_hours_of_failed_gpus(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 class Killed(BaseException):
-    """As if the process had been killed."""
+    """Simulates a killed process."""
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 8), st.integers(0, 40))
@@ -198,7 +198,7 @@ def test_recoveries_are_order_independent(
 
 
 def _land_until_killed(folder: Path, rows: list[dict[str, Any]], writes: int) -> None:
-    """Land rows in a process that is killed after so many files."""
+    """Land rows in a process that is killed after a number of files."""
     landing = Landing(folder, HOUR)
     write = landing._folder.write
     left = iter(range(writes))

@@ -110,7 +110,7 @@ def test_shared_gpu_is_not_summed_over_pods() -> None:
 
 @pytest.mark.parametrize("unit", [1, 1000])
 def test_reading_has_time_of_its_samples(unit: int) -> None:
-    """Text of an exporter has milliseconds, OpenMetrics seconds."""
+    """Exporters write milliseconds, OpenMetrics seconds."""
     page = ""
     for minute, degrees in ((0, 40), (1, 50)):
         time = (MILLISECONDS + minute * 60_000) // unit

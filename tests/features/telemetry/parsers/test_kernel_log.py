@@ -88,8 +88,8 @@ def test_sxids_lost_gpus_and_suppressed_messages() -> None:
     assert (switch.kind, switch.code, switch.pci) == ("sxid", 28006, "0000:c1:00")
     lost = only("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
     assert (lost.kind, lost.code, lost.pci) == ("lost", None, "0000:3b:00")
-    held_back = only("NVRM: nvidia_ioctl: 17 callbacks suppressed")
-    assert (held_back.kind, held_back.count) == ("suppressed", 17)
+    suppressed = only("NVRM: nvidia_ioctl: 17 callbacks suppressed")
+    assert (suppressed.kind, suppressed.count) == ("suppressed", 17)
 
 
 def events_of(*messages: str) -> list[tuple[str, str | None, int]]:

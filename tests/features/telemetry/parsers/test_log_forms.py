@@ -1,4 +1,4 @@
-"""The same four kernel messages in every form that tools print logs in, in and out."""
+"""Four kernel messages in every log format, written and read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forewarn.features.time_units import DAY, SECOND
 
 BOOT = 1_740_787_200 * SECOND  # 2025-03-01
 TAKEN = BOOT + DAY
-# Seconds since the start of the host, and the message.
+# Seconds since boot, and the message.
 FALLEN = (
     "NVRM: The NVIDIA GPU 0000:b3:00.0\n"
     "NVRM: (PCI ID: 10de:2330) installed in this system has\n"
@@ -42,7 +42,7 @@ def since(seconds: int) -> str:
     return f"{seconds:5}.000000"
 
 
-# How each tool begins a line; lines of one message are indented as far or begin the same way.
+# Line prefix of each tool; continuation lines are indented equally or have the same prefix.
 PREFIXES = {
     "dmesg": lambda s: f"[{since(s)}] ",
     "dmesg -r": lambda s: f"<6>[{since(s)}] ",
@@ -71,7 +71,7 @@ PREFIXES = {
 
 
 def written(tool: str, lines: str = "indented") -> str:
-    """Return the log as a tool prints it: later lines of a message indented, bare, or as others."""
+    """Return the log as a tool prints it, with continuation lines indented, bare or prefixed."""
     text = JOURNAL + "-- Boot 0123456789abcdef --\n" if tool.startswith("journal") else ""
     for seconds, message in MESSAGES:
         prefix = PREFIXES[tool](seconds)

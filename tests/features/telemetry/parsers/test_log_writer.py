@@ -1,4 +1,4 @@
-"""Who wrote a line: programs that quote the kernel, in every form of a log and at every door."""
+"""Detection of programs that quote the kernel, in every log format and by every reader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forewarn.pipelines.runtime.clock import SystemClock
 BOOT = 1_795_600_000 * SECOND
 CLOCKS = HostClock(BOOT, before=1_795_680_000 * SECOND)
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus."
-# How log daemons begin a line, before the host.
+# Prefixes of log daemons before the host.
 STAMPS = (
     "Nov 25 10:15:47 ",
     "Nov 25 10:15:47.123456 ",
@@ -51,13 +51,13 @@ PROGRAMS = (
     "containerd[900]: time=\"2026-11-25T10:15:47Z\" level=info msg=",
     "kernel-report[3]: ",
 )  # fmt: skip
-# Without a number of a process: after a time in brackets, these may be the kernel's own words.
+# Without a pid: after a time in brackets, these may be the kernel's own messages.
 TAGS = ("sudo:    root : COMMAND=/usr/bin/grep ", "logger: ", "kernelcheck: ", "audit: ", "root: ")
 QUOTES = ("{}", '"{}"', '[XID found] (54 minutes ago) "{}"', "kernel: {}", "gn01 kernel: {}")
 
 
 def agent_events(text: str) -> list[dict[str, Any]]:
-    """Return what an agent that follows a file makes of its lines."""
+    """Return the events that an agent following a file reads from its lines."""
     lock = threading.Lock()
     log = KernelLogEvents("gn01", HostReading, GpuInventory(), FaultContext(lock))
     lines = [FollowedLine(line, str(n)) for n, line in enumerate(text.splitlines())]
@@ -138,7 +138,7 @@ def test_kernel_lines_are_recognised(stamp: str, host: str, with_own_time: bool)
     own = "[  100.500000] " if with_own_time else ""
     line = f"{stamp}{host} kernel: {own}{XID}"
     log = parse_kernel_log(line, boot_time=BOOT, before=CLOCKS.before)
-    if stamp.startswith("<13>"):  # no facility of the kernel
+    if stamp.startswith("<13>"):  # not a facility of the kernel
         assert not log.events
         return
     (event,) = log.events
@@ -196,7 +196,7 @@ def test_blanks_and_tags_hide_no_kernel_line(
     assert row["code"] == 79
 
 
-# What a user chooses: the name of a process (15 characters) and of a file.
+# Text that a user chooses: the name of a process (15 characters) and of a file.
 SEGFAULT = "{}[7]: segfault at 0 ip 0 sp 0 error 6 in {}[400000+1000]"
 FORGED = (
     "NVRM: Xid (PCI:0000:3b:00): 79, ",
@@ -275,7 +275,7 @@ def test_month_names_are_unambiguous() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        f"2026-11-25T10:15:47Z gn01 kern err {XID}",  # a template of a site's own
+        f"2026-11-25T10:15:47Z gn01 kern err {XID}",  # a site's own template
         f"Nov 25 10:15:47 gn01 | kernel | {XID}",
         f"2026-11-25T10:15:47.5+00:00 level=error source=kernel {XID}",
         json.dumps({"__REALTIME_TIMESTAMP": "1795601747123456", "MESSAGE": XID}),

@@ -11,14 +11,14 @@ from forewarn.features.telemetry.parsers.machine_label import (
 POD = "nvidia-dcgm-exporter-{}"
 
 
-def sighting(
+def observation(
     gpu: str, labels: dict[str, str], time: float = 0.0, slot: int = 0
 ) -> LabelObservation:
     return LabelObservation(gpu, slot, labels, (time,))
 
 
 def named(gpu: str, **labels: str) -> LabelObservation:
-    return sighting(gpu, labels)
+    return observation(gpu, labels)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def named(gpu: str, **labels: str) -> LabelObservation:
 )
 def test_the_machine_of_one_series(labels: dict[str, str], machine: str | None) -> None:
     assert MachineLabels().machine(labels) == machine
-    chosen = choose_labels([sighting("GPU-1", labels)])
+    chosen = choose_labels([observation("GPU-1", labels)])
     assert chosen.machine(labels, "GPU-1") == machine
 
 
 def test_most_stable_label_is_chosen() -> None:
-    """Nothing in its name says that it is the pod of an exporter."""
+    """The name does not look like that of an exporter pod."""
     seen = [
-        sighting(f"GPU-{gpu}", {"Hostname": f"watcher-{gpu}-{time}", "node": f"gn0{gpu}"}, time)
+        observation(f"GPU-{gpu}", {"Hostname": f"watcher-{gpu}-{time}", "node": f"gn0{gpu}"}, time)
         for gpu in range(3)
         for time in range(2)
     ]
@@ -83,8 +83,8 @@ def test_shared_name_identifies_no_machine() -> None:
 
 
 def test_swapped_board_keeps_machine_name() -> None:
-    seen = [sighting(f"GPU-{i}", {"Hostname": "gn01"}, slot=i) for i in range(8)]
-    seen.append(sighting("GPU-9", {"Hostname": "gn01"}, 1.0, slot=3))
+    seen = [observation(f"GPU-{i}", {"Hostname": "gn01"}, slot=i) for i in range(8)]
+    seen.append(observation("GPU-9", {"Hostname": "gn01"}, 1.0, slot=3))
     assert choose_labels(seen).machine({"Hostname": "gn01"}) == "gn01"
 
 
@@ -98,19 +98,19 @@ def test_previous_label_wins_ties() -> None:
 
 
 def test_gpu_keeps_machine_despite_pod_labels() -> None:
-    """The exporter learned the name of its node in the middle of the past."""
+    """The exporter started to report its node name during the past span."""
     before = {"Hostname": POD.format("6ldbb"), "instance": "10.2.3.4:9400"}
     after = {"Hostname": "gn01", "instance": "10.2.3.9:9400"}
-    seen = [sighting("GPU-1", before, 0), sighting("GPU-1", after, 1)]
+    seen = [observation("GPU-1", before, 0), observation("GPU-1", after, 1)]
     chosen = choose_labels(seen)
     assert chosen.machine(before, "GPU-1") == chosen.machine(after, "GPU-1") == "gn01"
     assert chosen.machine(before, "GPU-2") is None
 
 
 def test_changing_addresses_name_no_machine() -> None:
-    """Nor do they in a later call, whose past no longer has the change."""
+    """The same holds for a later call whose past span has no change."""
     seen = [
-        sighting(
+        observation(
             f"GPU-{i}", {"Hostname": POD.format(f"abc{i}{at}"), "instance": f"10.{at}.0.{i}:1"}, at
         )
         for i in range(3)
@@ -128,6 +128,8 @@ def test_changing_addresses_name_no_machine() -> None:
 
 
 def test_moved_gpu_has_both_machines() -> None:
-    seen = [sighting("GPU-1", {"Hostname": name}, at) for at, name in enumerate(["gn01", "gn02"])]
+    seen = [
+        observation("GPU-1", {"Hostname": name}, at) for at, name in enumerate(["gn01", "gn02"])
+    ]
     chosen = choose_labels(seen)
     assert [chosen.machine(one.labels, "GPU-1") for one in seen] == ["gn01", "gn02"]

@@ -38,7 +38,7 @@ def test_xids_of_machine_over_two_hours(tmp_path: Path) -> None:
     put(tmp_path, 0, [event(50, "a", 48), event(10, "a", 13), event(55, "b", 79)])
     put(tmp_path, 1, [event(62, "a", 79), event(63, "a", None, "blind"), event(90, "a", 31)])
     found = HostEvents.open(tmp_path).xids("a", START + 45 * MINUTE, START + 70 * MINUTE)
-    assert [one["xid"] for one in found] == [79, 48]  # the newest first, and nothing later
+    assert [one["xid"] for one in found] == [79, 48]  # the newest first, and none outside the span
     assert found[0]["time"] == "2025-03-01T01:02:00Z"
     assert found[0]["gpu_serial"] == "S1"
     assert found[0]["raw"] == "NVRM: Xid (PCI:0000:10:00): 79"
@@ -67,7 +67,7 @@ def test_empty_landing_has_no_xid(tmp_path: Path) -> None:
 
 
 def test_landed_xid_is_found(tmp_path: Path) -> None:
-    """That is in the hour in which the interval of its record ends."""
+    """Events are stored in the hour in which the interval of their record ends."""
     events = build_table([event(55, "a", 79)], EVENTS)
     Landing(tmp_path, 10 * MINUTE).land(READINGS.empty_table(), events, None)
     (xid,) = HostEvents.open(tmp_path).xids("a", START + 50 * MINUTE, START + 58 * MINUTE)

@@ -1,4 +1,4 @@
-"""No cell of a CSV that people open is a formula; numbers and other files stay as they are."""
+"""No cell of a CSV table is a formula; numbers and other formats are unchanged."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forewarn.pipelines.storage.files.file_lock import locked
 
-# Adds to a number in a file, which goes wrong where two processes do it at once.
+# Increments a number in a file, which fails if two processes do it at once.
 COUNTER = """
 import sys
 from pathlib import Path

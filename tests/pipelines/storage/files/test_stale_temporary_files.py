@@ -1,4 +1,4 @@
-"""What a killed process left unfinished goes with the next run; nothing else does."""
+"""The next run removes the stale temporary files of killed processes, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input that is broken, or worse: one line on stderr, exit code 2, nothing written."""
+"""Invalid and malicious input: one line on stderr, exit code 2, nothing written."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def write(frame: pd.DataFrame, folder: Path) -> Path:
 
 
 def score(records: Path, config: Path) -> list[str]:
-    """Return the arguments of a list by the built-in rules."""
+    """Return the arguments for a list by the built-in rules."""
     out = records.parent / "lists"
     files = ["--records", str(records), "--config", str(config), "--out", str(out)]
     return ["score", *files, "--model", "builtin:rules", "--at", AT]
@@ -81,7 +81,7 @@ def score(records: Path, config: Path) -> list[str]:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """Return `said(arguments)`: the one line of a refused command."""
+    """Return `said(arguments)`: the error line of a rejected command."""
 
     def run(arguments: list[str]) -> str:
         capsys.readouterr()
@@ -111,7 +111,7 @@ def store(records: Path) -> RecordStore:
     return RecordStore(records, FeatureKinds(float=("temperature_gpu",)), HOUR)
 
 
-# --- serials that somebody kept as numbers -------------------------------------------------------
+# --- serials stored as numbers --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["float64", "Int64", "object", "category"])
@@ -219,7 +219,7 @@ def test_truncation_during_read_is_an_error(
 ) -> None:
     path, opened = part(records), pq.ParquetFile
     table = pq.read_table(path, partitioning=None)
-    # What is read lies many pages of memory behind the new end.
+    # The bytes to read are many memory pages after the new end.
     padding = pa.array([os.urandom(1_000) for _ in range(len(table))])
     pq.write_table(table.add_column(0, "padding", padding), path)
 

@@ -62,7 +62,7 @@ def write(folder: Path, name: str, table: pa.Table, date: dt.date = DAY) -> Path
 
 
 def collected(folder: Path, n_hours: int = 3) -> Path:
-    """Write a date as a collector does: a file an hour."""
+    """Write a date as a collector does: one file per hour."""
     for hour in range(n_hours):
         write(folder, f"collected-{hour:02}.parquet", rows_of([hour]))
     return folder
@@ -74,7 +74,7 @@ def read(folder: Path) -> Records:
 
 
 def cells(records: Records) -> list[Any]:
-    """Return everything that is read, by GPU and time."""
+    """Return all rows, sorted by GPU and time."""
     rows = np.arange(len(records))
     return [
         records.serials,
@@ -88,7 +88,7 @@ def cells(records: Records) -> list[Any]:
 
 
 def names_in(folder: Path, date: dt.date = DAY) -> list[str]:
-    """Return the names of the files of records, and of what is left unfinished."""
+    """Return the names of the files of records and of temporary files."""
     names = sorted(path.name for path in (folder / f"date={date}").iterdir())
     return list(names)
 
@@ -107,7 +107,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return code, output.out, output.err
 
 
-# --- form ---------------------------------------------------------------------------------------
+# --- format -------------------------------------------------------------------------------------
 
 
 def test_compacted_date_reads_the_same(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_merge_beyond_memory_is_identical(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def moved(table: pa.Table, machines: list[str]) -> pa.Table:
-    """Return records of other machines, whose texts come in another order."""
+    """Return records of other machines, whose texts have another order."""
     names = pa.array([machines[row % len(machines)] for row in range(len(table))])
     return table.set_column(3, "machine_id", names.dictionary_encode())
 
 
 def test_spilled_merge_gives_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 1)  # 64 ranges, however they are made
+    monkeypatch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 1)  # 64 ranges in every case
     hours = enumerate((["m1", "m0"], ["m2"], ["m1", "m3"], ["m0"]))
     tables = [moved(rows_of([hour % 3]), machines) for hour, machines in hours]
     paths = [write(tmp_path, f"part-{n}.parquet", table) for n, table in enumerate(tables)]
@@ -192,11 +192,11 @@ def test_only_late_files_are_partitioned(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(SpillPartitions, "add", counting)
     monkeypatch.setattr(date_merge, "_MAX_CELLS_IN_MEMORY", 240)
     assert date_merge.merge_date(sources, tmp_path / "parts").doubled == 40
-    assert sum(divided) == 80  # rows of the late file alone
+    assert sum(divided) == 80  # rows of the late file only
     assert pq.read_table(tmp_path / "parts").equals(pq.read_table(tmp_path / "once"))
 
 
-# Kills itself when half of a date has been put in order.
+# Kills itself after half of a date was sorted.
 KILLED_HALF_WAY = """
 import datetime as dt, os, signal, sys
 from pathlib import Path
@@ -266,7 +266,7 @@ def test_columns_keep_type_and_nulls(
     compact_date(tmp_path, DAY)
     after = pq.read_table(path.with_name(COMPACTED_NAME), partitioning=None)
     assert after.schema.equals(before.schema, check_metadata=True)
-    key = str  # rows by what they hold
+    key = str  # rows by their content
     assert sorted(after.to_pylist(), key=key) == sorted(before.to_pylist(), key=key)
 
 
@@ -290,7 +290,7 @@ def test_list_and_doctor_ignore_compaction(
     assert reports[0] == reports[1]
 
 
-# --- doubled rows -------------------------------------------------------------------------------
+# --- duplicate rows -----------------------------------------------------------------------------
 
 ROWS = st.lists(
     st.tuples(
@@ -344,7 +344,7 @@ def test_the_resolved_rows_are_the_same(
 def test_late_batch_joins_next_compaction(tmp_path: Path) -> None:
     collected(tmp_path)
     compact_date(tmp_path, DAY)
-    # The collector makes the records of the hour anew, with an Xid that came late.
+    # The collector rebuilds the records of the hour with a late Xid.
     write(tmp_path, "collected-01.parquet", rows_of([1], xid=79))
     late = read(tmp_path)
     xids = late.numbers("xid", np.arange(len(late))).reshape(len(SERIALS), 3)
@@ -355,9 +355,9 @@ def test_late_batch_joins_next_compaction(tmp_path: Path) -> None:
     assert cells(read(tmp_path)) == cells(late)
 
 
-# --- whoever comes between ----------------------------------------------------------------------
+# --- concurrent processes -----------------------------------------------------------------------
 
-# Kills itself before or after the nth thing that it does to the disk.
+# Kills itself before or after its nth operation on the disk.
 KILLED = """
 import datetime as dt, os, shutil, signal, sys
 import pandas  # pyarrow would load it in each child
@@ -419,7 +419,7 @@ def test_kill_loses_and_duplicates_no_record(tmp_path: Path) -> None:
         ends.add(str(rows))
     assert len(ends) == 1
     assert cells(read(copies[0])) == before
-    assert len(rows) == 81  # with the row that has no serial
+    assert len(rows) == 81  # including the row without a serial
 
 
 def test_replaced_file_is_merged_in_new_version(
@@ -482,7 +482,7 @@ def test_no_row_lands_while_files_are_deleted(
     assert free == []
 
 
-# --- dates that stay ----------------------------------------------------------------------------
+# --- dates that are left unchanged --------------------------------------------------------------
 
 
 def left(folder: Path) -> CompactedDate:
@@ -603,7 +603,7 @@ def test_full_disk_is_reported_with_file(
     collected(tmp_path)
 
     def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")  # as pyarrow says it, without a file
+        raise OSError(28, "No space left on device")  # pyarrow's message names no file
 
     monkeypatch.setattr("forewarn.pipelines.storage.records.compaction.merge_date", full)
     assert main(["compact", "--records", str(tmp_path), "--date", str(DAY)]) == 2

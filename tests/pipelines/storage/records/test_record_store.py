@@ -32,7 +32,7 @@ def at(hour: float) -> int:
 
 
 def hours(moments: npt.ArrayLike) -> list[float]:
-    """Return moments in hours after the start; inf is never."""
+    """Return times in hours after the start; inf is never."""
     return [
         float("inf") if moment == NEVER else (moment - START.value) / HOUR
         for moment in np.asarray(moments).tolist()
@@ -40,7 +40,7 @@ def hours(moments: npt.ArrayLike) -> list[float]:
 
 
 def frame_of(n_hours: int = 72, serials: tuple[str, ...] = SERIALS, **columns: Any) -> pd.DataFrame:
-    """Return hourly records; B is failed from hour 30 to 40, C from 60 on."""
+    """Return hourly records; B is failed from hour 30 to 40, C from hour 60."""
     rng = np.random.default_rng(3)
     frames = []
     for serial in serials:
@@ -65,7 +65,7 @@ def frame_of(n_hours: int = 72, serials: tuple[str, ...] = SERIALS, **columns: A
 
 
 def write(frame: pd.DataFrame, folder: Path, name: str = "part-0.parquet") -> Path:
-    """Write one file a date."""
+    """Write one file per date."""
     for date, rows in frame.groupby(frame["timestamp"].dt.date):
         partition = folder / f"date={date}"
         partition.mkdir(parents=True, exist_ok=True)
@@ -84,14 +84,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def refused(store: RecordStore, *arguments: int | None) -> str:
-    """Return the one line with which reading is refused."""
+    """Return the error line of a rejected read."""
     with pytest.raises(RecordsError) as caught:
         store.read(*arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-# --- replacing ---------------------------------------------------------------------------------
+# --- atomic writes -----------------------------------------------------------------------------
 
 
 def test_file_appears_when_complete(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_temporary_file_is_not_read(folder: Path) -> None:
         assert len(store_of(folder).files()) == 3
 
 
-# --- which files -------------------------------------------------------------------------------
+# --- selection of files ------------------------------------------------------------------------
 
 
 def test_files_come_by_date_and_name(folder: Path) -> None:
@@ -225,7 +225,7 @@ def test_only_partitions_of_the_span_are_opened(folder: Path) -> None:
 
 
 def test_partition_starting_at_end_is_skipped(folder: Path) -> None:
-    # Scoring as of a midnight: what is written of the day that begins is none of its business.
+    # Scoring as of a midnight must not depend on records of the next day.
     (folder / "date=2025-01-02" / "part-0.parquet").write_bytes(b"no Parquet")
     store = store_of(folder)
     records, known = store.read_known(None, at(24))
@@ -262,7 +262,7 @@ def test_two_halves_are_the_whole(folder: Path) -> None:
             assert np.array_equal(part.codes(name, np.arange(len(part))), whole.codes(name, rows))
         known = np.isfinite(numbers(part, "errors"))
         assert np.array_equal(numbers(part, "errors")[known], whole.numbers("errors", rows)[known])
-        # What a counter gained before the first record of a span is not known.
+        # The increase before the first record of a span is unknown.
         assert (~known).sum() == len(SERIALS)
 
 
@@ -364,7 +364,7 @@ def test_other_interval_is_rejected_by_folder(folder: Path) -> None:
 
 
 def told(failures: Failures, records: Records) -> list[tuple[str, float, float, float]]:
-    """Return serial, failed, repaired and known in hours, in order."""
+    """Return serial, failed, repaired and known in hours, sorted."""
     columns = (failures.failed_at, failures.repaired_at, failures.known_at)
     rows = zip(failures.gpu.tolist(), *(hours(column) for column in columns), strict=True)
     return sorted((records.serials[gpu], *moments) for gpu, *moments in rows)
@@ -426,7 +426,7 @@ def test_failure_column_in_some_files_is_rejected(folder: Path) -> None:
 
 
 def test_older_files_may_lack_failure_column(folder: Path) -> None:
-    # Either they are all known, or the data set is refused: never silently none.
+    # Either all failures are known, or the data set is rejected; failures are never silently lost.
     path = folder / "date=2025-01-01" / "part-0.parquet"
     pd.read_parquet(path).drop(columns="failure").to_parquet(path, index=False)
     store = store_of(folder)
@@ -612,7 +612,7 @@ def test_times_of_missing_column_are_null() -> None:
 
 
 def collected(path: Path, n_rows: int) -> None:
-    """Write a file as a collector does, which writes that of the hour anew every few seconds."""
+    """Write a file as a collector does, which rewrites the current hour every few seconds."""
     path.parent.mkdir(exist_ok=True)
     times = pd.date_range(START, periods=n_rows, freq="h")
     frame = pd.DataFrame({"gpu_serial": "A", "timestamp": times, "temp": np.arange(n_rows) + 0.5})
@@ -638,14 +638,14 @@ def test_file_replaced_during_read_is_reread(
 
     def replaced(*arguments: Any, **options: Any) -> Any:
         opened.append(arguments)
-        if len(opened) == 2:  # the head was read from the file that was there before
+        if len(opened) == 2:  # the metadata were read from the previous file
             collected(hourly, 5)
         return open_file(*arguments, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", replaced)
     records = temp_store(tmp_path).read()
     assert numbers(records, "temp").tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
-    # Head and keys twice; whatever follows reads from the file that is open.
+    # Metadata and keys are read twice; everything else uses the open file.
     assert len(opened) == 4
 
 
@@ -723,7 +723,7 @@ def test_modified_file_is_named(hourly: Path, tmp_path: Path) -> None:
         numbers(records, "temp")
 
 
-# --- what incidents tell -----------------------------------------------------------------------
+# --- failures from incidents -------------------------------------------------------------------
 
 
 def _with_absences(folder: Path, columns: dict[str, Any]) -> None:
@@ -746,7 +746,7 @@ def test_out_of_service_spans_are_read(tmp_path: Path) -> None:
     }
     _with_absences(folder, columns)
     records, _ = store_of(folder).read_known()
-    # A machine stands for its GPUs, a serial for itself; nobody is on m-Z.
+    # A machine stands for its GPUs, a serial for one GPU; m-Z has no GPU.
     assert spans_of(records) == [("A", 10.0, 15.0), ("C", 20.0, float("inf"))]
     assert spans_of(store_of(folder).read(at(5), at(9))) == spans_of(records)
 

@@ -36,7 +36,7 @@ SECRET = "kept-for-oneself"
 
 @pytest.fixture(scope="module")
 def address(free_port: Callable[[], int]) -> Iterator[str]:
-    """Start an S3 server and give its address."""
+    """Start an S3 server and return its address."""
     port = free_port()
     command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p"]
     quiet = subprocess.DEVNULL
@@ -90,7 +90,7 @@ def rows_of(hours: list[int], serials: list[str] = SERIALS) -> pa.Table:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write a date of three files, with a table of failures and one of absences beside it."""
+    """Write a date of three files, with tables of failures and of spans out of service."""
     records = tmp_path / "records"
     for hour in range(3):
         path = records / f"date={DAY}" / f"collected-{hour:02}.parquet"
@@ -121,7 +121,7 @@ def cells(known: tuple[Records, Failures]) -> list[Any]:
 
 
 def names_in(uri: str) -> list[str]:
-    """Return the names of the files of records, and of what is left unfinished."""
+    """Return the names of the files of records and of temporary files."""
     return all_names_in(uri)
 
 
@@ -132,7 +132,7 @@ def all_names_in(uri: str) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the one line with which a command refuses its input."""
+    """Return the error line of a command that rejects its input."""
     try:
         code: object = main([*arguments])
     except SystemExit as left:
@@ -169,7 +169,7 @@ def test_bucket_outputs_ignore_compaction(
     for place in (str(week), uri):
         assert main(["doctor", place, "--config", str(config), "--json"]) == 0
         examined.append(json.loads(capsys.readouterr().out))
-        del examined[-1]["layout"]  # names the place
+        del examined[-1]["layout"]  # contains the path
     assert examined[0] == examined[1]
     for number, place in enumerate((str(week), uri, uri)):
         if number == 2:
@@ -183,7 +183,7 @@ def test_bucket_outputs_ignore_compaction(
 
 
 class Killed(BaseException):
-    """Ends whatever is at work."""
+    """Simulates a killed process."""
 
 
 def test_kill_loses_no_bucket_record(
@@ -209,7 +209,7 @@ def test_kill_loses_no_bucket_record(
         except Killed:
             sizes.append(len(names_in(uri)))
             assert cells(store_of(uri).read_known()) == before
-    # Before it is sent, after that, and from then on with one file less at each call.
+    # Killed before and after the upload, then with one file less at each call.
     assert sizes == [3, 4, 2]
     assert [is_compacted_name(name) for name in names_in(uri)] == [True]
     assert cells(store_of(uri).read_known()) == before
@@ -224,7 +224,7 @@ def test_concurrent_compactions_do_not_overwrite(
     put = RemotePath.put
 
     def late(path: RemotePath, local: Path) -> None:
-        """Let a late file land, and another compacting take it, before the file is sent."""
+        """Land a late file and run another compaction before the upload."""
         monkeypatch.setattr(RemotePath, "put", put)
         with path.store.open_output_stream((partition / "collected-03.parquet").key) as file:
             pq.write_table(rows_of([3]), file)
@@ -237,7 +237,7 @@ def test_concurrent_compactions_do_not_overwrite(
     assert len(names_in(uri)) == 1
 
 
-# --- one line -----------------------------------------------------------------------------------
+# --- errors of one line -------------------------------------------------------------------------
 
 
 def test_outdated_listing_is_one_line(

@@ -1,4 +1,4 @@
-"""Row groups outside of what is asked for are not decoded, and nothing else changes."""
+"""Row groups outside the requested span are not decoded, and results are unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UTC = pa.timestamp("ns", "UTC")
 
 
 def rounds(kind: pa.DataType = UTC) -> pa.Table:
-    """Return a day of rounds an hour apart, as a collector writes them."""
+    """Return a day of hourly rounds, as a collector writes them."""
     times = np.repeat(START + np.arange(N_ROUNDS) * HOUR, len(SERIALS))
     moments = pa.array(times).cast(UTC).cast(kind, safe=False)
     serials = pa.array([*SERIALS] * N_ROUNDS)
@@ -119,7 +119,7 @@ def test_pruning_changes_no_records(
 
 
 def _read(folder: Path, start: int, end: int) -> Any:
-    """Return all that records say, or why there are none."""
+    """Return the content of records, or the error if there are none."""
     kinds = FeatureKinds(float=("heat",), counter=("count",), code=("xid",))
     store = RecordStore(folder, kinds, HOUR)
     try:

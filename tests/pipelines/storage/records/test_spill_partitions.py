@@ -50,5 +50,5 @@ def test_partitions_keep_row_order(tables: list[list[tuple[Any, ...]]]) -> None:
         assert rows.schema == SCHEMA
         assert rows.to_pylist() == table_of(mine).to_pylist()
         occurring = {row[1] for row in mine}
-        expected = [text for text in texts if text in occurring]  # as if all were put together
+        expected = [text for text in texts if text in occurring]  # as in one concatenated table
         assert rows["text"].combine_chunks().dictionary.to_pylist() == expected

@@ -1,4 +1,4 @@
-"""A fleet that is read slice by slice gives what one gives that is read as a whole."""
+"""Reading a fleet slice by slice gives the same results as reading it as a whole."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ REACH = Nanoseconds(SPAN + RECIPE.horizon + PLAN.reach)
 
 
 def fleet_rows() -> pd.DataFrame:
-    """Return hourly records in which GPUs fail, move, miss records and have no readings."""
+    """Return hourly records with failures, moves, gaps and missing readings."""
     rng = np.random.default_rng(5)
     gpu, hour = np.repeat(np.arange(N_GPUS), N_HOURS), np.tile(np.arange(N_HOURS), N_GPUS)
     n = len(gpu)
@@ -107,21 +107,21 @@ def fleet_rows() -> pd.DataFrame:
 
 
 def write(folder: Path, rows: pd.DataFrame, name: str) -> None:
-    """Write one file a date, in order of time as a collector does."""
+    """Write one file per date, sorted by time as a collector does."""
     for date, part in rows.groupby(rows["timestamp"].dt.date):
         (folder / f"date={date}").mkdir(parents=True, exist_ok=True)
         part.sort_values("timestamp").to_parquet(folder / f"date={date}" / name, index=False)
 
 
 def late_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a second word on some rows of one day."""
+    """Return corrected copies of some rows of one day."""
     late = rows[rows["timestamp"].between(START + pd.Timedelta("50h"), START + pd.Timedelta("60h"))]
     return late.iloc[::9].assign(temperature=99.0)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the same records as they landed, compacted, and with late files beside."""
+    """Return the same records as landed, compacted, and compacted with late files."""
     folder, rows = tmp_path_factory.mktemp("fleet"), fleet_rows()
     made = {name: folder / name for name in ("landed", "compacted", "late")}
     write(made["landed"], rows, "part-0.parquet")
@@ -178,7 +178,7 @@ def test_training_set_is_independent_of_slices(
 ) -> None:
     fleet = fleet_of(folders[form], n_slices)
     assert_same(fleet.selection, RECIPE.instances(fleet))
-    # 30 GPUs do not lie in each of 64 slices.
+    # 30 GPUs do not fill all 64 slices.
     assert fleet.n_slices == len(set(assign_slices(SERIALS, n_slices).tolist()))
     assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
 
@@ -204,7 +204,9 @@ def test_training_spans_share_one_read(
 
     monkeypatch.setattr(StoredFleet, "slices", counted)
     candidates = fleet.selection
-    assert len(candidates.instances) < len(every) // 2  # those that nobody can choose are let go
+    assert (
+        len(candidates.instances) < len(every) // 2
+    )  # instances that cannot be chosen are released
     thinned = [
         UndersampledInstances.from_instances(
             recipe, fleet, candidates.known(span), candidates.counts[span]
@@ -271,7 +273,9 @@ def test_compacted_files_allow_more_slices(
     monkeypatch.setattr(n_most, 5000)
     shutil.copytree(folders["landed"], tmp_path / "records")
     files = store_of(tmp_path / "records").files()
-    assert number_of_slices([ParquetSource(path) for _, path in files]) == 2  # read twice at most
+    assert (
+        number_of_slices([ParquetSource(path) for _, path in files]) == 2
+    )  # each file is read at most twice
     for date in {date for date, _ in files}:
         compact_date(tmp_path / "records", date)
     files = store_of(tmp_path / "records").files()
@@ -328,7 +332,9 @@ def compacted_file(folders: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def test_compacted_metadata_are_released(compacted_file: Path) -> None:
-    """Those of four months of 20,000 GPUs took 200 MB, until garbage was looked for."""
+    """Regression: the metadata of four months of 20,000 GPUs took 200 MB until a garbage
+    collection.
+    """
     gc.collect()
     gc.disable()
     try:

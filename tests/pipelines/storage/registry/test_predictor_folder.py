@@ -1,4 +1,4 @@
-"""What a folder of a predictor holds when the process that saved into it was killed."""
+"""Content of a predictor folder after the saving process was killed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "new").exists()
 
 
-# Forked where no other thread runs: a child is killed at its n-th step on the file system.
+# Forked while no other thread runs; the child is killed at its n-th file operation.
 KILLED = """
 import json, os, shutil, signal, sys
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_kill_keeps_complete_predictor(tmp_path: Path, begins_with: str) -> None
     assert swapped > 5
     assert [ended for ended, *_ in steps] == [9] * (len(steps) - 1) + [0]
     assert {version for *_, version, _ in steps} == {predictor_of(2).version}
-    # A folder of the user's, the new models and what names them: nothing of those who were killed.
+    # The user's own folder, the new models and their index; no files of killed processes.
     lists = [[name for name in left if not name.startswith("models-")] for *_, left in steps]
     assert lists == [(["mine"] if begins_with == "old" else []) + ["predictor.json"]] * len(steps)
     assert {len(left) - len(named) for (*_, left), named in zip(steps, lists, strict=True)} == {1}
