@@ -135,7 +135,7 @@ class ColumnTotals:
         self.resets += survey.resets
         if len(survey.gpu):
             gpu = number[survey.gpu]
-            self._last = _of_fleet(self._last, n_gpus, np.nan)
+            self._last = _extend(self._last, n_gpus, np.nan)
             self.resets += int((survey.first < self._last[gpu]).sum())
             self._last[gpu] = survey.last
 
@@ -190,7 +190,7 @@ class FloatTotals:
             self._days[name] = self._days.get(name, 0) + survey.days[name]
             if len(gpu):
                 before = self._still.get(name, np.zeros(0, dtype=np.int64))
-                self._still[name] = _of_fleet(before, n_gpus, 0)
+                self._still[name] = _extend(before, n_gpus, 0)
                 np.add.at(self._still[name], number[gpu], 1)
 
     def frozen(self, serials: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -210,7 +210,7 @@ def _by_serial(days: Int64Array, serials: Sequence[str]) -> list[int]:
     return sorted(np.flatnonzero(days).tolist(), key=lambda gpu: serials[gpu])
 
 
-def _of_fleet(values: npt.NDArray[Any], n_gpus: int, fill: float) -> npt.NDArray[Any]:
+def _extend(values: npt.NDArray[Any], n_gpus: int, fill: float) -> npt.NDArray[Any]:
     """Extend the values of a fleet to `n_gpus` GPUs."""
     more = n_gpus - len(values)
     return np.append(values, np.full(more, fill, values.dtype)) if more else values

@@ -201,15 +201,15 @@ def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError
     return RecordsError(f"{file}: column `{name}` is missing, found {', '.join(present)}.")
 
 
-def read_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
-    """Read a column of numbers into `room`, NaN for null; return the number of nulls.
+def read_numbers(table: Columns, name: str, file: str, out: npt.NDArray[Any]) -> int:
+    """Read a column of numbers into `out`, NaN for null; return the number of nulls.
 
     Raises
     ------
     RecordsError
         If the column is missing or cannot be converted.
     """
-    return _convert(table, name, partial(convert_numbers, room), "a number", file)
+    return _convert(table, name, partial(convert_numbers, out), "a number", file)
 
 
 def check_keys(

@@ -161,8 +161,8 @@ class HourlyGrid:
         if work is not None:
             n_missing = _count_up(work(values), self.cell, total.reshape(-1), missing.reshape(-1))
         else:
-            rooms = total.reshape(-1), squares.reshape(-1), missing.reshape(-1)
-            n_missing = _add_up(values, self.cell, *rooms)
+            outputs = total.reshape(-1), squares.reshape(-1), missing.reshape(-1)
+            n_missing = _add_up(values, self.cell, *outputs)
         count = self.row_count - missing if n_missing else self.row_count
         return HourlySums(total, squares if work is None else None, count)
 

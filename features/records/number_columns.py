@@ -47,8 +47,8 @@ def to_float32(column: pa.ChunkedArray) -> Number:
     return values
 
 
-def convert_numbers(room: Number, column: pa.ChunkedArray) -> int:
-    """Write a column of numbers into `room`; return the number of nulls."""
+def convert_numbers(out: Number, column: pa.ChunkedArray) -> int:
+    """Write a column of numbers into `out`; return the number of nulls."""
     column = without_dictionary(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not a number")
@@ -59,8 +59,8 @@ def convert_numbers(room: Number, column: pa.ChunkedArray) -> int:
         valid, content = chunk.buffers()
         values = np.frombuffer(content or b"", dtype=_NATIVE_TYPES[column.type])[chunk.offset :]
         bits = np.frombuffer((chunk.null_count and valid) or b"", dtype=np.uint8)
-        part = room[start : start + len(chunk)]
-        nulls += _put(values, bits, chunk.offset, _BLANK[room.dtype], part)
+        part = out[start : start + len(chunk)]
+        nulls += _put(values, bits, chunk.offset, _BLANK[out.dtype], part)
         start += len(chunk)
     return nulls
 
@@ -71,25 +71,25 @@ def _put(
     valid: npt.NDArray[np.uint8],
     offset: int,
     blank: float,
-    room: Number,
+    out: Number,
 ) -> int:
-    """Write values into `room`, NaN for null or blank; return the number of NaN.
+    """Write values into `out`, NaN for null or blank; return the number of NaN.
 
     `valid` holds the validity bit of each value from `offset` on; it is empty if all are valid.
     """
     nulls = row = 0
-    for i in range(len(room)):
-        room[i] = values[i]
-        nulls += not abs(room[i]) < blank
-        room[i] = room[i] if abs(room[i]) < blank else np.nan
-    while row < len(room) and len(valid):
+    for i in range(len(out)):
+        out[i] = values[i]
+        nulls += not abs(out[i]) < blank
+        out[i] = out[i] if abs(out[i]) < blank else np.nan
+    while row < len(out) and len(valid):
         bit = row + offset
         if bit & 7 == 0 and valid[bit >> 3] == 255:  # eight at a time, since most are valid
             row += 8
             continue
         if not valid[bit >> 3] >> (bit & 7) & 1:
-            nulls += not np.isnan(room[row])
-            room[row] = np.nan
+            nulls += not np.isnan(out[row])
+            out[row] = np.nan
         row += 1
     return nulls
 
@@ -148,11 +148,11 @@ def days_since_epoch(column: RawTextColumn) -> npt.NDArray[np.float32]:
     return _days_of_texts(column.texts)[column.codes]
 
 
-def convert_dates(room: Number, column: pa.ChunkedArray) -> int:
-    """Write a column of dates into `room`; return the number of nulls."""
+def convert_dates(out: Number, column: pa.ChunkedArray) -> int:
+    """Write a column of dates into `out`; return the number of nulls."""
     if is_text(column.type):
         # Few distinct texts occur in many rows: parse each once.
-        room[:] = days_since_epoch(encode_texts(column))
+        out[:] = days_since_epoch(encode_texts(column))
     else:
-        room[:] = _days(column)
-    return int(np.count_nonzero(np.isnan(room)))
+        out[:] = _days(column)
+    return int(np.count_nonzero(np.isnan(out)))

@@ -122,8 +122,8 @@ class CleanRows(NamedTuple):
         """
         order = stable_order(gpu, time)
         rows = gpu, time, failed, order
-        room = np.empty(len(gpu), dtype=np.uint8)
-        spacing, n, gaps, too_close = _count_output_rows(*rows, interval, room)
+        n_out = np.empty(len(gpu), dtype=np.uint8)
+        spacing, n, gaps, too_close = _count_output_rows(*rows, interval, n_out)
         odd = _spacing_error(gpu[order], time[order], interval) if spacing.is_odd else None
         if spacings is not None:
             spacings.add(spacing, odd)
@@ -139,7 +139,7 @@ class CleanRows(NamedTuple):
             too_close=too_close,
             gaps=gaps,
         )
-        _write_records(*rows, interval, room, clean)
+        _write_records(*rows, interval, n_out, clean)
         return clean
 
     def without_rows(self) -> CleanRows:
@@ -169,9 +169,9 @@ def _count_output_rows(
     failed: BoolArray,
     order: SignedIntArray,
     interval: int,
-    room: UInt8Array,
+    n_out: UInt8Array,
 ) -> tuple[SpacingCounts, int, int, int]:
-    """Write the number of output records of each sorted row into `room`; count spacings.
+    """Write the number of output records of each sorted row into `n_out`; count spacings.
 
     A duplicate row and a row that is too close yield no record; a row after a single missing record
     yields two. Also returns the number of records, of gaps and of rows that are too close.
@@ -181,11 +181,11 @@ def _count_output_rows(
     seen = last = np.int64(0)  # times of the previous row and of the last record
     for i in range(len(order)):
         row = order[i]
-        moment, room[i] = time[row], 1
+        moment, n_out[i] = time[row], 1
         if i + 1 < len(order):
             after = order[i + 1]
             if gpu[after] == gpu[row] and time[after] == moment:
-                room[i] = 0
+                n_out[i] = 0
                 doubled += 1
                 continue
         if gpu[row] == before:
@@ -195,16 +195,16 @@ def _count_output_rows(
             long += step * 2 > 3 * interval
             # A failed record is always kept: it may be the only evidence of a failure.
             if apart * 2 < interval and not failed[row]:
-                room[i] = 0
+                n_out[i] = 0
                 too_close += 1
                 seen = moment
                 continue
             if apart * 2 >= 5 * interval:
                 gaps += 1
             elif apart * 2 >= 3 * interval:
-                room[i] = 2
+                n_out[i] = 2
         before, seen, last = gpu[row], moment, moment
-        n += room[i]
+        n += n_out[i]
     return SpacingCounts(number, short, long, doubled), n, gaps, too_close
 
 
@@ -215,19 +215,19 @@ def _write_records(
     failed: BoolArray,
     order: SignedIntArray,
     interval: int,
-    room: UInt8Array,
+    n_out: UInt8Array,
     clean: CleanRows,
 ) -> None:
     """Write all records in order."""
     n = 0
     for i in range(len(order)):
         row = order[i]
-        if room[i] == 2:
+        if n_out[i] == 2:
             clean.gpu[n], clean.time[n] = gpu[row], clean.time[n - 1] + interval
             clean.failed[n], clean.filled[n] = clean.failed[n - 1], True
             clean.row[n] = clean.row[n - 1]
             n += 1
-        if room[i]:
+        if n_out[i]:
             clean.gpu[n], clean.time[n], clean.row[n] = gpu[row], time[row], row
             clean.failed[n], clean.filled[n] = failed[row], False
             n += 1

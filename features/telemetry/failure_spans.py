@@ -103,7 +103,7 @@ def build_failures(
     """
     shown = {(recovery.gpu_serial, recovery.since): recovery for recovery in recoveries}
     spans: dict[str, list[_Span]] = defaultdict(list)
-    for serial, span in _of_tickets(tickets):
+    for serial, span in _ticket_spans(tickets):
         spans[serial].append(span)
     for serial, of_gpu in _spans_ended_by_events(events, tickets, boots, rules).items():
         following: _End | None = None
@@ -171,7 +171,7 @@ def _spans_ended_by_events(
     Each comes with the time at which later evidence became known, which cancels ends of telemetry.
     """
     ends = _ends(events, boots, rules)
-    for serial, span in _of_tickets(tickets):
+    for serial, span in _ticket_spans(tickets):
         if span.end:
             ends[serial].append((span.end.repaired, span.end))
     spans: dict[str, list[_Span]] = defaultdict(list)
@@ -182,7 +182,7 @@ def _spans_ended_by_events(
     return {serial: _with_cancellation(of_gpu) for serial, of_gpu in spans.items()}
 
 
-def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
+def _ticket_spans(tickets: pa.Table) -> list[tuple[str, _Span]]:
     failures = []
     for row in rows_of_gpus(tickets, TICKETS.names[1:]):
         failed, repaired, cause = row["failed_at"], row["repaired_at"], row["cause"] or "ticket"

@@ -111,13 +111,13 @@ class DcgmChunk:
     _counted: dict[GpuKey, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @property
-    def _begin(self) -> int:
+    def _start(self) -> int:
         """The end of the interval before the first, with which changes are compared."""
         return self.first - self.interval
 
     @property
     def _n(self) -> int:
-        return (self.last - self._begin) // self.interval + 1
+        return (self.last - self._start) // self.interval + 1
 
     @property
     def _indexes(self) -> range:
@@ -134,16 +134,16 @@ class DcgmChunk:
             If there are too many intervals.
         """
         seconds = self.interval // SECOND
-        self._sight(label_observations_query(seconds))
+        self._observe(label_observations_query(seconds))
         for metric in METRICS:
             for part in range(len(metric.names)):
-                self._take((metric.column, part), metric_query(metric, part, seconds))
-        self._take((_MIN_XID, 0), minimum_query(_METRIC["xid"], seconds))
+                self._add_values((metric.column, part), metric_query(metric, part, seconds))
+        self._add_values((_MIN_XID, 0), minimum_query(_METRIC["xid"], seconds))
         for series in self._matrix(xid_count_query(seconds), self.first):
             membership = self._membership(series.labels)
             if membership is not None:
                 self._counted[membership[0]].update(map(self._index, series.times))
-        self._share_of_throttling()
+        self._compute_throttle_share()
 
     def readings(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of READINGS."""
@@ -179,7 +179,7 @@ class DcgmChunk:
         for key in {**states, **counted}:
             gpu = self._gpus[key]
             rows = exporter_events(gpu.labels, gpu.machine, states[key], counted[key])
-            yield from (row for row in rows if self._begin < row["timestamp"] <= self.last)
+            yield from (row for row in rows if self._start < row["timestamp"] <= self.last)
 
     def _changed(self, column: str) -> dict[int, list[GpuKey]]:
         """Return GPUs with a possible change of a column, by the needed lookback."""
@@ -192,10 +192,10 @@ class DcgmChunk:
                 changed[reach].append(key)
         return changed
 
-    def _sight(self, query: str) -> None:
+    def _observe(self, query: str) -> None:
         """Collect the GPUs and the number of samples of each group of series."""
         whole = set()
-        for series in self._matrix(query, self._begin):
+        for series in self._matrix(query, self._start):
             membership = self._membership(series.labels)
             if membership is None:
                 continue
@@ -213,15 +213,15 @@ class DcgmChunk:
                 self.parts.add((key[0], labels.part))
         self.parts = {part for part in self.parts if part[0] not in whole}
 
-    def _take(self, column: tuple[str, int], query: str) -> None:
+    def _add_values(self, column: tuple[str, int], query: str) -> None:
         watched = column[0] in (*_STATES, _MIN_XID)
-        for series in self._matrix(query, self._begin if watched else self.first):
+        for series in self._matrix(query, self._start if watched else self.first):
             membership = self._membership(series.labels)
             if membership is not None:
                 key, group = membership
                 self._gpus[key].values[column].append((group, self._row(series)))
 
-    def _share_of_throttling(self) -> None:
+    def _compute_throttle_share(self) -> None:
         """Replace throttle reasons by the share of samples that hardware throttled.
 
         PromQL has no bit operations, so samples are read where a bit may be set.
@@ -256,7 +256,7 @@ class DcgmChunk:
             ordered = sorted(texts)
             for start in range(0, len(ordered), _GPUS_PER_QUERY):
                 query = samples_query(names, label, ordered[start : start + _GPUS_PER_QUERY])
-                answer = self.server.samples(query, self.last, self.last - self._begin + reach)
+                answer = self.server.samples(query, self.last, self.last - self._start + reach)
                 yield from self._samples_of(answer, gpus)
 
     def _samples_of(
@@ -307,10 +307,10 @@ class DcgmChunk:
 
     def _index(self, time: float) -> int:
         """Return the number of the interval of a time; 0 is the one before the first."""
-        return -((self._begin - _nanoseconds(time)) // self.interval)
+        return -((self._start - _nanoseconds(time)) // self.interval)
 
     def _time(self, index: int) -> int:
-        return self._begin + index * self.interval
+        return self._start + index * self.interval
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -145,7 +145,7 @@ class PrometheusClient:
                 f"{self.url}: not a valid address, expected for example http://localhost:9090."
             ) from None
         except httpx.HTTPError as error:
-            raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
+            raise PrometheusError(f"{self.url}: cannot be reached ({error}).") from None
 
     async def _exchange(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
         async with asyncio.timeout(self.most_seconds):

@@ -206,7 +206,7 @@ def _samples(text: str, unread: Unread) -> Iterator[_Sample]:
     seen, scrape = set[object](), 0
     for line in text.splitlines():
         head = tuple(line.split(maxsplit=3)[:3]) if line.lstrip().startswith("#") else None
-        samples = list(_of_line(line, scrape, unread)) if head is None else []
+        samples = list(_samples_of_line(line, scrape, unread)) if head is None else []
         keys = [head] if head else [(s.name, s.time, *sorted(s.labels.items())) for s in samples]
         if seen.intersection(keys):
             seen.clear()
@@ -217,7 +217,7 @@ def _samples(text: str, unread: Unread) -> Iterator[_Sample]:
                 yield _Sample(name, labels, value, time, scrape)
 
 
-def _of_line(line: str, scrape: int, unread: Unread) -> Iterator[_Sample]:
+def _samples_of_line(line: str, scrape: int, unread: Unread) -> Iterator[_Sample]:
     if not line.strip():
         return
     try:

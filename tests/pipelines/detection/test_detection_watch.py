@@ -178,7 +178,7 @@ def test_the_fault_is_named_once_though_the_server_goes_away_twice(
     quiet = watched(prometheus, model, begin, {})
     happens = {2: prometheus.stop, 3: prometheus.start, 6: prometheus.stop, 7: prometheus.start}
     broken = watched(prometheus, model, begin, happens)
-    assert "cannot be asked" in capsys.readouterr().err
+    assert "cannot be reached" in capsys.readouterr().err
     for found in (quiet, broken):
         (line,) = found
         assert (line["task"], line["machine"]) == ("bad", "node-0005")
@@ -259,7 +259,7 @@ def test_the_command_watches_a_server_once(
 def test_no_server(model: Path, capsys: Capture) -> None:
     options = ["--prometheus", "http://127.0.0.1:9", "--model", str(model), "--once"]
     assert main(["detect", "watch", *options]) == 2
-    assert "cannot be asked" in capsys.readouterr().err
+    assert "cannot be reached" in capsys.readouterr().err
 
 
 def test_files_that_grow_are_looked_at_again_and_each_verdict_is_given_once(

@@ -288,7 +288,7 @@ def test_clocks_of_another_zone(raw: Path) -> None:
     ("cmdb", "repairs", "said"),
     [
         ("serial,rack\nS1,r\n", None, "column `gpu_serial` is missing, found serial, rack."),
-        ("gpu_serial,rack\nS1\n", None, "is no CSV file"),
+        ("gpu_serial,rack\nS1\n", None, "is not a CSV file"),
         ("gpu_serial,slot\nS1,x\n", None, "column `slot` holds 'x', expected a number from 0"),
         ("gpu_serial,slot\nS1,99999999999\n", None, "column `slot` holds '99999999999', expected"),
         ("gpu_serial,expiration_date\nS1,\nS2,soon\n", None, "holds 'soon', expected a date"),
@@ -302,7 +302,7 @@ def test_clocks_of_another_zone(raw: Path) -> None:
         (None, "gpu_serial,failed_at,failed_at\nS1,,\n", "column `failed_at` occurs twice"),
         (None, "gpu_serial\nS1\n", "column `failed_at` is missing"),
         (None, f"{TICKETS}S1,yesterday,,,\n", "column `failed_at` holds 'yesterday'"),
-        (None, "", "is no CSV file"),
+        (None, "", "is not a CSV file"),
     ],
 )
 def test_broken_tables_are_one_line(

@@ -281,7 +281,7 @@ def lists(records: Path, config: Path) -> Path:
         (b"gpu_serial,failed_at,gpu_serial\nA,2025-01-01,B\n", "column `gpu_serial` occurs twice"),
         (b"gpu_serial,failed_at\n\xff\xfeA,2025-01-01\n", "text that is not UTF-8"),
         (b"gpu_s\xff,failed_at\nA,2025-01-01\n", "text that is not UTF-8"),
-        (b"", "is no CSV file"),
+        (b"", "is not a CSV file"),
         (b"gpu_serial,failed_at\nA,2025-03-01/2025-03-02\n", "expected a timestamp"),
     ],
 )

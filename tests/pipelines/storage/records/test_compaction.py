@@ -203,13 +203,13 @@ from pathlib import Path
 from forewarn.pipelines.storage.records import date_merge
 from forewarn.pipelines.storage.records.compaction import compact_date
 
-class Killing(date_merge.DividedRows):
+class Killing(date_merge.SpillPartitions):
     def rows(self, which):
         if which == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().rows(which)
 
-date_merge.DividedRows, date_merge._CELLS_AT_ONCE = Killing, 240
+date_merge.SpillPartitions, date_merge._MAX_CELLS_IN_MEMORY = Killing, 240
 compact_date(Path(sys.argv[1]), dt.date(2025, 1, 1))
 """
 
@@ -496,7 +496,7 @@ def left(folder: Path) -> CompactedDate:
 def test_files_with_different_columns_are_left(tmp_path: Path) -> None:
     write(collected(tmp_path), "late.parquet", rows_of([4]).drop_columns(["xid"]))
     assert left(tmp_path).why.endswith(
-        "late.parquet: has other columns than collected-00.parquet (`xid` is in one of them), "
+        "late.parquet: has different columns than collected-00.parquet (`xid` is in one of them), "
         "expected the same in all files of a date."
     )
 

@@ -248,7 +248,7 @@ def test_outdated_listing_is_one_line(
     (listed[1][1]).unlink()
     monkeypatch.setattr(record_store, "list_records", lambda _: listed)
     line = refused(capsys, "backtest", "--records", uri, "--out", str(folder.parent / "out"))
-    assert "collected-01.parquet: is listed and not there" in line
+    assert "collected-01.parquet: is listed but does not exist" in line
 
 
 def test_access_errors_are_one_line(
