@@ -35,7 +35,7 @@ import os, pathlib, signal, sys
 import forewarn.models.prediction.trees.tree_model as trees
 from forewarn.pipelines.cli.main import main
 when, number, *arguments = sys.argv[1:]
-trees._TREES, left, rename = 6, int(number), pathlib.Path.rename
+trees._N_TREES, left, rename = 6, int(number), pathlib.Path.rename
 replace = pathlib.Path.replace
 def die_at(before, name, move):
     def moved(path, target):

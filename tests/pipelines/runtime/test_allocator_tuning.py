@@ -13,13 +13,13 @@ SIZES = [768, 12_288]
 FAULTS = f"""
 import resource, sys, threading
 import numpy as np
-from forewarn.pipelines.runtime.allocator_tuning import share_heap
+from forewarn.pipelines.runtime.allocator_tuning import use_shared_arena
 
 def work():
     arrays = [np.full(int(sys.argv[2]) * 4096, 1, dtype=np.uint8) for _ in range({ARRAYS})]
 
 if sys.argv[1] == "shared":
-    share_heap()
+    use_shared_arena()
 for _ in range({ROUNDS}):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     thread = threading.Thread(target=work)
@@ -31,11 +31,11 @@ for _ in range({ROUNDS}):
 
 BACKEND = """
 import sys
-from forewarn.pipelines.runtime.allocator_tuning import keep_memory
+from forewarn.pipelines.runtime.allocator_tuning import tune_process_memory
 
 if "loaded" in sys.argv:
     import pyarrow
-keep_memory()
+tune_process_memory()
 import pyarrow
 
 print(pyarrow.default_memory_pool().backend_name)

@@ -75,8 +75,8 @@ def in_a_process(site: Site, day: str) -> str:
     """Retrain in a new process, which knows only what the registry holds; return its output."""
     code = (
         "import sys; from forewarn.pipelines.cli.main import main\n"
-        "from forewarn.models.prediction.trees import base\n"
-        f"base._TREES = {trees._N_TREES}; sys.exit(main())"
+        "from forewarn.models.prediction.trees import tree_model\n"
+        f"tree_model._N_TREES = {trees._N_TREES}; sys.exit(main())"
     )
     command = [sys.executable, "-c", code, "retrain", "--at", day, "--json"]
     command += ["--records", str(site.records), "--config", str(site.config)]

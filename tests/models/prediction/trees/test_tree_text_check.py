@@ -129,7 +129,7 @@ CHANGED_AT_RANDOM = """
 import random, re, sys
 from pathlib import Path
 import lightgbm, numpy as np
-from forewarn.models.prediction.trees.compiled_trees import PlainTrees
+from forewarn.models.prediction.trees.compiled_trees import CompiledTrees
 from forewarn.models.prediction.trees.tree_text_check import check_tree_text
 text, source, accepted = Path(sys.argv[1]).read_text(), random.Random(0), 0
 table = np.random.default_rng(1).integers(0, 9, (50, 4)).astype(np.float32)
@@ -146,7 +146,7 @@ for _ in range(300):
     trees = lightgbm.Booster(model_str=wrong)
     scores = trees.predict(table)
     assert np.isfinite(scores).all(), word
-    assert (PlainTrees.of_text(wrong).score(table) == scores).all(), word
+    assert (CompiledTrees.from_text(wrong).score(table) == scores).all(), word
     assert np.isfinite(trees.predict(table, pred_contrib=True)).all(), word
 print(accepted)
 """
