@@ -124,12 +124,12 @@ def situation(mode: PoolMode = PoolMode.ACT, control: float = 0.0, **changes: An
     return Situation(**values)
 
 
-def ruled(about: Incident, **changes: Any) -> Decision:
+def decided(about: Incident, **changes: Any) -> Decision:
     return decide(about, situation(**changes))
 
 
 def drain(number: int = 17, **changes: Any) -> Action:
-    decision = replace(ruled(incident(XID)), valid_until=Nanoseconds(NOW + HOUR))
+    decision = replace(decided(incident(XID)), valid_until=Nanoseconds(NOW + HOUR))
     action = make_action(decision, incident(XID), MACHINE, Nanoseconds(NOW - HOUR))
     return replace(action, **{"id": number, "state": ActionState.HOLDING, **changes})
 
@@ -138,7 +138,7 @@ def drain(number: int = 17, **changes: Any) -> Action:
 
 
 def test_failed_gpu_is_drained_by_policy() -> None:
-    decision = ruled(incident(XID))
+    decision = decided(incident(XID))
     assert (decision.ruling, decision.step, decision.mode) == (
         Ruling.ACT,
         Step.DRAIN,
@@ -150,20 +150,20 @@ def test_failed_gpu_is_drained_by_policy() -> None:
 
 
 def test_prediction_drains_in_finish_mode_only() -> None:
-    decision = ruled(incident(replace(AT_RISK, severity=Severity.CRITICAL)))
+    decision = decided(incident(replace(AT_RISK, severity=Severity.CRITICAL)))
     assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
     assert decision.ruling is Ruling.ACT
     assert decision.model_version == "m1"
 
 
 def test_failure_confirms_prediction() -> None:
-    decision = ruled(incident(AT_RISK, XID))
+    decision = decided(incident(AT_RISK, XID))
     assert decision.mode is DrainMode.DEADLINE
 
 
 def test_minor_failure_does_not_escalate_prediction() -> None:
     grave = replace(AT_RISK, severity=Severity.CRITICAL)
-    decision = ruled(incident(grave, replace(XID, severity=Severity.WARNING)), control=1.0)
+    decision = decided(incident(grave, replace(XID, severity=Severity.WARNING)), control=1.0)
     assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
     assert (decision.ruling, decision.propensity) == (Ruling.ACT, None)
 
@@ -178,19 +178,19 @@ def test_minor_failure_does_not_escalate_prediction() -> None:
     ids=lambda weak: weak.cause,
 )
 def test_weak_findings_never_drain(weak: Finding) -> None:
-    decision = ruled(incident(weak))
+    decision = decided(incident(weak))
     assert decision.step is Step.AVOID
     assert "drain nothing" in decision.reason
 
 
 def test_application_error_does_not_escalate_prediction() -> None:
     error = finding("xid 13", severity=Severity.CRITICAL)
-    decision = ruled(incident(AT_RISK, error))
+    decision = decided(incident(AT_RISK, error))
     assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
 
 
 def test_verdict_alone_is_only_reported() -> None:
-    decision = ruled(incident(replace(VERDICT, severity=Severity.CRITICAL)))
+    decision = decided(incident(replace(VERDICT, severity=Severity.CRITICAL)))
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.TELL)
     assert "no other kind of evidence confirms it" in decision.reason
 
@@ -200,7 +200,7 @@ def test_verdict_alone_is_only_reported() -> None:
 )
 def test_dependent_finding_does_not_confirm_verdict(second: Finding) -> None:
     quiet = PlainPolicy(causes={second.cause: Severity.NOTICE})
-    decision = ruled(incident(VERDICT, second), policy=quiet)
+    decision = decided(incident(VERDICT, second), policy=quiet)
     assert decision.step is Step.TELL
 
 
@@ -216,7 +216,7 @@ def test_dependent_finding_does_not_confirm_verdict(second: Finding) -> None:
 def test_confirmed_verdict_avoids_machine_for_job(second: Finding) -> None:
     mild = PlainPolicy(causes={second.cause: Severity.NOTICE})
     about = incident(VERDICT, second)
-    decision = ruled(about, policy=mild)
+    decision = decided(about, policy=mild)
     assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
     assert "for job 4711 only" in decision.reason
     assert make_action(decision, about, MACHINE, NOW).job == "4711"
@@ -224,7 +224,7 @@ def test_confirmed_verdict_avoids_machine_for_job(second: Finding) -> None:
 
 def test_verdict_follows_step_of_second_evidence() -> None:
     lenient = PlainPolicy(causes={"verdict": Severity.CRITICAL, "xid 79": Severity.WARNING})
-    assert ruled(incident(VERDICT, XID), policy=lenient).step is Step.AVOID
+    assert decided(incident(VERDICT, XID), policy=lenient).step is Step.AVOID
 
 
 # --- age ------------------------------------------------------------------------------------------
@@ -239,32 +239,32 @@ def test_verdict_follows_step_of_second_evidence() -> None:
     ids=["no longer valid", "older than its max_age"],
 )
 def test_stale_finding_is_not_acted_on(stale: Finding) -> None:
-    decision = ruled(incident(stale))
+    decision = decided(incident(stale))
     assert decision.ruling is Ruling.HOLD
     assert decision.reason == "blocked by: xid 79 is too old to act on"
-    assert ruled(incident(stale, AT_RISK)).mode is DrainMode.FINISH
+    assert decided(incident(stale, AT_RISK)).mode is DrainMode.FINISH
 
 
 def test_repeat_refreshes_age_within_validity() -> None:
     old = replace(XID, at=Nanoseconds(NOW - 3 * DAY), last=Nanoseconds(NOW - HOUR), count=9)
-    assert ruled(incident(old)).ruling is Ruling.ACT
-    assert ruled(incident(replace(old, valid_until=NOW))).ruling is Ruling.HOLD
+    assert decided(incident(old)).ruling is Ruling.ACT
+    assert decided(incident(replace(old, valid_until=NOW))).ruling is Ruling.HOLD
 
 
 def test_future_finding_waits() -> None:
     ahead = Nanoseconds(NOW + HOUR)
-    decision = ruled(incident(replace(XID, at=ahead, valid_until=Nanoseconds(NOW + DAY))))
+    decision = decided(incident(replace(XID, at=ahead, valid_until=Nanoseconds(NOW + DAY))))
     assert (decision.ruling, decision.until) == (Ruling.HOLD, ahead)
 
 
 def test_action_expires_with_its_findings() -> None:
     longer = replace(AT_RISK, valid_until=Nanoseconds(NOW + 5 * HOUR), severity=Severity.WARNING)
-    assert ruled(incident(longer, XID)).valid_until == NOW + HOUR
+    assert decided(incident(longer, XID)).valid_until == NOW + HOUR
 
 
 def test_same_situation_gives_same_decision() -> None:
-    later = ruled(incident(XID), now=Nanoseconds(NOW + 10 * MINUTE))
-    assert replace(later, at=NOW) == ruled(incident(XID))
+    later = decided(incident(XID), now=Nanoseconds(NOW + 10 * MINUTE))
+    assert replace(later, at=NOW) == decided(incident(XID))
 
 
 # --- storms ---------------------------------------------------------------------------------------
@@ -277,19 +277,19 @@ def fresh(about: Incident) -> Incident:
 
 
 def test_group_wait_avoids_then_drains() -> None:
-    decision = ruled(fresh(incident(XID)))
+    decision = decided(fresh(incident(XID)))
     assert (decision.ruling, decision.step, decision.until) == (
         Ruling.ACT,
         Step.AVOID,
         NOW + MINUTE,
     )
     assert decision.reason == ("xid 79: drain; at most avoid: related findings may still arrive")
-    later = ruled(fresh(incident(XID)), now=Nanoseconds(NOW + MINUTE))
+    later = decided(fresh(incident(XID)), now=Nanoseconds(NOW + MINUTE))
     assert (later.ruling, later.step) == (Ruling.ACT, Step.DRAIN)
 
 
 def test_prediction_skips_group_wait() -> None:
-    assert ruled(fresh(incident(AT_RISK))).step is Step.DRAIN
+    assert decided(fresh(incident(AT_RISK))).step is Step.DRAIN
 
 
 def storm(after: int) -> Incident:
@@ -303,7 +303,7 @@ def storm(after: int) -> Incident:
 
 
 def test_shared_event_drains_no_machine() -> None:
-    decision = ruled(storm(0))
+    decision = decided(storm(0))
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.TELL)
     assert decision.reason == (
         "3 machines of job 4711 at once: one event, no machine is drained for it; "
@@ -314,22 +314,22 @@ def test_shared_event_drains_no_machine() -> None:
 @pytest.mark.parametrize("about", [incident(XID), incident(AT_RISK)], ids=["xid", "at risk"])
 def test_open_event_allows_at_most_avoid(about: Incident) -> None:
     event = storm(-14 * MINUTE)
-    decision = ruled(about, open=group_by_machine([about, event]), control=1.0)
+    decision = decided(about, open=group_by_machine([about, event]), control=1.0)
     assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
     assert decision.until == NOW + MINUTE
     assert "incident 50 (job 4711) is not over yet" in decision.reason
     over = storm(-15 * MINUTE)
-    assert ruled(about, open=group_by_machine([about, over])).step is Step.DRAIN
+    assert decided(about, open=group_by_machine([about, over])).step is Step.DRAIN
 
 
 def test_finding_of_closed_event_drains_nothing() -> None:
     event = storm(-HOUR)
     same = replace(XID, id="9", cause="xid 45", at=Nanoseconds(NOW - HOUR + MINUTE))
-    decision = ruled(incident(same), open=group_by_machine([event]))
+    decision = decided(incident(same), open=group_by_machine([event]))
     assert decision.ruling is Ruling.HOLD
     assert decision.reason == "blocked by: xid 45 belongs to incident 50 (job 4711)"
     later = replace(same, at=Nanoseconds(NOW - HOUR // 2))
-    assert ruled(incident(later), open=group_by_machine([event])).ruling is Ruling.ACT
+    assert decided(incident(later), open=group_by_machine([event])).ruling is Ruling.ACT
 
 
 # --- the machine ----------------------------------------------------------------------------------
@@ -353,36 +353,36 @@ def test_finding_of_closed_event_drains_nothing() -> None:
 def test_untouchable_machine_is_left_alone(
     fleet: dict[str, Machine], ruling: Ruling, words: str
 ) -> None:
-    decision = ruled(incident(XID), fleet=fleet)
+    decision = decided(incident(XID), fleet=fleet)
     assert decision.ruling is ruling
     assert decision.reason.endswith(words)
     assert decision.step is Step.DRAIN
 
 
 def test_machine_is_not_drained_twice() -> None:
-    decision = ruled(incident(XID), recent=[drain(incident=99)])
+    decision = decided(incident(XID), recent=[drain(incident=99)])
     assert decision.ruling is Ruling.HOLD
     assert decision.reason.endswith("blocked by: action 17 already drains it")
 
 
 def test_avoided_machine_can_be_drained() -> None:
     avoided = drain(step=Step.AVOID, mode=None)
-    assert ruled(incident(XID), recent=[avoided]).ruling is Ruling.ACT
+    assert decided(incident(XID), recent=[avoided]).ruling is Ruling.ACT
 
 
 def test_returned_machine_is_not_drained_for_old_findings() -> None:
     back = drain(state=ActionState.RELEASED, changed_at=Nanoseconds(NOW - HOUR // 2))
-    decision = ruled(incident(XID, AT_RISK), recent=[back])
+    decision = decided(incident(XID, AT_RISK), recent=[back])
     assert decision.ruling is Ruling.HOLD
     assert decision.reason.endswith("action 17 answered this, and is released")
     again = replace(XID, last=Nanoseconds(NOW - MINUTE), count=2)
-    assert ruled(incident(again), recent=[back]).ruling is Ruling.ACT
+    assert decided(incident(again), recent=[back]).ruling is Ruling.ACT
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
 def test_unstarted_action_answers_nothing(state: ActionState) -> None:
     failed = drain(state=state, changed_at=NOW)
-    assert ruled(incident(XID), recent=[failed]).ruling is Ruling.ACT
+    assert decided(incident(XID), recent=[failed]).ruling is Ruling.ACT
 
 
 # --- overrides ------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def override(**changes: Any) -> Override:
 
 
 def test_override_blocks_cause_for_seven_days() -> None:
-    decision = ruled(incident(XID), overrides=[override()])
+    decision = decided(incident(XID), overrides=[override()])
     assert (decision.ruling, decision.until) == (Ruling.HOLD, NOW + 5 * DAY)
     assert "overridden on n0 by alice" in decision.reason
     assert "for 7 days unless it becomes more severe" in decision.reason
@@ -411,48 +411,48 @@ def test_override_blocks_cause_for_seven_days() -> None:
     ids=["another machine", "another cause", "long ago", "graver now"],
 )
 def test_override_of_other_cause_blocks_nothing(other: Override) -> None:
-    assert ruled(incident(XID), overrides=[other]).ruling is Ruling.ACT
+    assert decided(incident(XID), overrides=[other]).ruling is Ruling.ACT
 
 
 def test_override_without_severity_blocks_any_severity() -> None:
     grave = replace(XID, severity=Severity.CRITICAL)
-    assert ruled(incident(grave), overrides=[override(severity=None)]).ruling is Ruling.HOLD
+    assert decided(incident(grave), overrides=[override(severity=None)]).ruling is Ruling.HOLD
 
 
 def test_overridden_incident_is_blocked() -> None:
     about = incident(XID, state=IncidentState.OVERRIDDEN)
-    assert ruled(about).reason.endswith("blocked by: the incident is overridden")
+    assert decided(about).reason.endswith("blocked by: the incident is overridden")
 
 
 # --- permission to act ----------------------------------------------------------------------------
 
 
 def test_observe_pool_reports_step() -> None:
-    decision = ruled(incident(XID), mode=PoolMode.OBSERVE)
+    decision = decided(incident(XID), mode=PoolMode.OBSERVE)
     assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.DRAIN)
     assert decision.reason == "xid 79: drain; observed only: pool train is in mode observe"
 
 
 def test_propose_pool_waits_for_approval() -> None:
-    proposed = ruled(incident(XID), mode=PoolMode.PROPOSE)
+    proposed = decided(incident(XID), mode=PoolMode.PROPOSE)
     assert proposed.ruling is Ruling.PROPOSE
     agreed = {1: Approval(proposed, NOW, "alice")}
-    decision = ruled(incident(XID), mode=PoolMode.PROPOSE, approvals=agreed)
+    decision = decided(incident(XID), mode=PoolMode.PROPOSE, approvals=agreed)
     assert (decision.ruling, decision.who) == (Ruling.ACT, "alice")
     over = {1: Approval(replace(proposed, valid_until=NOW), NOW, "alice")}
-    assert ruled(incident(XID), mode=PoolMode.PROPOSE, approvals=over).ruling is Ruling.PROPOSE
+    assert decided(incident(XID), mode=PoolMode.PROPOSE, approvals=over).ruling is Ruling.PROPOSE
 
 
 def test_approval_covers_nothing_more_disruptive() -> None:
-    shown = ruled(incident(AT_RISK), mode=PoolMode.PROPOSE)
+    shown = decided(incident(AT_RISK), mode=PoolMode.PROPOSE)
     agreed = {1: Approval(shown, NOW, "alice")}
     about = incident(AT_RISK, XID)
-    assert ruled(about, mode=PoolMode.PROPOSE, approvals=agreed).ruling is Ruling.PROPOSE
+    assert decided(about, mode=PoolMode.PROPOSE, approvals=agreed).ruling is Ruling.PROPOSE
 
 
 def test_approved_step_respects_limits() -> None:
-    proposed = ruled(incident(UNCERTAIN), mode=PoolMode.PROPOSE)
-    decision = ruled(
+    proposed = decided(incident(UNCERTAIN), mode=PoolMode.PROPOSE)
+    decision = decided(
         incident(UNCERTAIN),
         mode=PoolMode.PROPOSE,
         approvals={1: Approval(proposed, NOW, "alice")},
@@ -462,11 +462,11 @@ def test_approved_step_respects_limits() -> None:
 
 
 def test_repeated_step_needs_person() -> None:
-    assert ruled(incident(XID), policy=PlainPolicy(needs_person=True)).ruling is Ruling.PROPOSE
+    assert decided(incident(XID), policy=PlainPolicy(needs_person=True)).ruling is Ruling.PROPOSE
 
 
 def test_limit_is_named_in_reason() -> None:
-    decision = ruled(incident(UNCERTAIN), fleet={**machines(), **drained_by_us(1, 2)})
+    decision = decided(incident(UNCERTAIN), fleet={**machines(), **drained_by_us(1, 2)})
     assert decision.ruling is Ruling.HOLD
     words = "blocked by: forewarn has 2 of 50 machines of pool train out, at most 2"
     assert decision.reason.endswith(words)
@@ -474,9 +474,9 @@ def test_limit_is_named_in_reason() -> None:
 
 def test_certain_damage_ignores_share_not_rate() -> None:
     fleet = {**machines(), **drained_by_us(1, 2)}
-    assert ruled(incident(XID), fleet=fleet).ruling is Ruling.ACT
+    assert decided(incident(XID), fleet=fleet).ruling is Ruling.ACT
     earlier = [drain(number, machine=f"n{number}") for number in (10, 11)]
-    decision = ruled(incident(XID), fleet=fleet, recent=earlier)
+    decision = decided(incident(XID), fleet=fleet, recent=earlier)
     assert decision.ruling is Ruling.HOLD
     assert "in the whole fleet, at most 2" in decision.reason
 
@@ -490,12 +490,12 @@ def test_certain_damage_waits_two_minutes(
     here = replace(incident(replace(XID, at=at)), opened_at=at)
     other = replace(here, id=2, machine="n1", findings=(replace(XID, machine="n1", at=at),))
     incidents = [here] if is_alone else [here, other]
-    decision = ruled(here, fleet=fleet, open=group_by_machine(incidents))
+    decision = decided(here, fleet=fleet, open=group_by_machine(incidents))
     if is_alone:
         assert (decision.ruling, decision.mode) == (Ruling.ACT, DrainMode.FINISH)
     else:
         assert decision.step is Step.AVOID
-    later = ruled(
+    later = decided(
         here, fleet=fleet, open=group_by_machine(incidents), now=Nanoseconds(NOW + HOUR // 2)
     )
     assert (later.ruling, later.mode) == (Ruling.ACT, DrainMode.DEADLINE)
@@ -506,33 +506,33 @@ def test_certain_damage_waits_two_minutes(
 
 def test_interlock_observes_until_it_ends() -> None:
     interlock = Interlock("three overrides in a day", Nanoseconds(NOW + HOUR))
-    decision = ruled(incident(XID), interlocks=[interlock])
+    decision = decided(incident(XID), interlocks=[interlock])
     assert (decision.ruling, decision.until) == (Ruling.OBSERVE, NOW + HOUR)
     assert decision.reason.endswith("observed only: three overrides in a day")
 
 
 def test_model_interlock_blocks_predictions_only() -> None:
     new = [Interlock("the first day of model m1", None, model="m1")]
-    assert ruled(incident(AT_RISK), interlocks=new).ruling is Ruling.OBSERVE
-    assert ruled(incident(AT_RISK, XID), interlocks=new).ruling is Ruling.ACT
+    assert decided(incident(AT_RISK), interlocks=new).ruling is Ruling.OBSERVE
+    assert decided(incident(AT_RISK, XID), interlocks=new).ruling is Ruling.ACT
     assert (
-        ruled(incident(replace(AT_RISK, model_version="m0")), interlocks=new).ruling is Ruling.ACT
+        decided(incident(replace(AT_RISK, model_version="m0")), interlocks=new).ruling is Ruling.ACT
     )
 
 
 def test_holdout_applies_to_predictions_only() -> None:
-    decision = ruled(incident(AT_RISK), control=1.0)
+    decision = decided(incident(AT_RISK), control=1.0)
     assert (decision.ruling, decision.control, decision.propensity) == (Ruling.OBSERVE, True, 1.0)
     assert decision.reason.endswith("as part of the holdout")
     for evidence in (XID, finding("check", FindingKind.CHECK), finding("f", FindingKind.FAILURE)):
-        decision = ruled(incident(AT_RISK, evidence), control=1.0)
+        decision = decided(incident(AT_RISK, evidence), control=1.0)
         assert (decision.ruling, decision.propensity) == (Ruling.ACT, None)
 
 
 def test_unassigned_holdout_is_recorded() -> None:
     settings = ResponseSettings(salt="site")
     drawn = [
-        ruled(replace(incident(AT_RISK), id=number), control=0.2, settings=settings)
+        decided(replace(incident(AT_RISK), id=number), control=0.2, settings=settings)
         for number in range(200)
     ]
     assert {decision.propensity for decision in drawn} == {0.2}
@@ -541,9 +541,9 @@ def test_unassigned_holdout_is_recorded() -> None:
 
 
 def test_holdout_is_assigned_before_proposal() -> None:
-    assert ruled(incident(AT_RISK), mode=PoolMode.PROPOSE, control=1.0).ruling is Ruling.OBSERVE
+    assert decided(incident(AT_RISK), mode=PoolMode.PROPOSE, control=1.0).ruling is Ruling.OBSERVE
 
 
 def test_observe_pool_has_propensity_one() -> None:
-    decision = ruled(incident(AT_RISK), mode=PoolMode.OBSERVE, control=0.2)
+    decision = decided(incident(AT_RISK), mode=PoolMode.OBSERVE, control=0.2)
     assert (decision.propensity, decision.control) == (1.0, False)

@@ -323,7 +323,7 @@ class Loop:
     """Repeated calls of `respond --once`."""
 
     world: World
-    book: Book
+    ledger: Book
     skew: Nanoseconds = NO_SKEW
     jumps: list[Nanoseconds] = field(default_factory=list)
 
@@ -334,48 +334,50 @@ class Loop:
     def once(self) -> None:
         try:
             self._reconcile()
-            self.book.share(self.now, self.world.read())
+            self.ledger.share(self.now, self.world.read())
             self._decide()
             self._release()
         except KilledError:
             pass
 
     def _reconcile(self) -> None:
-        world, book, fleet = self.world, self.book, self.world.read()
-        for machine in stale_marks(fleet.values(), [a.id for a in book.actions.values() if a.open]):
-            world.undo(book.actions[machine.action or 0])
+        world, ledger, fleet = self.world, self.ledger, self.world.read()
+        for machine in stale_marks(
+            fleet.values(), [a.id for a in ledger.actions.values() if a.open]
+        ):
+            world.undo(ledger.actions[machine.action or 0])
         watched = [
-            TrackedAction(action, *book.remembered.get(action.id, ("", "", False)))
-            for action in book.actions.values()
+            TrackedAction(action, *ledger.remembered.get(action.id, ("", "", False)))
+            for action in ledger.actions.values()
             if action.open
         ]
-        courses = reconcile(
+        transitions = reconcile(
             watched,
             fleet,
             controller=str(world.controller),
             pools=POOLS,
-            recent=list(book.actions.values()),
-            stopped=book.stopped,
+            recent=list(ledger.actions.values()),
+            stopped=ledger.stopped,
             now=self.now,
         )
-        for course in courses:
-            action = book.advance(course.action, course.state, self.now)
-            if course.confirmed or course.reapplied:
-                again = course.reapplied or book.remembered.get(action.id, ("", "", False))[2]
+        for transition in transitions:
+            action = ledger.advance(transition.action, transition.state, self.now)
+            if transition.confirmed or transition.reapplied:
+                again = transition.reapplied or ledger.remembered.get(action.id, ("", "", False))[2]
                 life = (str(world.controller), fleet[action.machine].boot)
-                book.remembered[action.id] = (*life, again)
-            book.step()
-            if course.call is DriverCall.APPLY:
+                ledger.remembered[action.id] = (*life, again)
+            ledger.step()
+            if transition.call is DriverCall.APPLY:
                 self._send(action)
-            elif course.call is DriverCall.UNDO:
+            elif transition.call is DriverCall.UNDO:
                 world.undo(action)
-            elif course.call is DriverCall.EVICT:
-                self._evict(action, course.jobs)
-            book.step()
+            elif transition.call is DriverCall.EVICT:
+                self._evict(action, transition.jobs)
+            ledger.step()
 
     def _send(self, action: Action) -> None:
         if action.step.isolates:
-            assert not self.book.stopped
+            assert not self.ledger.stopped
             assert self.now < action.valid_until
             assert not _foreign(self.world.machines[action.machine], action)
         try:
@@ -383,29 +385,29 @@ class Loop:
         except NoAnswerError:
             pass
         except RefusedError:
-            self.book.advance(self.book.actions[action.id], ActionState.FAILED, self.now)
+            self.ledger.advance(self.ledger.actions[action.id], ActionState.FAILED, self.now)
 
     def _evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         assert action.mode is not DrainMode.FINISH
-        assert not self.book.stopped
+        assert not self.ledger.stopped
         pool = action.pool
-        self.book.kills.append((self.now, pool, len(jobs)))
-        within = [n for at, p, n in self.book.kills if p == pool and at > self.now - DAY]
+        self.ledger.kills.append((self.now, pool, len(jobs)))
+        within = [n for at, p, n in self.ledger.kills if p == pool and at > self.now - DAY]
         assert sum(within) <= POOLS[pool].limits.killed_jobs
         self.world.evict(action.machine)
 
     def _situation(self, fleet: dict[str, Machine]) -> Situation:
-        stop = KillSwitchActivation("somebody") if self.book.stopped else None
-        health = ResponderHealth(kill_switch=stop, overrides=self.book.overrides)
+        stop = KillSwitchActivation("somebody") if self.ledger.stopped else None
+        health = ResponderHealth(kill_switch=stop, overrides=self.ledger.overrides)
         return Situation(
             now=self.now,
             fleet=fleet,
             pools=POOLS,
             policy=cast(Policy, StormPolicy()),
-            open=group_by_machine(self.book.open()),
-            recent=list(self.book.actions.values()),
-            overrides=self.book.overrides,
-            approvals=self.book.approvals,
+            open=group_by_machine(self.ledger.open()),
+            recent=list(self.ledger.actions.values()),
+            overrides=self.ledger.overrides,
+            approvals=self.ledger.approvals,
             interlocks=active_interlocks(health, settings=SETTINGS, now=self.now),
             settings=SETTINGS,
         )
@@ -413,16 +415,16 @@ class Loop:
     def _decide(self) -> None:
         fleet = self.world.read()
         situation = self._situation(fleet)
-        for incident in self.book.open():
+        for incident in self.ledger.open():
             decision = decide(incident, situation)
-            self.book.step()
+            self.ledger.step()
             if decision.ruling is Ruling.PROPOSE:
-                self.book.proposals[incident.id] = decision
+                self.ledger.proposals[incident.id] = decision
             if decision.ruling is not Ruling.ACT:
                 continue
             action = make_action(decision, incident, fleet[incident.machine], self.now)
             self._act(action, incident, decision, fleet)
-            situation = replace(situation, recent=list(self.book.actions.values()))
+            situation = replace(situation, recent=list(self.ledger.actions.values()))
 
     def _act(
         self, action: Action, incident: Incident, decision: Decision, fleet: dict[str, Machine]
@@ -440,31 +442,31 @@ class Loop:
             )
 
         def rules(new: Action, findings: tuple[Finding, ...]) -> None:
-            must_hold(new, findings, self.book, fleet, self.now)
+            must_hold(new, findings, self.ledger, fleet, self.now)
 
-        written = self.book.act(action, incident, decision, check, rules)
-        self.book.step()
+        written = self.ledger.act(action, incident, decision, check, rules)
+        self.ledger.step()
         if isinstance(written, Action):
             self._send(written)
-            self.book.step()
-            current = self.book.actions[written.id]
+            self.ledger.step()
+            current = self.ledger.actions[written.id]
             if current.open:
-                self.book.advance(current, ActionState.SENT, self.now)
+                self.ledger.advance(current, ActionState.SENT, self.now)
 
     def _release(self) -> None:
-        for action in list(self.book.actions.values()):
+        for action in list(self.ledger.actions.values()):
             if not action.open:
                 continue
-            incident = self.book.incidents[action.incident]
-            check = self.book.checks.get(action.machine)
+            incident = self.ledger.incidents[action.incident]
+            check = self.ledger.checks.get(action.machine)
             got = decide_release(action, incident, check=check, settings=SETTINGS, now=self.now)
             if got is not None and got.way is ReleaseMethod.UNDO:
-                releasing = self.book.advance(action, ActionState.RELEASING, self.now)
-                self.book.step()
+                releasing = self.ledger.advance(action, ActionState.RELEASING, self.now)
+                self.ledger.step()
                 self.world.undo(releasing)
             elif got is not None and got.way is ReleaseMethod.CHECK:
                 passed = int(action.machine[1:]) % 3 > 0
-                self.book.checks[action.machine] = CheckVerdict(passed, self.now)
+                self.ledger.checks[action.machine] = CheckVerdict(passed, self.now)
 
 
 def _foreign(machine: Machine, action: Action) -> bool:
@@ -477,22 +479,22 @@ def _foreign(machine: Machine, action: Action) -> bool:
 def must_hold(
     action: Action,
     findings: tuple[Finding, ...],
-    book: Book,
+    ledger: Book,
     fleet: dict[str, Machine],
     now: Nanoseconds,
 ) -> None:
     """State the conditions of a new action again, without the code of the core."""
     machine = fleet[action.machine]
     pool = POOLS[machine.pool or ""]
-    earlier = list(book.actions.values())
-    assert not book.stopped
+    earlier = list(ledger.actions.values())
+    assert not ledger.stopped
     assert pool.mode is not PoolMode.OBSERVE
     assert machine.labels.get("forewarn") != "off"
-    assert pool.mode is not PoolMode.PROPOSE or action.incident in book.approvals
+    assert pool.mode is not PoolMode.PROPOSE or action.incident in ledger.approvals
     assert any(now < f.valid_until and now < (f.last or f.at) + DAY for f in findings)
     assert now < action.valid_until
     for f in findings:
-        for override in book.overrides:
+        for override in ledger.overrides:
             graver = RULES[f.cause].severity.rank > (override.severity or Severity.CRITICAL).rank
             same = (override.machine, override.cause) == (f.machine, f.cause)
             assert not same or graver or now >= override.at + 7 * DAY
@@ -587,18 +589,20 @@ class Storm:
                 continue
 
     def find(self, name: str, how: int) -> None:
-        self.loop.book.record_findings(self.finding(name, CAUSES[how % len(CAUSES)]), self.loop.now)
+        self.loop.ledger.record_findings(
+            self.finding(name, CAUSES[how % len(CAUSES)]), self.loop.now
+        )
 
     def repeat(self, name: str, how: int) -> None:
-        findings = [f for f in self.loop.book.findings.values() if f.machine == name]
+        findings = [f for f in self.loop.ledger.findings.values() if f.machine == name]
         for known in findings[how % 3 : how % 3 + 1]:
             again = replace(known, at=self.loop.world.time, last=None, count=1)
-            self.loop.book.record_findings(again, self.loop.now)
+            self.loop.ledger.record_findings(again, self.loop.now)
 
     def stale(self, name: str, how: int) -> None:
         age, valid = ((2 * DAY, 9 * DAY), (3 * HOUR, 2 * HOUR), (DAY, 2 * DAY))[how % 3]
         stale = self.finding(name, CAUSES[how % len(CAUSES)], age=age, valid=valid)
-        self.loop.book.record_findings(stale, self.loop.now)
+        self.loop.ledger.record_findings(stale, self.loop.now)
 
     def crash(self, name: str, how: int) -> None:
         """Report a fault on all machines of one rack, switch or job within a minute."""
@@ -608,7 +612,7 @@ class Storm:
         findings = [self.finding(n, ("xid 45", "xid 79")[how % 2]) for n in hit if shared]
         self.crashes.append(({f.id for f in findings}, world.time))
         for number, finding in enumerate(findings):
-            self.loop.book.record_findings(finding, self.loop.now)
+            self.loop.ledger.record_findings(finding, self.loop.now)
             if number == len(findings) // 2:
                 self.loop.once()
                 world.time = Nanoseconds(world.time + MINUTE // 2)
@@ -655,7 +659,7 @@ class Storm:
 
     def switch(self, name: str, how: int) -> None:
         del name
-        self.loop.book.stopped = how % 3 == 0
+        self.loop.ledger.stopped = how % 3 == 0
 
     def answer(self, name: str, how: int) -> None:
         del name
@@ -663,12 +667,12 @@ class Storm:
 
     def kill(self, name: str, how: int) -> None:
         del name
-        self.loop.book.steps_left = how + 1
+        self.loop.ledger.steps_left = how + 1
 
     def approve(self, name: str, how: int) -> None:
         del name, how
-        for number, decision in self.loop.book.proposals.items():
-            self.loop.book.approvals[number] = Approval(decision, self.loop.now, "alice")
+        for number, decision in self.loop.ledger.proposals.items():
+            self.loop.ledger.approvals[number] = Approval(decision, self.loop.now, "alice")
 
     def end_jobs(self, name: str, how: int) -> None:
         del how
@@ -706,13 +710,13 @@ def play(events: list[tuple[str, int, int]]) -> Storm:
     storm = Storm(Loop(make_world(), Book()))
     for event in events:
         storm.play(*event)
-    book = storm.loop.book
+    ledger = storm.loop.ledger
     COUNTS["storms"] += 1
     COUNTS["events"] += len(events)
-    COUNTS["drains"] += sum(a.step.isolates for a in book.actions.values())
-    COUNTS["avoided"] += sum(a.step is Step.AVOID for a in book.actions.values())
-    COUNTS["overridden"] += sum(a.state is ActionState.OVERRIDDEN for a in book.actions.values())
-    COUNTS["shared"] += sum(bool(i.shared) for i in book.incidents.values())
+    COUNTS["drains"] += sum(a.step.isolates for a in ledger.actions.values())
+    COUNTS["avoided"] += sum(a.step is Step.AVOID for a in ledger.actions.values())
+    COUNTS["overridden"] += sum(a.state is ActionState.OVERRIDDEN for a in ledger.actions.values())
+    COUNTS["shared"] += sum(bool(i.shared) for i in ledger.incidents.values())
     return storm
 
 
@@ -726,18 +730,18 @@ def test_storms_exceed_no_limit(
     events: list[tuple[str, int, int]],
 ) -> None:
     storm = play(events)
-    book, loop = storm.loop.book, storm.loop
+    ledger, loop = storm.loop.ledger, storm.loop
     for crash, at in storm.crashes:
         steady = not any(at - HOUR <= jump <= at + HOUR for jump in loop.jumps)
         if len(crash) >= SETTINGS.many and steady:
-            drained = [a for a in book.actions.values() if a.step.isolates]
-            assert not any({f.id for f in book.rests_on[a.id]} <= crash for a in drained)
+            drained = [a for a in ledger.actions.values() if a.step.isolates]
+            assert not any({f.id for f in ledger.rests_on[a.id]} <= crash for a in drained)
     # Without further events, no mark of an ended action remains.
-    loop.world.answers, book.steps_left = [], None
+    loop.world.answers, ledger.steps_left = [], None
     for _ in range(3):
         storm.play("wait", 0, 3)
-    ended = {a.id for a in book.actions.values() if not a.open}
+    ended = {a.id for a in ledger.actions.values() if not a.open}
     assert not any(m.action in ended for m in loop.world.machines.values())
     assert not any(
-        a.state is ActionState.INTENDED for a in book.actions.values() if not book.stopped
+        a.state is ActionState.INTENDED for a in ledger.actions.values() if not ledger.stopped
     )

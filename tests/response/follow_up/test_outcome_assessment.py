@@ -63,7 +63,7 @@ def hours(*spans: tuple[int, int], in_service: bool = True, busy: bool = True) -
     return [ServiceSpan(at(first), at(last), in_service, busy) for first, last in spans]
 
 
-def judged(
+def assessed(
     about: Incident, *ground_truth: GroundTruth, now: int = LATER, **options: Any
 ) -> OutcomeAssessment | None:
     service = options.pop("service", hours((0, 24)))
@@ -76,13 +76,13 @@ def judged(
 
 
 def test_ticket_confirms_with_its_known_time() -> None:
-    assert judged(incident(), TICKET) == OutcomeAssessment(
+    assert assessed(incident(), TICKET) == OutcomeAssessment(
         Outcome.CONFIRMED, "confirmed by a ticket", at(3), at(30)
     )
 
 
 def test_unknown_ticket_confirms_nothing() -> None:
-    assert judged(incident(), TICKET, now=at(29)) is None
+    assert assessed(incident(), TICKET, now=at(29)) is None
 
 
 @pytest.mark.parametrize(
@@ -96,30 +96,30 @@ def test_unknown_ticket_confirms_nothing() -> None:
     ids=["another machine", "another gpu", "before", "after the horizon"],
 )
 def test_unrelated_ticket_confirms_nothing(other: GroundTruth) -> None:
-    assert judged(incident(), other) == OutcomeAssessment(
+    assert assessed(incident(), other) == OutcomeAssessment(
         Outcome.NOT_CONFIRMED, "in service under load without a failure"
     )
 
 
 def test_ticket_without_gpu_confirms_machine() -> None:
-    got = judged(incident(), replace(TICKET, gpu_serial=None))
-    assert got is not None
-    assert got.outcome is Outcome.CONFIRMED
+    result = assessed(incident(), replace(TICKET, gpu_serial=None))
+    assert result is not None
+    assert result.outcome is Outcome.CONFIRMED
 
 
 @pytest.mark.parametrize("kind", [FindingKind.FAILURE, FindingKind.CHECK])
 def test_own_failure_or_failed_check_confirms(kind: FindingKind) -> None:
     evidence = replace(XID, kind=kind, at=at(5), cause=str(kind))
-    got = judged(incident(AT_RISK, evidence))
-    assert got is not None
-    assert (got.outcome, got.failed_at, got.known_at) == (Outcome.CONFIRMED, at(5), at(5))
+    result = assessed(incident(AT_RISK, evidence))
+    assert result is not None
+    assert (result.outcome, result.failed_at, result.known_at) == (Outcome.CONFIRMED, at(5), at(5))
 
 
 def test_outcome_waits_for_horizon_and_delay() -> None:
-    assert judged(incident(), now=END + DAY - 1) is None
-    got = judged(incident(), now=END + DAY)
-    assert got is not None
-    assert got.outcome is Outcome.NOT_CONFIRMED
+    assert assessed(incident(), now=END + DAY - 1) is None
+    result = assessed(incident(), now=END + DAY)
+    assert result is not None
+    assert result.outcome is Outcome.NOT_CONFIRMED
 
 
 @pytest.mark.parametrize(
@@ -134,48 +134,48 @@ def test_outcome_waits_for_horizon_and_delay() -> None:
     ],
 )
 def test_partial_service_is_unknown(service: list[ServiceSpan], why: str) -> None:
-    got = judged(incident(), service=service)
-    assert got is not None
-    assert got.outcome is Outcome.UNKNOWN
-    assert why in got.why
+    result = assessed(incident(), service=service)
+    assert result is not None
+    assert result.outcome is Outcome.UNKNOWN
+    assert why in result.why
 
 
 def test_short_gaps_count_as_in_service() -> None:
     service = [*hours((0, 20)), *hours((21, 24), busy=False)]
-    got = judged(incident(), service=service)
-    assert got is not None
-    assert got.outcome is Outcome.NOT_CONFIRMED
+    result = assessed(incident(), service=service)
+    assert result is not None
+    assert result.outcome is Outcome.NOT_CONFIRMED
 
 
 def test_drained_machine_is_unknown() -> None:
     back = replace(DRAIN, state=ActionState.RELEASED, changed_at=at(30))
-    got = judged(incident(actions=(back,)))
-    assert got == OutcomeAssessment(Outcome.UNKNOWN, "unknown: the machine was drained")
+    result = assessed(incident(actions=(back,)))
+    assert result == OutcomeAssessment(Outcome.UNKNOWN, "unknown: the machine was drained")
     undone = replace(back, state=ActionState.OVERRIDDEN, changed_at=at(2))
-    got = judged(incident(actions=(undone,)))
-    assert got is not None
-    assert got.outcome is Outcome.UNKNOWN
+    result = assessed(incident(actions=(undone,)))
+    assert result is not None
+    assert result.outcome is Outcome.UNKNOWN
 
 
 def test_ground_truth_counts_while_drained() -> None:
     late = replace(TICKET, kind=GroundTruthKind.CHECK, at=at(60), known_at=at(60))
-    assert judged(incident(actions=(DRAIN,))) is None
-    got = judged(incident(actions=(DRAIN,)), late)
-    assert got is not None
-    assert got.outcome is Outcome.CONFIRMED
+    assert assessed(incident(actions=(DRAIN,))) is None
+    result = assessed(incident(actions=(DRAIN,)), late)
+    assert result is not None
+    assert result.outcome is Outcome.CONFIRMED
 
 
 @pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
 def test_unstarted_action_leaves_machine_in_service(state: ActionState) -> None:
-    got = judged(incident(actions=(replace(DRAIN, state=state),)))
-    assert got is not None
-    assert got.outcome is Outcome.NOT_CONFIRMED
+    result = assessed(incident(actions=(replace(DRAIN, state=state),)))
+    assert result is not None
+    assert result.outcome is Outcome.NOT_CONFIRMED
 
 
 def test_incident_without_prediction_is_never_wrong() -> None:
-    got = judged(incident(XID))
-    assert got is not None
-    assert got.outcome is Outcome.UNKNOWN
+    result = assessed(incident(XID))
+    assert result is not None
+    assert result.outcome is Outcome.UNKNOWN
 
 
 # --- release --------------------------------------------------------------------------------------
@@ -216,15 +216,15 @@ def test_drained_machine_is_checked_before_return() -> None:
 
 def test_busy_machine_needs_no_check() -> None:
     draining = replace(DRAIN, state=ActionState.HOLDING)
-    got = released(draining)
-    assert got is not None
-    assert got.way is ReleaseMethod.UNDO
+    result = released(draining)
+    assert result is not None
+    assert result.way is ReleaseMethod.UNDO
 
 
 def test_site_may_keep_unconfirmed_machines_drained() -> None:
-    got = released(DRAIN, keep_drained=True, check=CheckVerdict(passed=True, at=END))
-    assert got is not None
-    assert got.way is ReleaseMethod.KEEP
+    result = released(DRAIN, keep_drained=True, check=CheckVerdict(passed=True, at=END))
+    assert result is not None
+    assert result.way is ReleaseMethod.KEEP
 
 
 def test_person_returns_machine_with_failed_gpu() -> None:
@@ -236,12 +236,12 @@ def test_person_returns_machine_with_failed_gpu() -> None:
 
 def test_check_step_releases_after_check() -> None:
     step = replace(DRAIN, cause="xid 79", step=Step.CHECK)
-    got = released(step, XID, now=at(2))
-    assert got is not None
-    assert got.way is ReleaseMethod.CHECK
-    got = released(step, XID, now=at(2), check=CheckVerdict(passed=True, at=at(2)))
-    assert got is not None
-    assert got.way is ReleaseMethod.UNDO
+    result = released(step, XID, now=at(2))
+    assert result is not None
+    assert result.way is ReleaseMethod.CHECK
+    result = released(step, XID, now=at(2), check=CheckVerdict(passed=True, at=at(2)))
+    assert result is not None
+    assert result.way is ReleaseMethod.UNDO
     assert released(replace(step, state=ActionState.HOLDING), XID, now=at(2)) is None
 
 

@@ -35,7 +35,7 @@ DRAINED = replace(DRAINING, state=ServiceState.DRAINED, jobs=())
 FOREIGN = replace(DRAINED, reason="cable")
 
 
-def course(
+def transition(
     action: Action,
     machine: Machine | None,
     *,
@@ -58,8 +58,8 @@ def course(
 
 
 def outcome(*args: Any, **options: Any) -> tuple[ActionState, DriverCall | None]:
-    got = course(*args, **options)
-    return got.state, got.call
+    result = transition(*args, **options)
+    return result.state, result.call
 
 
 # --- sent and confirmed ---------------------------------------------------------------------------
@@ -81,7 +81,9 @@ def test_confirmed_action_is_not_sent_twice() -> None:
 
 
 def test_draining_machine_is_not_drained() -> None:
-    assert course(DRAIN, DRAINING) == ActionTransition(DRAIN, ActionState.HOLDING, confirmed=True)
+    assert transition(DRAIN, DRAINING) == ActionTransition(
+        DRAIN, ActionState.HOLDING, confirmed=True
+    )
     assert outcome(DRAIN, replace(DRAINING, jobs=())) == (ActionState.HOLDING, None)
     assert outcome(DRAIN, DRAINED) == (ActionState.DRAINED, None)
 
@@ -122,9 +124,9 @@ def test_kill_switch_blocks_unsent_action(state: ActionState) -> None:
     [(ActionState.INTENDED, ActionState.EXPIRED), (ActionState.SENT, ActionState.FAILED)],
 )
 def test_externally_drained_machine_is_left_alone(state: ActionState, end: ActionState) -> None:
-    got = course(replace(DRAIN, state=state), FOREIGN)
-    assert (got.state, got.call) == (end, None)
-    assert got.detail == "drained externally first: cable"
+    result = transition(replace(DRAIN, state=state), FOREIGN)
+    assert (result.state, result.call) == (end, None)
+    assert result.detail == "drained externally first: cable"
 
 
 def test_unlisted_machine_changes_nothing() -> None:
@@ -136,8 +138,8 @@ def test_unlisted_machine_changes_nothing() -> None:
 
 @pytest.mark.parametrize("action", [DRAIN, replace(DRAIN, state=ActionState.DRAINED), AVOID])
 def test_missing_action_counts_as_overridden(action: Action) -> None:
-    got = course(action, SERVES)
-    assert (got.state, got.call, got.detail) == (
+    result = transition(action, SERVES)
+    assert (result.state, result.call, result.detail) == (
         ActionState.OVERRIDDEN,
         None,
         "undone manually",
@@ -145,9 +147,9 @@ def test_missing_action_counts_as_overridden(action: Action) -> None:
 
 
 def test_changed_reason_is_override() -> None:
-    got = course(DRAIN, FOREIGN)
-    assert (got.state, got.call) == (ActionState.OVERRIDDEN, None)
-    assert got.detail == "the reason was changed manually: cable"
+    result = transition(DRAIN, FOREIGN)
+    assert (result.state, result.call) == (ActionState.OVERRIDDEN, None)
+    assert result.detail == "the reason was changed manually: cable"
 
 
 @pytest.mark.parametrize(
@@ -160,9 +162,13 @@ def test_changed_reason_is_override() -> None:
 def test_action_lost_by_restart_is_reapplied_once(
     machine: Machine, controller: str, why: str
 ) -> None:
-    got = course(DRAIN, machine, controller=controller)
-    assert (got.state, got.call, got.reapplied) == (ActionState.SENT, DriverCall.APPLY, True)
-    assert got.detail == why
+    result = transition(DRAIN, machine, controller=controller)
+    assert (result.state, result.call, result.reapplied) == (
+        ActionState.SENT,
+        DriverCall.APPLY,
+        True,
+    )
+    assert result.detail == why
     again = outcome(DRAIN, machine, controller=controller, reapplied=True)
     assert again == (ActionState.OVERRIDDEN, None)
 
@@ -196,11 +202,13 @@ def test_reset_of_all_weights_is_no_override() -> None:
     fleet = {f"n{n}": replace(SERVES, name=f"n{n}") for n in range(3)}
     watched = [TrackedAction(action, "c1", "b1") for action in others]
     options: Any = {"controller": "c1", "pools": {}, "recent": others, "stopped": False}
-    courses = reconcile(watched, fleet, now=NOW, **options)
-    assert {c.detail for c in courses} == {"applied again: the weights of all machines were reset"}
+    transitions = reconcile(watched, fleet, now=NOW, **options)
+    assert {c.detail for c in transitions} == {
+        "applied again: the weights of all machines were reset"
+    }
     fleet["n2"] = replace(fleet["n2"], avoided=True)
-    courses = reconcile(watched, fleet, now=NOW, **options)
-    assert [c.state for c in courses] == [
+    transitions = reconcile(watched, fleet, now=NOW, **options)
+    assert [c.state for c in transitions] == [
         ActionState.OVERRIDDEN,
         ActionState.OVERRIDDEN,
         ActionState.HOLDING,
@@ -209,7 +217,7 @@ def test_reset_of_all_weights_is_no_override() -> None:
 
 def test_override_releases_all_marks_of_incident() -> None:
     fleet = {"n0": replace(SERVES, avoided=True)}
-    courses = reconcile(
+    transitions = reconcile(
         [TrackedAction(AVOID, "c1", "b1"), TrackedAction(DRAIN, "c1", "b1")],
         fleet,
         controller="c1",
@@ -218,7 +226,7 @@ def test_override_releases_all_marks_of_incident() -> None:
         stopped=False,
         now=NOW,
     )
-    assert [(c.action.id, c.state, c.call) for c in courses] == [
+    assert [(c.action.id, c.state, c.call) for c in transitions] == [
         (16, ActionState.RELEASING, DriverCall.UNDO),
         (17, ActionState.OVERRIDDEN, None),
     ]
@@ -242,7 +250,7 @@ def test_mark_of_ended_action_is_stale() -> None:
 def test_deadline_ends_jobs() -> None:
     action = replace(DRAIN, mode=DrainMode.DEADLINE)
     assert outcome(action, DRAINING) == (ActionState.HOLDING, None)
-    reached = course(action, DRAINING, now=NOW + HOUR)
+    reached = transition(action, DRAINING, now=NOW + HOUR)
     assert (reached.state, reached.call, reached.jobs) == (
         ActionState.HOLDING,
         DriverCall.EVICT,
@@ -262,7 +270,7 @@ def test_mode_now_ends_jobs_at_once() -> None:
 def test_killed_jobs_limit_holds_at_deadline() -> None:
     action = replace(DRAIN, mode=DrainMode.DEADLINE)
     busy = replace(DRAINING, jobs=("a", "b"))
-    held = course(action, busy, now=NOW + HOUR)
+    held = transition(action, busy, now=NOW + HOUR)
     assert held.call is None
     assert held.detail == (
         "no job is ended: 2 jobs would be ended, and 0 were within 1 day, at most 1"
@@ -272,5 +280,5 @@ def test_killed_jobs_limit_holds_at_deadline() -> None:
 def test_unknown_machine_after_restart_is_no_override() -> None:
     unknown = replace(SERVES, state=ServiceState.UNKNOWN, jobs=())
     assert outcome(DRAIN, unknown, controller="c2") == (ActionState.HOLDING, None)
-    again = course(DRAIN, SERVES, controller="c2")
+    again = transition(DRAIN, SERVES, controller="c2")
     assert (again.state, again.call) == (ActionState.SENT, DriverCall.APPLY)

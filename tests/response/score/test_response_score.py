@@ -74,12 +74,12 @@ def test_precision_uses_holdout_only() -> None:
     left = [alone(n, Outcome.CONFIRMED) for n in range(2)]
     left += [alone(n, Outcome.NOT_CONFIRMED) for n in range(2, 10)]
     acted = [drained(n, outcome=Outcome.CONFIRMED) for n in range(10, 14)]
-    got = scored([*left, *acted])
-    assert got.precision.value == 0.2
-    assert got.apparent_precision.value == 1.0
-    assert (got.left_alone, got.judged) == (10, 10)
-    assert got.precision.interval is not None
-    low, high = got.precision.interval
+    result = scored([*left, *acted])
+    assert result.precision.value == 0.2
+    assert result.apparent_precision.value == 1.0
+    assert (result.left_alone, result.judged) == (10, 10)
+    assert result.precision.interval is not None
+    low, high = result.precision.interval
     assert 0.0 <= low < 0.2 < high <= 0.6
 
 
@@ -89,18 +89,18 @@ def test_rare_holdout_alerts_weigh_more() -> None:
 
 
 def test_precision_without_holdout_is_unknown() -> None:
-    got = scored([drained(n, outcome=Outcome.CONFIRMED) for n in range(5)])
-    assert got.precision.value is None
-    assert got.precision.why.startswith("no alert of the holdout has an outcome")
-    assert got.days_to_answer is None
-    assert (got.gpu_hours_saved.value, got.gpu_hours_net.value) == (None, None)
-    assert got.gpu_hours_isolated.value == 5 * 8 * 24
+    result = scored([drained(n, outcome=Outcome.CONFIRMED) for n in range(5)])
+    assert result.precision.value is None
+    assert result.precision.why.startswith("no alert of the holdout has an outcome")
+    assert result.days_to_answer is None
+    assert (result.gpu_hours_saved.value, result.gpu_hours_net.value) == (None, None)
+    assert result.gpu_hours_isolated.value == 5 * 8 * 24
 
 
 def test_unknown_outcomes_do_not_count() -> None:
     left = [alone(0, Outcome.CONFIRMED), alone(1, Outcome.UNKNOWN), alone(2, None)]
-    got = scored(left)
-    assert (got.precision.value, got.left_alone, got.judged) == (1.0, 3, 1)
+    result = scored(left)
+    assert (result.precision.value, result.left_alone, result.judged) == (1.0, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_failure_without_valid_finding_is_missed() -> None:
         KnownFailure("n1", at(5)),
         KnownFailure("n0", at(6)),
     )
-    got = scored([ALERT], failures)
-    assert (got.failures, got.missed) == (6, 4)
-    assert got.missed_share.value == pytest.approx(4 / 6)
+    result = scored([ALERT], failures)
+    assert (result.failures, result.missed) == (6, 4)
+    assert result.missed_share.value == pytest.approx(4 / 6)
 
 
 def test_minutes_to_isolation_is_median() -> None:
@@ -157,23 +157,23 @@ def test_minutes_to_isolation_is_median() -> None:
 def test_gpu_hours_scale_with_failure_rate() -> None:
     assert COSTS.hours_saved == pytest.approx(0.8)
     left = [alone(0, Outcome.CONFIRMED, failed_at=at(10)), alone(1, Outcome.NOT_CONFIRMED)]
-    got = scored([*left, drained(2), drained(3)])
-    assert got.gpu_hours_saved.value == pytest.approx(2 * 64 * 0.8 * 0.5)
-    assert got.gpu_hours_isolated.value == 2 * 8 * 24
-    assert got.gpu_hours_net.value == pytest.approx(51.2 - 384)
+    result = scored([*left, drained(2), drained(3)])
+    assert result.gpu_hours_saved.value == pytest.approx(2 * 64 * 0.8 * 0.5)
+    assert result.gpu_hours_isolated.value == 2 * 8 * 24
+    assert result.gpu_hours_net.value == pytest.approx(51.2 - 384)
 
 
 def test_late_drain_saves_later_failures_only() -> None:
     left = [alone(0, Outcome.CONFIRMED, failed_at=at(2)), alone(1, Outcome.CONFIRMED)]
-    got = scored([*left, drained(2)])
-    assert got.gpu_hours_saved.value == pytest.approx(64 * 0.8 * 0.5)
+    result = scored([*left, drained(2)])
+    assert result.gpu_hours_saved.value == pytest.approx(64 * 0.8 * 0.5)
 
 
 def test_undrained_machine_saves_nothing() -> None:
     left = [alone(0, Outcome.CONFIRMED)]
-    got = scored([*left, drained(2, emptied_at=None, back_at=None)], days=1)
-    assert got.gpu_hours_saved.value == 0.0
-    assert got.gpu_hours_isolated.value == 8 * 23
+    result = scored([*left, drained(2, emptied_at=None, back_at=None)], days=1)
+    assert result.gpu_hours_saved.value == 0.0
+    assert result.gpu_hours_isolated.value == 8 * 23
 
 
 def test_failed_machines_are_no_prediction_cost() -> None:
@@ -228,9 +228,9 @@ def alert(*decisions: Decision, actions: tuple[Action, ...] = ()) -> ScoredAlert
 
 
 def test_alert_times_come_from_action_states() -> None:
-    got = alert(DECISION, actions=(ACTION,))
-    assert (got.isolated_at, got.emptied_at, got.back_at) == (at(1), at(2), at(30))
-    assert (got.predicted, got.left_alone) == (True, None)
+    result = alert(DECISION, actions=(ACTION,))
+    assert (result.isolated_at, result.emptied_at, result.back_at) == (at(1), at(2), at(30))
+    assert (result.predicted, result.left_alone) == (True, None)
 
 
 def test_holdout_survives_later_drain() -> None:
