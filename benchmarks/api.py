@@ -1,14 +1,13 @@
-"""50 readers of the API of incidents beside a writer, over a large ledger.
+"""Load test of the incident API: 50 readers and one writer on a large ledger.
 
     python benchmarks/api.py [--short] [--ledger URL]
 
-The ledger holds a million findings of 20,000 GPUs (with --short a tenth), nearly all of
-incidents that are over. Readers ask for what a console shows: the open incidents, actions, the
-switch, one incident; now and then the score, older ones, or those of one machine. The writer posts
-1,000 findings at a time, most of them repeats. First each of them pauses a second before the next
-request, as a console that refreshes itself does; then nobody pauses, which is as much as the server
-can do.
-Prints for each request median, p95 and the answers a second, and the CPU seconds of the server.
+The ledger holds a million findings of 20,000 GPUs (with --short a tenth); nearly all incidents are
+closed. Readers request what a console shows: open incidents, actions, the switch, one incident, and
+sometimes the score, older incidents, or those of one machine. The writer posts 1,000 findings at a
+time, most of them repeats. In the first phase each client waits a second between requests, like a
+console that refreshes itself; in the second none waits, which gives the maximum throughput.
+Prints median, p95 and responses a second for each request, and the CPU seconds of the server.
 """
 
 from __future__ import annotations
@@ -86,11 +85,11 @@ def _finding(number: int, day: int) -> Finding:
 
 
 def _fill(ledger: Ledger, findings: int) -> None:
-    """Write a year: on each of its rounds findings of some GPUs, whose incidents then end."""
+    """Write a year of data: rounds of findings about some GPUs, whose incidents are then closed."""
     rounds = range(0, findings, 10_000)
     for number in rounds:
         day = 1 + 360 * (len(rounds) - 1 - number // 10_000) // len(rounds)
-        # Ten findings of each of a thousand GPUs.
+        # Ten findings for each of a thousand GPUs.
         gpus = random.Random(number).sample(range(GPUS), 1_000)
         batch = [
             _finding(number * 10 * GPUS + n * GPUS + gpu, day) for n in range(10) for gpu in gpus
@@ -102,7 +101,7 @@ def _fill(ledger: Ledger, findings: int) -> None:
 
 
 def _end_all(ledger: Ledger, now: Nanoseconds) -> None:
-    """End all open incidents at once; one by one would be most of the time."""
+    """Close all open incidents in one statement; one by one would take most of the time."""
     ended = {"state": "closed", "at": now, "who": "forewarn", "why": "over"}
     ended |= {"policy_version": "abc", "model_version": ""}
     with ledger.database.writing() as connection:
@@ -144,7 +143,7 @@ def _action(incident: int, machine: str) -> Action:
 
 
 class Connection:
-    """A connection that stays open, as that of a browser."""
+    """A persistent connection, like that of a browser."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port, self._token = port, token
@@ -155,7 +154,7 @@ class Connection:
         return self
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Send a request and return its answer; any but a good one ends the benchmark."""
+        """Send a request and return the response; an error response ends the benchmark."""
         head = f"{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {self._token}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
@@ -170,7 +169,7 @@ class Connection:
 def _paths(newest: int, seed: int) -> Iterator[str]:
     draw = random.Random(seed)
     while True:
-        for _ in range(4):  # what a console asks for again and again
+        for _ in range(4):  # what a console requests repeatedly
             yield "/v1/incidents?state=open"
             yield "/v1/actions"
             yield "/v1/switch"
@@ -182,7 +181,7 @@ def _paths(newest: int, seed: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Load:
-    """How it is asked: until when, and with which pause between two requests, in seconds."""
+    """When the load ends, and the pause between two requests, in seconds."""
 
     port: int
     newest: int
@@ -278,11 +277,11 @@ def _start(url: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def main() -> None:
-    """Fill a ledger, serve it, ask, print."""
+    """Fill a ledger, serve it, send requests, print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true", help="a tenth of the findings, 10 s each")
     parser.add_argument(
-        "--ledger", default="", help="an address; by default SQLite in a new folder"
+        "--ledger", default="", help="database URL; by default SQLite in a new folder"
     )
     options = parser.parse_args()
     findings, length = (100_000, 10.0) if options.short else (1_000_000, 30.0)

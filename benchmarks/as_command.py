@@ -1,8 +1,8 @@
-"""Run another script in a process that begins as those of our commands do.
+"""Run another script in a process that starts like those of our commands.
 
     python benchmarks/as_command.py SCRIPT [ARGUMENTS]
 
-What a command does before libraries are loaded decides how much memory they keep.
+The settings made before libraries are loaded determine how much memory they keep.
 """
 
 from __future__ import annotations

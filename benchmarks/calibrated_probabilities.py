@@ -1,8 +1,8 @@
-"""Chances that are fitted to what was known of earlier windows, as the product fits them.
+"""Probabilities calibrated on what was known of earlier windows, as in the product.
 
-Where machines are drawn the fits stay as they were: what is drawn is whom they are judged on. So
-an interval says whether the slope of these chances can be told from 1, and not how much another
-fit would have differed.
+Bootstrap draws of machines do not refit the calibration; only the evaluation is resampled. An
+interval therefore tells whether the slope of these probabilities differs from 1, not how much
+another fit would have differed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["fitted_chances"]
 
 
 def _known_labels(study: Study, number: int) -> Int8Array:
-    """Return the label of each instance as the retraining of a window knew it, or `UNKNOWN`."""
+    """Return each instance's label as known at the retraining of a window, or `UNKNOWN`."""
     labels = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
     labels[study.windows[number].known] = study.windows[number].labels
     return labels
 
 
 def fitted_chances(study: Study, scores: Sequence[Float64Array]) -> list[LabelledProbabilities]:
-    """Return the chances of all windows but the first, and what became of them.
+    """Return the probabilities of all windows but the first, with their outcomes.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def fitted_chances(study: Study, scores: Sequence[Float64Array]) -> list[Labelle
 
 
 def _chances(study: Study, scores: Sequence[Float64Array], number: int) -> Float64Array:
-    """Return the chances of a window, fitted to what was known of those before it."""
+    """Return the probabilities of a window, calibrated on what was known of earlier windows."""
     known = _known_labels(study, number)
     labels = known[np.concatenate([window.tested for window in study.windows[:number]])]
     past = sigmoid(np.concatenate(scores[:number]))[labels >= 0]
@@ -58,9 +58,10 @@ def _chances(study: Study, scores: Sequence[Float64Array], number: int) -> Float
 
 
 def _evidence(study: Study, number: int) -> Float64Array:
-    """Return what the test rows before a retraining count for its calibration, as in the product.
+    """Return the weight of the test rows before a retraining for its calibration.
 
-    One failure of many positives is one evidence, and a model that knew less of the past less.
+    As in the product, the many positive instances of one failure count once, and a model trained
+    on less data counts less.
     """
     first, window = int(study.instances.end.min()), study.windows[number]
     each = min(1.0, study.keep * study.recipe.step / study.recipe.horizon)

@@ -1,14 +1,14 @@
-"""How often the promise breaks in streams of alerts of known precision: for `docs/results.md`.
+"""How often the calibration monitor alarms on alert streams of known precision.
 
     python -m benchmarks.calibration_streams [--seed 1]
 
-Each row has 200 streams of 400 alerts, of which the first `good` keep what they promise; chances
-are beta-distributed with the weight of eight alerts, about as spread as on a list. Beside the
-promise stands a watcher that knows nothing of chance: it stops flags when of the last 60 alerts
-fewer than 0.8 of those that were to fail did.
+For `docs/daily_list.md`. Each row has 200 streams of 400 alerts, of which the first `good` are
+calibrated. Probabilities are beta-distributed with the weight of eight alerts, about as spread as
+on a list. The monitor is compared with a simple rule without statistics: it stops flags when, of
+the last 60 alerts, fewer than 0.8 of the expected failures happened.
 
-The second table has what follows a break: 200 streams of 1,800 alerts, in lists of 30 by falling
-chance, and after how many of them flags come back.
+The second table shows the time after an alarm: 200 streams of 1,800 alerts, in lists of 30 by
+falling probability, and after how many alerts flags resume.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from forewarn.evaluation.prediction.metrics.calibration_monitor import (
 from forewarn.features.array_types import BoolArray, Float64Array
 
 _STREAMS, _ALERTS, _ENOUGH, _TOLERANCE = 200, 400, 60, 0.8
-_RATIOS = {"as promised": 1.0, "0.8 of it: the limit of what is tolerated": 0.8}
-_RATIOS |= {"half of it": 0.5, "a third of it": 1 / 3, "a tenth of it": 0.1}
-_LATE = {"a third of it": 1 / 3, "a tenth of it": 0.1}
+_RATIOS = {"calibrated": 1.0, "0.8 times: the limit of the tolerance": 0.8}
+_RATIOS |= {"half": 0.5, "a third": 1 / 3, "a tenth": 0.1}
+_LATE = {"a third": 1 / 3, "a tenth": 0.1}
 _GOOD = 200
 _AFTER, _LIST, _BAD = 1800, 30, 210
-_BACK = {"as promised": 1.0, "0.8 of it: the least that is to come back": 0.8}
-_BACK |= {"half of it: the limit": 0.5, "a third of it": 1 / 3}
+_BACK = {"calibrated": 1.0, "0.8 times: should resume": 0.8}
+_BACK |= {"half: the limit": 0.5, "a third": 1 / 3}
 
 
 def _promise_breaks(chance: Float64Array, hit: BoolArray) -> int | None:
@@ -47,7 +47,7 @@ def _trivially_breaks(chance: Float64Array, hit: BoolArray) -> int | None:
 
 
 def _cells(breaks: Sequence[int | None], good: int) -> str:
-    """Write the share of streams that break once they are bad, and after how many alerts."""
+    """Format the share of streams that alarm once they are bad, and after how many alerts."""
     late = [n - good for n in breaks if n is not None and n > good]
     early = sum(n is not None for n in breaks) - len(late)
     text = f"{len(late) / len(breaks):.2f} | {f'{np.median(late):.0f}' if late else ''}"
@@ -69,7 +69,7 @@ def _print(mean: float, what: str, ratio: float, good: int, rng: np.random.Gener
 def _returned(
     mean: float, ratio: Float64Array, rng: np.random.Generator
 ) -> tuple[int, float] | None:
-    """Return after how many alerts flags come back, and how much of the list; None if never."""
+    """Return the alerts until flags resume, and the flagged share of the list; None if never."""
     lists = rng.beta(8 * mean, 8 * (1 - mean), (_AFTER // _LIST, _LIST))
     chance = np.flip(np.sort(lists, axis=1), axis=1).ravel()
     position = np.tile(np.arange(1, _LIST + 1) / _LIST, _AFTER // _LIST)
@@ -81,7 +81,7 @@ def _returned(
 def _print_returns(mean: float, what: str, ratio: Float64Array, rng: np.random.Generator) -> None:
     ways = [_returned(mean, ratio, rng) for _ in range(_STREAMS)]
     known = [way for way in ways if way is not None]
-    # Those that never come back count as the longest.
+    # Those that never resume count as the longest.
     median = np.median([way[0] if way else np.inf for way in ways])
     cells = [f"{len(known) / len(ways):.2f}", f"{median:.0f}" if np.isfinite(median) else ""]
     cells.append(f"{np.mean([length for _, length in known]):.2f}" if known else "")
@@ -89,14 +89,14 @@ def _print_returns(mean: float, what: str, ratio: Float64Array, rng: np.random.G
 
 
 def _print_table_of_returns(rng: np.random.Generator) -> None:
-    titles = ["mean chance", "after a break", "come back", "alerts until then, median"]
-    titles.append("of the list, mean")
+    titles = ["mean probability", "after an alarm", "resume", "alerts until then, median"]
+    titles.append("share of the list, mean")
     print(f"\n| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for mean in (0.3, 0.1, 0.05, 0.02):
         for what, ratio in _BACK.items():
             _print_returns(mean, what, np.full(_AFTER, ratio), rng)
         mended = np.where(np.arange(_AFTER) < _BAD, 0.1, 1.0)
-        _print_returns(mean, f"a tenth of it for {_BAD} alerts, then as promised", mended, rng)
+        _print_returns(mean, f"a tenth for {_BAD} alerts, then calibrated", mended, rng)
 
 
 def main() -> None:
@@ -104,9 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     rng = np.random.default_rng(parser.parse_args().seed)
-    titles = ["mean chance", "what happens"]
-    for watch in ("promise", "last 60"):
-        titles += [f"{watch}: breaks", "alerts until then", "before"]
+    titles = ["mean probability", "failures per expected failure"]
+    for watch in ("monitor", "last 60"):
+        titles += [f"{watch}: alarms", "alerts until then", "before"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for mean in (0.3, 0.1, 0.05):
         for what, ratio in _RATIOS.items():

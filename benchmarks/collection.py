@@ -1,11 +1,11 @@
-"""A collection round of a fleet through one collector, beside writing the same table to Parquet.
+"""A collection round of a fleet through one collector, compared with writing the same Parquet file.
 
     python benchmarks/collection.py [--short]
 
-2,500 hosts of 8 GPUs send their batch, as agents do: JSON, packed, one request a host, over a few
-connections. A round is over when its records are in place. Prints medians over the rounds of an
-hour: records a second, latency of the answers (a batch is on disk before its answer), the peer's
-time for the same rows in one file, and the collector's memory.
+2,500 hosts of 8 GPUs send their batches like agents do: compressed JSON, one request per host, over
+a few connections. A round ends when its records are published. Prints medians over the rounds of an
+hour: records a second, response latency (a batch is on disk before the response), the time to write
+the same rows to one file, and the collector's memory.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _request(host: int, tick: int) -> bytes:
 
 
 async def _send(port: int, requests: list[bytes], connections: int) -> list[float]:
-    """Send all requests over some connections; return the seconds to each answer."""
+    """Send all requests over some connections; return the seconds to each response."""
     waiting, seconds = list(reversed(requests)), list[float]()
 
     async def one() -> None:
@@ -100,7 +100,7 @@ async def _send(port: int, requests: list[bytes], connections: int) -> list[floa
 
 
 def _round(out: Path, port: int, hosts: int, tick: int) -> dict[str, float]:
-    """Send one round and wait until its records are in place."""
+    """Send one round and wait until its records are published."""
     requests = [_request(host, tick) for host in range(hosts)]
     started = time.perf_counter()
     latency = asyncio.run(_send(port, requests, connections=16))
@@ -113,17 +113,17 @@ def _round(out: Path, port: int, hosts: int, tick: int) -> dict[str, float]:
 
 
 def _records(out: Path, tick: int) -> int:
-    """Return how many records of a moment there are."""
+    """Return the number of records with a timestamp."""
     path = max(out.glob("date=*/collected-*.parquet"), default=None)
     if path is None:
         return 0
-    with pq.ParquetFile(path) as file:  # one open: the collector may replace it any moment
+    with pq.ParquetFile(path) as file:  # the collector may replace the file
         times = file.read(columns=["timestamp"])["timestamp"]
     return int((times.cast(pa.int64()).to_numpy() == START + tick * TICK).sum())
 
 
 def _peer(folder: Path, hosts: int) -> float:
-    """Return the seconds of writing the rows of one round, as a table, to one Parquet file."""
+    """Return the seconds to write the rows of one round, as a table, to one Parquet file."""
     table = build_table([row for host in range(hosts) for row in _rows(host, 0)], READINGS)
     started = time.perf_counter()
     with (folder / "peer.parquet").open("wb") as file:
@@ -151,7 +151,7 @@ def _peak_mib(process: subprocess.Popen[bytes]) -> float:
 
 
 def main() -> None:
-    """Start a collector, send the rounds and print."""
+    """Start a collector, send the rounds and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="100 hosts, two rounds")
     asked = parser.parse_args()

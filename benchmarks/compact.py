@@ -1,11 +1,11 @@
-"""Time of compacting records, beside pyarrow reading and writing the same files as they are.
+"""Time of compacting records, compared with pyarrow reading and writing the same files unchanged.
 
     python benchmarks/compact.py [--short] [--gpus N] [--days N] [--files N]
 
-Prints medians, their ratio, the peak memory and the bytes on disk. Dates are compacted as
-`forewarn compact` does: all but the newest, as many at a time as there are cores. Each side is
-measured in fresh processes, in turn, each on a copy of the records. It ends with an error where a
-record is lost, doubled or changed, and never because of a time.
+Prints medians, their ratio, the peak memory and the bytes on disk. Dates are compacted as by
+`forewarn compact`: all except the newest, as many at a time as there are cores. Each side is
+measured in fresh processes, alternately, each on a copy of the records. Fails if a record is lost,
+duplicated or changed, never because of a time.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def _files(records: Path) -> list[Path]:
 
 
 def _compacted(records: Path) -> list[Path]:
-    """Return the files of all dates but the newest, which the command leaves as it is."""
+    """Return the files of all dates except the newest, which the command does not compact."""
     files = _files(records)
     return [path for path in files if path.parent != files[-1].parent]
 
 
 def _measure(side: str, records: Path) -> dict[str, Any]:
-    """Read and write all files, or compact all dates; return seconds and the peak memory."""
+    """Read and write all files, or compact all dates; return seconds and peak memory."""
     stages, started = Stages(), time.process_time()
     with stages(side):
         if side == "compact":
@@ -70,7 +70,7 @@ def _in_fresh_process(side: str, records: Path) -> dict[str, Any]:
 
 
 def _split(records: Path, n_files: int) -> None:
-    """Write each date as so many files by time, as a collector would."""
+    """Write each date as a number of files by time, as a collector would."""
     for path in _files(records):
         table = pq.read_table(path, partitioning=None).sort_by(TIMESTAMP)
         path.unlink()
@@ -81,7 +81,7 @@ def _split(records: Path, n_files: int) -> None:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column without a dictionary, floats as their bits: NaN is NaN."""
+    """Return a column without a dictionary, and floats as bits, so that NaN equals NaN."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     array = column.combine_chunks()
@@ -99,10 +99,10 @@ def _sorted_rows(date: Path) -> pa.Table:
 
 
 def _check(before: Path, after: Path) -> None:
-    """Refuse records that are not the same after as before."""
+    """Fail if the records have changed."""
     for date in sorted(before.glob("date=*")):
         if not _sorted_rows(date).equals(_sorted_rows(after / date.name), check_metadata=True):
-            raise SystemExit(f"{date.name}: the records are others after compacting")
+            raise SystemExit(f"{date.name}: compacting has changed the records")
     if len(_compacted(after)) != len(list(after.glob("date=*"))) - 1:
         raise SystemExit("a date has more than one file after compacting")
 
@@ -112,7 +112,7 @@ def _bytes(records: Path) -> float:
 
 
 def _compare(records: Path, work: Path, runs: int) -> None:
-    """Measure both sides in turn and print medians."""
+    """Measure both sides alternately and print medians."""
     figures: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     copies = {side: work / side for side in SIDES}
     for _ in range(runs):

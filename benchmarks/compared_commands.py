@@ -1,4 +1,4 @@
-"""The commands that `benchmarks/same_results.py` runs, in cases.
+"""The test cases of `benchmarks/same_results.py`.
 
 A case prepares files in `inputs/` of an empty folder, and returns the commands to run there, one
 after another.
@@ -28,7 +28,7 @@ TREES = '[ensembles]\nparallel = ["gbdt"]\ncascade = [["gbdt", 0.05]]\n'
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, and the moment at which the clock stands while it runs."""
+    """A command, and the time of the fixed clock while it runs."""
 
     name: str
     command: str
@@ -39,7 +39,7 @@ Case = Callable[[Path], list[Step]]
 
 
 def nodes(inputs: Path) -> list[Step]:
-    """Judge all tables of tests in pairs."""
+    """Evaluate all tables of pair tests."""
     for path in sorted((DATA / "nccl_pairs").glob("sim_*.csv")):
         bandwidths = pd.read_csv(path)
         table = pd.DataFrame({"round": range(1, len(bandwidths) + 1)})
@@ -52,7 +52,7 @@ def nodes(inputs: Path) -> list[Step]:
 
 
 def jobs(inputs: Path) -> list[Step]:
-    """Judge all captures of jobs, and a simulated job for each fault."""
+    """Diagnose all captures of jobs, and a simulated job for each fault."""
     for archive in sorted((ROOT / "tests" / "gloo_jobs" / "captures").glob("*.tar.xz")):
         with tarfile.open(archive) as opened:
             opened.extractall(inputs / archive.name.removesuffix(".tar.xz"), filter="data")
@@ -100,7 +100,7 @@ def telemetry(inputs: Path) -> list[Step]:
 
 
 def tasks(_: Path) -> list[Step]:
-    """Detect in simulated tasks and in all captures of tasks."""
+    """Run detection on simulated tasks and on all captures of tasks."""
     metrics, captures = "--json --metrics pulls/pulls --model detector", DATA / "machine_metrics"
     steps = {
         "simulate": "simulate incidents --out pulls --faulty 6 --healthy 18 --seed 1",
@@ -117,7 +117,7 @@ def tasks(_: Path) -> list[Step]:
 
 
 def operations(_: Path) -> list[Step]:
-    """Simulate a week of acting, and jobs as the studies judge them."""
+    """Simulate a week of responses, and the jobs of the diagnosis studies."""
     return _steps(
         {
             "response": "study response --machines 40 --days 7 --controls 0.5 --json",
@@ -133,7 +133,7 @@ def demo(_: Path) -> list[Step]:
 
 
 def fleet(inputs: Path) -> list[Step]:
-    """Take a simulated fleet from records to lists, replays and responses; compact in between."""
+    """Run a simulated fleet from records to lists, replays and responses; compact in between."""
     models = '[ensembles]\nparallel = ["cnn", "gbdt"]\ncascade = [["cnn", 0.05], ["gbdt", 0.02]]\n'
     config = _config(inputs / "small.toml", models)
     pools = _config(
@@ -170,7 +170,7 @@ def fleet(inputs: Path) -> list[Step]:
 
 
 def drives(inputs: Path) -> list[Step]:
-    """Take real drives, with real failures, from records to a reviewed list."""
+    """Run real drives, with real failures, from records to a reviewed list."""
     table = pd.read_parquet(DATA / "drives" / "ST31500541AS.parquet")
     chosen = table[table["serial"].isin(sorted(table["serial"].unique())[:300])]
     chosen.to_parquet(inputs / "spans.parquet", index=False)
@@ -190,7 +190,7 @@ def drives(inputs: Path) -> list[Step]:
 
 
 def machines(inputs: Path) -> list[Step]:
-    """Take real machines, with columns other than those of GPUs, from records to a list."""
+    """Run real machines, with columns other than those of GPUs, from records to a list."""
     _real_data("azure_records").write_records(DATA / "azure_pdm", inputs / "records")
     records, config = "--records inputs/records", f"--config {REAL_DATA / 'azure.toml'}"
     return _steps(
@@ -219,7 +219,7 @@ def _config(path: Path, text: str) -> str:
 
 
 def _responses(config: str, moments: Iterable[str]) -> list[Step]:
-    """Return for each moment a decision about all findings, and a look at the ledger."""
+    """Return for each time one run of the responder and one listing of incidents."""
     steps = []
     for number, now in enumerate(moments):
         ledger = "" if number else "--new-ledger"
@@ -233,7 +233,7 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _real_data(name: str) -> Any:
-    """Import a script of `tests/real_data`, which is no module."""
+    """Import a script of `tests/real_data`, which is not a package."""
     spec = importlib.util.spec_from_file_location(name, REAL_DATA / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -243,7 +243,7 @@ def _real_data(name: str) -> Any:
 
 
 def _captures_as_hosts(raw: Path) -> None:
-    """Lay out documents of nvidia-smi and kernel logs as hosts would drop them."""
+    """Lay out captures of nvidia-smi and kernel logs like files dropped by hosts."""
     documents = [*DATA.glob("nvidia_smi_xml/*.xml"), *DATA.glob("kernel_logs/*.log")]
     texts = {path.name: path.read_text(errors="replace") for path in documents}
     for path in DATA.glob("nvidia_smi_captures/*.txt"):

@@ -1,13 +1,13 @@
-"""Time and memory of the daily list, each in a process of its own: start-up is part of it.
+"""Time and memory of the daily list, each in its own process, including start-up.
 
     python benchmarks/daily_list.py [--short] [--gpus N --days N] [--copies N] [--compact]
                                     [--model FOLDER] [--runs N]
 
-Makes the list of the built-in rules and, where a predictor of `forewarn train` is named, that of
-its models. Prints medians of seconds and CPU seconds, and the peak memory.
+Makes the list of the built-in rules and, if a predictor of `forewarn train` is given, that of its
+models. Prints medians of seconds and CPU seconds, and the peak memory.
 
-More GPUs than fit into memory while they are simulated are made of copies: `--gpus 20000 --days 1
---copies 50 --compact --runs 1` is a day of a million.
+Fleets that do not fit into memory during simulation are made of copies: `--gpus 20000 --days 1
+--copies 50 --compact --runs 1` is a day of a million GPUs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(m
 
 
 class ProcessCost(NamedTuple):
-    """What one process took."""
+    """The cost of one process."""
 
     seconds: float
     cpu_seconds: float
@@ -63,7 +63,7 @@ def _score(records: Path, model: str, at: str, out: Path) -> ProcessCost:
 
 
 def _measure(records: Path, model: str, runs: int, out: Path) -> None:
-    """Make the list as of the midnight after the newest date, and print what it took."""
+    """Make the list as of the midnight after the newest date, and print its cost."""
     newest = open_store(records, Settings()).files()[-1][0]
     at = format_iso((newest.toordinal() + 1 - 719_163) * DAY)
     taken = [_score(records, model, at, out) for _ in range(runs)]
@@ -72,7 +72,7 @@ def _measure(records: Path, model: str, runs: int, out: Path) -> None:
 
 
 def _multiply(records: Path, copies: int) -> None:
-    """Write each file again and again, of GPUs of other serials on other machines."""
+    """Copy each file several times, with other GPU serials and machines."""
     for path in sorted(records.glob("date=*/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         for number in range(1, copies):
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder of a predictor")
     parser.add_argument("--gpus", type=int, default=2_000)
     parser.add_argument("--days", type=int, default=9)
-    parser.add_argument("--copies", type=int, default=1, help="of each GPU, under other names")
+    parser.add_argument("--copies", type=int, default=1, help="copies of each GPU")
     parser.add_argument("--compact", action="store_true", help="compact all dates first")
     parser.add_argument("--runs", type=int, default=5, help="processes for each list")
     asked = parser.parse_args()

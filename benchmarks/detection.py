@@ -2,12 +2,12 @@
 
     python benchmarks/detection.py [--short] [--plot FILE]
 
-A pull is timed from outside the process, as the difference between a call with several pulls and
-one with a single pull, reading included: the median of several such pairs. Loops are compiled
-before, in a call of its own. Nothing is wrong in a pull, so that all seven metrics are examined.
-CPU seconds stand beside the wall clock, since they hardly change with what else the machine does.
-Then, in the same run: where the time goes, plain numpy summing all pairwise distances, and Keras
-predicting the same windows. Weights are random: they cost as much as trained ones.
+The time of a pull is measured from outside the process, reading included: the difference between a
+call with several pulls and one with a single pull, as the median of several such pairs. Loops are
+compiled in an earlier call. The pulls are healthy, so all seven metrics are examined. CPU seconds
+are printed as well, because other load on the machine hardly affects them.
+The same run then measures the stages of a pull, plain numpy summing all pairwise distances, and
+Keras predicting the same windows. Weights are random; they cost as much as trained ones.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ EASY = Threshold(base=float(np.log(3.0)), slope=0.0, margin=0.0, tail=0.1)
 
 
 def _detector(folder: Path, names: list[str] | None = None) -> None:
-    """Write a detector that names nobody, so that every metric is looked at, but by `names`."""
+    """Write a detector that identifies no machine, except on the metrics `names`."""
     models = []
     for metric in Settings().detection.metrics:
         usual = HealthySpread(0.02, 0.3, 0.1)
@@ -90,9 +90,9 @@ def _pull(n: int, folder: Path, seed: int, *, faulty: bool = False) -> None:
 
 
 def _timed(metrics: Path, model: Path, *, faulty: bool) -> Float64Array:
-    """Run the command on a folder of pulls in a process of its own; return wall and CPU seconds.
+    """Run the command on a folder of pulls in its own process; return wall and CPU seconds.
 
-    What is said to be timed is what was done: the fault of the first metric ends the search.
+    The result is checked: a fault in the first metric ends the search, and no fault does not.
     """
     options = ["detect", "run", "--metrics", str(metrics), "--model", str(model), "--json"]
     started, cpu = time.perf_counter(), _cpu_of_children()
@@ -111,14 +111,14 @@ def _cpu_of_children() -> float:
 
 
 def _peak_mib() -> float:
-    """Return the most memory that any process started here has had."""
+    """Return the peak memory of any process started here."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def _from_outside(folder: Path, model: Path, n: int, pairs: int, *, faulty: bool) -> float:
-    """Print and return seconds of one pull: those of several over those of a first."""
+    """Print and return the seconds of one pull: the difference between several and one."""
     name = f"{'faulty' if faulty else 'healthy'}-{n}"
-    more = min(max(3000 // n, 2), MAX_PULLS)  # a short pull drowns in how a start varies
+    more = min(max(3000 // n, 2), MAX_PULLS)  # start-up time varies more than a short pull takes
     for number in range(more + 1):
         _pull(n, folder / f"{name}-more" / f"task=t{number}", number, faulty=faulty)
     _pull(n, folder / f"{name}-1" / "task=t0", 0, faulty=faulty)
@@ -137,7 +137,7 @@ def _from_outside(folder: Path, model: Path, n: int, pairs: int, *, faulty: bool
 
 
 def _compile(folder: Path, model: Path) -> None:
-    """Make the machine code that is not on the disk yet, and say what it and a start take."""
+    """Compile the code that is not cached yet, and print the time of that and of a start."""
     _pull(4, folder / "first" / "task=t0", 0)
     first = _timed(folder / "first", model, faulty=False)
     again = _timed(folder / "first", model, faulty=False)
@@ -154,7 +154,7 @@ def _median(work: Callable[[], Any], runs: int) -> float:
 
 
 def _stages(folder: Path, model: Path, runs: int) -> None:
-    """Print where the time of a pull goes, metric by metric."""
+    """Print the time of each stage of a pull, for one metric."""
     stored = load_detector(model)
     first = stored.detector.metrics[1]
     pull = open_pull(folder, INTERVAL)
@@ -170,11 +170,11 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     scores, _ = score_against_baseline(found, number, pull.groups, rules.past, first.usual, past)
     turned = np.ascontiguousarray(scores.T)
     parts: dict[str, Callable[[], Any]] = {
-        "who and when (once)": lambda: open_pull(folder, INTERVAL),
-        "read and lay a metric": lambda: pull.series(first.name),
+        "machines and times (once)": lambda: open_pull(folder, INTERVAL),
+        "read one metric to the grid": lambda: pull.series(first.name),
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
-        "compare with the others": lambda: peer_deviations(windows, there, pull.groups),
-        "compare with the past": lambda: score_against_baseline(
+        "compare with the peers": lambda: peer_deviations(windows, there, pull.groups),
+        "compare with the baseline": lambda: score_against_baseline(
             found, number, pull.groups, rules.past, first.usual, past
         ),
         "continuity": lambda: continuity_levels(turned, rules.continuity, rules.share, 3.0),
@@ -185,7 +185,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
 
 
 def _stream(folder: Path, model: Path, runs: int) -> None:
-    """Print what a call costs ten seconds after another one, reading left out."""
+    """Print the cost of a call ten seconds after another one, without reading."""
     detector = load_detector(model).detector
     task = open_pull(folder, INTERVAL).task()
     names = [metric.name for metric in Settings().detection.metrics]
@@ -202,7 +202,7 @@ def _stream(folder: Path, model: Path, runs: int) -> None:
 def _peers(
     series: Float32Array, denoiser: LstmVae, windows: Float32Array, there: BoolArray, runs: int
 ) -> None:
-    """Print what numpy and Keras need for the same."""
+    """Print what numpy and Keras need for the same computations."""
     few = slice(0, 8)
     ours = _median(lambda: distance_sums(windows[few], there[few]), runs)
 
@@ -254,7 +254,7 @@ def main() -> None:
     """Simulate pulls in a temporary folder and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a small task, once")
-    parser.add_argument("--plot", type=Path, help="draw the growth with the number of machines")
+    parser.add_argument("--plot", type=Path, help="plot the time over the number of machines")
     asked = parser.parse_args()
     sizes, runs = ([100], 1) if asked.short else ([100, 300, 1000, 1500, 3000, 10_000], 3)
     with tempfile.TemporaryDirectory() as made:

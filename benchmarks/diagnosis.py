@@ -1,11 +1,11 @@
-"""Time and memory of `forewarn diagnose run` on dumps of the flight recorder.
+"""Time and memory of `forewarn diagnose run` on flight recorder dumps.
 
     python benchmarks/diagnosis.py [--short]
 
-1,024 ranks with 2,000 entries each, 1 GB of JSON, and the same pickled; `--short` takes 64 ranks.
-One rank has stopped. Timed from outside the process, reading included, beside `json.loads` of the
-same files by as many processes. CPU seconds stand beside the wall clock, since they hardly change
-with what else the machine does.
+1,024 ranks with 2,000 entries each: 1 GB of JSON, and the same pickled; `--short` uses 64 ranks.
+One rank has stopped. Measured from outside the process, reading included, and compared with
+`json.loads` of the same files in as many processes. CPU seconds are printed as well, because other
+load on the machine hardly affects them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from forewarn.features.time_units import SECOND
 
-ENTRIES, WIDTH = 2000, 8  # of a dump; ranks of a tensor group
+ENTRIES, WIDTH = 2000, 8  # per dump; ranks per tensor group
 BEGIN = 1_795_296_000 * SECOND
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 STOPPED = 5
@@ -63,7 +63,7 @@ def entry(rank: int, number: int, is_open: bool) -> dict[str, Any]:
 
 
 def dump(rank: int) -> dict[str, Any]:
-    """Return the dump of a rank; one has stopped three operations before the others."""
+    """Return the dump of a rank; one rank has stopped three operations before the others."""
     last = ENTRIES - 3 if rank == STOPPED else ENTRIES - rank % 2
     entries = [
         entry(rank, number, number == last - 1 and rank != STOPPED) for number in range(last)
@@ -72,7 +72,7 @@ def dump(rank: int) -> dict[str, Any]:
 
 
 def write_job(job: Path, ranks: int, form: str) -> int:
-    """Write all dumps; return their bytes."""
+    """Write all dumps; return their size in bytes."""
     flight, size = job / "flight", 0
     flight.mkdir(parents=True)
     for rank in range(ranks):
@@ -86,7 +86,7 @@ def write_job(job: Path, ranks: int, form: str) -> int:
 
 
 def timed(command: Sequence[str]) -> tuple[float, float, float, str]:
-    """Return wall seconds, CPU seconds and peak MiB of all processes together, and the output."""
+    """Return wall seconds, CPU seconds and total peak MiB of all processes, and the output."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         peak = 0.0
@@ -128,7 +128,7 @@ def load(path: Path) -> int:
 
 
 def plain_json(job: Path) -> tuple[float, float]:
-    """Return wall and CPU seconds of `json.loads` over all dumps, by as many processes."""
+    """Return wall and CPU seconds of `json.loads` over all dumps, in as many processes."""
     files = sorted((job / "flight").iterdir())
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     workers = len(os.sched_getaffinity(0))
@@ -140,7 +140,7 @@ def plain_json(job: Path) -> tuple[float, float]:
 
 
 def measure(folder: Path, ranks: int, form: str) -> None:
-    """Write a job, judge it, and print what that cost."""
+    """Write a job, diagnose it, and print the cost."""
     job = folder / form
     size = write_job(job, ranks, form)
     at = "2026-11-22T12:00:00Z"
@@ -153,11 +153,11 @@ def measure(folder: Path, ranks: int, form: str) -> None:
         f"(true: {STOPPED})"
     )
     if verdict["rank"] != STOPPED:
-        raise SystemExit(f"rank {STOPPED} stopped, the verdict names {verdict['rank']}")
+        raise SystemExit(f"rank {STOPPED} stopped, the verdict is rank {verdict['rank']}")
     if form == "json":
         plain, plain_cpu = plain_json(job)
         print(
-            f"  json.loads by as many processes: {plain:.1f} s, CPU {plain_cpu:.1f} s; ours takes "
+            f"  json.loads in as many processes: {plain:.1f} s, CPU {plain_cpu:.1f} s; ours takes "
             f"{wall / plain:.2f} x the time, {cpu / plain_cpu:.2f} x the CPU"
         )
 

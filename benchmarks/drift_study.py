@@ -1,15 +1,17 @@
-"""How often the promise of the list is broken on fleets that drift: for `docs/results.md`.
+"""How often the calibration monitor alarms on fleets that drift: for `docs/daily_list.md`.
 
     python -m benchmarks.drift_study --seeds 901,902 --rows rows.jsonl [--drifts "none,false signs"]
 
-Simulates a fleet for each seed, lets it drift from a day in the middle on (`drifts.py`), and runs
-`forewarn backtest` on it: trees, trained anew every three days on all of the past. A line for each
-of them goes to `--rows`; those that are there are not run again, so it can be killed at any time.
+Simulates a fleet for each seed, lets it drift from a day in the middle on (`fleet_drifts.py`), and
+runs `forewarn backtest` on it with trees that are retrained every three days on all earlier data.
+Each result is a line in `--rows`; existing ones are not run again, so the script can be
+interrupted.
 
-All is read from `report.json`. A list fell short if fewer than 0.8 of those that were to fail after
-the drift did. Beside the promise stands a trivial watcher: it stops flags while of the last days
-with 60 judged alerts or more fewer than 0.8 of those that were to fail did, and knows nothing of
-chance. Brackets of shares of alerts resample fleets, those of shares of fleets are binomial.
+All values come from `report.json`. A list fell short if, after the drift, fewer than 0.8 of the
+expected failures happened. The calibration monitor is compared with a simple rule without
+statistics: stop flags while, over the last days with 60 or more evaluated alerts, fewer than 0.8 of
+the expected failures happened. Brackets of alert shares are bootstrap intervals over fleets, those
+of fleet shares are binomial.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from forewarn.evaluation.simulation.fleet.fleet_simulator import FIRST_DAY
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 _COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
-# An instance every six hours and few healthy ones for the trees: it is not the ranking that is
-# measured, and it takes a fifth of the time. With a length of six days the first lists come sooner;
-# the half-life is that of the defaults, 60 days.
+# An instance every six hours and few healthy ones for the trees take a fifth of the time; the
+# ranking is not what is measured. With a length of six days the first lists come sooner. The
+# half-life is the default, 60 days.
 _CONFIG = """
 [windows]
 step = 36
@@ -58,7 +60,7 @@ Row = dict[str, Any]
 
 
 def _backtest(records: Path, folder: Path, share: float) -> dict[str, Any]:
-    """Return the promise in the report of a backtest."""
+    """Return the calibration section of a backtest report."""
     config, out = folder / "forewarn.toml", folder / "backtest"
     config.write_text(_CONFIG.format(share=share), encoding="utf-8")
     arguments = ["--records", str(records), "--config", str(config), "--out", str(out)]
@@ -72,7 +74,7 @@ def _backtest(records: Path, folder: Path, share: float) -> dict[str, Any]:
 
 
 def _trivially_flagged(days: Sequence[Row]) -> list[int]:
-    """Return how many alerts of each day the trivial watcher lets through."""
+    """Return how many alerts of each day the simple rule permits."""
     flagged = []
     for number, today in enumerate(days):
         alerts, hits, expected = 0, 0, 0.0
@@ -87,7 +89,7 @@ def _trivially_flagged(days: Sequence[Row]) -> list[int]:
 
 
 def _watched(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
-    """Return what became of the flags of a watch from a day on, all of which are judged."""
+    """Return the results of a monitor from a day on; all alerts are evaluated."""
     start = sum(day["date"] < since for day in days)
     stopped = [not n for n in flagged]
     breaks = [n for n in range(start, len(days)) if stopped[n] and not stopped[n - 1]]
@@ -108,7 +110,7 @@ def _watched(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
 
 
 def _away(stopped: Sequence[bool]) -> int | None:
-    """Return after how many days flags come back; None if they do not."""
+    """Return the days until flags come back; None if they do not."""
     return stopped.index(False) if False in stopped else None
 
 
@@ -137,7 +139,7 @@ def _measure(seed: int, drifts: Sequence[str], asked: argparse.Namespace) -> Non
 
 
 def _percent(rows: Sequence[Row], part: str, whole: str) -> str:
-    """Write a share of all alerts of some fleets in percent; of several with its interval."""
+    """Format a share of all alerts in percent; with an interval if there are several fleets."""
     pairs = np.array([[row[part], row[whole]] for row in rows], dtype=np.float64)
     if not pairs[:, 1].sum():
         return "-"
@@ -155,16 +157,16 @@ def _median(values: Sequence[float | None]) -> str:
 
 
 def _count(flags: Sequence[bool]) -> str:
-    """Write how many fleets it is, and in brackets bounds of the share of all such fleets."""
+    """Format a number of fleets, with bounds of the share among all such fleets in brackets."""
     low, high = binomtest(sum(flags), len(flags)).proportion_ci(method="wilson")
     return f"{sum(flags)} [{100 * low:.0f} %, {100 * high:.0f} %]"
 
 
 def _print(rows: Sequence[Row]) -> None:
-    """Print for each drift what its lists promised, and what each watch made of it."""
-    titles = ["drift", "fleets", "promised, %", "came true, %", "fell short", "watch"]
+    """Print for each drift the expected failures of its lists, and the results of each monitor."""
+    titles = ["drift", "fleets", "expected, %", "failed, %", "fell short", "monitor"]
     titles += ["stopped before", "stopped after", "days until then", "flags until then"]
-    titles += ["came back", "days until then", "flagged, %", "precision of these, %"]
+    titles += ["resumed", "days until then", "flagged, %", "precision of these, %"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for drift in DRIFTS:
         fleets = [
@@ -194,18 +196,16 @@ def _cells(watch: str, fleets: Sequence[Row]) -> list[str]:
 
 
 def main() -> None:
-    """Measure what is asked for, and print the tables of all rows."""
+    """Run the requested backtests, and print the tables of all rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", required=True, help="of the fleets, as 901,902")
-    parser.add_argument(
-        "--rows", type=Path, required=True, help="JSON lines, one for each backtest"
-    )
+    parser.add_argument("--seeds", required=True, help="seeds of the fleets, as 901,902")
+    parser.add_argument("--rows", type=Path, required=True, help="JSON lines, one per backtest")
     parser.add_argument("--drifts", default=",".join(DRIFTS))
-    # Thirty alerts a day, as 10,000 GPUs have by default, at half the cost.
+    # Thirty alerts a day, like 10,000 GPUs with the default share, at half the cost.
     parser.add_argument("--gpus", type=int, default=5000)
     parser.add_argument("--days", type=int, default=40)
     parser.add_argument("--drift-day", type=int, default=18)
-    parser.add_argument("--share", type=float, default=0.006, help="of the fleet listed a day")
+    parser.add_argument("--share", type=float, default=0.006, help="share of the fleet on a list")
     asked = parser.parse_args()
     for seed in map(int, asked.seeds.split(",")):
         done = {row["drift"] for row in _rows(asked.rows) if row["seed"] == seed}

@@ -1,4 +1,4 @@
-"""What ranks a list best, from backtests with networks: tables of `docs/results.md`.
+"""Compares ensembles on backtests with networks: the first tables of `docs/quality.md`.
 
     for N in 231 232; do
         forewarn simulate fleet --out FLEETS/$N --gpus 1000 --days 60 --seed $N
@@ -9,10 +9,10 @@
 
 `six.toml` holds `retrain_every = "6d"` below `[training]`.
 
-Average precision is that of each test window at true prevalence, weighed by its failing instances;
-a list is the configured share of a day. Figures of several folders are means of theirs, failures
-are added up. Brackets resample machines; differences are paired, to the committee of the
-configuration. Where `benchmarks.plain_lightgbm` has been, its scores stand beside.
+Average precision is computed per test window at true prevalence, weighted by failing instances. A
+list is the configured share of a day. Values of several folders are averaged, failures are summed.
+Brackets are bootstrap intervals over machines; differences are paired with the configured ensemble.
+If `benchmarks.plain_lightgbm` has been run, its scores are included.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class EnsembleFigures:
-    """What one method reached on one backtest; arrays are of draws, the first being the whole."""
+    """Results of one method on one backtest, per bootstrap draw; the first is the sample."""
 
     precision: Float64Array
     average: Float64Array
@@ -68,7 +68,7 @@ class EnsembleFigures:
 
 
 def _table(folder: Path, settings: Settings) -> ScoreTable:
-    """Read the scores of a backtest, and add the committees of other shares to them."""
+    """Read the scores of a backtest, and add ensembles with other shares."""
     report = json.loads((folder / "backtest/report.json").read_text())
     frame = pd.read_parquet(folder / "backtest/scores_expanding.parquet")
     protocol = open_job(folder / "records", settings).protocol
@@ -140,7 +140,7 @@ def _mean(figures: Sequence[EnsembleFigures]) -> EnsembleFigures:
 
 def _text(draws: Float64Array, digits: int) -> str:
     bounds = percentile_interval(draws[1:])
-    if bounds is None or not draws.any():  # an ensemble has none, and no difference to itself
+    if bounds is None or not draws.any():  # an ensemble has none, and no difference from itself
         return ""
     return f"{draws[0]:.{digits}f} [{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]"
 
@@ -159,7 +159,7 @@ def _print(title: str, figures: Mapping[str, EnsembleFigures], used: str) -> Non
 
 
 def main() -> None:
-    """Print a table of each folder, and one of all of them."""
+    """Print a table for each folder, and one for all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="with `records` and `backtest`")
     parser.add_argument("--config", type=Path, help="of the backtests")

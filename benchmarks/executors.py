@@ -1,11 +1,11 @@
-"""Time of compacting and examining records on Dask, beside threads: two workers each.
+"""Time of compacting and examining records on Dask, compared with threads: two workers each.
 
     python benchmarks/executors.py [--short] [--gpus N] [--days N] [--runs N]
 
-Prints medians of seconds and of CPU seconds, and their ratios: on a busy machine the second says
-more, as more threads get more of it. The cluster starts, and every worker has done each task once,
-before anything is counted; the kinds are measured in turn. It ends with an error where the results
-are not the same, and never because of a time.
+Prints medians of seconds and of CPU seconds, and their ratios. On a busy machine CPU seconds are
+more reliable, because more threads get more CPU time. The cluster is started, and every worker has
+run each task once, before the measurement; the kinds alternate. Fails if the results differ, never
+because of a time.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ COMMANDS: dict[str, Callable[[SliceMap, Path], Any]] = {"compact": _compact, "do
 
 
 class CommandCost(NamedTuple):
-    """What a command took."""
+    """The cost of a command."""
 
     seconds: float
     cpu_seconds: float
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of the workers that it has."""
+    """Return the CPU seconds of this process and of its workers."""
     this = psutil.Process()
     times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
     return float(sum(of_process.user + of_process.system for of_process in times))
@@ -67,7 +67,7 @@ def _cpu_seconds() -> float:
 def _run(
     command: Callable[[SliceMap, Path], Any], slices: SliceMap, records: Path, copy: Path
 ) -> tuple[CommandCost, Any]:
-    """Return what a command took on a copy of the records, and its result."""
+    """Return the cost of a command on a copy of the records, and its result."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(records, copy)
     start, cpu = time.perf_counter(), _cpu_seconds()
@@ -85,7 +85,7 @@ def _measure(records: Path, copy: Path, runs: int, workers: dict[ExecutorKind, S
                 expected = expected or result
                 if result != expected:
                     raise SystemExit(f"{name}: another result on {kind}")
-                if number:  # the first one imports and compiles
+                if number:  # the first run imports and compiles
                     runs_of[kind].append(taken)
         _print(name, runs_of)
 

@@ -1,6 +1,6 @@
-"""Ways in which a simulated fleet drifts from a day on, for `drifting.py`: they edit its records.
+"""Drifts of a simulated fleet from a day on, for `drift_study.py`: they edit its records.
 
-The simulator knows nothing of them. Each takes the records of one day after another.
+The simulator is unaware of them. Each drift edits the records of one day after another.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Drift = Callable[[pd.DataFrame], pd.DataFrame]
 _COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
 _PLACE = ("machine_id", "slot", "rack", "data_center", "expiration_date")
 _SIGNS, _INTERVAL = pd.Timedelta(days=3), pd.Timedelta(minutes=10)
-_WITH_SIGNS, _REMOVED, _NEW = 0.1, 0.75, 0.3  # of healthy GPUs, of failing ones, of machines
+_WITH_SIGNS, _REMOVED, _NEW = 0.1, 0.75, 0.3  # share of healthy GPUs, of failing GPUs, of machines
 _LEVELS = {"temperature_gpu": 1.2, "power_draw": 1.6, "memory_used": 2.0, "clock_sm": 1.3}
 
 
 @dataclass(frozen=True)
 class FleetHistory:
-    """A fleet of `simulate_fleet_to`, and the day from which it is to drift."""
+    """A fleet written by `simulate_fleet_to`, and the day from which it drifts."""
 
     folder: Path
     day: pd.Timestamp
@@ -54,18 +54,18 @@ class FleetHistory:
 
 
 def unchanged(_: FleetHistory) -> Drift:
-    """Leave all as it is."""
+    """Change nothing."""
     return lambda frame: frame
 
 
 def exchanged(past: FleetHistory) -> Drift:
-    """Let failures hit others than those that showed signs.
+    """Let other GPUs fail than those with precursors.
 
-    At each failure the failing GPU and a healthy one of its type change names and places, for
-    good: its signs end as if nothing had been, and the other one fails out of the blue.
+    At each failure the failing GPU and a healthy one of its type swap identities for good: the
+    precursors end without a failure, and the other GPU fails without precursors.
     """
     boards, failures = past.boards, past.failures
-    name: dict[str, str] = {}  # of those that have another one
+    name: dict[str, str] = {}  # of swapped GPUs
 
     def drift(frame: pd.DataFrame) -> pd.DataFrame:
         names = frame["gpu_serial"].astype(str).map(lambda serial: name.get(serial, serial))
@@ -93,7 +93,7 @@ def exchanged(past: FleetHistory) -> Drift:
 
 
 def false_signs(past: FleetHistory) -> Drift:
-    """Copy codes and counters of GPUs before they failed into a tenth of those that never fail."""
+    """Copy codes and counters of GPUs before their failure to a tenth of the healthy GPUs."""
     failures = past.failures
     known = failures[(failures["mechanism"] != "sudden") & (failures["failed_at"] < past.day)]
     signs = [
@@ -122,7 +122,7 @@ def false_signs(past: FleetHistory) -> Drift:
 def _copy_sign(
     frame: pd.DataFrame, rows: npt.NDArray[np.intp], start: pd.Timestamp, sign: pd.DataFrame
 ) -> None:
-    """Add to some rows of a day what a sign counts and logs from a moment on."""
+    """Add the counts and codes of a precursor to some rows of a day, from a time on."""
     age = frame["timestamp"].iloc[rows] - start
     seen = sign["timestamp"] - sign["timestamp"].iloc[0]
     at = np.searchsorted(seen, age, side="right") - 1
@@ -135,17 +135,17 @@ def _copy_sign(
 
 
 def _rise(records: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much counters rose since the first record."""
+    """Return the increase of the counters since the first record."""
     counters = records[list(_COUNTERS)].astype("float64").ffill().bfill().fillna(0)
     return (counters - counters.iloc[:1].to_numpy()).clip(lower=0).astype("int64")
 
 
 def rarer(past: FleetHistory) -> Drift:
-    """Let three quarters of the GPUs that would fail go on as if nothing had been."""
+    """Let three quarters of the failing GPUs continue without failure."""
     failures, boards = past.failures, past.boards
     failing = failures.loc[failures["failed_at"] >= past.day, "gpu_serial"].unique()
     spared = set(past.rng.choice(failing, int(_REMOVED * len(failing)), replace=False))
-    name: dict[str, str] = {}  # of boards that would have been put in for a spared one
+    name: dict[str, str] = {}  # of boards that would have replaced a spared one
     for _, serials in (
         boards.sort_values("installed").groupby(["machine_id", "slot"]).groups.items()
     ):
@@ -162,7 +162,7 @@ def rarer(past: FleetHistory) -> Drift:
 
 
 def new_type(past: FleetHistory) -> Drift:
-    """Put in boards of a new type, with other levels, in three machines of ten."""
+    """Install boards of a new type, with other levels, in three of ten machines."""
     machines = past.boards["machine_id"].unique()
     new = set(past.rng.choice(machines, int(_NEW * len(machines)), replace=False))
 
@@ -188,7 +188,7 @@ DRIFTS: Mapping[str, Callable[[FleetHistory], Drift]] = {
 
 
 def write_drifted(past: FleetHistory, name: str, out: Path) -> None:
-    """Write records that drift; days before are the same files."""
+    """Write the drifted records; earlier days are the same files."""
     drift = DRIFTS[name](past)
     for path in sorted((past.folder / "records").glob("date=*/*.parquet")):
         target = out / path.relative_to(past.folder / "records")

@@ -1,14 +1,14 @@
-"""The ledger of a fleet of 20,000 GPUs: a million repeats, readers beside a writer, a year's size.
+"""The ledger of a fleet of 20,000 GPUs: a million repeats, concurrent readers, size after a year.
 
     python benchmarks/ledger.py [--short] [--url postgresql://USER@HOST/NAME]
 
-Assumed of a day on 2,500 machines: each machine has one finding by an Xid; 60 GPUs are on the
-at-risk list (0.3 %), 54 fail (0.27 %), and 50 verdicts, blind monitors and drains of others come
-in; evidence of 300 characters. Two findings make one incident, two incidents three decisions; 30
-machines are drained, which is five changes of an action each; an incident ends after a day. The
-loop and the list beat once a minute, and people act 100 times. So 1,300 incidents are open at any
-time; a reader reads the newest hundred of them.
-With --short the readers read beside a ledger of some days, and the year's size is extrapolated.
+Assumptions for a day on 2,500 machines: each machine has one Xid finding; 60 GPUs are on the
+at-risk list (0.3 %), 54 fail (0.27 %); there are 50 verdicts, blind monitors and external drains,
+each with 300 characters of evidence. Two findings form one incident, two incidents three decisions.
+30 machines are drained, with five action changes each. An incident closes after a day. The
+responder and the list write a heartbeat once a minute, and people act 100 times. 1,300 incidents
+are open at any time; a reader requests the newest hundred. With --short, readers run on a ledger of
+some days, and the size of a year is extrapolated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LIFE = (ActionState.SENT, ActionState.HOLDING, ActionState.DRAINED, ActionState.
 
 
 def _finding(number: int, at: int) -> Finding:
-    """Two findings in a row are about the same GPU."""
+    """Two consecutive findings are about the same GPU."""
     gpu = number // 2 * 7 % GPUS
     return Finding(
         source="records",
@@ -74,7 +74,7 @@ def _decision(incident: int, at: Nanoseconds, ruling: Ruling) -> Decision:
 
 
 def repeats(url: str, number: int) -> None:
-    """Take one finding again and again, a thousand at a time as the API does."""
+    """Post one finding repeatedly, a thousand at a time as the API does."""
     with Ledger.open(url) as ledger:
         finding = _finding(0, 0)
         started, cpu = time.perf_counter(), time.process_time()
@@ -86,7 +86,7 @@ def repeats(url: str, number: int) -> None:
 
 
 def repeats_of_many(url: str, number: int) -> None:
-    """Take a finding of each GPU again and again."""
+    """Post one finding of each GPU repeatedly."""
     with Ledger.open(url) as ledger:
         findings = [_finding(2 * gpu, 0) for gpu in range(GPUS)]
         ledger.record_findings(findings, now=Nanoseconds(0))
@@ -102,7 +102,7 @@ def repeats_of_many(url: str, number: int) -> None:
 
 
 def live(ledger: Ledger, days: int) -> None:
-    """Write what some days bring."""
+    """Write the data of some days."""
     before: list[int] = []
     for day in range(days):
         now = Nanoseconds(day * DAY)
@@ -160,15 +160,15 @@ def _bytes(ledger: Ledger, url: str) -> int:
     return sum(path.stat().st_size for path in Path(url.partition("///")[2]).parent.iterdir())
 
 
-# --- readers beside a writer ----------------------------------------------------------------------
+# --- readers and a writer -------------------------------------------------------------------------
 
 
 def write_on(url: str, seconds: float) -> None:
-    """Take a hundred findings at a time, half of them new, as long as it lasts."""
+    """Post a hundred findings at a time, half of them new, until the time is over."""
     with Ledger.open(url) as ledger:
         end, number = time.monotonic() + seconds, 0
         while time.monotonic() < end:
-            # Of few GPUs, so that there are no more open incidents in the end than in the begin.
+            # Few GPUs, so that the number of open incidents does not grow.
             batch = [_finding(10**6 + n % 20, n) for n in range(number, number + 100)]
             ledger.record_findings(batch, now=Nanoseconds(number))
             number += 50
@@ -176,7 +176,7 @@ def write_on(url: str, seconds: float) -> None:
 
 
 def readers(url: str, seconds: float) -> None:
-    """Let fifty threads read open incidents without a pause, beside a writing process."""
+    """Let fifty threads read open incidents without pauses while a process writes."""
     latencies: list[float] = []
     writer = multiprocessing.get_context("spawn").Process(target=write_on, args=(url, seconds + 2))
     writer.start()
@@ -203,14 +203,14 @@ def readers(url: str, seconds: float) -> None:
     writer.join()
     cuts = statistics.quantiles(latencies, n=100)
     print(
-        f"{READERS} readers of {PAGE} incidents beside a writer: p50 {cuts[49] * 1e3:.0f} ms, "
+        f"{READERS} readers of {PAGE} incidents and a writer: p50 {cuts[49] * 1e3:.0f} ms, "
         f"p95 {cuts[94] * 1e3:.0f} ms, {len(latencies) / seconds:.0f} reads a second, "
         f"{cpu / len(latencies) * 1e3:.2f} ms of CPU each"
     )
 
 
 def main() -> None:
-    """Run all and print."""
+    """Run all parts and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="few days instead of a year")
     parser.add_argument("--url", help="an empty PostgreSQL; else SQLite in a temporary folder")

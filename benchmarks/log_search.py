@@ -1,9 +1,9 @@
-"""How fast logs are searched for all patterns of the knowledge base, on one core.
+"""Speed of searching logs for all patterns of the knowledge base, on one core.
 
     python benchmarks/log_search.py [--short]
 
-Prints megabytes a CPU second of the search alone, and of all that is read of a log, beside a
-search with `re` for the same patterns one after another, on the same made-up log of a training job.
+Prints megabytes per CPU second of the search alone, and of reading a log completely, compared with
+`re` searching for the same patterns one after another, on the same generated log of a training job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PART = 2**18
 
 
 def made_log(lines: int, errors: float) -> bytes:
-    """Return lines of steps; a share of them is followed by an error."""
+    """Return log lines of steps; a share of them is followed by an error."""
     rng = random.Random(1)
     texts = []
     for step in range(lines):
@@ -45,7 +45,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a smaller log")
     lines = 50_000 if parser.parse_args().short else 1_000_000
@@ -78,7 +78,7 @@ def _scan(matcher: LogMatcher, parts: Sequence[bytes]) -> None:
 
 
 def _plain(expression: str) -> str:
-    """Return an expression with its flags left out, as `re` wants them in front."""
+    """Return an expression with its flags moved to the front, as `re` requires."""
     return expression.replace("(?i)", "").replace("(?i:", "(?:")
 
 

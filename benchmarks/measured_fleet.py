@@ -1,4 +1,4 @@
-"""A fleet measured once, for `ranking.py`: instances, and what each retraining knew of them."""
+"""Features and labels of a fleet, computed once for `ranking.py`, per retraining."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EPOCH = 719_163  # ordinal of 1970-01-01
 
 @dataclass(frozen=True)
 class Window:
-    """A retraining: the rows that it knew the labels of, and its test rows."""
+    """A retraining: the rows with labels known at that time, and its test rows."""
 
     moment: int
     known: Int64Array
@@ -53,9 +53,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Study:
-    """One fleet: of one instance in `keep` what was measured, and what the rules say.
+    """One fleet: features of one instance in `keep`, and the scores of the built-in rules.
 
-    A window is three records: the first, the mean and the last.
+    A window is represented by three records: the first, the mean and the last.
     """
 
     recipe: Recipe
@@ -63,7 +63,7 @@ class Study:
     keep: int
     half_life: int | None
     longest: int
-    serials: Sequence[str]  # by the number of a GPU
+    serials: Sequence[str]  # by GPU number
     instances: Instances
     measures: FeatureExtractor
     values: InstanceValues
@@ -76,9 +76,9 @@ class Study:
     def measure(
         cls, job: Job, keep: int, first: int, every: int, measures: FeatureExtractor | None = None
     ) -> Study:
-        """Measure what is kept of a job's records.
+        """Compute the features of the selected instances of a job's records.
 
-        Without `measures` they are fitted to what the first retraining knew.
+        Without `measures`, they are fitted to what the first retraining knew.
         """
         recipe = job.walk_settings.recipe
         days = [date.toordinal() - _EPOCH for date, *_ in job.store.files()]
@@ -104,7 +104,7 @@ class Study:
         return cls(recipe, share, keep, half_life, longest, serials, *arrays, windows)
 
     def encoder(self, rows: Int64Array) -> Encoder:
-        """Return buckets fitted to some rows, as each training fits its own."""
+        """Return an encoder with buckets fitted to some rows, like that of each training."""
         values = self.values.take(rows)
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return Encoder(self.measures, *buckets, values.columns)
@@ -161,8 +161,8 @@ def _window(
     moment, horizon = span[0], recipe.horizon
     timeline = as_of(records, failures, moment, Nanoseconds(moment - records.first))
     gpu, end = instances.gpu, instances.end
-    # A failure is known at once, health only when the horizon is over: to learn from both, all
-    # instances wait until it is.
+    # A failure is known immediately, health only after the horizon. All instances wait until then,
+    # so that training data is not biased.
     past = np.flatnonzero(end < moment - horizon)
     labels = label(timeline, gpu[past], end[past], horizon)
     tested = window_without_failures(failures.episodes(), gpu, end, recipe.window_span)

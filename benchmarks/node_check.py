@@ -1,7 +1,7 @@
-"""Rounds and wrong names of the check of nodes, against two rounds as DLRover makes them.
+"""Rounds and errors of the node check, compared with DLRover's two rounds.
 
-Simulated: each node draws a time, a pair takes that of its slower node, a pair with a bad node or a
-bad link fails. `--short` runs fewer fleets.
+Simulated: each node draws a time, a pair takes the time of its slower node, and a pair with a bad
+node or a bad link fails. `--short` runs fewer fleets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from forewarn.models.diagnosis.nodes.node_check import GroupTest, evaluate_tests
 from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
 
 Pairing = Callable[[Sequence[str], Sequence[GroupTest]], Sequence[Sequence[str]]]
-_FAILED = 3600.0  # seconds that a failure counts, where times decide who meets whom
+_FAILED = 3600.0  # seconds that a failure counts for pairings by time
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Nodes, what is wrong with them, and how likely a fault shows."""
+    """Nodes, their faults, and the probability that a fault shows."""
 
     nodes: tuple[str, ...]
     bad: frozenset[str]
@@ -31,7 +31,7 @@ class Fleet:
 
 
 def draw_fleet(count: int, bad: int, links: int, shows: float, rng: random.Random) -> Fleet:
-    """Draw who is bad; each good node is at the end of one bad link at most."""
+    """Draw the faults; each good node has at most one bad link."""
     nodes = tuple(f"n{number}" for number in range(count))
     order = rng.sample(nodes, count)
     ends = order[bad : bad + 2 * links]
@@ -40,7 +40,7 @@ def draw_fleet(count: int, bad: int, links: int, shows: float, rng: random.Rando
 
 
 def tested(fleet: Fleet, pairing: Pairing, most: int, rng: random.Random) -> list[GroupTest]:
-    """Run rounds until the pairing is done."""
+    """Run rounds until the pairing ends."""
     times = {node: rng.uniform(10.0, 12.0) for node in fleet.nodes}
     tests: list[GroupTest] = []
     for number in range(1, most + 1):
@@ -53,7 +53,7 @@ def tested(fleet: Fleet, pairing: Pairing, most: int, rng: random.Random) -> lis
 
 
 def two_rounds(nodes: Sequence[str], tests: Sequence[GroupTest]) -> list[tuple[str, ...]]:
-    """Pair neighbours, then the fastest with the slowest, where a failure counts as 3,600 s."""
+    """Pair neighbours, then the fastest with the slowest; a failure counts as 3,600 s."""
     if not tests:
         return list(plan_next_round(nodes, ()))
     if tests[-1].round > 1:
@@ -68,7 +68,7 @@ def two_rounds(nodes: Sequence[str], tests: Sequence[GroupTest]) -> list[tuple[s
 
 
 def failed_twice(tests: Sequence[GroupTest]) -> set[str]:
-    """Name who failed in both rounds."""
+    """Return the nodes that failed in both rounds."""
     rounds: dict[int, set[str]] = {1: set(), 2: set()}
     for test in tests:
         if not test.passed:

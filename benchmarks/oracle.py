@@ -1,25 +1,24 @@
-"""What could be known of a simulated fleet: rankings by the defects that the simulator hides.
+"""Upper bounds for rankings of a simulated fleet, from the hidden state of the simulator.
 
     python -m benchmarks.oracle --seeds 301,302
 
-The simulated failures are lived through once more (`FaultProcess` alone, without records), and the
-defects noted: mechanism, GPU, the records from the first to the last at which it has any level,
-and whether a failure ended it. `sudden` failures have none. Three rankings take them, each of an
-instance by what is there at its last record, so that a sign counts as soon as it begins, however
-small it is beside the noise:
+The failures are simulated again (`FaultProcess` alone, without records), and the defects recorded:
+mechanism, GPU, the records during which it has any level, and whether a failure ended it. `sudden`
+failures have no defect. Three rankings score an instance by the defects at its last record. A
+precursor counts from its onset, even if it is small compared with the noise:
 
-- *the day of each failure with a sign*: 1 if a defect is there that will end in a failure within
-  the horizon, else 0. It knows the future, and is wrong about nothing but failures whose sign has
-  not begun: no ranking that sees signs alone can have a greater average precision, except for what
-  the rest owes to bad slots and machines, which it does not know.
-- *which signs will kill, not when*: a defect that will end in a failure has the chance that one of
-  its mechanism, age and level, free of noise, ends within the horizon; several together
-  1 - product of (1 - chance).
-- *all signs, not which kill*: the same of all defects, half of which go away by themselves.
+- *the day of each failure with a sign*: 1 if a defect will end in a failure within the horizon,
+  else 0. This ranking knows the future and misses only failures whose precursor has not begun. No
+  ranking by precursors can have a higher average precision, apart from the effect of bad slots and
+  machines, which it does not know.
+- *which signs will kill, not when*: a fatal defect gets the probability that a defect of its
+  mechanism, age and noise-free level ends within the horizon; several defects together
+  1 - product of (1 - probability).
+- *all signs, not which kill*: the same for all defects, half of which heal.
 
-Chances of the two are counted in another, larger fleet, in groups of age and level: what the course
-of a level tells beyond that they do not know, so they are no bounds, but what seeing everything
-would be worth. Nothing is trained. Figures are as in all other tables, without a slope.
+The probabilities of the last two are estimated on another, larger fleet, by groups of age and
+level. They ignore the history of the level, so these rankings are no bounds; they show the value of
+observing everything. Nothing is trained. Metrics are those of all other tables, without a slope.
 """
 
 from __future__ import annotations
@@ -50,22 +49,22 @@ _ROWS = (
     "oracle: which signs will kill, not when",
     "oracle: all signs, not which kill",
 )
-_AGES = np.array([18, 72, 144, 288, 576, 1152])  # edges, in records
+_AGES = np.array([18, 72, 144, 288, 576, 1152])  # bin edges, in records
 _LEVELS = np.array([0.05, 0.15, 0.3, 0.5, 0.8])
 N_GROUPS = len(VISIBLE) * (len(_AGES) + 1) * (len(_LEVELS) + 1)
 _REFERENCE_GPUS, _REFERENCE_DAYS, _REFERENCE_SEED = 100_000, 60, 0
-_DAYS_AFTER = 31  # a defect takes no longer to kill
-_REFERENCE_FROM = 24 * RECORDS_PER_DAY  # ages of defects from before the first record are unknown
+_DAYS_AFTER = 31  # no defect takes longer to become fatal
+_REFERENCE_FROM = 24 * RECORDS_PER_DAY  # ages of defects before the first record are unknown
 
 
 class Defect(NamedTuple):
-    """A sign that a GPU shows.
+    """A defect of a GPU while it has symptoms.
 
     Attributes
     ----------
     serial : str
     mechanism : int
-        Number in `VISIBLE`.
+        Index into `VISIBLE`.
     first, end : int
         Records since the first one of the fleet, [first, end).
     kills : bool
@@ -83,10 +82,10 @@ class Defect(NamedTuple):
 
 
 def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
-    """Live through the failures of a simulated fleet, and return what showed at any time.
+    """Simulate the failures of a fleet and return all defects with symptoms.
 
-    Life goes on for a while after the last day: of a defect that is there then, too, it is told
-    whether it kills.
+    The simulation continues for a while after the last day, to learn whether the defects present
+    then are fatal.
 
     >>> [defect.mechanism for defect in shown_defects(n_gpus=8, n_days=2, seed=3)]
     []
@@ -97,7 +96,7 @@ def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
     spans: dict[tuple[int, int], list[_Span]] = {}
     failures = set()
     for day in range(n_days + _DAYS_AFTER):
-        boards = devices.current.copy()  # a board put in today shows nothing today
+        boards = devices.current.copy()  # a board installed today has no symptoms today
         today = faults.advance(day)
         failures |= {(f.mechanism, f.position, f.at) for f in today.failures}
         for mechanism, name in enumerate(VISIBLE):
@@ -131,7 +130,7 @@ class _Span:
 
 
 def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, Float32Array]]:
-    """Yield position, first record and levels of each defect that has any level on a day."""
+    """Yield position, first record and levels of each defect with symptoms on a day."""
     for position, level in zip(symptoms.positions.tolist(), symptoms.level, strict=True):
         records = np.flatnonzero(level > 0)
         if len(records):
@@ -141,12 +140,12 @@ def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, Float32Arra
 
 @dataclass(frozen=True)
 class DefectChances:
-    """How often a defect of a mechanism, age and level kills within the horizon.
+    """Share of defects, by mechanism, age and level, that fail the GPU within the horizon.
 
     Attributes
     ----------
     of_all, of_fatal : ndarray of shape (n_groups,)
-        Of all defects, and of those that will kill at some time.
+        Of all defects, and of fatal defects.
     horizon : int
         Records.
     """
@@ -157,7 +156,7 @@ class DefectChances:
 
     @classmethod
     def counted(cls, horizon: int, n_gpus: int = _REFERENCE_GPUS) -> Self:
-        """Count them in a fleet that nothing is measured on."""
+        """Estimate the shares on a fleet that is not used for evaluation."""
         defects = shown_defects(n_gpus=n_gpus, n_days=_REFERENCE_DAYS, seed=_REFERENCE_SEED)
         last = _REFERENCE_DAYS * RECORDS_PER_DAY - horizon
         seen, fatal, due = np.zeros((3, N_GROUPS))
@@ -172,7 +171,7 @@ class DefectChances:
         return cls(due / np.maximum(seen, 1), due / np.maximum(fatal, 1), horizon)
 
     def of(self, defect: Defect, record: Int64Array) -> dict[str, Float64Array]:
-        """Return what each ranking takes for the chance of death, at some records of a defect."""
+        """Return the failure probability in each ranking, at some records of a defect."""
         group = _group(defect, record)
         due = defect.kills & (defect.end - record <= self.horizon)
         chances = (
@@ -184,7 +183,7 @@ class DefectChances:
 
 
 def _group(defect: Defect, record: Int64Array) -> npt.NDArray[np.intp]:
-    """Return the number of the group of mechanism, age and level at some records."""
+    """Return the group numbers of mechanism, age and level at some records."""
     age = record - defect.first
     level = np.searchsorted(_LEVELS, defect.levels[age], side="right")
     of_mechanism = defect.mechanism * (len(_AGES) + 1) + np.searchsorted(_AGES, age, side="right")
@@ -194,7 +193,7 @@ def _group(defect: Defect, record: Int64Array) -> npt.NDArray[np.intp]:
 def oracle_figures(
     study: Study, defects: Sequence[Defect], chances: DefectChances
 ) -> dict[str, RankingFigures]:
-    """Judge the three rankings on a simulated fleet, from its first day on."""
+    """Evaluate the three rankings on a simulated fleet, from its first day on."""
     instances = study.instances
     record = (instances.end - FIRST_DAY.astype(np.int64)) // int(INTERVAL / np.timedelta64(1, "ns"))
     number = {serial: gpu for gpu, serial in enumerate(study.serials)}
@@ -219,7 +218,7 @@ def main() -> None:
     asked, tables = parser.parse_args(), []
     fleets = StudiedFleets(asked)
     if asked.records:
-        parser.error("only a simulated fleet has a truth: --seeds")
+        parser.error("only a simulated fleet has ground truth: use --seeds")
     chances = None
     for seed in fleets.seeds:
         study = fleets.simulated(seed)

@@ -1,11 +1,12 @@
-"""A plain LightGBM beside a backtest, for `benchmarks.ensemble_ranking`: what anybody would try first.
+"""A plain LightGBM model as a baseline for a backtest, for `benchmarks.ensemble_ranking`.
 
     python -m benchmarks.plain_lightgbm --config tests/real_data/drives.toml FOLDER...
 
-`FOLDER` holds `records` and `backtest` (`scores_expanding.parquet`). Before each test window it
-learns from all instances whose label was known then, healthy ones too: of each column of numbers
-the last value, and mean, greatest and slope over spans of records; 500 trees, otherwise LightGBM's
-defaults. Its scores go into `backtest/plain_lightgbm.parquet`, row by row those of the backtest.
+`FOLDER` holds `records` and `backtest` (`scores_expanding.parquet`). Before each test window the
+model is trained on all instances with a label known at that time, including healthy ones. Features
+of each numeric column are the last value, and mean, maximum and slope over spans of records; 500
+trees, otherwise LightGBM's defaults. Its scores are written to `backtest/plain_lightgbm.parquet`,
+in the row order of the backtest.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _BATCH_SIZE = 20_000
 
 
 def _statistics(values: Float32Array, span: int) -> Iterator[Float32Array]:
-    """Yield mean, greatest and slope of the last `span` of values, shape (n, longest)."""
+    """Yield mean, maximum and slope of the last `span` values, shape (n, longest)."""
     values = values[:, -span:]
     known = np.isfinite(values)
     time = np.where(known, np.arange(values.shape[1], dtype=np.float32), np.nan)
@@ -51,7 +52,7 @@ def _statistics(values: Float32Array, span: int) -> Iterator[Float32Array]:
 def _columns(
     records: Records, names: Sequence[str], rows: Int64Array, spans: list[int]
 ) -> Float32Array:
-    """Return the statistics of windows that end at `rows`."""
+    """Return the features of windows that end at `rows`."""
     first = records.gpu_bounds()[records.gpu[rows]]
     window = rows[:, None] + np.arange(1 - max(spans), 1)
     inside = window >= first[:, None]
@@ -67,7 +68,7 @@ def _columns(
 
 @dataclass(frozen=True)
 class _Past:
-    """Everything that a fleet's trainings choose from."""
+    """The data that the trainings of a fleet select from."""
 
     recipe: Recipe
     records: Records
@@ -76,7 +77,7 @@ class _Past:
     table: Float32Array
 
     def known(self, moment: int) -> tuple[Int64Array, Int8Array]:
-        """Return the instances whose label was known at a moment, and these labels."""
+        """Return the instances with a label known at a time, and these labels."""
         gpu, end, horizon = self.instances.gpu, self.instances.end, self.recipe.horizon
         rows = np.flatnonzero(end < moment - horizon)
         reach = Nanoseconds(moment - self.records.first)
@@ -85,7 +86,7 @@ class _Past:
         return rows[labels >= 0], labels[labels >= 0]
 
     def scores(self, moment: int, tested: Int64Array) -> Float64Array:
-        """Train before a moment, and score some instances."""
+        """Train as of a time, and score some instances."""
         rows, labels = self.known(moment)
         model = lightgbm.LGBMClassifier(n_estimators=500, random_state=0, n_jobs=1, verbosity=-1)
         model.fit(self.table[rows], labels)
@@ -101,7 +102,7 @@ def _past(folder: Path, settings: Settings, spans: list[int]) -> _Past:
     parts = range(0, len(instances), _BATCH_SIZE)
     rows = [instances.row[start : start + _BATCH_SIZE] for start in parts]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nothing but missing values
+        warnings.simplefilter("ignore", RuntimeWarning)  # only missing values
         table = [_columns(records, names, some, spans) for some in tqdm(rows, "measure")]
     return _Past(job.walk_settings.recipe, records, failures, instances, np.concatenate(table))
 
@@ -132,7 +133,7 @@ def _instance_rows(tested: pd.DataFrame, past: _Past) -> Int64Array:
 
 
 def main() -> None:
-    """Write the scores beside each backtest."""
+    """Write the scores of each backtest."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="with `records` and `backtest`")
     parser.add_argument("--config", type=Path, help="of the backtests")

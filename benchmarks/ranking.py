@@ -1,19 +1,19 @@
-"""How well a list is ranked by what it is trained with: what `docs/results.md` compares.
+"""Compares rankings by training data and model: the studies in `docs/quality.md`.
 
     python -m benchmarks.ranking --seeds 211,212 [--gpus 1000] [--days 60] [--others 11,12]
     python -m benchmarks.ranking --records RECORDS --config tests/real_data/drives.toml \
         --every 120 --first 300 --keep 1
 
-A quick study with the functions of the product: an instance in `--keep` (drawn by hash, so that
-prevalence stays), of a window the first record, the mean and the last, no networks. Each retraining
-knows what was known then: a label counts only when its horizon has passed.
+A quick study with the functions of the product: one instance in `--keep` (drawn by hash, which
+preserves the prevalence); of each window the first record, the mean and the last; no networks. Each
+retraining uses only labels known at that time: a label counts when its horizon has passed.
 
-Figures, and what brackets mean: `ranking_figures`. Slopes are of chances fitted to what was known
-of earlier windows (`fitted_chances`).
+For metrics and brackets, see `ranking_figures`. Slopes are those of probabilities calibrated on
+earlier windows (`calibrated_probabilities`).
 
-With `--others` trees that have learned from all of some other fleets stand beside: what could be
-known. Of the gap to them each row closes a part, from trees of 15 days and ten healthy instances.
-And rankings by the hidden truth of the simulation stand below (`oracle`): what any could reach.
+With `--others`, trees trained on all data of some other fleets show what could be learned. Each row
+closes part of the gap to them, starting from trees of 15 days and ten healthy instances. Rankings
+by the hidden state of the simulation (`oracle`) show the upper bound.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from forewarn.models.prediction.model_catalogue import make_model
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table: a model or the rules, what votes beside it, and what it learns from."""
+    """A row of the table: a model or the rules, further ensemble members, and the training data."""
 
     name: str = "gbdt"
     linear: float = 0.0
     points: float = 0.0
     negatives: int = 50
-    sliding: bool = False  # the longest training span, all of it weighing the same
+    sliding: bool = False  # the longest training length, with equal weights
 
 
 VARIANTS = {
@@ -68,7 +68,7 @@ _BEFORE, _OTHERS = "trees: 15 days, 10 healthy", "trees of other fleets"
 
 @dataclass(frozen=True)
 class OtherFleets:
-    """Trees that have learned from all of some fleets."""
+    """Trees trained on all data of some fleets."""
 
     encoder: Encoder
     model: FailureModel
@@ -94,12 +94,12 @@ class OtherFleets:
         weights = np.where(label == 1, (label == 0).sum() / (label == 1).sum(), 1.0)
         recipe = studies[0].recipe
         model = make_model("gbdt", seed=recipe.seed, purge=recipe.horizon)
-        ends = np.zeros(len(label), dtype=np.int64)  # trees do not look at them
+        ends = np.zeros(len(label), dtype=np.int64)  # trees ignore the end times
         model.fit(encoder.encode(whole), label, weights.astype(np.float32), ends)
         return cls(encoder, model)
 
     def figures(self, study: Study) -> RankingFigures:
-        """Judge them on a fleet that was measured as theirs were."""
+        """Evaluate the trees on a fleet with the same features."""
         scores = [
             logit(self.model.score(self.encoder.encode(study.values.take(window.tested))))
             for window in study.windows
@@ -109,17 +109,17 @@ class OtherFleets:
 
 @dataclass
 class Retraining:
-    """What a retraining trains, each model once for all variants that it is part of."""
+    """The models of one retraining, each trained once for all variants that use it."""
 
     study: Study
     window: Window
     _scores: dict[tuple[str, int, bool], Float64Array] = field(default_factory=dict)
 
     def log_odds(self, variant: Variant) -> Float64Array:
-        """Return the log odds of the test rows (of rules their scores)."""
+        """Return the log odds of the test rows (for the rules, their scores)."""
         rules = self.study.rules[self.window.tested]
         if variant.name == "rules":
-            return rules  # not their log odds, which are cut off: the highest would be ties
+            return rules  # their log odds are truncated: the highest would be tied
         scores = {"rules": rules, variant.name: self._scored(variant.name, variant)}
         if variant.linear:
             scores["linear"] = self._scored("linear", variant)
@@ -147,7 +147,7 @@ class Retraining:
 
 
 def _print_gap(table: Mapping[str, RankingFigures]) -> None:
-    """Print the part of the gap to trees of other fleets that each row closes."""
+    """Print the share of the gap to trees of other fleets that each row closes."""
     before, others = table[_BEFORE].average, table[_OTHERS].average
     for name, row in table.items():
         closed = bracketed((row.average - before) / (others - before), 100, 1)
@@ -168,7 +168,7 @@ def _figures(study: Study) -> dict[str, RankingFigures]:
 
 @dataclass(frozen=True)
 class UpperBounds:
-    """What stands below the table of a simulated fleet: what more knowledge could reach."""
+    """The upper bounds below the table of a simulated fleet."""
 
     fleets: StudiedFleets
     others: OtherFleets
@@ -184,7 +184,7 @@ class UpperBounds:
         return cls(fleets, OtherFleets.fit(studies), chances)
 
     def figures(self, study: Study, seed: int) -> dict[str, RankingFigures]:
-        """Judge them on the fleet of a seed, measured before."""
+        """Evaluate the bounds on the fleet of a seed, measured before."""
         theirs = self.fleets.simulated(seed, self.others.encoder.measures)
         asked = self.fleets.asked
         defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
@@ -196,10 +196,10 @@ def main() -> None:
     """Print a table for each fleet, and one for all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     StudiedFleets.add_options(parser)
-    parser.add_argument("--others", default="", help="seeds of fleets that others learned from")
+    parser.add_argument("--others", default="", help="seeds of other fleets to train on")
     asked = parser.parse_args()
     if asked.others and asked.records:
-        parser.error("--others needs --seeds: only a simulated fleet has others like it")
+        parser.error("--others requires --seeds: only simulated fleets are comparable")
     fleets, tables = StudiedFleets(asked), []
     bounds = UpperBounds.measure(fleets, parse_seeds(asked.others)) if asked.others else None
     for name, study in fleets:

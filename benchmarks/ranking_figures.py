@@ -1,9 +1,9 @@
-"""What the studies of the ranking print: average precision, list precision and slope, with draws.
+"""Metrics of the ranking studies: average precision, list precision and slope, with intervals.
 
-Average precision is that of each test window, weighed by its failing instances, at true prevalence;
-a list is the configured share of the newest instances of a day (of a step, if that is longer).
-Slopes of calibration are those of all windows but the first (`fitted_chances`). Brackets resample
-machines; differences are paired, to the first row.
+Average precision is computed per test window at true prevalence, weighted by failing instances. A
+list is the configured share of the newest instances of a day (of a step, if that is longer).
+Calibration slopes are those of all windows but the first (`calibrated_probabilities`). Brackets are
+bootstrap intervals over machines; differences are paired with the first row.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ARRAYS = ("average", "precision", "slope")
 
 
 def _listed(study: Study, window: Window, scores: Float64Array) -> Int64Array:
-    """Return the rows that are on the lists of a window, the newest of each GPU ranked.
+    """Return the rows on the lists of a window, ranked by the newest instance of each GPU.
 
-    Equal scores are listed in an order drawn by hash, or one machine would be on all lists.
+    Ties are ordered by hash; otherwise one machine would be on all lists.
     """
     gpu, end = study.instances.gpu[window.tested], study.instances.end[window.tested]
     day = (end - window.moment) // max(DAY, study.recipe.step)
@@ -45,7 +45,7 @@ def _listed(study: Study, window: Window, scores: Float64Array) -> Int64Array:
 
 
 def _machine_draws(study: Study) -> Float64Array:
-    """Return how often each machine is drawn; the first draw holds each of them once."""
+    """Return how often each machine is drawn; the first draw holds each machine once."""
     n_machines = int(study.machine.max()) + 1
     return np.vstack([np.ones(n_machines), bootstrap_weights(n_machines, seed=5)])
 
@@ -53,7 +53,7 @@ def _machine_draws(study: Study) -> Float64Array:
 def _average_draws(
     study: Study, scores: Sequence[Float64Array], draws: Float64Array
 ) -> Float64Array:
-    """Return the average precision of the test windows, weighed by failing instances."""
+    """Return the average precision of the test windows, weighted by failing instances."""
     labels, machine = study.instances.label, study.machine
     averages, failing = [], []
     for window, of_window in zip(study.windows, scores, strict=True):
@@ -75,7 +75,7 @@ def _slope(study: Study, scores: Sequence[Float64Array], draws: Float64Array) ->
 
 @dataclass(frozen=True)
 class RankingFigures:
-    """Average precision, list precision and slope of every draw of machines, the whole first."""
+    """Average precision, list precision and slope per bootstrap draw; the first is the sample."""
 
     average: Float64Array
     precision: Float64Array
@@ -85,7 +85,7 @@ class RankingFigures:
     def from_scores(
         cls, study: Study, scores: Sequence[Float64Array], *, chances: bool
     ) -> RankingFigures:
-        """Judge the scores of every window; with `chances` they are log odds."""
+        """Evaluate the scores of every window; with `chances`, they are log odds."""
         draws, machine = _machine_draws(study), study.machine
         pairs = zip(study.windows, scores, strict=True)
         rows = np.concatenate([_listed(study, window, of_window) for window, of_window in pairs])
@@ -97,7 +97,7 @@ class RankingFigures:
 
 
 def mean_tables(tables: Sequence[Mapping[str, RankingFigures]]) -> dict[str, RankingFigures]:
-    """Return the mean of some fleets, row by row and draw by draw."""
+    """Return the mean over some fleets, by row and draw."""
     return {
         name: RankingFigures(
             *(np.mean([getattr(table[name], a) for table in tables], axis=0) for a in _ARRAYS)
@@ -107,7 +107,7 @@ def mean_tables(tables: Sequence[Mapping[str, RankingFigures]]) -> dict[str, Ran
 
 
 def bracketed(draws: Float64Array, factor: float = 1.0, digits: int = 3) -> str:
-    """Return the value of the first draw, and the interval of the others; empty for NaN."""
+    """Format the value of the first draw with the interval of the others; empty for NaN."""
     if not np.isfinite(draws[0]):
         return ""
     low, high = percentile_interval(draws[1:] * factor) or (np.nan, np.nan)
@@ -115,7 +115,7 @@ def bracketed(draws: Float64Array, factor: float = 1.0, digits: int = 3) -> str:
 
 
 def print_table(title: str, table: Mapping[str, RankingFigures]) -> None:
-    """Print a row for each name; differences are to the first."""
+    """Print a row for each name; differences are to the first row."""
     print(f"\n{title}\n| | average precision | list precision, % | against the first | | slope |")
     print("|---|---|---|---|---|---|")
     before = next(iter(table.values()))

@@ -1,13 +1,13 @@
-"""Runs all benchmarks and keeps what they printed: one line of JSON for each in a history file.
+"""Runs all benchmarks and appends their results to a history file, one line of JSON each.
 
     python benchmarks/run_benchmarks.py [--short] [--only NAMES] [--history FILE]
 
-Beside what a benchmark prints itself stand its time, CPU time and peak memory, of all its
-processes. A line has the commit, the machine and the load average, so that lines can be compared;
-a run at a load average above 3 says little, and is left out with a note. The short form, which CI
-runs, writes nothing; a script without one, which is about precision or takes an hour, is not run
-here. A benchmark fails where a result is wrong, never where it is slow: the others run all the
-same, and the exit code is 1.
+Records what a benchmark prints, and the time, CPU time and peak memory of all its processes. A line
+has the commit, the machine and the load average, so that lines can be compared; a run at a load
+average above 3 is unreliable and is not recorded. The short form, which CI runs, records nothing.
+Scripts without a short form, which measure precision or take an hour, are not run here. A benchmark
+fails if a result is wrong, never because it is slow; the others run all the same, and the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MAX_LOAD = 3.0
 
 
 def benchmarks() -> list[Path]:
-    """Return the scripts that have a short form, and so are run and kept here."""
+    """Return the scripts with a short form, which are run here."""
     others = [path for path in sorted(HERE.glob("*.py")) if path != Path(__file__).resolve()]
     return [path for path in others if '"--short"' in path.read_text(encoding="utf-8")]
 
 
 def run_benchmark(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a benchmark, show what it prints, and return its cost and its ratios."""
+    """Run a benchmark, echo its output, and return its cost and its ratios."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True
@@ -61,7 +61,7 @@ def run_benchmark(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_ratios(lines: Sequence[str]) -> dict[str, float]:
-    """Return the ratios in what was printed, by the first words of their lines."""
+    """Return the ratios in the output, by the first words of their lines."""
     ratios = {}
     for line in lines:
         match = re.search(r"\bratio +(\d+(?:\.\d+)?)", line)
@@ -72,7 +72,7 @@ def parse_ratios(lines: Sequence[str]) -> dict[str, float]:
 
 
 def commit() -> str:
-    """Return the commit, with a plus where files were changed since; empty outside of git."""
+    """Return the commit, with a plus if files have changed since; empty outside of git."""
     texts = [_git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "-uno")]
     return texts[0] + ("+" if texts[0] and texts[1] else "")
 
@@ -82,13 +82,13 @@ def _git(*arguments: str) -> str:
         done = subprocess.run(
             ["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=False
         )
-    except OSError:  # no git
+    except OSError:  # git is not installed
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def machine() -> dict[str, Any]:
-    """Return what a figure depends on beside the code."""
+    """Return what the results depend on apart from the code."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": _processor(),
@@ -114,7 +114,7 @@ def run_all(
     history: Path,
     load: Callable[[], float] = lambda: os.getloadavg()[0],
 ) -> int:
-    """Run benchmarks one after another; append a line for each that may count.
+    """Run benchmarks one after another; append a line for each valid one.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def _append(history: Path, figures: dict[str, Any]) -> None:
     if figures["load"] > MAX_LOAD:
         print(
             f"note: the load average was {figures['load']:g}, above {MAX_LOAD:g}: "
-            "this run is not kept",
+            "this run is not recorded",
             flush=True,
         )
         return
@@ -153,10 +153,10 @@ def _append(history: Path, figures: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested benchmarks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="small and quick; nothing is kept")
-    parser.add_argument("--only", metavar="NAMES", help="separated by commas")
+    parser.add_argument("--short", action="store_true", help="small and quick; records nothing")
+    parser.add_argument("--only", metavar="NAMES", help="comma-separated")
     parser.add_argument("--history", type=Path, default=HERE / "history.jsonl", metavar="FILE")
     options = parser.parse_args()
     paths = benchmarks()
@@ -164,7 +164,7 @@ def main() -> int:
         names = options.only.split(",")
         paths = [path for path in paths if path.stem in names]
         if len(paths) < len(names):
-            parser.error(f"--only is {options.only!r}, expected names of files beside this one")
+            parser.error(f"--only is {options.only!r}, expected names of files in this folder")
     return run_all(paths, short=options.short, history=options.history)
 
 

@@ -1,22 +1,22 @@
-"""Compares what two versions of forewarn compute: a change of structure has to change no result.
+"""Compares the results of two versions of forewarn: a refactoring must not change any.
 
     python -m benchmarks.same_results OLD NEW [--keep DIR] [--only CASE,CASE]
 
 OLD and NEW are checkouts (with their `.venv`) or `forewarn` executables. Each case of
-`benchmarks/compared_commands.py` runs in an empty folder, once per version, in one process and on a
-clock that stands still. Then the files in both folders are compared: JSON value by value, CSV and
-Parquet cell by cell, archives (`.keras`, `.npz`) member by member, others byte by byte. `--keep`
-stores what OLD wrote, so that the next call runs NEW alone. The exit code is 1 if anything differs.
+`benchmarks/compared_commands.py` runs in an empty folder, once per version, in one process and with
+a fixed clock. Then the files in both folders are compared: JSON by value, CSV and Parquet by cell,
+archives (`.keras`, `.npz`) by member, others byte by byte. `--keep` stores the results of OLD, so
+that the next call runs only NEW. The exit code is 1 if anything differs.
 
 Not compared are
 
-- texts: strings of three or more words (but those of the keys in `_NAMES`), what is printed without
+- texts: strings of three or more words (except those of the keys in `_NAMES`), output without
   `--json`, and pages. A text that only one version has is a difference;
-- timings, memory, version strings and the random ids of MLflow (`_VOLATILE`), with the folders that
-  it names by them: the name of a predictor has a hash of its files;
+- timings, memory, version strings and the random ids of MLflow (`_VOLATILE`), including the folders
+  named after them: the name of a predictor has a hash of its files;
 - internal files without a documented format (`_INTERNAL`).
 
-The data of `../shared/data` is needed.
+The data of `../shared/data` is required.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ import pyarrow.parquet as pq
 from benchmarks.compared_commands import CASES
 from tqdm import tqdm
 
-MAX_SHOWN = 15  # differences of a case
+MAX_SHOWN = 15  # differences per case
 SHOWN_LENGTH = 80  # characters of a value
 
 _NAMES = {"gpu_type", "driver_version", "action", "id", "task", "job", "path"}
-# Of an object itself, or of a stage of its work: deeper down `seconds` can be a result.
+# At the top level, or in a stage of a report; deeper down `seconds` can be a result.
 _VOLATILE = re.compile(
     r"(\[\d+\]\.?)?(stages\[\d+\]\.)?"
     r"(seconds|cpu_seconds|peak_rss_bytes|policy_version|forewarn_version|run)"
@@ -76,7 +76,7 @@ with open("exit_codes.json", "w") as file:
 
 
 def run_case(version: Path, name: str, folder: Path) -> None:
-    """Run the commands of a case by one version in a new folder, with a progress bar."""
+    """Run the commands of a case with one version in a new folder, with a progress bar."""
     folder = folder.absolute()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "inputs").mkdir(parents=True)
@@ -106,7 +106,7 @@ def _find_python(version: Path) -> Path:
 
 
 def folder_differences(old: Path, new: Path) -> Iterator[str]:
-    """Yield what differs between the files of two folders, one line each."""
+    """Yield the differences between the files of two folders, one line each."""
     old_names, new_names = _compared_files(old), _compared_files(new)
     yield from (f"{name}: only in OLD" for name in sorted(old_names - new_names))
     yield from (f"{name}: only in NEW" for name in sorted(new_names - old_names))
@@ -128,7 +128,7 @@ def _file_differences(old: Path, new: Path) -> Iterator[str]:
     elif old.suffix in _READERS:
         yield from value_differences(_READERS[old.suffix](old), _READERS[old.suffix](new))
     else:
-        yield "other bytes"
+        yield "different bytes"
 
 
 def _members(path: Path) -> dict[str, bytes]:
@@ -176,7 +176,7 @@ def value_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 
 def _are_equal(old: Any, new: Any) -> bool:
-    """Compare, where NaN equals NaN; a number is not equal to a truth value."""
+    """Compare two values; NaN equals NaN, and a number never equals a boolean."""
     if old is _MISSING or new is _MISSING or isinstance(old, bool) != isinstance(new, bool):
         return False
     return bool(old == new) or bool(old != old and new != new)
@@ -211,7 +211,7 @@ def main() -> int:
     parser.add_argument("old", type=Path, help="checkout or executable")
     parser.add_argument("new", type=Path, help="checkout or executable")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="results of OLD, used if present")
-    parser.add_argument("--only", metavar="CASES", help=f"of {','.join(CASES)}")
+    parser.add_argument("--only", metavar="CASES", help=f"among {','.join(CASES)}")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(CASES)
     if unknown := set(names) - set(CASES):

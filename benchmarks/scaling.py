@@ -1,23 +1,22 @@
-"""Time and memory of a training set and of a daily list against the number of records.
+"""Time and memory of a training set and of a daily list over the number of records.
 
     python benchmarks/scaling.py [--gpus LIST] [--days N] [--runs N] [--compact]
                                  [--fleets FOLDER] [--figures JSONL] [--plot PNG]
 
-For each size a fleet is simulated, and each of these is done in fresh processes, in turn: pyarrow
-reads the columns of a training set into memory (the yardstick), the training set is built as
-`forewarn train` builds it, a list is made by `forewarn score`, of the built-in rules, and
-`forewarn doctor` looks at all of it. Medians of time and CPU time, and the highest peak memory, are
-printed and appended to a file of figures with the commit and the load average; of that file the
-last are drawn. 1 to 18 million records:
+Simulates a fleet of each size and runs, alternately in fresh processes: pyarrow reading the columns
+of a training set into memory (the reference), building the training set like `forewarn train`,
+`forewarn score` with the built-in rules, and `forewarn doctor`. Prints medians of time and CPU time
+and the highest peak memory, and appends them to a file with the commit and the load average. The
+latest results in that file are plotted. 1 to 18 million records:
 
     python benchmarks/scaling.py --plot docs/scale.png
 
-350 million, some 4 GB on disk, with the settings of the authors' four months:
+350 million records, some 4 GB on disk, with the settings of the authors' four months:
 
     python benchmarks/scaling.py --gpus 58,230,800,5000,20000 --days 122 --compact \
         --plot docs/scale.png
 
-With `--gpus ""` nothing is measured, and what the file holds is drawn again.
+With `--gpus ""` nothing is measured, and the contents of the file are plotted again.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def measured(command: Sequence[str]) -> dict[str, float]:
 
 
 def commands(records: Path, out: Path) -> dict[str, list[str]]:
-    """Return the command of each stage, start of the process included."""
+    """Return the command of each stage, including process start."""
     newest = max(path.name.removeprefix("date=") for path in records.glob("date=*"))
     at = (dt.date.fromisoformat(newest) + dt.timedelta(days=1)).isoformat()
     script = [str(HERE / "training_set.py"), "--records", str(records), "--again", "0", "--side"]
@@ -84,20 +83,20 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
 def measure(
     n_gpus: int, n_days: int, runs: int, fleets: Path | None, *, compact: bool
 ) -> list[dict[str, Any]]:
-    """Simulate a fleet, unless it is there already, and return the figures of each stage on it."""
+    """Simulate a fleet unless it exists, and return the measurements of each stage."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = fleets / f"{n_gpus}x{n_days}" if fleets else Path(temporary)
         records, figures = folder / "records", []
         is_new = not records.exists()
         if is_new:
-            # Not in this process: to the system its memory would be that of its children, too.
+            # In another process: the kernel would count its memory as that of later children.
             size = ["--gpus", str(n_gpus), "--days", str(n_days), "--seed", "0"]
             simulating = ["simulate", "fleet", "--out", str(folder), *size]
             subprocess.run([sys.executable, "-c", COMMAND, *simulating], check=True)
         if compact:
             compacting = ["compact", "--records", str(records)]
             once = measured([sys.executable, "-c", COMMAND, *compacting])
-            if is_new:  # else it has found nothing to do
+            if is_new:  # else it had nothing to do
                 figures.append({"stage": "compact"} | once)
         files = [path for path in records.glob("date=*/*.parquet") if path.name[0] not in "._"]
         holds = {
@@ -117,18 +116,18 @@ def measure(
 
 
 def main() -> None:
-    """Measure what was asked for and draw."""
+    """Run the requested measurements and plot them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpus", default="270,800,2000,5000", metavar="LIST", help="sizes")
-    parser.add_argument("--days", type=int, default=26, metavar="N", help="of each fleet (26)")
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each stage (3)")
+    parser.add_argument("--days", type=int, default=26, metavar="N", help="per fleet (26)")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="per stage (3)")
     parser.add_argument("--compact", action="store_true", help="compact the records first")
-    parser.add_argument("--fleets", type=Path, metavar="FOLDER", help="where they are kept")
+    parser.add_argument("--fleets", type=Path, metavar="FOLDER", help="folder to keep them in")
     parser.add_argument(
-        "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="appended to"
+        "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="results file"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="PNG", help="draw the last figures of the file"
+        "--plot", type=Path, metavar="PNG", help="plot the latest results in the file"
     )
     options = parser.parse_args()
     commit = _commit()
@@ -168,7 +167,7 @@ def _sentence(line: dict[str, Any]) -> str:
 
 @figure_style()
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw CPU seconds and peak memory of each stage against records, as last measured."""
+    """Plot CPU seconds and peak memory of each stage over records, as last measured."""
     lines = [line for line in lines if line["stage"] in STAGES]
     latest = {line["compacted"]: line["commit"] for line in lines}
     figure = Figure(figsize=(10.0, 4.6), layout="constrained")
@@ -194,7 +193,7 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
                 )
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
+            axis.set_major_formatter("{x:g}")  # no scientific notation
             axis.set_minor_formatter(NullFormatter())
         panel.set_xlabel("million records")
         panel.set_ylabel(label)

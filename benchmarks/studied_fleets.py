@@ -1,4 +1,4 @@
-"""The fleets that a study of the ranking is asked for: simulated by seed, or there already."""
+"""The fleets of a ranking study: simulated by seed, or existing records."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = ["StudiedFleets", "parse_seeds"]
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Return the seeds that are named, separated by commas."""
+    """Parse comma-separated seeds."""
     return [int(seed) for seed in text.split(",") if seed]
 
 
 @dataclass(frozen=True)
 class StudiedFleets:
-    """Options that all studies have; one fleet after another is measured when it is asked for."""
+    """Common options of the studies; yields one fleet after another, measured on demand."""
 
     asked: argparse.Namespace
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
-        """Add what says which fleets, and how they are studied."""
+        """Add the options that select fleets and how they are studied."""
         which = parser.add_mutually_exclusive_group(required=True)
-        which.add_argument("--seeds", default="", help="of the fleets to simulate")
-        which.add_argument("--records", type=Path, help="of a fleet that is there already")
+        which.add_argument("--seeds", default="", help="seeds of fleets to simulate")
+        which.add_argument("--records", type=Path, help="records of an existing fleet")
         parser.add_argument("--gpus", type=int, default=1000)
         parser.add_argument("--days", type=int, default=60)
         parser.add_argument("--config", type=Path)
-        parser.add_argument("--keep", type=int, default=3, help="one instance in so many")
+        parser.add_argument("--keep", type=int, default=3, help="use one instance in N")
         parser.add_argument(
             "--first", type=int, default=24, help="days before the first retraining"
         )
@@ -46,18 +46,18 @@ class StudiedFleets:
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of those that are simulated."""
+        """Seeds of the simulated fleets."""
         return parse_seeds(self.asked.seeds)
 
     def __iter__(self) -> Iterator[tuple[str, Study]]:
-        """Yield the seed or the folder of each fleet, and what was measured of it."""
+        """Yield the seed or the folder of each fleet, and its features."""
         if self.asked.records:
             yield str(self.asked.records), self._measured(self.asked.records)
         for seed in self.seeds:
             yield str(seed), self.simulated(seed)
 
     def simulated(self, seed: int, measures: FeatureExtractor | None = None) -> Study:
-        """Simulate a fleet and measure it, by other ones' measures if there are any."""
+        """Simulate a fleet and compute its features, with given measures if there are any."""
         size = {"n_gpus": self.asked.gpus, "n_days": self.asked.days}
         with tempfile.TemporaryDirectory() as folder:
             simulate_fleet_to(Path(folder), **size, seed=seed)

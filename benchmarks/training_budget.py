@@ -1,11 +1,11 @@
-"""Average precision, and cost, of training sets that are bounded by `training.max_instances`.
+"""Average precision and cost of training sets limited by `training.max_instances`.
 
     python benchmarks/training_budget.py [--gpus N] [--seeds 1,2,3] [--budgets 0,20000,5000]
 
 Simulates a fleet for each seed and trains trees on the last 15 days before day 24, once for each
-budget (0: all instances); each scores the eight days that follow, with all failing instances
-and one healthy one in four. Intervals resample machines; the difference is to all instances, on
-the same draws. CPU seconds are those of building the set and fitting, all threads together.
+budget (0: all instances). Each model scores the following eight days, with all failing instances
+and one healthy one in four. Brackets are bootstrap intervals over machines; differences are paired
+with all instances. CPU seconds are those of building the set and fitting, over all threads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DAYS, FIRST, EVERY, MODEL = 40, 24, 8, "gbdt"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One training: its size and cost, and the average precision of every draw of machines."""
+    """One training: its size and cost, and the average precision of every bootstrap draw."""
 
     positives: int
     instances: int
@@ -87,7 +87,7 @@ def _outcomes(job: Job, moment: int, budgets: Sequence[int]) -> Iterator[Outcome
     future = walk.measured_in(moment, tested)
     machine = records.codes("machine_id", tested.row).astype(np.int64)
     draws = bootstrap_weights(int(machine.max()) + 1, seed=0)
-    draws = np.vstack([np.ones(draws.shape[1]), draws])  # the first is the value itself
+    draws = np.vstack([np.ones(draws.shape[1]), draws])  # the first row is the sample itself
     for budget in budgets:
         started = time.process_time()
         recipe = replace(settings.recipe, max_instances=budget)
@@ -105,7 +105,7 @@ def _size(training: TrainingSet) -> tuple[int, int]:
 
 
 def _of_seed(folder: Path, n_gpus: int, seed: int, budgets: Sequence[int]) -> list[list[Outcome]]:
-    """Return the outcomes of both moments, budget after budget."""
+    """Return the outcomes of both retrainings, by budget."""
     if not (folder / "records").exists():
         simulate_fleet_to(folder, n_gpus=n_gpus, n_days=DAYS, seed=seed)
     job = open_job(folder / "records", Settings(), [MODEL])
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=2000)
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--budgets", default="0,40000,20000,10000,5000,2500")
-    parser.add_argument("--fleets", type=Path, help="where fleets are, or are written to")
+    parser.add_argument("--fleets", type=Path, help="folder of fleets, created if missing")
     asked = parser.parse_args()
     budgets = [int(text) for text in asked.budgets.split(",")]
     pooled: list[list[Outcome]] = [[] for _ in budgets]

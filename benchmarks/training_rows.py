@@ -1,4 +1,4 @@
-"""The instances that a model of a study learns from, and what it then says of others."""
+"""Trains a model of a study on selected instances, and scores others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TrainingRows:
     ----------
     rows, labels : ndarray of shape (n,)
     weights : ndarray of shape (n,)
-        Failing ones weigh as much as healthy ones do, all together.
+        Failing instances have the same total weight as healthy ones.
     """
 
     rows: Int64Array
@@ -39,10 +39,10 @@ class TrainingRows:
         half_life: float | None,
         negatives: int,
     ) -> Self:
-        """Choose all failing rows, and so many healthy ones for each.
+        """Select all failing rows, and a number of healthy ones for each.
 
-        An instance weighs half for each half-life, in nanoseconds, that it is old; None: all the
-        same.
+        The weight of an instance halves with each half-life (nanoseconds) of its age; None: equal
+        weights.
         """
         weights, ends = np.ones(len(rows)), study.instances.end[rows]
         if half_life is not None:
@@ -55,7 +55,7 @@ class TrainingRows:
         return cls(rows, labels, weights)
 
     def scores(self, study: Study, name: str, tested: Int64Array) -> Float64Array:
-        """Train a model of the catalogue, and return its scores of the tested rows."""
+        """Train a model of the catalogue, and return its scores of the test rows."""
         encoder = study.encoder(self.rows)
         model = make_model(name, seed=study.recipe.seed, purge=study.recipe.horizon)
         inputs = encoder.encode(study.values.take(self.rows))

@@ -1,17 +1,17 @@
-"""Time of building a training set, beside pyarrow reading the same columns of the same files.
+"""Time of building a training set, compared with pyarrow reading the same columns.
 
     python benchmarks/training_set.py [--short] [--gpus N --days N --runs N --again N] [--compact]
                                       [--slices N] [--touch GIB]
 
 Prints medians of seconds and of CPU seconds, ratios and the peak memory. A training is a process of
-its own, so each side is measured in fresh processes, in turn; and nine times more (`--again`) in
-the same process, whose memory has been touched and whose libraries are loaded already: what a
-service that never ends would see. The host of a virtual machine takes free memory back, and to
-touch it again can take seconds a GiB: `--touch` has as much touched by another process just before
-each side. pyarrow reads one file after another and throws it away. Of
-compacted records (`--compact`, or `--records` that are) the set is built slice by slice of GPUs.
+its own, so each side is measured in fresh processes, alternately. It is measured nine more times
+(`--again`) in the same process, with memory already touched and libraries loaded, as in a
+long-running service. The host of a virtual machine reclaims free memory, and touching it again can
+take seconds per GiB: with `--touch` another process touches memory just before each side. pyarrow
+reads one file after another and discards it. For compacted records (`--compact`, or `--records`
+that are compacted) the set is built slice by slice of GPUs.
 
-The longest default length takes 15 days, and 25 days are read for it: `--days 26` or more.
+The longest default length takes 15 days, and 25 days are read for it: use `--days 26` or more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AGAIN = 9
 
 
 def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
-    """Build the training set of the longest length as of `moment`, as a task of a DAG does."""
+    """Build the training set of the longest length as of `moment`, like a DAG task."""
     settings, stages = job.walk_settings, Stages()
     with stages("keys, texts, labels"):
         recipe, first = settings.recipe, moment - settings.reach
@@ -64,9 +64,9 @@ def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
 
 
 def _read(job: Job, moment: int) -> Stages:
-    """Read what a training set needs, file after file, as plain pyarrow does.
+    """Read what a training set needs, file after file, with plain pyarrow.
 
-    Of the older files those are the keys alone: who failed long ago is known from them.
+    Older files need only the key columns, for earlier failures.
     """
     names = (*KEYS, MACHINE, SLOT, *job.store.kinds.names, *job.store.groups)
     first, stages = moment - job.walk_settings.reach, Stages()
@@ -87,7 +87,7 @@ def _midnight(date: Any) -> int:
 
 
 def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """Do one side again and again; return seconds, stages and peak memory of each time."""
+    """Run one side repeatedly; return seconds, stages and peak memory of each run."""
     work: Callable[[Job, int], Stages] = _read
     if side == "build":
         work = partial(_build, n_slices=asked.slices)
@@ -112,13 +112,13 @@ def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> li
 
 
 def _touch(gib: int) -> None:
-    """Have the machine's memory touched, page after page, by a process that ends."""
+    """Touch memory, page by page, in a process that ends."""
     touch = f"import numpy; numpy.empty({gib} << 30, dtype=numpy.uint8)[::4096] = 1"
     subprocess.run([sys.executable, "-c", touch], check=True)
 
 
 def _compare(records: Path, asked: argparse.Namespace) -> None:
-    """Measure both sides in turn and print medians."""
+    """Measure both sides alternately and print medians."""
     measured: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
     for _ in range(asked.runs):
         for side in SIDES:
@@ -149,10 +149,10 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=800)
     parser.add_argument("--days", type=int, default=45)
     parser.add_argument("--runs", type=int, default=5, help="fresh processes a side")
-    parser.add_argument("--again", type=int, default=AGAIN, help="times more in each process")
+    parser.add_argument("--again", type=int, default=AGAIN, help="repetitions in each process")
     parser.add_argument("--compact", action="store_true", help="compact the simulated fleet first")
-    parser.add_argument("--slices", type=int, help="so many; by default as many as pay")
-    parser.add_argument("--touch", type=int, default=0, help="GiB, before each side")
+    parser.add_argument("--slices", type=int, help="number of slices (default: automatic)")
+    parser.add_argument("--touch", type=int, default=0, help="GiB to touch before each side")
     asked = parser.parse_args()
     if asked.side:
         print(json.dumps(_measure(asked.side, asked.records, asked)))

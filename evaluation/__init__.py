@@ -1,6 +1,6 @@
-"""Numbers about scores, and the simulated fleet that they are measured on.
+"""Metrics of scores and verdicts, and the simulators that they are measured on.
 
-Ranking metrics, time splits, the walk of a backtest, daily lists at true prevalence, intervals by
-resampling machines. A `*_score` or precision is better when higher; None says that there was
+Ranking metrics, time splits, the walk-forward backtest, daily lists at true prevalence, bootstrap
+intervals over machines. A `*_score` or precision is better when higher; None means that there was
 nothing to measure.
 """

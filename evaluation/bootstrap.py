@@ -1,4 +1,4 @@
-"""Intervals by resampling machines: instances of one machine are not independent."""
+"""Bootstrap intervals over machines, because instances of one machine are not independent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def bootstrap_weights(
 ) -> npt.NDArray[np.float64]:
     """Return how often each machine is drawn, shape (n_draws, n_machines); rows sum to n_machines.
 
-    One failure makes about fourteen positive instances, and failures come in bad machines, so
-    that the machine is what can be thought of as drawn at random.
+    One failure makes about fourteen positive instances, and failures cluster on bad machines, so
+    the machine is the independent unit.
     """
     generator = np.random.default_rng(seed)
     chances = np.full(n_machines, 1.0 / n_machines)

@@ -1,4 +1,4 @@
-"""JSON of what was saved: every number in it is finite."""
+"""Reads JSON in which every number has to be finite."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["finite_json"]
 
 
 def finite_json(text: str) -> Any:
-    """Read JSON, which knows neither NaN nor infinity.
+    """Parse JSON and refuse NaN and infinity.
 
     Raises
     ------
     ValueError
-        If it is no JSON, or holds a number that is not finite.
+        If it is not JSON, or holds a number that is not finite.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""TensorFlow and Keras, loaded on first use and set up to repeat themselves."""
+"""Loads TensorFlow and Keras on first use and makes them deterministic."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 __all__ = ["fresh_keras", "keras", "tensorflow"]
 
-# One, so that scores do not depend on how many cores a machine has. More do not pay: on these
-# small networks a second thread took as much time in waiting as it saved in computing.
+# One thread, so that scores do not depend on the number of cores. More threads are not faster: on
+# these small networks a second one spends as much time waiting as it saves in computing.
 _THREADS = 1
 
 
@@ -18,11 +18,11 @@ _THREADS = 1
 def tensorflow() -> Any:
     """Return the module `tensorflow`: quiet, deterministic, on one thread.
 
-    Settings that the environment has already are kept. Where a program has started TensorFlow
-    before, its threads stay as they are.
+    Settings already in the environment are kept. If the program has started TensorFlow before, its
+    number of threads stays as it is.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Its kernels choose other orders of summation, and it greets on stderr whatever the level.
+    # oneDNN sums in another order and prints to stderr at every log level.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import tensorflow as tf
@@ -30,7 +30,7 @@ def tensorflow() -> Any:
     try:
         tf.config.threading.set_intra_op_parallelism_threads(_THREADS)
         tf.config.threading.set_inter_op_parallelism_threads(_THREADS)
-    except RuntimeError:  # started already: threads cannot be changed any more
+    except RuntimeError:  # already started: the number of threads is fixed
         pass
     tf.config.experimental.enable_op_determinism()
     return tf
@@ -42,14 +42,14 @@ def keras() -> Any:
     tensorflow()
     import keras as module
 
-    # What the two libraries hold lives as long as the process. Before each fit Keras looks for
-    # garbage, and looking through all of that took 0.2 s every time.
+    # Both libraries stay loaded until the process ends. Keras collects garbage before each fit;
+    # scanning all of their objects took 0.2 s every time.
     gc.freeze()
     return module
 
 
 def fresh_keras(seed: int) -> Any:
-    """Return `keras` without what earlier fits left, with every generator seeded.
+    """Return `keras` without the state of earlier fits and with all random generators seeded.
 
     The generators of `random` and `numpy.random` are seeded too, because Keras draws from them.
     """

@@ -1,1 +1,1 @@
-"""The shell: the only place that reads a clock and touches files; the command line is `cli`."""
+"""Jobs and commands: the only layer that reads clocks and files. `cli` is the command line."""

@@ -1,4 +1,4 @@
-"""The job of a training or a backtest: settings, records, recipe, ensembles."""
+"""Settings, records, training recipe and ensembles of a training or backtest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["Job", "open_job", "open_store"]
 
-# What a configuration calls variable compares lengths on `select_over` windows, one by default.
+# The strategy `variable` compares lengths on the last `select_over` windows, one by default.
 _STRATEGIES = {
     "variable": Strategy.STEADY,
     "sliding": Strategy.SLIDING,
@@ -37,7 +37,7 @@ class Job:
     store : RecordStore
     walk_settings : WalkSettings
     notes : tuple of str
-        What a user should know of how they fit together.
+        Notes for the user about settings that were adapted to the records.
     """
 
     settings: Settings
@@ -47,7 +47,7 @@ class Job:
 
     @property
     def protocol(self) -> EvaluationProtocol:
-        """The rules by which scores are judged."""
+        """The protocol by which scores are evaluated."""
         return EvaluationProtocol(
             committee=self.walk_settings.committee,
             k=self.settings.evaluation.k,
@@ -60,7 +60,7 @@ class Job:
 
 
 def open_store(records: Location, settings: Settings) -> RecordStore:
-    """Return the store of a folder of records, read as the settings say."""
+    """Return the store of a folder of records, configured by the settings."""
     features = settings.features
     return RecordStore(
         records, features.kinds, Nanoseconds(settings.records.interval), features.peers
@@ -68,25 +68,25 @@ def open_store(records: Location, settings: Settings) -> RecordStore:
 
 
 def open_job(records: Location, settings: Settings, models: Sequence[str] | None = None) -> Job:
-    """Check that records and settings fit together.
+    """Open a job and check that records and settings fit together.
 
     Parameters
     ----------
     records : Path or RemotePath
     settings : Settings
     models : sequence of str, optional
-        Models to train; by default those that the ensembles name.
+        Models to train; by default those of the ensembles.
 
     Raises
     ------
     RecordsError, SettingsError, JobError
-        If they do not.
+        If they do not fit together.
     """
     store = open_store(records, settings)
     plan, fitting = settings.plan(store.columns())
     if not store.has_failures():
         raise JobError(
-            f"{records}: nothing says which GPUs failed, expected a column `failure` or "
+            f"{records}: nothing tells which GPUs failed, expected a column `failure` or "
             "failures.parquet."
         )
     ensembles = settings.ensembles
@@ -113,20 +113,20 @@ def open_job(records: Location, settings: Settings, models: Sequence[str] | None
 def _select_by(
     settings: Settings, chosen: Sequence[str], ensemble_models: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """Return the method that chooses the training span, and what a user should know of it."""
+    """Return the method that selects the training length, and notes for the user."""
     notes, select_by = [], settings.training.select_by
     if left_out := set(ensemble_models) - set(chosen):
-        notes.append(f"left out of the ensembles, since not run: {', '.join(sorted(left_out))}")
+        notes.append(f"excluded from the ensembles because not run: {', '.join(sorted(left_out))}")
     if select_by not in ("parallel", "cascade", *chosen):
-        notes.append(f"the length is chosen by the parallel model: {select_by} is not run")
+        notes.append(f"the parallel ensemble selects the length: {select_by} is not run")
         select_by = "parallel"
     return select_by, notes
 
 
 def _committee(settings: Settings, plan: FeaturePlan, chosen: Sequence[str]) -> Committee:
-    """Return the configured ensembles; the rules count where there are Xids.
+    """Return the configured ensembles; the built-in rules take part only if there are Xids.
 
-    Of what is no GPU they know nothing, and would add noise to what the models learned.
+    The rules know nothing about other devices and would add noise to the models.
     """
     ensembles = settings.ensembles
     rules = ensembles.rules if "xid" in plan.kinds.code else 0.0

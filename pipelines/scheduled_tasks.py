@@ -1,8 +1,8 @@
 """The tasks of the scheduled DAGs, one function each, and the options that all DAGs share.
 
-A task takes the path of a configuration and plain values, and returns plain values, so that a
-scheduler passes nothing else on. Each function imports what it needs: a scheduler that reads the
-DAG files imports this module every time.
+A task takes the path of a configuration and plain values, and returns plain values, so that nothing
+else passes through the scheduler. Each function imports what it needs, because the scheduler
+imports this module whenever it parses the DAG files.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ __all__ = [
     "training_lengths",
 ]
 
-_REVIEW_DELAY_DAYS = 7  # days: every alert of a list has expired by then
+_REVIEW_DELAY_DAYS = 7  # days after which every alert of a list has expired
 
 
 def dag_options(doc: str | None, *, start_hour: int = 0, **each_task: object) -> dict[str, Any]:
-    """Return the options of `@dag` that all DAGs share: one run at a time, none for the past.
+    """Return the options of `@dag` that all DAGs share: one run at a time, no catch-up.
 
     Parameters
     ----------
     doc : str or None
         Docstring of the DAG file.
     start_hour : int
-        UTC, from which the intervals of the schedule are counted.
+        UTC hour at which the intervals of the schedule start.
     **each_task
-        Options of every task: its retries, its time limit, its pool.
+        Options of every task, such as retries, time limit and pool.
     """
     return {
         "start_date": dt.datetime(2025, 1, 1, start_hour, tzinfo=dt.UTC),
@@ -69,7 +69,7 @@ def dag_options(doc: str | None, *, start_hour: int = 0, **each_task: object) ->
 
 
 def alert_on_failure(what: str) -> Callable[[Any], None]:
-    """Return a callback for tasks whose failure somebody has to be alerted of."""
+    """Return a failure callback that sends an alert."""
 
     def send(context: Any) -> None:
         from forewarn.pipelines.runtime.alerts import alert
@@ -81,13 +81,13 @@ def alert_on_failure(what: str) -> Callable[[Any], None]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A configuration whose paths are absolute.
+    """A configuration with absolute paths.
 
     Attributes
     ----------
     settings : Settings
     folder : Path
-        Where the configuration lies.
+        Folder of the configuration file.
     """
 
     settings: Settings
@@ -130,13 +130,13 @@ class Site:
 
 
 def ingest_site(config: str, now: str) -> list[str]:
-    """Bring in what is new; return the complete days of records, the oldest first.
+    """Ingest new data; return the complete days of records, the oldest first.
 
     Parameters
     ----------
     config : str
     now : str
-        Up to when Prometheus is asked, and what is past.
+        End of the Prometheus queries; earlier days are over.
     """
     from forewarn.pipelines.ingest.complete_days import complete_days
 
@@ -148,17 +148,17 @@ def ingest_site(config: str, now: str) -> list[str]:
 
 
 def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
-    """Return which of the complete days are to be published, the oldest first.
+    """Return which complete days are to be published, the oldest first.
 
     Parameters
     ----------
     days : sequence of str
-        The oldest first.
+        Oldest first.
     published : str or None
-        The last one published. At the first time it is the newest day alone: the lists of a year
-        that came at once would be made by a model that has seen it.
+        Last published day. Without it only the newest day is published: a model would have
+        seen the data of all earlier days.
     today : str
-        What was published of a day that has not ended is no day to go on from.
+        Publication for a day that has not ended does not count.
     """
     if published is None or published >= today:
         return list(days[-1:])
@@ -184,7 +184,7 @@ def _ingest(site: Site, end: int) -> None:
 
 
 def _tickets(repairs: Path) -> pa.Table | None:
-    """Return repair tickets; a file that cannot be used is an alert and stops no telemetry."""
+    """Return the repair tickets; an unusable file raises an alert and does not stop ingestion."""
     from forewarn.pipelines.ingest.repair_tickets import read_tickets
     from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.runtime.progress import note
@@ -200,7 +200,7 @@ def _tickets(repairs: Path) -> pa.Table | None:
 
 
 def train_length(config: str, at: str, length: int) -> str:
-    """Train one length as of the start of the last finished window, for `retrain_site` to recall.
+    """Train one length as of the start of the last finished window, for use by `retrain_site`.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def train_length(config: str, at: str, length: int) -> str:
 
 
 def retrain_site(config: str, at: str) -> dict[str, Any]:
-    """Retrain as `forewarn retrain` does and return what came of it."""
+    """Retrain like `forewarn retrain` and return the result."""
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
@@ -234,7 +234,7 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
 def score_missing(config: str, days: Sequence[str]) -> str:
     """Write the lists of complete days, the oldest first, and return the folder of the newest.
 
-    One that cannot be made of an earlier day is an alert: the newest list waits for no other.
+    A failure for an earlier day raises an alert and does not delay the newest list.
 
     Parameters
     ----------
@@ -255,15 +255,15 @@ def score_missing(config: str, days: Sequence[str]) -> str:
 def score_site(config: str, day: str) -> str:
     """Write the list of a complete day, and return its folder.
 
-    The champion makes it; of a day before the champion was trained, the newest one of that time,
-    since a list of somebody who has seen what followed is no forecast. While there is none, the
-    built-in rules make it, and that is an alert.
+    The champion makes the list. For a day before the champion was trained, the newest model of
+    that time makes it, because a later model has seen the outcome. Without any model the built-in
+    rules make it, and an alert is sent.
 
     Parameters
     ----------
     config : str
     day : str
-        The list is made as of the midnight that ends it.
+        The list is made as of the midnight that ends this day.
     """
     site = Site.from_config(config)
     return str(_score_list(site, parse_moment(day) + DAY).write(site.lists))
@@ -293,7 +293,7 @@ def _score_list(site: Site, at: int) -> AtRiskList:
 
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:
-    """Judge the lists up to a week before a day; None while none is that old."""
+    """Evaluate the lists up to a week before a day; None if none is that old."""
     from forewarn.evaluation.prediction.metrics.list_review import review_metrics
     from forewarn.pipelines.at_risk.review_report import review_lists
 
@@ -309,7 +309,7 @@ def review_site(config: str, day: str) -> dict[str, Any] | None:
 
 
 def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
-    """Keep in MLflow what the lists came to, now that their labels are known."""
+    """Log the evaluation of the lists to MLflow, now that their labels are known."""
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
     registry = Registry(site.settings.registry, create=True)
@@ -322,7 +322,7 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
 
 
 def compact_site(config: str, day: str) -> list[str]:
-    """Compact the dates before a day as `forewarn compact` does; return those that were not yet."""
+    """Compact the dates before a day like `forewarn compact`; return those newly compacted."""
     from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
     site, today = Site.from_config(config), dt.date.fromisoformat(day)
@@ -334,8 +334,8 @@ def compact_site(config: str, day: str) -> list[str]:
 def backtest_site(config: str, day: str) -> str:
     """Backtest the site's own strategy on the records up to a day, and return the folder.
 
-    It goes on where one that was killed stopped: the records are those of its beginning, whatever
-    has landed since.
+    A backtest that was killed is resumed with the records it started with, even if more have
+    arrived.
     """
     from forewarn.pipelines.backtest.backtest_run import run_backtest
     from forewarn.pipelines.prediction_job import open_job
@@ -348,7 +348,7 @@ def backtest_site(config: str, day: str) -> str:
     job = open_job(snapshot, site.settings)
     try:
         run_backtest(job, out, strategies=[job.walk_settings.strategy])
-    except InputError:  # there is nothing to go on with
+    except InputError:  # nothing to resume
         shutil.rmtree(snapshot)
         raise
     shutil.rmtree(snapshot)
@@ -356,19 +356,19 @@ def backtest_site(config: str, day: str) -> str:
 
 
 def training_lengths(config: str) -> list[int]:
-    """Return the lengths to train ahead, in nanoseconds; one where none are compared."""
+    """Return the lengths to train, in nanoseconds; a single one if none are compared."""
     training = Site.from_config(config).settings.training
     lengths = sorted(training.lengths)
     return lengths if training.strategy == "variable" else lengths[-1:]
 
 
 def respond_site(config: str) -> list[dict[str, Any]]:
-    """Decide once about the open incidents; return the decisions that are new.
+    """Process the open incidents once; return the new decisions.
 
     Raises
     ------
     LedgerError, DriverError
-        If the ledger or the scheduler does not answer.
+        If the ledger or the scheduler does not respond.
     """
     from forewarn.pipelines.incidents.loop.decision_output import decision_line
     from forewarn.pipelines.incidents.loop.responder import Responder

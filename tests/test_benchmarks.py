@@ -1,4 +1,4 @@
-"""History of benchmarks: stored runs, discarded runs, and failures."""
+"""The history of benchmarks: what is kept, what is not, and what fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scripts(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_quiet_machine_run_is_stored(scripts: list[Path], tmp_path: Path) -> None:
+def test_run_on_idle_machine_is_recorded(scripts: list[Path], tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     history.write_text('{"at": "before"}\n')
     assert run_all(scripts[:1], short=False, history=history, load=lambda: 2.9) == 0
@@ -48,22 +48,22 @@ def test_quiet_machine_run_is_stored(scripts: list[Path], tmp_path: Path) -> Non
     assert {"commit", "at", "seconds", "cpu_seconds"} <= set(line)
 
 
-def test_busy_machine_run_is_discarded(
+def test_run_on_busy_machine_is_discarded(
     scripts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loads = iter((0.5, 3.2))  # at the start and at the end
     history = tmp_path / "history.jsonl"
     assert run_all(scripts[:1], short=False, history=history, load=lambda: next(loads)) == 0
     assert not history.exists()
-    assert "the load average was 3.2, above 3: this run is not kept" in capsys.readouterr().out
+    assert "the load average was 3.2, above 3: this run is not recorded" in capsys.readouterr().out
 
 
-def test_short_form_fails_on_wrong_result_only(
+def test_short_form_records_nothing(
     scripts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = tmp_path / "history.jsonl"
     assert run_all(scripts[:1], short=True, history=history, load=lambda: 99.0) == 0
-    # The wrong one comes first; the others must still run.
+    # The wrong one comes first: the others run all the same.
     assert run_all(scripts[::-1], short=True, history=history, load=lambda: 0.0) == 1
     answer = capsys.readouterr()
     assert answer.err.splitlines()[-1] == "failed: wrong"
@@ -76,7 +76,7 @@ def test_ratios_are_named_by_line_start() -> None:
     assert parse_ratios(lines) == {"peer": 12.0}
 
 
-def test_shared_modules_are_not_run() -> None:
+def test_shared_modules_are_not_benchmarks() -> None:
     names = {path.stem for path in history_module.benchmarks()}
     assert {"api", "compact", "daily_list", "executors", "training_set"} <= names
     assert not names & {"as_command", "history", "measured_fleet", "scaling"}

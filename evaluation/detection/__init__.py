@@ -1,1 +1,1 @@
-"""Numbers about verdicts: who was named rightly, who wrongly, and how soon."""
+"""Evaluation of detectors: correct and wrong verdicts, and detection delay."""

@@ -1,4 +1,4 @@
-"""What a detector says about itself when it was fitted, and what so few tasks can tell at all."""
+"""The fit report of a detector: cross-validated alarms, and what the data can support."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["FitAssessment", "exceeds_rate", "supported_rate"]
 
 _SIGNIFICANCE = 0.05
 _DETECTABLE_ALARM_SHARE = (
-    0.1  # a detector that alarms in such a share of healthy tasks has to have shown it
+    0.1  # share of healthy tasks with alarms that a fit has to be able to notice
 )
 
 
 def supported_rate(alarms: int, days: float) -> float | None:
-    """Return the rate that so many alarms in so many days are below, with 95 %; None for no day.
+    """Return the upper 95 % bound of the alarm rate per day; None without any day.
 
     Examples
     --------
@@ -32,21 +32,21 @@ def supported_rate(alarms: int, days: float) -> float | None:
 
 
 def _rate_bound(alarms: int) -> float:
-    """Return the highest mean of a Poisson distribution under which so few are no surprise."""
-    from scipy.special import gammaincinv  # where a detector only runs, there is no SciPy
+    """Return the largest Poisson mean under which so few alarms are still plausible (5 %)."""
+    from scipy.special import gammaincinv  # a detector that only runs has no SciPy
 
     return float(gammaincinv(alarms + 1.0, 1.0 - _SIGNIFICANCE))
 
 
 def exceeds_rate(alarms: int, days: float, rate: float) -> bool:
-    """Tell whether there are more alarms than a wanted rate explains (Poisson, 5 %).
+    """Tell whether there are more alarms than the requested rate explains (Poisson, 5 %).
 
     Examples
     --------
     >>> beyond_chance(1, 1.0, 0.02), beyond_chance(1, 10.0, 0.02)
     (True, False)
     """
-    chance = fewer = math.exp(-rate * days)  # of no alarm, and of fewer than there are
+    chance = fewer = math.exp(-rate * days)  # of no alarm, and of fewer alarms than observed
     for count in range(1, alarms):
         chance *= rate * days / count
         fewer += chance
@@ -55,21 +55,21 @@ def exceeds_rate(alarms: int, days: float, rate: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FitAssessment:
-    """What a fit came to, judged on the jobs that each of its detectors was not fitted to.
+    """The result of a fit, cross-validated by job.
 
     Attributes
     ----------
     tasks, machines : int
-        All that were there; the machines of all tasks together.
+        All tasks, and the machines of all tasks together.
     jobs : int
     left_out : tuple of Suspect
-        Tasks taken for faulty, by a detector that was fitted without their job.
+        Tasks excluded as suspected faulty by a detector fitted without their job.
     judged : LeftOut
     never_useful : tuple of str
-        Metrics on which nothing could be said of any task.
+        Metrics on which no task could be judged.
     metrics : int
     false_alarms : float
-        Wanted, per task and day.
+        Requested rate, per task and day.
     """
 
     tasks: int
@@ -88,52 +88,52 @@ class FitAssessment:
 
     @property
     def too_many(self) -> bool:
-        """The left-out jobs have more alarms than the wanted rate explains."""
+        """The held-out jobs have more alarms than the requested rate explains."""
         return exceeds_rate(len(self.judged.alarms), self.judged.days, self.false_alarms)
 
     @property
     def passed(self) -> bool:
-        """Neither of both."""
+        """The detector can identify machines and does not raise too many alarms."""
         return not (self.names_nobody or self.too_many)
 
     @property
     def doubts(self) -> list[str]:
-        """Return why nobody should act on its verdicts yet; empty if nothing speaks against it."""
+        """Return the reasons not to act on its verdicts yet; empty if there are none."""
         reasons = []
         if self.names_nobody:
-            reasons.append("it can name nobody: no task could be judged")
+            reasons.append("it cannot identify any machine: no task could be judged")
         if self.too_many:
             n, days = len(self.judged.alarms), self.judged.days
             reasons.append(
-                f"{n} alarms in {days:.2g} task-days of left-out jobs, "
-                f"wanted {self.false_alarms:g} a day"
+                f"{n} alarms in {days:.2g} task-days of held-out jobs, "
+                f"requested {self.false_alarms:g} a day"
             )
         least = int(np.ceil(np.log(_SIGNIFICANCE) / np.log(1.0 - _DETECTABLE_ALARM_SHARE)))
         if self.judged.judged < least:
             reasons.append(
                 f"{self.judged.judged} tasks could be judged by a detector fitted without their "
-                f"job, expected {least} or more"
+                f"job; at least {least} are needed"
             )
         if self.left_out:
             reasons.append(
-                f"{len(self.left_out)} tasks were taken for faulty and would raise a threshold "
-                "twofold: say whether they are (--incidents)"
+                f"{len(self.left_out)} tasks look faulty and were excluded; including them would "
+                "double a threshold: label them with --incidents"
             )
         return reasons
 
     @property
     def supported(self) -> float | None:
-        """False alarms per task and day that the data support; None where nothing was judged."""
+        """False alarms per task and day that the data support; None if no task was judged."""
         rate = supported_rate(len(self.judged.alarms), self.judged.days)
         return None if rate is None else float(f"{rate:.3g}")
 
     @property
     def days_needed(self) -> float:
-        """Healthy task-days that it takes to support the wanted rate."""
+        """Healthy task-days needed to support the requested rate."""
         return float(f"{_rate_bound(0) / self.false_alarms:.3g}")
 
     def figures(self) -> dict[str, Any]:
-        """Return it as `detect fit --json` prints it (formats.md, section 6)."""
+        """Return the report as `detect fit --json` prints it (docs/formats.md, section 6)."""
         return {
             "tasks": self.tasks,
             "machines": self.machines,

@@ -1,4 +1,4 @@
-"""How good a detector is: the right machine named, counted by pulls."""
+"""Precision and recall of a detector: whether it identifies the faulty machine, per pull."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _N_RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class PullOutcome:
-    """A pull, who was faulty in it, and who was named.
+    """The true and the reported machine of one pull.
 
     Attributes
     ----------
     truth, named : str or None
     fault : str
-        Kind of fault, empty for none.
+        Kind of fault; empty for none.
     machines : int
     delay : float or None
-        Seconds from the fault to the verdict, where the right machine was named.
+        Seconds from the fault to the verdict, if the right machine was reported.
     strongest : tuple of (str, float)
-        For each metric in order, who stood out most, and by how many thresholds.
+        Per metric in order: the machine with the highest score, and that score in thresholds.
     """
 
     truth: str | None
@@ -41,15 +41,15 @@ class PullOutcome:
 
     @property
     def right(self) -> bool:
-        """Tell whether the faulty machine was named."""
+        """Tell whether the faulty machine was reported."""
         return self.truth is not None and self.named == self.truth
 
 
 def evaluate_verdicts(outcomes: Sequence[PullOutcome]) -> dict[str, Any]:
-    """Return precision, recall and F1, with intervals by resampling pulls.
+    """Return precision, recall and F1, with bootstrap intervals over pulls.
 
-    A pull counts once, and only the right machine is right: no window is forgiven because another
-    one near it was found.
+    A pull counts once, and only the right machine is a hit. There is no point adjustment: a hit in
+    one window does not excuse false windows near it.
 
     Parameters
     ----------
@@ -58,10 +58,10 @@ def evaluate_verdicts(outcomes: Sequence[PullOutcome]) -> dict[str, Any]:
     Returns
     -------
     dict
-        `precision` (of the pulls in which somebody was named; null if none), `recall` (of those
-        with a faulty machine), `f1`, each with `_interval`; `delay_seconds`; `false_alarms`, the
-        healthy pulls in which somebody was named, and `wrong`, the faulty ones in which somebody
-        else was.
+        `precision` (over the pulls with a reported machine; null if there are none), `recall` (over
+        the pulls with a faulty machine), `f1`, each with `_interval`; `delay_seconds`;
+        `false_alarms`, the healthy pulls with a reported machine; and `wrong`, the faulty pulls in
+        which another machine was reported.
 
     Examples
     --------
@@ -111,24 +111,24 @@ def _rates(
 def evaluate_best_thresholds(
     outcomes: Sequence[PullOutcome], sure: float = 1.0
 ) -> dict[str, float]:
-    """Return what a method comes to with the thresholds that suit these pulls best.
+    """Return the scores of a method with the thresholds that suit these pulls best.
 
-    All its thresholds are multiplied by the number for which F1 is highest. Nobody could have
-    known that number: it is what is left of a method when its thresholds are no excuse. Only the
-    strongest machine of each metric is looked at, not which of several was first.
+    All thresholds are multiplied by the factor with the highest F1. That factor is not known in
+    advance; the result is an upper bound that removes the choice of thresholds from a comparison.
+    Only the machine with the highest score on each metric counts, not which machine came first.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
         With `strongest`.
     sure : float
-        The first metric with somebody above so many thresholds wins; if there is none, the one
-        with the strongest.
+        The first metric with a score above this many thresholds decides; without one, the metric
+        with the highest score.
 
     Returns
     -------
     dict
-        `f1`, `precision`, `recall`, and the number, `scale`; zeros if it never names anybody.
+        `f1`, `precision`, `recall`, and the factor, `scale`; zeros if no machine is ever reported.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def evaluate_best_thresholds(
 
 
 def evaluate_random_guess(outcomes: Sequence[PullOutcome]) -> dict[str, float]:
-    """Return what naming a machine of every pull at random comes to, by arithmetic."""
+    """Return the expected scores of reporting a random machine in every pull."""
     hits = sum(1.0 / outcome.machines for outcome in outcomes if outcome.truth is not None)
     faulty = sum(outcome.truth is not None for outcome in outcomes)
     precision, recall = hits / max(len(outcomes), 1), hits / max(faulty, 1)

@@ -1,1 +1,1 @@
-"""Simulated fleets and tasks with their truth; what only they show is not shown."""
+"""Simulated fleets, jobs and tasks with ground truth. Their results do not replace real data."""

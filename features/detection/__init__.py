@@ -1,1 +1,1 @@
-"""Machine metrics of a task to arrays on one clock, scaled by the limits of each metric."""
+"""Turns the machine metrics of a task into scaled arrays on one time grid."""

@@ -1,4 +1,4 @@
-"""Series that say nothing of a machine: frozen sensors."""
+"""Detects frozen sensors: series that carry no information about a machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["find_frozen", "longest_runs"]
 
 @compiled
 def _mark_constant_runs(series: Float32Array, longest: int, out: BoolArray) -> None:
-    """Mark runs of one value, longer than usual, or of all there is."""
+    """Mark runs of one value that are too long, or a series of one value only."""
     for machine in range(series.shape[0]):
         row = series[machine]
         begin, n_runs, whole = -1, 0, 0
@@ -33,17 +33,17 @@ def _mark_constant_runs(series: Float32Array, longest: int, out: BoolArray) -> N
 
 
 def find_frozen(series: Float32Array, longest: int) -> BoolArray:
-    """Tell where a sensor hangs: one value, to the bit, while most machines show several.
+    """Tell where a sensor is frozen: bit-identical values while most machines vary.
 
-    A value at a limit of its metric is none that a sensor hangs at but what a machine shows that
-    does nothing, or all it can, unless it never showed anything else.
+    A value at a limit of its metric does not count as frozen, because an idle or a fully loaded
+    machine shows it too, unless the machine never shows anything else.
 
     Parameters
     ----------
     series : ndarray of shape (n_machines, n_ticks), float32
         Scaled by the limits of the metric.
     longest : int
-        Ticks of one value that are still believed.
+        Longest run of one value, in ticks, that is not frozen.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def find_frozen(series: Float32Array, longest: int) -> BoolArray:
     """
     still = np.zeros(series.shape, dtype=bool)
     _mark_constant_runs(np.ascontiguousarray(series), longest, still)
-    usual = still.mean(axis=0, keepdims=True) > 0.5  # then it is the metric that does not move
+    usual = still.mean(axis=0, keepdims=True) > 0.5  # then the metric itself does not vary
     hangs: BoolArray = np.logical_and(still, ~usual)
     return hangs
 

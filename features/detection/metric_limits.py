@@ -1,4 +1,4 @@
-"""The limits by which a machine metric is scaled."""
+"""The limits that a machine metric is scaled by."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class MetricLimits:
     ----------
     name : str
     low, high : float
-        What becomes 0 and 1; a value outside is kept, not clipped.
+        Values that become 0 and 1; values outside are kept, not clipped.
     log : bool
-        Take log(1 + x) first, of values and limits alike.
+        Apply log(1 + x) to values and limits first.
     floor : float
-        Share of the way from `low` to `high`: a smaller difference is none to act on.
+        Smallest difference worth acting on, as a share of the distance from `low` to `high`.
     counter : bool
-        It only counts up: its increase per interval is looked at, and limits are of that.
+        The metric only increases; limits apply to its increase per interval.
     """
 
     name: str
@@ -36,7 +36,7 @@ class MetricLimits:
     counter: bool = False
 
     def scale(self, values: Float32Array) -> Float32Array:
-        """Return values on the scale of the limits; what is no finite number becomes NaN.
+        """Return scaled values; values that are not finite become NaN.
 
         Examples
         --------

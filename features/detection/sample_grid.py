@@ -1,4 +1,4 @@
-"""The samples of all machines of a task on one clock."""
+"""Puts the samples of all machines of a task on one time grid."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from forewarn.features.time_units import SECOND
 
 __all__ = ["MAX_FILLED_GAP", "TaskGrid", "TaskGridError", "build_task_grid"]
 
-MAX_FILLED_GAP = 3  # missing samples in a row that take the nearest one
+MAX_FILLED_GAP = 3  # missing samples in a row that are filled from the nearest one
 _MAX_CELLS = 2_000_000_000
-_MAX_OFF_CLOCK_SHARE = 0.2  # share of a machine's samples outside the task's time
+_MAX_OFF_CLOCK_SHARE = 0.2  # share of a machine's samples outside the task's time span
 
 
 class TaskGridError(InputError):
-    """Samples that cannot be laid on one clock."""
+    """The samples cannot be put on one time grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGrid:
-    """Where every sample belongs.
+    """The position of every sample on the grid.
 
     Attributes
     ----------
     machines : tuple of str
         Sorted.
     first_tick : int
-        Intervals since 1970 UTC; a tick is the same in any call that sees it.
+        Intervals since 1970 UTC; the number of a tick is the same in every call.
     interval : int
         Nanoseconds.
     n_ticks : int
     cell : ndarray of shape (n_samples,), int64
-        Position in the flattened grid (machine, tick); -1 for samples outside of the task's time.
+        Position in the flattened grid (machine, tick); -1 for samples outside the task's time span.
     off_clock : tuple of str
-        Machines with much of what they sent outside of the time of the others.
+        Machines with many samples outside the time span of the others.
     """
 
     machines: tuple[str, ...]
@@ -54,12 +54,12 @@ class TaskGrid:
     off_clock: tuple[str, ...]
 
     def on_ticks(self, values: Float32Array, slowest: int = 1) -> Float32Array:
-        """Return one metric on the grid, shape (n_machines, n_ticks), short gaps filled.
+        """Return one metric on the grid, shape (n_machines, n_ticks), with short gaps filled.
 
-        A tick without a sample takes the nearest one, the earlier of two, where at most
-        `MAX_FILLED_GAP` are missing in a row; longer gaps, and what is before the first and after
-        the last sample of a machine, stay NaN. A metric that comes less often than each tick, but
-        not less often than each `slowest`, is filled over one lost sample of its own.
+        A tick without a sample takes the nearest one, the earlier of two, if at most
+        `MAX_FILLED_GAP` are missing in a row. Longer gaps, and ticks before the first or after the
+        last sample of a machine, stay NaN. For a metric that is sampled less often than every tick,
+        but at least every `slowest` ticks, one lost sample is filled.
         """
         grid = np.full((len(self.machines), self.n_ticks), np.nan, dtype=np.float32)
         _scatter(grid.reshape(-1), self.cell, values)
@@ -68,12 +68,12 @@ class TaskGrid:
     def increases_on_ticks(
         self, values: Float64Array, time: Int64Array, slowest: int = 1
     ) -> Float32Array:
-        """Return the increase per interval of a counter on the grid, filled as `on_ticks`.
+        """Return the increase per interval of a counter on the grid, filled as in `on_ticks`.
 
         Parameters
         ----------
         values : ndarray of shape (n_samples,), float64
-            What was counted so far.
+            Counter values.
         time : ndarray of shape (n_samples,)
             Nanoseconds since 1970 UTC.
         slowest : int
@@ -85,15 +85,15 @@ class TaskGrid:
         return _fill_gaps(increases(counted, times.reshape(counted.shape), self.interval), slowest)
 
     def as_sent(self, values: Float64Array) -> Float64Array:
-        """Return one metric on the grid as it came, NaN in all gaps."""
+        """Return one metric on the grid without filling; NaN in all gaps."""
         grid = np.full((len(self.machines), self.n_ticks), np.nan)
         _scatter(grid.reshape(-1), self.cell, values)
         return grid
 
     def with_samples(self, machine: Int64Array, time: Int64Array) -> TaskGrid:
-        """Return the same grid for other samples: the number of the machine and the time of each.
+        """Return the same grid for other samples, given by machine number and time.
 
-        A sample that is outside of the grid's time is left out.
+        Samples outside the time span of the grid are dropped.
         """
         tick = (time + self.interval // 2) // self.interval - self.first_tick
         inside = (tick >= 0) & (tick < self.n_ticks)
@@ -101,7 +101,7 @@ class TaskGrid:
         return replace(self, cell=cell)
 
     def time(self, tick: int) -> int:
-        """Return the moment of a tick of this grid, nanoseconds since 1970 UTC."""
+        """Return the time of a tick, nanoseconds since 1970 UTC."""
         return (self.first_tick + tick) * self.interval
 
 
@@ -115,7 +115,7 @@ def _scatter(
 
 
 def _fill_gaps(grid: Float32Array, slowest: int) -> Float32Array:
-    """Fill the gaps of a grid, in place."""
+    """Fill the gaps of a grid in place."""
     cadence = median_cadence(grid) if slowest > 1 else 1
     _fill(grid, max(MAX_FILLED_GAP, 2 * cadence - 1) if cadence <= slowest else MAX_FILLED_GAP)
     return grid
@@ -138,10 +138,10 @@ def _fill(grid: Float32Array, longest: int) -> None:
 def build_task_grid(
     codes: Int32Array, names: Sequence[str], time: Int64Array, interval: int
 ) -> TaskGrid:
-    """Lay samples on the task's clock: each goes to the nearest tick, the last one stays.
+    """Assign each sample to the nearest tick; of several samples on a tick the last one counts.
 
-    The task's time begins when a tenth of its machines, two at least, have begun, and ends alike:
-    one machine whose clock is off cannot stretch it.
+    The time span begins when a tenth of the machines, at least two, have sent a sample, and ends
+    the same way, so that one machine with a wrong clock cannot stretch it.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ def build_task_grid(
     Raises
     ------
     TaskGridError
-        If there is no sample, or the time is too long for its interval.
+        If there is no sample, or the time span has too many intervals.
     """
     if not len(codes):
-        raise TaskGridError("holds no samples, expected some of at least one machine.")
+        raise TaskGridError("contains no samples; expected samples of at least one machine.")
     order = np.argsort(np.array(names, dtype=object), kind="stable")
     row = np.empty(len(names), dtype=np.int64)
     row[order] = np.arange(len(names))
@@ -173,7 +173,7 @@ def build_task_grid(
     if n_ticks * len(names) > _MAX_CELLS:
         raise TaskGridError(
             f"spans {n_ticks:,} intervals of {format_duration(interval / SECOND)} with "
-            f"{len(names)} machines, expected a shorter time or a longer `detection.interval`."
+            f"{len(names)} machines; expected a shorter span or a longer `detection.interval`."
         )
     inside = (tick >= begin) & (tick <= end)
     cell = np.where(inside, machine * n_ticks + tick - begin, -1)

@@ -1,4 +1,4 @@
-"""How the metrics of a task are sampled, and what that means for their samples."""
+"""How often the metrics of a task are sampled, and which of them are counters."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Sampling", "Steps", "count_steps", "increases", "median_cadence"]
 
 _MIN_RISES = 100
 _MAX_RESET_SHARE = (
-    0.001  # of the rises of a counter, at most: a heap that is swept falls more often
+    0.001  # largest share of resets among increases; garbage-collected heaps fall more often
 )
 _MAX_RESET_VALUE = (
-    0.1  # of what it had counted, at most: a counter begins anew, a gauge falls by some
+    0.1  # largest value after a reset, relative to the value before; a gauge falls by less
 )
-_MIN_RISING_SHARE = (
-    0.25  # of the steps, at least: memory in use may never fall, but seldom grows so often
+_MIN_RISING_SHARE = 0.25  # smallest share of increases; memory in use rarely grows as often
+_CADENCE_TOLERANCE = (
+    0.2  # deviation from the cadence, or one tick, within which a sample is on time
 )
-_CADENCE_TOLERANCE = 0.2  # of a cadence: that much earlier or later, or a tick, is still on time
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Sampling:
     Attributes
     ----------
     slowest : int
-        Ticks between two samples up to which a metric is filled as far as its own cadence.
+        Largest number of ticks between samples for which gaps are filled up to the cadence.
     counters : frozenset of str
-        Metrics that only count up: their increase per interval is looked at.
+        Metrics that only increase; their increase per interval is compared.
     """
 
     slowest: int = 1
@@ -63,18 +63,18 @@ def _write_increases(
 
 
 def increases(counted: Float64Array, time: Int64Array, interval: int) -> Float32Array:
-    """Return by how much counters grew per interval since the sample before.
+    """Return the increase of counters per interval since the previous sample.
 
-    A fall is a reset: what was counted meanwhile, nobody knows. Before the first sample nobody
-    knows either, so that it takes what the next one shows.
+    A decrease is a reset, and the increase across it is unknown. So is the increase before the
+    first sample, which is set to the increase that follows.
 
     Parameters
     ----------
     counted : ndarray of shape (n_machines, n_ticks), float64
-        Subtracted before it is rounded: float32 holds seven digits of 10^15. NaN where there is
-        no sample.
+        Subtracted before it is rounded, because float32 holds seven digits. NaN where there is no
+        sample.
     time : ndarray of the same shape, int64
-        Nanoseconds at which each sample was taken, so that one that comes late is no burst.
+        Nanoseconds at which each sample was taken, so that a late sample is no burst.
     interval : int
         Nanoseconds.
 
@@ -91,12 +91,12 @@ def increases(counted: Float64Array, time: Int64Array, interval: int) -> Float32
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a metric does from sample to sample.
+    """Counts of how a metric changes from sample to sample.
 
     Attributes
     ----------
     rises, steady, falls, resets : int
-        A fall to nearly nothing is a reset.
+        A fall to nearly zero is a reset.
     """
 
     rises: int = 0
@@ -114,12 +114,12 @@ class Steps:
 
     @property
     def may_count(self) -> bool:
-        """Tell whether nothing speaks against a counter so far."""
+        """Tell whether the metric may still be a counter."""
         return self.falls == 0 and self.resets <= max(1.0, _MAX_RESET_SHARE * self.rises)
 
     @property
     def counts_up(self) -> bool:
-        """Tell whether it is a counter: it never falls but for rare resets, and rises often."""
+        """Tell whether it is a counter: rare resets are its only falls, and it rises often."""
         often = self.rises >= max(_MIN_RISES, _MIN_RISING_SHARE * (self.rises + self.steady))
         return often and self.falls == 0 and self.resets <= _MAX_RESET_SHARE * self.rises
 
@@ -156,7 +156,7 @@ def count_steps(samples: Float64Array) -> Steps:
 
 @compiled
 def _machine_cadences(grid: Float32Array, regular: float, out: Float64Array) -> None:
-    """Write the median of each machine's gaps where most are like it, else 1; NaN without any."""
+    """Write each machine's median gap if most gaps are close to it, else 1; NaN without gaps."""
     gaps = np.empty(grid.shape[1], np.int64)
     for machine in range(grid.shape[0]):
         n, last, first = 0, -1, -1
@@ -172,7 +172,7 @@ def _machine_cadences(grid: Float32Array, regular: float, out: Float64Array) -> 
         if n == 0:
             continue
         out[machine] = 1.0
-        # Were half of the gaps of two ticks or more, they would take longer in all.
+        # If half of the gaps were two ticks or longer, the samples would span more ticks.
         if last - first >= 1.5 * n:
             middle = np.median(gaps[:n])
             on_time = (np.abs(gaps[:n] - middle) <= max(1.0, regular * middle)).sum()
@@ -181,10 +181,10 @@ def _machine_cadences(grid: Float32Array, regular: float, out: Float64Array) -> 
 
 
 def median_cadence(grid: Float32Array) -> int:
-    """Return the ticks between two samples of a metric: of the machine in the middle.
+    """Return the ticks between two samples of a metric: the median over the machines.
 
-    A machine that sends less often than most is one that loses samples. So is a metric whose gaps
-    are of all lengths: it has no cadence but the ticks.
+    A machine that sends less often than most loses samples. So does a metric whose gaps vary
+    widely: its cadence is one tick.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Scores how far every machine is from its peers and from its own past."""
+"""Scores of each machine's deviation from its peers and from its own baseline."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from forewarn.models.detection.peer_deviation import Deviations, medians_of_othe
 __all__ = ["score_against_baseline"]
 
 
-_N_FIRST_BLOCKS = 3  # blocks that serve as the past of a machine that has none
-# Where a whole task slows down or changes phase, its machines need not follow alike: less than half
-# of the change is no difference to act on.
+_N_FIRST_BLOCKS = 3  # first blocks that serve as baseline for a machine without one
+# When a whole task slows down or changes phase, its machines need not change equally: a difference
+# below half of the common change is not a deviation.
 _SHIFT_TOLERANCE = 0.5
-# Of how a window varies about its mean: as much as the mean of 32 independent samples would. What a
-# machine scatters by is not what it is slower by, but tells how far its means can be trusted.
+# Share of a window's variance that counts: the variance of a mean of 32 independent samples.
+# Scatter does not make a machine slower, but it limits how precisely its mean is known.
 _ROUGHNESS_WEIGHT = np.float32(0.03125)
-_MAX_BASELINE_SCORE = 4.0  # blocks with such scores teach nothing about what is usual
+_MAX_BASELINE_SCORE = 4.0  # blocks with a higher median score stay out of the baseline
 
 
 def _medians(
     values: Float32Array, edges: Int64Array, out: Float32Array, first: int, last: int
 ) -> None:
-    """Write medians of the windows of each block, where at least half of them have a value."""
+    """Write the median of each block in which at least half of the windows have a value."""
     for block in range(first, last):
         windows = np.ascontiguousarray(values[edges[block] : edges[block + 1]].T)
         windows.sort(axis=1)  # NaN last
@@ -60,10 +60,10 @@ def _baseline_medians(
     remembered: int,
     out: Float32Array,
 ) -> None:
-    """Write the median of a machine's newest blocks up to one, or of its first ones.
+    """Write the median of a machine's newest blocks up to `until`, or of its first blocks.
 
-    Where a pause comes soon, those before it are the first ones: who is different after it has not
-    come back from it.
+    If a pause follows early, only the blocks before it count as first blocks: a machine that
+    differs after a pause may not have recovered from it.
     """
     n_machines, n_blocks = values.shape
     buffer = np.empty(max(n_blocks, 1), np.float32)
@@ -88,7 +88,7 @@ def _baseline_medians(
 def _baseline_by_block(
     blocks: Int64Array, numbers: Int64Array, values: Float32Array, lag: int, machines: int
 ) -> Float32Array:
-    """Return what was usual for every machine when each of `numbers` was judged."""
+    """Return each machine's baseline for the time at which each of `numbers` is judged."""
     out = np.empty((len(numbers), machines), dtype=np.float32)
     for i, number in enumerate(numbers):
         _baseline_medians(values, blocks, number - lag, _N_FIRST_BLOCKS, N_BASELINE_BLOCKS, out[i])
@@ -103,16 +103,17 @@ def score_against_baseline(
     usual: HealthySpread,
     past: MachineBaseline,
 ) -> tuple[Float32Array, MachineBaseline]:
-    """Return how much every machine stands out from its peers and from its own past.
+    """Score how far each machine deviates from its peers and from its own baseline.
 
-    The difference from the others, less what is usual for the machine, is set against what is
-    usual in healthy tasks, what the others of the task show at the same moment, and what the
-    machine itself used to show. A machine without a past is compared with its first blocks.
+    The difference from the peers, minus the tolerated offset of the machine, is divided by the
+    deviation expected of it. Three things make up that deviation: healthy tasks, the peers in
+    the same window, and the machine's own baseline. A machine without a baseline is compared
+    with its first blocks.
 
     Parameters
     ----------
     deviations : Deviations
-        Of n_windows windows.
+        One row per window.
     window : ndarray of shape (n_windows,), int
         Number of each window, the same in every call; ascending.
     groups : ndarray of shape (n_machines,), int
@@ -124,9 +125,9 @@ def score_against_baseline(
     Returns
     -------
     ndarray of shape (n_windows, n_machines), float32
-        NaN where nothing can be said.
+        NaN where a machine has no score.
     Past
-        With the blocks that ended here; those in which a machine stood out teach nothing.
+        Includes the blocks of this call, except those in which a machine deviated.
     """
     numbers, block_of = np.unique(window // terms.block, return_inverse=True)
     known = past.before(int(numbers[0])) if len(numbers) else past
@@ -151,7 +152,7 @@ def score_against_baseline(
 
 @dataclass(frozen=True, slots=True)
 class _ScoringPass:
-    """The windows of one call, and the numbers of their blocks."""
+    """The windows of one call and their block numbers."""
 
     deviations: Deviations
     block_of: Int64Array
@@ -164,16 +165,16 @@ class _ScoringPass:
     known: MachineBaseline
 
     def medians(self, values: Float32Array, before: Float32Array) -> Float32Array:
-        """Return a machine's blocks, those of this call after those from before."""
+        """Return block medians: those of earlier calls, then those of this call."""
         newest = _block_medians(values, self.block_of, len(self.numbers))
         return np.concatenate([before, newest], axis=1)
 
     def usual_by_block(self, values: Float32Array) -> Float32Array:
-        """Return what is usual for each machine, by block of this call."""
+        """Return each machine's baseline, per block of this call."""
         return _baseline_by_block(self.blocks, self.numbers, values, self.terms.lag, len(values))
 
     def shifts(self, levels: Float32Array, offsets: Float32Array) -> Float32Array:
-        """Return how far what the others show has moved, by block of this call and machine."""
+        """Return how far the peers' values have moved, per block of this call and machine."""
         others = levels - offsets
         moved = others[:, len(self.known.blocks) :].T - self.usual_by_block(others)
         sizes: Float32Array = np.nan_to_num(np.abs(moved))
@@ -182,7 +183,7 @@ class _ScoringPass:
     def scored(
         self, offsets: Float32Array, levels: Float32Array, doubtful: BoolArray | None = None
     ) -> tuple[Float32Array, MachineBaseline]:
-        """Return the scores, and the past as it is after them."""
+        """Return the scores and the updated baseline."""
         deviations, usual = self.deviations, self.usual
         forgiven = np.clip(np.nan_to_num(self.usual_by_block(offsets)), *self.bounds)
         apart = _excess_deviation(deviations, forgiven, self.block_of)
@@ -192,7 +193,7 @@ class _ScoringPass:
         own = np.clip(np.nan_to_num(self.usual_by_block(spreads)), 0.0, usual.spread)
         others = medians_of_others(apart, self.groups)
         floor = usual.deviation**2
-        # Bounded, too: where half of four machines are faulty, everybody differs.
+        # Bounded as well: if two of four machines are faulty, all four deviate.
         beside = np.minimum(others, np.float32(usual.spread))
         allowed = np.sqrt(own**2 + (_SHIFT_TOLERANCE * self.shifts(levels, offsets)) ** 2)
         scores = _relative_deviation(apart, beside, allowed, self.block_of, floor)
@@ -202,7 +203,7 @@ class _ScoringPass:
 def _excess_deviation(
     deviations: Deviations, forgiven: Float32Array, block_of: Int64Array
 ) -> Float32Array:
-    """Return the size of the differences, less what is forgiven in each block."""
+    """Return the absolute difference minus the tolerated offset of each block."""
     out = np.empty(deviations.offset.shape, dtype=np.float32)
     parts = (deviations.offset, deviations.square, forgiven, block_of)
     parallel_for(lambda a, b: _subtract_tolerance(*parts, a, b, out), len(out))
@@ -222,7 +223,7 @@ def _subtract_tolerance(
     for w in range(first, last):
         for machine in range(offset.shape[1]):
             usual, now = forgiven[block_of[w], machine], offset[w, machine]
-            # Anything between what it always was and what the others are is no fault.
+            # A value between the machine's old offset and the peers' value is no fault.
             taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
             level = now - taken
             left = level * level + _ROUGHNESS_WEIGHT * (square[w, machine] - now * now)

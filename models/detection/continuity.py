@@ -1,4 +1,4 @@
-"""For how long, and how strongly, a machine has stood out without a break."""
+"""Continuity: how long, and how far above a threshold, a machine has deviated without a break."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOWEST = np.float32(-np.inf)
 def _ranked(
     known: Float32Array, machines: Int64Array, rank: int, ordered: Float32Array, out: Float32Array
 ) -> None:
-    """Fill `out` with the value of that rank, from the lowest, of the span that ends there."""
+    """Write to `out` the value of rank `rank` in the span ending at each window."""
     span = len(ordered)
     for machine in machines:
         ordered[:] = _LOWEST
@@ -41,26 +41,26 @@ def _ranked(
 def continuity_levels(
     scores: Float32Array, span: int, share: float = 1.0, floor: float = -np.inf
 ) -> Float32Array:
-    """Return the highest threshold that was passed in `share` of the last `span` windows.
+    """Return the highest threshold exceeded in `share` of the last `span` windows.
 
-    A machine completes continuity (Minder, section 4.4, step 2) under a threshold exactly when its
-    level reaches it, so that one pass tells for all thresholds.
+    A machine completes continuity (Minder, section 4.4, step 2) under a threshold exactly if its
+    level reaches it, so one pass covers all thresholds.
 
     Parameters
     ----------
     scores : ndarray of shape (n_machines, n_windows), float32
-        NaN where there is none, which passes no threshold.
+        NaN where a score is missing; it exceeds no threshold.
     span : int
-        Windows of a continuity.
+        Windows per continuity.
     share : float
-        Of them that have to pass; 1 for all.
+        Share of these windows that has to exceed the threshold; 1 for all.
     floor : float
-        A machine that never comes to it may be given -inf throughout, which saves the time.
+        A machine that never reaches this score may get -inf throughout, which saves time.
 
     Returns
     -------
     ndarray of shape (n_machines, n_windows), float32
-        At the last window of each span; -inf where too few are there.
+        Level at the last window of each span; -inf where the span has too few windows.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def continuity_levels(
     out = np.full(scores.shape, -np.inf, dtype=np.float32)
     passing = int(np.ceil(round(share * span, 9)))
     machines = np.flatnonzero((scores >= floor).sum(axis=1) >= passing)
-    # Missing scores are the lowest, as are those before the first.
+    # Missing scores, and those before the first window, count as the lowest.
     known = np.where(np.isnan(scores), _LOWEST, scores)
     _ranked(known, machines, span - passing, np.empty(span, dtype=np.float32), out)
     return out
@@ -105,21 +105,21 @@ def _longest(
 def longest_excursions(
     scores: Float32Array, above: Float32Array, below: Float32Array, quiet: int
 ) -> Int64Array:
-    """Return for each machine the longest run of windows above a threshold that is over.
+    """Return each machine's longest run of windows above a threshold, among the runs that ended.
 
     Parameters
     ----------
     scores : ndarray of shape (n_machines, n_windows), float32
-        NaN where there is none: it ends a run, but nobody knows whether the machine is back.
+        NaN where a score is missing; it neither extends a run nor ends it as recovered.
     above, below : ndarray of shape (n_machines,), float32
-        Thresholds of a run, and of being back after it.
+        Thresholds for being in a run, and for having recovered.
     quiet : int
-        Windows below the latter, with none between at or above it, until the run is over.
+        Windows below `below`, with none at or above it in between, that end a run.
 
     Returns
     -------
     ndarray of shape (n_machines, 2), int
-        First window, and the one after the last; 0, 0 where there is none.
+        First window, and the one after the last; 0, 0 if there is no run.
 
     Examples
     --------

@@ -29,8 +29,8 @@ _Weights = tuple[
     Float32Array,
 ]
 
-# tanh as a ratio of polynomials on [-7.5, 7.5], fitted to the least largest error, 7e-8: what a
-# library computes one value at a time, this does sixteen at a time.
+# tanh as a ratio of polynomials on [-7.5, 7.5], fitted to minimise the maximum error (7e-8). It is
+# vectorised to sixteen values, where the library function handles one.
 _EDGE = np.float32(7.5)
 _P = tuple(np.float32(v) for v in (0.99999963, 0.129582595, 0.00298689288, 1.18372983e-05))
 _Q = tuple(np.float32(v) for v in (0.462914521, 0.0239599783, 0.000243859900, 2.59444695e-07))
@@ -38,7 +38,7 @@ _P0, _P1, _P2, _P3 = _P
 _Q1, _Q2, _Q3, _Q4 = _Q
 _UNIT, _HALF = np.float32(1.0), np.float32(0.5)
 
-# Windows that are taken together, and where their parts lie in one scratch array: rows of
+# Windows per batch, and the offsets of their parts in one scratch array: rows of
 # `_BATCH_WINDOWS` for the 16 gates, the states h and c, the next h, and the latent variables.
 _BATCH_WINDOWS = 64
 _H, _C, _NEXT, _Z = (part * _BATCH_WINDOWS for part in (16, 20, 24, 28))
@@ -55,13 +55,13 @@ def _tanh(x: np.float32) -> np.float32:
 
 @vectorised
 def _sigmoid_of_double(x: np.float32) -> np.float32:
-    """Return the sigmoid of 2 x: the weights of these gates are halved beforehand."""
+    """Return the sigmoid of 2 x; the weights of these gates are halved in advance."""
     return _HALF + _HALF * _tanh(x)
 
 
 @vectorised
 def _unit(unit: int, s: Float32Array, w: Float32Array) -> None:
-    """Move one of the four hidden units of all windows by a step; gates in Keras's order."""
+    """Advance one of the four hidden units of all windows by a step; gates in Keras's order."""
     i0, i1, i2, i3 = w[0, unit], w[1, unit], w[2, unit], w[3, unit]
     f0, f1, f2, f3 = w[0, 4 + unit], w[1, 4 + unit], w[2, 4 + unit], w[3, 4 + unit]
     g0, g1, g2, g3 = w[0, 8 + unit], w[1, 8 + unit], w[2, 8 + unit], w[3, 8 + unit]
@@ -140,7 +140,7 @@ def _reconstruct(
     weights: _Weights,
     out: Float32Array,
 ) -> None:
-    """Write the denoised windows of some machines to out (window, place, machine)."""
+    """Write the denoised windows of a range of machines to `out` (window, place, machine)."""
     enc_x, enc_h, enc_b, mean_k, mean_b, dec_z, dec_h, dec_b, out_k, out_b = weights
     n_parts, _, n_ticks = series.shape
     n_windows, n_places, _ = out.shape
@@ -176,7 +176,7 @@ def _reconstruct(
 
 
 def _shapes(n_parts: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights; the loops take hidden and latent sizes for granted."""
+    """Return the expected shapes of the weights; the compiled loops rely on them."""
     gates = 4 * HIDDEN
     return {
         "encoder_kernel": (n_parts, gates),
@@ -194,14 +194,14 @@ def _shapes(n_parts: int) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class LstmVae:
-    """A denoiser: windows in, what a healthy machine would have shown out.
+    """A denoiser: takes windows and returns what a healthy machine would have shown.
 
     Attributes
     ----------
     length : int
-        Samples of a window.
+        Samples per window.
     weights : mapping of str to ndarray
-        As Keras holds them: `encoder_kernel` (parts, 16), `encoder_recurrent` (4, 16),
+        In Keras's layout: `encoder_kernel` (parts, 16), `encoder_recurrent` (4, 16),
         `encoder_bias` (16,), `mean_kernel` (4, 8), `mean_bias` (8,), `decoder_kernel` (8, 16),
         `decoder_recurrent` (4, 16), `decoder_bias` (16,), `output_kernel` (4, parts) and
         `output_bias` (parts,).
@@ -211,12 +211,12 @@ class LstmVae:
     weights: Mapping[str, Float32Array]
 
     def __post_init__(self) -> None:
-        """Refuse weights of another shape, which compiled loops would read past, and no numbers.
+        """Refuse non-finite weights, and shapes that compiled loops would read past.
 
         Raises
         ------
         InputError
-            Names the first that is wrong: what NaN denoises never stands out.
+            Names the first bad weight. NaN weights would hide every deviation.
         """
         for name, shape in _shapes(self.weights["output_bias"].size).items():
             weights = self.weights[name]
@@ -227,16 +227,16 @@ class LstmVae:
 
     @property
     def n_parts(self) -> int:
-        """Metrics that are denoised together; 1, but for studies."""
+        """Metrics that are denoised together; more than 1 only in studies."""
         return int(self.weights["encoder_kernel"].shape[0])
 
     def reconstruct(self, series: Float32Array) -> Float32Array:
-        """Denoise all windows of stride 1, with the mean of the latent variables.
+        """Denoise all windows of stride 1, using the mean of the latent variables.
 
         Parameters
         ----------
         series : ndarray of shape (parts, machines, ticks), float32
-            Scaled; NaN counts as 0, and what comes of it means nothing.
+            Scaled. NaN counts as 0, and the result of such a window is meaningless.
 
         Returns
         -------
@@ -250,7 +250,7 @@ class LstmVae:
         return out
 
     def _arguments(self) -> _Weights:
-        """Return the weights in the order of the loop, those of sigmoid gates halved."""
+        """Return the weights in the order the loop expects, those of sigmoid gates halved."""
         half = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], dtype=np.float32), HIDDEN)
         w = self.weights
         return (

@@ -1,4 +1,4 @@
-"""The rules by which a machine comes to be named."""
+"""The parameters that decide when a machine is reported as faulty."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ __all__ = ["CONFIDENT_SCORE", "CONTINUITY_SHARE", "DetectionRules", "paused_wind
 
 Mode = Literal["forewarn", "minder", "peers"]
 
-CONTINUITY_SHARE = 0.9  # of the windows of a continuity
-CONFIDENT_SCORE = 2.0  # times its threshold: a weaker finding waits for what the other metrics show
+CONTINUITY_SHARE = 0.9  # share of the windows of a continuity
+CONFIDENT_SCORE = 2.0  # times the threshold: below it the other metrics are examined too
 
-_PAUSE_ACTIVITY_SHARE = 0.5  # of its usual activity: then the whole task pauses
+_PAUSE_ACTIVITY_SHARE = 0.5  # share of the usual activity below which the whole task is paused
 
 
 @dataclass(frozen=True, slots=True)
 class DetectionRules:
-    """How a machine comes to be named.
+    """When a machine is reported as faulty.
 
     Attributes
     ----------
     window : int
-        Samples.
+        Samples per window.
     continuity : int
-        Windows for which a machine has to stand out.
+        Windows for which a machine has to deviate.
     block : int
-        Windows whose median is kept of a machine's past.
+        Windows per block of the machine baseline.
     mode : {"forewarn", "minder", "peers"}
-        The second follows the paper to the letter; the third is the least one can do, for studies.
+        `minder` follows the paper exactly; `peers` is the simplest baseline, for studies.
     distance : {"euclidean", "manhattan", "chebyshev"}
-        Of mode `minder`.
+        Distance used in mode `minder`.
     own_past : bool
-        Forgive what has always been so (mode `forewarn`).
+        Tolerate deviations that a machine has always had (mode `forewarn`).
     """
 
     window: int = 8
@@ -50,49 +50,49 @@ class DetectionRules:
 
     @property
     def sure(self) -> tuple[bool, float]:
-        """Strength from which on no other metric is looked at; the paper takes the first."""
+        """Strength at which no further metric is examined; `minder` stops at the first finding."""
         return (False, 0.0) if self.mode == "minder" else (True, CONFIDENT_SCORE)
 
     @property
     def share(self) -> float:
-        """Of the windows of a continuity, those that have to stand out."""
+        """Share of the windows of a continuity that have to exceed the threshold."""
         return 1.0 if self.mode == "minder" else CONTINUITY_SHARE
 
     @property
     def past(self) -> BaselineParams:
-        """What is judged is compared with what was before a continuity and a guard gap."""
+        """Baseline parameters: the baseline ends one continuity and a guard gap earlier."""
         return BaselineParams(self.block, -(-self.continuity // self.block) + 1)
 
     @property
     def still(self) -> int:
-        """Ticks of one value from which on a sensor hangs, unless healthy ones do so, too."""
+        """Ticks of one value after which a sensor is frozen, unless healthy sensors do the same."""
         return max(self.continuity // 2, 2 * self.window)
 
     @property
     def slowest(self) -> int:
-        """Ticks between two samples of a metric that still tells enough in a continuity.
+        """Largest number of ticks between two samples of a usable metric.
 
-        Four at least have to agree, and what stands for one of them that was lost.
+        A continuity needs at least four samples, so that one lost sample does not decide it.
         """
         return max(self.continuity // 4, 1)
 
     @property
     def quiet(self) -> int:
-        """Windows below the threshold that end a stretch above it."""
+        """Windows below the threshold that end a deviation."""
         return max(round((1.0 - self.share) * self.continuity / 2), 1)
 
 
 def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRules) -> BoolArray:
-    """Tell in which windows the whole task did next to nothing.
+    """Tell in which windows the whole task was nearly inactive.
 
-    Half of its machines have fallen below half of their usual activity, for longer than a
-    continuity forgives anyway, which the steps of a rhythm do not. A pause that lasts as long as a
-    continuity is none any more: what hangs has to be found.
+    Half of the machines are below half of their usual activity, for longer than the part of a
+    continuity that need not pass; the steps of a training loop are shorter. A pause as long as a
+    continuity is not skipped: a hanging task has to be detected.
 
     Parameters
     ----------
     series : ndarray of shape (n_machines, n_ticks) or None
-        The metric of activity; None for none, and then nothing is a pause.
+        The activity metric; without it no window is a pause.
     n_ticks : int
     rules : Rules
 
@@ -119,7 +119,7 @@ def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRu
 
 
 def _in_long_runs(flags: BoolArray, longest: int) -> BoolArray:
-    """Tell which places lie in a run of at least so many."""
+    """Tell which entries lie in a run of at least `longest` true values."""
     out = np.zeros(len(flags), dtype=bool)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     for begin, end in zip(edges[::2], edges[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""What the detector says of a task."""
+"""The detector's verdict on a task."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["Jitter", "MachineFinding", "Verdict", "unreported_jitters"]
 
 @dataclass(frozen=True, slots=True)
 class MachineFinding:
-    """A machine that stood out for long enough.
+    """A machine that deviated for a full continuity.
 
     Attributes
     ----------
     machine : int
     metric : str
     score : float
-        Highest threshold that it would still have passed, over the one that it had to pass.
+        Highest threshold the machine would still have exceeded, divided by its threshold.
     since, at : int
-        Ticks of the call: begin of the first window that counts, and end of the last one needed.
+        Ticks of the call: start of the deviation, and end of the window that completed it.
     always : bool
-        It was so from the beginning, beyond what is forgiven.
+        The machine has deviated since its first sample, beyond what is tolerated.
     """
 
     machine: int
@@ -34,16 +34,16 @@ class MachineFinding:
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """A machine that stood out for too short a time to be named, and is back.
+    """A machine that deviated for less than a continuity and then recovered.
 
     Attributes
     ----------
     machine : int
     metric : str
     score : float
-        Highest score of a window, over the threshold.
+        Highest score of a window, divided by the threshold.
     since, until : int
-        Ticks of the call: begin of the first window, and end of the last one.
+        Ticks of the call: start of the first window, and end of the last one.
     """
 
     machine: int
@@ -55,24 +55,24 @@ class Jitter:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a call came to.
+    """The result of one call of the detector.
 
     Attributes
     ----------
     findings : tuple of Finding
-        The first is the faulty machine; all are of the metric that found it.
+        The first one is the faulty machine; all are from the same metric.
     blind : tuple of int
-        Machines of which nothing can be said.
+        Machines without enough data.
     examined : tuple of str
-        Metrics that were looked at, in order.
+        Metrics that were examined, in order.
     absent : tuple of str
-        Metrics that no machine sent.
+        Metrics without samples from any machine.
     jitters : tuple of Jitter
-        Of machines that are not named, the longest first; one for each machine.
+        One per machine that is not reported, the longest first.
     too_small : tuple of int
-        Machines whose group is too small to compare within, and was not seen in healthy tasks.
+        Machines whose group is too small for comparison and unknown from healthy tasks.
     observe_only : bool
-        The detector has not shown yet that anybody should act on it.
+        The detector is not validated yet: do not act on its verdicts.
     """
 
     findings: tuple[MachineFinding, ...]
@@ -87,7 +87,7 @@ class Verdict:
 def unreported_jitters(
     jitters: Sequence[Jitter], named: Sequence[MachineFinding]
 ) -> tuple[Jitter, ...]:
-    """Return the longest of each machine that is not named, in order of length."""
+    """Return the longest jitter of each machine that is not reported, longest first."""
     machines = {standout.machine for standout in named}
     longest: dict[int, Jitter] = {}
     for standout in sorted(jitters, key=lambda standout: standout.since - standout.until):

@@ -1,4 +1,4 @@
-"""Names the machine of a running task that has gone bad, from its metrics."""
+"""Detects the faulty machine of a running task from its metrics."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _LIMIT_SHARE = 0.999  # of a metric's range
 
 
 class Denoiser(Protocol):
-    """What machines are compared by: windows of stride 1 in, a vector for each of them out."""
+    """Turns windows into the vectors by which machines are compared."""
 
     def reconstruct(self, series: Float32Array) -> Float32Array:
-        """Return vectors, shape (windows, places, machines), of (parts, machines, ticks)."""
+        """Return vectors (windows, places, machines) of all windows of (parts, machines, ticks)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MetricModel:
-    """What was learned of one metric.
+    """The fitted model of one metric.
 
     Attributes
     ----------
     limits : tuple of MetricLimits
-        One; several only where a study denoises them together.
+        One metric; several only if a study denoises them together.
     denoiser : Denoiser or None
-        None compares the samples as they are.
+        None to compare the samples themselves.
     usual : HealthySpread
     threshold : Threshold or None
-        None while it is being fitted.
+        None before it is fitted.
     """
 
     limits: tuple[MetricLimits, ...]
@@ -64,12 +64,12 @@ class MetricModel:
 
     @property
     def name(self) -> str:
-        """Of the metric, or of all of them."""
+        """Name of the metric, or of all metrics denoised together."""
         return "+".join(limits.name for limits in self.limits)
 
     @property
     def floor(self) -> float:
-        """The least difference to act on, as a share of the range."""
+        """Smallest difference worth acting on, as a share of the range."""
         return min(limits.floor for limits in self.limits)
 
     def needed(self, task: Task) -> Float64Array:
@@ -81,7 +81,7 @@ class MetricModel:
 
 @dataclass(slots=True)
 class Detector:
-    """Looks at the metrics in order of priority until one of them names a machine.
+    """Examines metrics in order of priority until one of them identifies a machine.
 
     Attributes
     ----------
@@ -89,9 +89,9 @@ class Detector:
     metrics : sequence of MetricModel
         In order of priority.
     activity : str or None
-        Metric whose fall over the whole task is a pause: a checkpoint, a restart, an evaluation.
+        Metric whose drop over the whole task marks a pause: a checkpoint, a restart, an evaluation.
     observe_only : bool
-        Nobody should act on what it says yet.
+        The detector is not validated yet: do not act on its verdicts.
     """
 
     rules: DetectionRules
@@ -102,22 +102,22 @@ class Detector:
     def find(
         self, task: Task, pasts: Mapping[str, MachineBaseline] | None = None, *, go_on: bool = False
     ) -> tuple[Verdict, dict[str, MachineBaseline]]:
-        """Name the faulty machine of a task, if there is one.
+        """Find the faulty machine of a task, if there is one.
 
         Parameters
         ----------
         task : Task
         pasts : mapping of str to Past, optional
-            By metric, from earlier calls.
+            Baselines of earlier calls, by metric.
         go_on : bool
-            Windows that the newest of them has judged are not judged again: what a stream of
-            calls that overlap needs.
+            Do not score again the windows that the newest baseline has scored. Needed for a stream
+            of overlapping calls.
 
         Returns
         -------
         Verdict
         dict
-            The pasts as they are now.
+            The updated baselines, by metric.
         """
         known, examined, absent = dict(pasts or {}), [], []
         best: list[MachineFinding] = []
@@ -148,7 +148,7 @@ class Detector:
         return verdict, known
 
     def pauses(self, task: Task) -> BoolArray:
-        """Tell in which windows the whole task did next to nothing, shape (n_windows,)."""
+        """Tell in which windows the whole task was nearly inactive, shape (n_windows,)."""
         forewarn = self.rules.mode == "forewarn"
         series = task.series(self.activity) if self.activity and forewarn else None
         return paused_windows(series, task.n_ticks, self.rules)
@@ -162,7 +162,7 @@ class Detector:
         *,
         go_on: bool = False,
     ) -> ScoredMetric | None:
-        """Score every machine in every window; None if no machine sends the metric."""
+        """Score every machine in every window; return None if no machine sends the metric."""
         before = (past or MachineBaseline.empty(task.machines)).of(task.machines)
         series = _scaled(task, model)
         if series is None:
@@ -192,7 +192,7 @@ class Detector:
         return ScoredMetric(model.name, self.rules, scores, keep, now, *who)
 
     def _without_still(self, model: MetricModel, series: Float32Array) -> BoolArray:
-        """Take off the samples of sensors that hang; tell which they are."""
+        """Replace the samples of frozen sensors by NaN and return where they are."""
         still = np.zeros(series.shape[1:], dtype=bool)
         if self.rules.mode == "forewarn":
             for part in series:
@@ -201,11 +201,10 @@ class Detector:
         return still
 
     def _alone(self, task: Task, model: MetricModel, series: Float32Array) -> BoolArray:
-        """Take off what small groups differ by; tell of which machines nobody knows that.
+        """Subtract the known offsets of small groups; return the machines without a known offset.
 
-        Machines of groups that are too small to compare within are compared with each other once
-        what healthy tasks showed of their groups is taken off. A group that no such task had says
-        nothing.
+        Machines of small groups are compared with each other after the offset that healthy tasks
+        showed for each group is subtracted. A group that no such task had cannot be compared.
         """
         alone = task.in_small_group
         for machine in np.flatnonzero(alone).tolist():
@@ -216,7 +215,7 @@ class Detector:
         return alone
 
     def _windows(self, model: MetricModel, series: Float32Array, positions: Int64Array) -> Windows:
-        """Return the windows at some positions, as machines are compared by."""
+        """Return the windows at some positions, in the form in which machines are compared."""
         if model.denoiser is None:
             return Windows.from_series(series, self.rules.window, positions)
         first = int(positions[0]) if len(positions) else series.shape[2] - self.rules.window
@@ -226,7 +225,7 @@ class Detector:
         return Windows.from_values(windows)
 
     def _seen(self, series: Float32Array, still: BoolArray) -> tuple[BoolArray, BoolArray]:
-        """Return which windows are whole, and which machines are blind at the end."""
+        """Return which windows are complete, and which machines lack data at the end."""
         missing: BoolArray = np.asarray(np.isnan(series).any(axis=0))
         length, last = self.rules.window, min(self.rules.continuity, missing.shape[1])
         blind = missing[:, -last:].mean(axis=1) > 0.5
@@ -247,7 +246,7 @@ class Detector:
         number: Int64Array,
         past: MachineBaseline,
     ) -> tuple[Float32Array, MachineBaseline]:
-        """Return the scores of windows by the rules of the mode, and the past after them."""
+        """Return scores of the windows according to the mode, and the updated baseline."""
         if self.rules.mode == "minder":
             return self._paper(windows.apart(), present), past
         if self.rules.mode == "peers":
@@ -263,7 +262,7 @@ class Detector:
         return scores, now.newest()
 
     def _paper(self, windows: Float32Array, present: BoolArray) -> Float32Array:
-        """Return the normal score of the machine that is farthest from the others, else -inf."""
+        """Return the normal score of the machine farthest from the others, -inf for the rest."""
         scores = normal_scores(distance_sums(windows, present, self.rules.distance))
         enough = present.sum(axis=1) >= MIN_GROUP_SIZE
         filled = np.where(np.isnan(scores), -np.inf, scores)
@@ -275,7 +274,7 @@ class Detector:
 
 
 def _scaled(task: Task, model: MetricModel) -> Float32Array | None:
-    """Return the samples of a metric, (parts, machines, ticks); None if no machine sends them."""
+    """Return scaled samples (parts, machines, ticks); None if no machine sends the metric."""
     parts = [(limits, task.series(limits.name)) for limits in model.limits]
     if any(values is None or np.isnan(values).all() for _, values in parts):
         return None
@@ -283,5 +282,5 @@ def _scaled(task: Task, model: MetricModel) -> Float32Array | None:
 
 
 def _strength(findings: Sequence[MachineFinding]) -> tuple[bool, float]:
-    """Order findings: something before nothing, a change before a straggler, then by score."""
+    """Rank findings: any before none, a change before a straggler, then by score."""
     return (bool(findings) and not findings[0].always, findings[0].score if findings else 0.0)

@@ -1,4 +1,4 @@
-"""A detector in a folder: JSON and npz, loaded without TensorFlow."""
+"""Reads and writes a detector as a folder of JSON and npz, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _PARTS = (
 
 
 class DetectorFileError(InputError):
-    """A folder that holds no detector."""
+    """The folder holds no usable detector."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DetectorFacts:
-    """What a detector was fitted to, why its metrics are in this order, and how well it did.
+    """What a detector was fitted to, how its metrics were ordered, and its fit report.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class DetectorFacts:
         By metric.
     ranked_by : str
     false_alarms : float
-        Wanted, per task and day.
+        Requested rate, per task and day.
     fit : dict
-        Its judgement of itself, as `detect fit --json` prints it.
+        The fit report, as `detect fit --json` prints it.
     """
 
     tasks: int = 0
@@ -60,13 +60,13 @@ class DetectorFacts:
 
     @property
     def left_out(self) -> set[str]:
-        """The tasks that were taken for faulty."""
+        """Tasks that were excluded as suspected faulty."""
         return {suspect["task"] for suspect in self.fit.get("left_out", ())}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredDetector:
-    """A detector and what is said of it.
+    """A detector with its sampling interval and the facts about its fit.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class StoredDetector:
 
     @property
     def sampling(self) -> Sampling:
-        """How its metrics are read: as those that it was fitted to."""
+        """Return how to read its metrics: as in the tasks it was fitted to."""
         counters = (
             limits.name
             for model in self.detector.metrics
@@ -135,7 +135,7 @@ def load_detector(folder: Path) -> StoredDetector:
     Raises
     ------
     DetectorFileError
-        If a file is missing or holds something else, such as a number that is not finite.
+        If a file is missing or invalid, for example because a number is not finite.
     """
     try:
         described = finite_json((folder / _JSON).read_text(encoding="utf-8"))
@@ -143,13 +143,13 @@ def load_detector(folder: Path) -> StoredDetector:
             return _read(described, {name: arrays[name] for name in arrays.files})
     except FileNotFoundError as error:
         raise DetectorFileError(
-            f"{folder}: no {Path(error.filename or _JSON).name}, expected a detector of "
-            "`forewarn detect fit`."
+            f"{folder}: {Path(error.filename or _JSON).name} is missing; expected a detector "
+            "written by `forewarn detect fit`."
         ) from None
     except (ValueError, KeyError, TypeError, OSError, BadZipFile) as error:
         raise DetectorFileError(
             f"{folder / _JSON}: cannot be used ({type(error).__name__}: {str(error)[:100]}), "
-            "expected a detector of `forewarn detect fit`."
+            "expected a detector written by `forewarn detect fit`."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Holds what machines of healthy tasks differ by on a metric, and what is forgiven them for it."""
+"""How much healthy machines differ on one metric, and which differences are tolerated."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class HealthySpread:
-    """What is usual on a metric in healthy tasks.
+    """Differences between machines of healthy tasks on one metric.
 
     Attributes
     ----------
     deviation : float
-        From the others of a task, in the median.
-        Never less than what is large enough to act on.
+        Median deviation of a machine from its peers.
+        At least the smallest difference worth acting on.
     offset, spread : float
-        The most that is forgiven a machine for having always been different.
+        Largest offset and spread that are tolerated in a machine that always had them.
     still : int
-        Ticks of one value that healthy machines show: no sensor hangs for that.
+        Longest run of one value, in ticks, that healthy machines show; a sensor is not frozen
+        below it.
     machines : mapping of str to (float, float)
-        Least and greatest offset that is forgiven a machine that many healthy tasks had.
+        Tolerated range of offsets of each machine that was in many healthy tasks.
     groups : mapping of str to float
-        Of groups that are too small to compare within: what they differ from their tasks by.
+        Offset of each group that is too small for comparison within the group, from its task.
     """
 
     deviation: float = 0.0
@@ -41,7 +42,7 @@ class HealthySpread:
     groups: Mapping[str, float] = field(default_factory=dict)
 
     def bounds(self, machines: Sequence[str]) -> tuple[Float32Array, Float32Array]:
-        """Return the least and the greatest offset that is forgiven each machine."""
+        """Return the smallest and the largest tolerated offset of each machine."""
         most = self.offset
         ranges = [self.machines.get(machine, (-most, most)) for machine in machines]
         bounds = np.clip(np.array(ranges, dtype=np.float32).reshape(-1, 2), -most, most)
@@ -49,9 +50,8 @@ class HealthySpread:
 
 
 def have_stable_names(spreads: Iterable[HealthySpread]) -> bool:
-    """Tell whether machines have the same names in each task of a site.
+    """Tell whether a machine keeps its name from task to task.
 
-    Where names are given anew, as ranks are, what a machine differs by follows its name on no
-    metric.
+    If names are assigned per task, as ranks are, no metric has offsets that follow the name.
     """
     return any(spread.machines for spread in spreads)

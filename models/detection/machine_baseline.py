@@ -1,4 +1,4 @@
-"""Holds what machines showed before: medians of blocks, and the windows that were judged."""
+"""Machine baselines: block medians of earlier windows, and the windows scored so far."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 __all__ = ["N_BASELINE_BLOCKS", "BaselineParams", "MachineBaseline", "ScoredWindows"]
 
 
-N_BASELINE_BLOCKS = 30  # newest blocks whose median is what is usual
+N_BASELINE_BLOCKS = 30  # newest blocks whose median is the baseline
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineParams:
-    """How the past is cut.
+    """How windows are grouped into a baseline.
 
     Attributes
     ----------
     block : int
-        Windows whose median is kept as one.
+        Windows per block; the baseline stores one median per block.
     lag : int
-        Blocks between what is judged and the newest one that it is compared with: a continuity and
-        a guard gap, so that a fault does not become its own past while it is being found.
+        Blocks between a judged window and the newest block it is compared with: one continuity
+        plus a guard gap, so that a fault does not enter its own baseline while it is being
+        detected.
     """
 
     block: int
@@ -34,15 +35,15 @@ class BaselineParams:
 
 @dataclass(frozen=True, slots=True)
 class ScoredWindows:
-    """Windows that were judged, and how.
+    """Windows that were scored, and their scores.
 
     Attributes
     ----------
     window : ndarray of shape (n_windows,), int
-        Their numbers, the same in every call; ascending.
+        Window numbers, the same in every call; ascending.
     scores : ndarray of shape (n_machines, n_windows), float32
     present : ndarray of shape (n_windows, n_machines), bool
-        Which machines had a whole window.
+        Which machines had every sample of the window.
     """
 
     window: Int64Array
@@ -50,10 +51,11 @@ class ScoredWindows:
     present: BoolArray
 
     def still_good(self, window: Int64Array, present: BoolArray, block: int) -> int:
-        """Return how many of the first windows of a call were judged before, for good.
+        """Return how many of the first windows of a call need no new scores.
 
-        Windows in which another machine is present now are judged again, since its samples came
-        late or its sensor hangs; so are the newest blocks, since only a whole one has a median.
+        A window is scored again if other machines are present now, because samples came late or
+        a sensor is frozen. The newest blocks are scored again too: only a complete block has a
+        median.
 
         Parameters
         ----------
@@ -61,7 +63,7 @@ class ScoredWindows:
             Numbers of the windows of the call; ascending.
         present : ndarray of shape (n, n_machines), bool
         block : int
-            Windows.
+            Windows per block.
         """
         if not len(window) or not len(self.window):
             return 0
@@ -76,18 +78,18 @@ class ScoredWindows:
 
 @dataclass(frozen=True, slots=True)
 class MachineBaseline:
-    """Medians of blocks of windows, by machine; NaN where a block tells nothing.
+    """Block medians of each machine; NaN where a block has too few samples.
 
     Attributes
     ----------
     machines : tuple of str
     blocks : ndarray of shape (n_blocks,), int
-        Numbers of the blocks, the same in every call.
+        Block numbers, the same in every call.
     offset, spread, level : ndarrays of shape (n_machines, n_blocks), float32
-        Signed difference from the others, its size where what is usual is taken off, and the
-        machine's own value.
+        Signed difference from the peers, size of the difference beyond the tolerated part, and
+        the machine's own value.
     judged : Judged or None
-        What the newest call came to, window by window.
+        Scores of the newest call, window by window.
     """
 
     machines: tuple[str, ...]
@@ -99,17 +101,17 @@ class MachineBaseline:
 
     @property
     def known(self) -> BoolArray:
-        """Tell of which machines it knows anything."""
+        """Tell which machines have a baseline."""
         return np.asarray(np.isfinite(self.offset).any(axis=1), dtype=bool)
 
     @staticmethod
     def empty(machines: Sequence[str] = ()) -> MachineBaseline:
-        """Return a past of no block."""
+        """Return a baseline without any block."""
         empty = np.empty((len(machines), 0), dtype=np.float32)
         return MachineBaseline(tuple(machines), np.empty(0, dtype=np.int64), empty, empty, empty)
 
     def of(self, machines: Sequence[str]) -> MachineBaseline:
-        """Return the past of these machines in their order; a new one has none."""
+        """Return the baselines of these machines in this order; a new machine has none."""
         if tuple(machines) == self.machines:
             return self
         row = {name: i for i, name in enumerate(self.machines)}
@@ -122,15 +124,15 @@ class MachineBaseline:
         return MachineBaseline(tuple(machines), self.blocks, offset, spread, level)
 
     def with_judged(self, judged: ScoredWindows) -> MachineBaseline:
-        """Return it with what the newest call came to."""
+        """Return a copy with the scores of the newest call."""
         return replace(self, judged=judged)
 
     def newest(self, n: int = 2 * N_BASELINE_BLOCKS) -> MachineBaseline:
-        """Return its last blocks, and so much as a later call needs."""
+        """Return the newest blocks, as many as later calls need."""
         return self._at(np.arange(len(self.blocks))[-n:])
 
     def before(self, block: int) -> MachineBaseline:
-        """Return what was known before a block."""
+        """Return the blocks before a block number."""
         return self._at(np.flatnonzero(self.blocks < block))
 
     def _at(self, columns: Int64Array) -> MachineBaseline:

@@ -1,4 +1,4 @@
-"""A running task as the detector sees it."""
+"""A training task as the detector sees it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE
 __all__ = ["POOLED", "Task", "TaskSource", "TrainingTask", "comparison_groups", "job_name"]
 
 
-POOLED = -1  # the group of machines whose own groups are too small to compare within
+POOLED = -1  # pooled group of machines whose own groups are too small
 
 _OFFSET_SUFFIX = re.compile(r"-\d{5,}$")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The machines of a task in a span of time.
+    """The machines of a task over a span of time.
 
     Attributes
     ----------
@@ -30,14 +30,14 @@ class Task:
         Number of the first tick, the same in every call.
     n_ticks : int
     series : callable
-        Name of a metric to its samples, shape (n_machines, n_ticks), as they came; None where the
-        task has no such metric. It is read when it is asked for.
+        Maps a metric name to its unscaled samples, shape (n_machines, n_ticks), or to None if
+        the task lacks the metric. Metrics are read on demand.
     groups : ndarray of shape (n_machines,), int
-        Machines that do the same work.
+        Peer group of each machine: machines that do the same work.
     weights : ndarray of shape (n_machines,)
-        How many times as likely a false alarm on each machine may be; 1 in the mean.
+        How many times as likely a false alarm on each machine may be; 1 on average.
     group_names : tuple of str
-        Of the group of each machine, the same in every task; empty if groups have no names.
+        Name of each machine's group, the same in every task; empty if groups have no names.
     """
 
     machines: tuple[str, ...]
@@ -50,19 +50,19 @@ class Task:
 
     @property
     def in_small_group(self) -> BoolArray:
-        """Tell which machines have too few others of their group to be compared with."""
+        """Tell which machines have too few peers for a comparison."""
         return np.asarray(comparison_groups(self.groups) == POOLED, dtype=bool)
 
     def group_of(self, machine: int) -> str:
-        """Return the name of a machine's group; empty where groups have none."""
+        """Return the name of a machine's group; empty if groups have no names."""
         return self.group_names[machine] if self.group_names else ""
 
 
 def comparison_groups(groups: Int64Array) -> Int64Array:
-    """Return the groups to compare within; `POOLED` for those of one or two machines.
+    """Return the groups to compare within; groups of one or two machines become `POOLED`.
 
-    Of three machines two can outvote the third. Of two nobody can tell which is the odd one, and
-    the machines of other groups do other work.
+    Two of three machines can outvote the third. With two machines it is impossible to tell which
+    one is faulty, and machines of other groups do different work.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def comparison_groups(groups: Int64Array) -> Int64Array:
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """A task that is taken for healthy.
+    """A task that is assumed to be healthy.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ TaskSource = Callable[[], Iterator[TrainingTask]]
 
 
 def job_name(task: str) -> str:
-    """Return the job of a task: its name without an offset of five digits or more at its end.
+    """Return the job of a task: the task name without a suffix of five or more digits.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Sums of distances between all machines of a task, and Minder's normal score of them."""
+"""Sums of distances between all machines of a task, and Minder's normal score of the sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISTANCES: tuple[Distance, ...] = ("euclidean", "manhattan", "chebyshev")
 def _add_pairs(
     windows: Float32Array, present: BoolArray, first: int, last: int, kind: int, out: Float32Array
 ) -> None:
-    """Each machine against all of them, one place at a time, so that machines lie side by side."""
+    """Add the distances of each machine to all others, place by place, for SIMD."""
     _, n_places, n_machines = windows.shape
     apart = np.empty(n_machines, np.float32)
     for w in range(first, last):
@@ -53,21 +53,21 @@ def _add_pairs(
 def distance_sums(
     windows: Float32Array, present: BoolArray, distance: Distance = "euclidean"
 ) -> Float32Array:
-    """Return the sum of the distances of every machine to all others, window by window.
+    """Return the sum of the distances of each machine to all others, per window.
 
-    Minder, section 4.4, step 1. Takes time with the square of the number of machines.
+    Minder, section 4.4, step 1. The running time is quadratic in the number of machines.
 
     Parameters
     ----------
     windows : ndarray of shape (n_windows, n_places, n_machines), float32
     present : ndarray of shape (n_windows, n_machines), bool
-        A machine that is not there is compared with nobody.
+        Absent machines are not compared.
     distance : {"euclidean", "manhattan", "chebyshev"}
 
     Returns
     -------
     ndarray of shape (n_windows, n_machines), float32
-        NaN where a machine is not there.
+        NaN where a machine is absent.
     """
     out = np.full(present.shape, np.nan, dtype=np.float32)
     kind = DISTANCES.index(distance)
@@ -76,9 +76,9 @@ def distance_sums(
 
 
 def normal_scores(sums: Float32Array) -> Float32Array:
-    """Return (sum - mean) / deviation over the machines of every window; 0 where all are equal.
+    """Return (sum - mean) / deviation over the machines of each window; 0 where all are equal.
 
-    Of n machines no score is above sqrt(n - 1).
+    With n machines no score exceeds sqrt(n - 1).
     """
     present = ~np.isnan(sums)
     n = np.maximum(present.sum(axis=1, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""How far a machine is from the others of its task, leaving itself out."""
+"""How far each machine deviates from its peers, itself left out."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = [
 ]
 
 
-_MIN_DEVIATION = 0.01  # of a range
-MIN_GROUP_SIZE = 3  # machines: of two nobody can tell which is the odd one
+_MIN_DEVIATION = 0.01  # share of a metric's range
+MIN_GROUP_SIZE = 3  # machines; with two it is impossible to tell which one is faulty
 
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """Every window against the median of the others of its group, place by place.
+    """Differences of every window from the median of the peers, averaged over its places.
 
     Attributes
     ----------
     offset : ndarray of shape (n_windows, n_machines), float32
-        Mean difference over the window; NaN where a sample is missing or too few others are there.
+        Mean difference over the window; NaN if a sample or too many peers are missing.
     square : ndarray of the same shape
         Mean squared difference.
     level : ndarray of the same shape
@@ -47,7 +47,7 @@ class Deviations:
 
 @compiled
 def partial_sort(values: Float32Array, n: int, k: int) -> None:
-    """Move the k-th smallest of the first n values to place k, no greater one before it."""
+    """Move the k-th smallest of the first n values to position k, smaller values before it."""
     low, high = 0, n - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -70,10 +70,10 @@ def partial_sort(values: Float32Array, n: int, k: int) -> None:
 
 @compiled
 def _middle(values: Float32Array, n: int, out: Float32Array) -> None:
-    """Write the two or three values from which the median without any one of them follows.
+    """Write the two or three values that determine the median without any one value.
 
-    Of an even number, the median of the others is the upper middle value for those of the lower
-    half and the lower one for the rest; of an odd number, a mean of two of the middle three.
+    If n is even, the median of the others is the upper middle value for the lower half and the
+    lower middle value for the upper half. If n is odd, it is a mean of two of the middle three.
     """
     half = n // 2
     partial_sort(values, n, half)
@@ -87,10 +87,10 @@ def _middle(values: Float32Array, n: int, out: Float32Array) -> None:
 
 @compiled
 def _leave_out(n: int, middle: Float32Array, out: Float32Array) -> None:
-    """Write a value, and the median of the others of who is below it, at it and above it.
+    """Write a value, and the medians of the others for values below it, equal to it and above it.
 
-    Of three machines without one of them the two that are left would be as far from their mean
-    as the odd one is from one of them: all three would stand out. So it is the median of all.
+    For three machines the median of all is used. With one left out, the other two are as far from
+    their mean as the faulty machine is from one of them, and all three would deviate.
     """
     below, at, above = middle[0], middle[1], middle[2]
     half = np.float32(0.5)
@@ -115,7 +115,7 @@ def _without(value: np.float32, others: Float32Array) -> np.float32:
 def _compare(
     row: Float32Array, members: Int64Array, n: int, values: Float32Array, out: Float32Array
 ) -> None:
-    """Write what each member adds to its window: difference, its square, and its own value."""
+    """Write each member's part of its window: difference, squared difference, own value."""
     middle, others = np.empty(3, np.float32), np.empty(4, np.float32)
     for i in range(n):
         values[i] = row[members[i]]
@@ -140,7 +140,7 @@ def _deviate(
     first: int,
     last: int,
 ) -> None:
-    """Compare row by row; a row that the window before has too, with the same members, but once."""
+    """Compare row by row; rows shared with the previous window are reused if members match."""
     n, share = 0, np.float32(1.0 / n_places)
     values = np.empty(len(members), np.float32)
     members_present = np.empty(len(members), np.int64)
@@ -178,9 +178,9 @@ def _present_members(present: BoolArray, members: Int64Array, out: Int64Array) -
 
 
 def _middles(values: Float32Array, n: Int64Array) -> Float32Array:
-    """Return `_middle` of each row, shape (n_rows, 3); NaN where fewer than `MIN_GROUP_SIZE` have a value.
+    """Return `_middle` of each row, shape (n_rows, 3); NaN for groups that are too small.
 
-    Sorting in numpy takes many values at a time.
+    Sorting in numpy processes many values at a time.
     """
     out = np.full((len(values), 3), np.nan, dtype=np.float32)
     for count in np.unique(n[n >= MIN_GROUP_SIZE]).tolist():
@@ -219,20 +219,20 @@ def _others(
 
 
 def peer_deviations(windows: Windows, present: BoolArray, groups: Int64Array) -> Deviations:
-    """Compare every window with the others of its group.
+    """Compare every window with those of the peers.
 
-    The median leaves the machine itself out: of four machines it would be part of what it is
-    compared with, and it is not moved by others that are faulty too, as long as they are fewer
-    than the healthy ones.
+    The median leaves the machine itself out. Among four machines it would otherwise be part of
+    its own reference. Other faulty machines do not move the median as long as the healthy ones
+    are the majority.
 
     Parameters
     ----------
     windows : Windows
-        Of n_windows.
+        One entry per window.
     present : ndarray of shape (n_windows, n_machines), bool
-        Windows without a missing sample.
+        Windows without missing samples.
     groups : ndarray of shape (n_machines,), int
-        Number of the group of each machine.
+        Group number of each machine.
     """
     out = np.full((3, *present.shape), np.nan, dtype=np.float32)
     for group in np.unique(groups):
@@ -247,12 +247,12 @@ def peer_deviations(windows: Windows, present: BoolArray, groups: Int64Array) ->
 
 
 def medians_of_others(values: Float32Array, groups: Int64Array) -> Float32Array:
-    """Return, for every window and machine, the median of the others of its group.
+    """Return, for every window and machine, the median of its peers.
 
     Parameters
     ----------
     values : ndarray of shape (n_windows, n_machines), float32
-        NaN where there is none.
+        NaN where a value is missing.
     groups : ndarray of shape (n_machines,), int
 
     Examples
@@ -269,14 +269,14 @@ def medians_of_others(values: Float32Array, groups: Int64Array) -> Float32Array:
 
 
 def peer_scores(windows: Windows, present: BoolArray) -> Float32Array:
-    """Return how many median deviations each machine is from the median of all, window by window.
+    """Return each machine's distance from the median of all, in median deviations, per window.
 
-    The least that one can do, to compare with: no groups, no past, nothing learned.
+    The simplest baseline: no groups, no machine baseline, nothing fitted.
 
     Parameters
     ----------
     windows : Windows
-        Of n_windows.
+        One entry per window.
     present : ndarray of shape (n_windows, n_machines), bool
     """
     means = np.where(present, windows.apart().mean(axis=1), np.nan)

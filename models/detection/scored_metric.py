@@ -1,4 +1,4 @@
-"""One metric of a task, examined: who stands out, for how long, and who of them is to be named."""
+"""The scores of one metric of a task, and the machines they identify."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from forewarn.models.detection.monitored_task import comparison_groups
 __all__ = ["ScoredMetric"]
 
 
-_MIN_SHARE_AT_LIMIT = 0.25  # of the samples of a span
-_TYPICAL_OFFSET_SHARE = 0.5  # of what is forgiven is what nearly all machines differ by
-_MAX_OUTLIER_SHARE = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
+_MIN_SHARE_AT_LIMIT = 0.25  # share of the samples of a span
+_TYPICAL_OFFSET_SHARE = 0.5  # share of the tolerated offset by which nearly all machines differ
+_MAX_OUTLIER_SHARE = (
+    1.0 / 3.0
+)  # share of a group above which the peers alone cannot tell who is faulty
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredMetric:
-    """One metric of a task, window by window.
+    """Scores of one metric of a task, per machine and window.
 
     Attributes
     ----------
@@ -31,17 +33,17 @@ class ScoredMetric:
     rules : Rules
     scores : ndarray of shape (n_machines, n_windows), float32
     window : ndarray of shape (n_windows,), int
-        First tick of each window that counts: those of a pause are left out.
+        First tick of each window; windows of a pause are left out.
     past : Past
     blind : ndarray of shape (n_machines,), bool
     new : ndarray of shape (n_machines,), bool
-        Nothing was known of the machine before this call.
+        The machine had no baseline before this call.
     at_limit : ndarray of shape (n_machines, n_ticks), bool
         Samples at the upper limit of the metric.
     alone : ndarray of shape (n_machines,), bool
-        Machines of a group that is too small to compare within, and of which nothing is known.
+        Machines whose group is too small for comparison and unknown from healthy tasks.
     forgiven : float
-        The most that machines differ by for good.
+        Largest offset that is tolerated.
     """
 
     metric: str
@@ -56,7 +58,7 @@ class ScoredMetric:
     forgiven: float
 
     def highest(self) -> Float32Array:
-        """Return the highest threshold at which each machine would have been named."""
+        """Return the highest threshold that each machine would have reached."""
         if not self.scores.shape[1]:
             return np.full(len(self.scores), -np.inf, dtype=np.float32)
         reached: Float32Array = continuity_levels(
@@ -65,14 +67,14 @@ class ScoredMetric:
         return reached
 
     def always(self, machine: int, needed: float) -> bool:
-        """Tell whether a machine that is named at a threshold has been so from the beginning."""
+        """Tell whether a machine has exceeded the threshold since its first sample."""
         scores = self.scores[machine : machine + 1]
         reached = continuity_levels(scores, self.rules.continuity, self.rules.share)[0]
         at = int(np.argmax(reached >= needed))
         return self._finding(machine, at, reached, needed).always
 
     def findings(self, needed: Float64Array, groups: Int64Array) -> list[MachineFinding]:
-        """Return who stood out for long enough, in the order in which they are to be named.
+        """Return the machines that deviated for a full continuity, the most relevant first.
 
         Parameters
         ----------
@@ -93,10 +95,11 @@ class ScoredMetric:
         return sorted(findings, key=lambda finding: (finding.always, finding.at, -finding.score))
 
     def jitters(self, needed: Float64Array) -> list[Jitter]:
-        """Return who stood out for a while without a break, and is back.
+        """Return machines that deviated without a break for a while and then recovered.
 
-        Noise passes the threshold of a continuity for a few windows now and then, but not twice
-        the threshold for longer than a single odd sample touches. Back is who is below it again.
+        Noise exceeds the threshold for a few windows now and then. It does not exceed twice the
+        threshold for longer than one outlying sample affects. A machine has recovered when its
+        score is below the threshold.
         """
         if not self.scores.shape[1]:
             return []
@@ -115,10 +118,10 @@ class ScoredMetric:
     def _finding(
         self, machine: int, at: int, reached: Float32Array, needed: float
     ) -> MachineFinding:
-        """Go back to where the span began to pass, single windows before that left out."""
+        """Locate the start of the deviation; isolated windows before it do not count."""
         begin = max(at - self.rules.continuity + 1, 0)
         span = self.scores[machine, begin : at + 1]
-        known = np.flatnonzero(~np.isnan(span))  # what was lost is no gap
+        known = np.flatnonzero(~np.isnan(span))  # lost samples do not interrupt a deviation
         passed = np.flatnonzero(span[known] >= needed)
         gaps = np.flatnonzero(np.diff(passed) > self.rules.quiet)
         begin += int(known[passed[gaps[-1] + 1 if len(gaps) else 0]])
@@ -133,11 +136,11 @@ class ScoredMetric:
         )
 
     def _hidden(self, finding: MachineFinding, groups: Int64Array) -> bool:
-        """Tell whether a weak finding rests on what the limit of a metric used to hide.
+        """Tell whether a weak finding only shows an offset that the metric's limit used to hide.
 
-        While all machines are at 100 % nobody knows what they differ by; when the task slows down
-        it shows. The machine that is still at 100 % is not the one that has changed, and one that
-        comes off the limit, by no more than machines may differ, may always have been the lowest.
+        While all machines are at 100 %, their differences are invisible; they appear when the task
+        slows down. The machine still at 100 % has not changed. A machine that leaves the limit by
+        no more than the tolerated offset may always have been the lowest.
         """
         if self.rules.mode == "minder" or finding.score >= CONFIDENT_SCORE:
             return False
@@ -152,7 +155,7 @@ class ScoredMetric:
         )
 
     def _level(self, finding: MachineFinding) -> float:
-        """Return what the machine showed in the span of a finding; -inf where nobody knows."""
+        """Return the machine's level in the span of a finding; -inf if unknown."""
         inside = (self.window >= finding.since) & (self.window <= finding.at)
         judged = self.past.judged
         numbers = judged.window[inside] // self.rules.block if judged else np.empty(0)
@@ -163,10 +166,10 @@ class ScoredMetric:
     def _told_apart(
         self, groups: Int64Array, findings: list[MachineFinding]
     ) -> list[MachineFinding]:
-        """Keep those that have changed themselves, where many of a group differ from the rest.
+        """Keep the machines that changed themselves, if many machines of a group deviate.
 
-        Two of four machines are as far from the other two as these are from them; who moved is the
-        one that is faulty. If as many moved as did not, nobody can tell.
+        Two of four machines deviate from the other two as much as these from them. The faulty ones
+        are those whose own level moved. If half of the group moved, no machine is identified.
         """
         if self.rules.mode == "minder" or len(findings) < 2 or not self.past.blocks.size:
             return findings

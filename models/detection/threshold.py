@@ -1,4 +1,4 @@
-"""The threshold that keeps false alarms to a wanted rate, by size of the task."""
+"""The threshold that keeps false alarms at the requested rate, by size of the task."""
 
 from __future__ import annotations
 
@@ -18,38 +18,37 @@ __all__ = [
     "pooled_spread",
 ]
 
-MIN_THRESHOLD = 1.0  # a score of 1 is the floor of a metric: less than that is no effect to act on
+MIN_THRESHOLD = 1.0  # a score of 1 is the smallest difference worth acting on
 _MIN_TAIL = 0.05
-_MIN_SCORE = 0.2  # scores below it are alike: nothing happens there
-# What is known before the first pull, over sites: the logarithms of what pulls reach scatter upward
-# by so much. A site shows with its metrics how much it is there, and is believed as far as this is
-# worth four metrics that are known for sure. Its metrics differ by a quarter to a third of it: what
-# is known of the site is worth what 16 pulls of the upper fifth show of one of them.
+_MIN_SCORE = 0.2  # scores below it are treated as equal
+# Prior over sites: the upward spread of log scores of pulls. A site's own metrics update it; the
+# prior counts as four metrics that are known exactly. Metrics of one site differ by a quarter to a
+# third of the spread, so the site's value counts as much as 16 pulls in the tail of one metric.
 PRIOR_SPREAD, _SITE_METRICS, _METRIC_PULLS = 0.25, 4.0, 16.0
-_PRIOR_PULLS = 8.0  # that make the spread as sure as it is before the first pull
-TAIL_QUANTILE = 0.8  # quantile from which on a pull tells of the tail
+_PRIOR_PULLS = 8.0  # pulls that the prior's degrees of freedom are worth
+TAIL_QUANTILE = 0.8  # quantile above which pulls belong to the tail
 _NORMAL_QUANTILE, _NORMAL_EXCESS = (
     0.8416,
     0.5584,
-)  # of a normal variable: that quantile, mean excess
-_MAX_ALARM_SHARE = 0.2  # of the pulls: a larger share is no tail
-_MARGIN_ABOVE_MAX = 1.5  # over the root of the pulls: how far above all of them a next one may be
-_SLOPE_PRIOR_PULLS = 20.0  # that make half of a slope over sizes believed
+)  # of a standard normal: quantile, mean excess
+_MAX_ALARM_SHARE = 0.2  # share of the pulls; a larger share is not a tail
+_MARGIN_ABOVE_MAX = 1.5  # divided by the root of the pulls: margin above the largest one
+_SLOPE_PRIOR_PULLS = 20.0  # pulls at which half of the fitted slope is used
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A threshold that grows or falls with the logarithm of the number of machines.
+    """A threshold that changes with the logarithm of the number of machines.
 
-    log threshold = `base` + `slope` log(machines) + `margin`, the last from the tail of what
-    healthy pulls reached; beyond it chances fall by e with every `tail`.
+    log threshold = `base` + `slope` log(machines) + `margin`. The margin comes from the tail of
+    the scores of healthy pulls: the probability of exceeding it falls by a factor e per `tail`.
 
     Attributes
     ----------
     base, slope, margin, tail : float
     machines : mapping of str to float
-        By how much the logarithm is higher, or lower if negative, for a machine that healthy tasks
-        have shown well. All others have the threshold of the task.
+        Offset of the log threshold of each machine that was in enough healthy tasks. Other
+        machines have the threshold of the task.
     """
 
     base: float
@@ -59,7 +58,7 @@ class Threshold:
     machines: Mapping[str, float] = field(default_factory=dict)
 
     def at(self, n_machines: int) -> float:
-        """Return the threshold of a task of so many machines."""
+        """Return the threshold of a task with `n_machines` machines."""
         return max(float(np.exp(self._log_at(n_machines))), MIN_THRESHOLD)
 
     def _log_at(self, n_machines: int) -> float:
@@ -67,7 +66,7 @@ class Threshold:
         return size + self.margin
 
     def of(self, machines: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the threshold of every machine of a task, whoever is likely to fail."""
+        """Return the threshold of every machine of a task, without a prior."""
         if not self.machines:
             return np.full(len(machines), self.at(len(machines)))
         above = np.array([self.machines.get(name, 0.0) for name in machines])
@@ -76,28 +75,28 @@ class Threshold:
     def each(
         self, machines: Sequence[str], weights: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """Return the threshold of every machine of a task.
+        """Return the threshold of every machine of a task, given a prior.
 
         Parameters
         ----------
         machines : sequence of str
         weights : ndarray of shape (n_machines,)
-            How many times as likely a false alarm on each may be, at most. A tail is known only
-            roughly: it is taken for the thinnest where a machine needs less, so that a wrong list
-            costs nothing, and as it was fitted where it needs more.
+            How many times as likely a false alarm on each machine may be, at most. The tail is
+            known only roughly. Where the threshold falls, the thinnest plausible tail is used, so
+            that a wrong list does no harm; where it rises, the fitted tail is used.
         """
         tails = np.where(weights > 1.0, min(self.tail, _MIN_TAIL), self.tail)
         return np.asarray(self.of(machines) * weights**-tails)
 
     def with_machine_levels(self, levelled: Threshold, levels: Mapping[str, float]) -> Threshold:
-        """Give machines thresholds of their own.
+        """Return a copy with a threshold for each machine.
 
         Parameters
         ----------
         levelled : Threshold
-            Fitted with the same slope to what machines reach without their levels.
+            Fitted with the same slope to scores from which the machine levels were subtracted.
         levels : mapping of str to float
-            By which the logarithm of what each reaches lies above that of the others.
+            How far the log scores of each machine lie above those of the other machines.
 
         Examples
         --------
@@ -119,38 +118,38 @@ def fit_threshold(
     spread: float = PRIOR_SPREAD,
     slope: float | None = None,
 ) -> Threshold:
-    """Fit it to the highest threshold at which each healthy pull would still have named somebody.
+    """Fit a threshold to the scores that healthy pulls reached.
 
-    Windows next to each other are not independent, so a rate of windows says nothing; a pull is
-    what one can count. A wanted rate is mostly rarer than what was seen, so that the tail has to
-    be extended: logarithms of what pulls reach are taken for normal above their upper fifth, with
-    a deviation between what these pulls show and what is known from other metrics. What a next pull
-    does is then a Student t: with few pulls it is wide. A threshold is above what any of these
-    pulls reached, the more so the fewer they are.
+    Adjacent windows are not independent, so false alarms are counted per pull, not per window.
+    The requested rate is usually rarer than anything observed, so the tail is extrapolated: the
+    log scores above the upper fifth are modelled as normal, with a deviation between that of
+    these pulls and that of other metrics. The prediction for the next pull is then a Student t
+    distribution, which is wide for few pulls. The threshold always exceeds the largest score of
+    these pulls, by more if there are few.
 
     Parameters
     ----------
     highest : array_like of shape (n_pulls,)
-        By pull.
+        Highest threshold that a machine of each pull would still have reached.
     n_machines : array_like of shape (n_pulls,)
     days : array_like of shape (n_pulls,)
         Length of each pull.
     per_day : float
         False alarms per task and day.
     spread : float
-        The deviation that is known from other metrics (`pooled_spread`).
+        Deviation known from other metrics (`pooled_spread`).
     slope : float, optional
-        Over the logarithm of the number of machines, where it is known; else it is fitted.
+        Slope over the logarithm of the number of machines, if known; otherwise it is fitted.
 
     Raises
     ------
     ValueError
         If there is no pull.
     """
-    from scipy.special import stdtrit  # where a detector only runs, there is no SciPy
+    from scipy.special import stdtrit  # a detector that only runs has no SciPy
 
     if not np.size(highest):
-        raise ValueError("no pull to fit a threshold to.")
+        raise ValueError("`highest` is empty: at least one pull is needed to fit a threshold.")
     slope, base, rest = _remove_size_trend(highest, n_machines, slope)
     n, excess = len(rest), rest[rest >= base] - base
     spread = (_METRIC_PULLS * spread + excess.sum() / _NORMAL_EXCESS) / (
@@ -162,7 +161,7 @@ def fit_threshold(
         quantile = -float(stdtrit(_PRIOR_PULLS + n, chance)) * np.sqrt(1.0 + 1.0 / n)
         return float(spread * max(quantile - _NORMAL_QUANTILE, 0.0))
 
-    # Where alarms are wanted so often that some of these pulls should have one, they may.
+    # If the requested rate implies alarms in some of these pulls, allow that many.
     allowed = int(chance * n)
     reached = float(np.sort(rest)[-1 - allowed]) - base
     if not allowed:
@@ -172,17 +171,16 @@ def fit_threshold(
 
 
 def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> float:
-    """Return by how much the logarithms of what pulls reach scatter upward at a site.
+    """Return the upward spread of the log scores of pulls at a site.
 
-    The largest of a few dozen pulls are few, and a metric in which nothing odd happened to happen
-    would get too low a threshold. The metrics of a site are alike in how odd their healthy
-    machines can be, and sites are not.
+    The tail of a few dozen pulls holds few of them, and a metric without any outlier by chance
+    would get too low a threshold. The metrics of one site have similar outliers; sites differ.
 
     Parameters
     ----------
     metrics : iterable of (array_like, array_like)
-        For each metric the highest threshold at which each healthy pull would still have named
-        somebody, and its machines.
+        For each metric, the highest threshold that each healthy pull would still have reached,
+        and its number of machines.
 
     Examples
     --------
@@ -195,7 +193,7 @@ def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> flo
             continue
         _, base, rest = _remove_size_trend(highest, n_machines)
         excess = rest[rest >= base] - base
-        n = len(excess) - 1  # what the base was taken from tells nothing
+        n = len(excess) - 1  # the pull that defines the base carries no information
         if n > 0 and base > np.log(_MIN_SCORE):
             known = n / (n + _METRIC_PULLS)
             total += known * excess.sum() / _NORMAL_EXCESS / n
@@ -204,14 +202,14 @@ def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> flo
 
 
 def log_scores(reached: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the logarithms of what is reached, where something happens."""
+    """Return log scores; scores too low to matter are set to the same value."""
     return np.log(np.maximum(np.asarray(reached, dtype=np.float64), _MIN_SCORE))
 
 
 def _remove_size_trend(
     highest: npt.ArrayLike, n_machines: npt.ArrayLike, slope: float | None = None
 ) -> tuple[float, float, npt.NDArray[np.float64]]:
-    """Return the slope over sizes, and without it the base of the tail and the logarithms."""
+    """Return the slope over sizes and, with the slope removed, the tail base and the log scores."""
     logs = log_scores(highest)
     sizes = np.log(np.asarray(n_machines, dtype=np.float64))
     slope = _slope(sizes, logs) if slope is None else slope
@@ -220,7 +218,7 @@ def _remove_size_trend(
 
 
 def _slope(sizes: npt.NDArray[np.float64], logs: npt.NDArray[np.float64]) -> float:
-    """Return the slope of the line of least absolute error, less where few pulls show it."""
+    """Return the slope of a least-absolute-error line, shrunk where there are few pulls."""
     if len(sizes) < 8 or np.ptp(sizes) < 0.5:
         return 0.0
     weights = np.ones(len(sizes))

@@ -1,4 +1,4 @@
-"""What a watch has learned since the fit: thresholds go up with what healthy tasks reach."""
+"""Threshold adaptation: a running watch raises thresholds that healthy tasks come close to."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ FIRST_HOUR = HOUR  # nanoseconds
 _OWN_MARGIN, _SITE_MARGIN = (
     1.5,
     1.1,
-)  # times what a task reached in its first hour, and any task on any day
-_MAX_RAISE = 3.0  # times the threshold of the fit: who needs more needs another fit
+)  # factors on the scores of a task's first hour and of any task
+_MAX_RAISE = 3.0  # largest factor on a fitted threshold; beyond it, fit again
 
 
 @dataclass(slots=True)
 class ThresholdAdaptation:
-    """How far healthy tasks came, as shares of the thresholds of the fit, and what was watched.
+    """Largest scores of healthy tasks, relative to the fitted thresholds, and the time watched.
 
-    Thresholds are only raised. To lower them takes a refit on days that include those with alarms:
-    what was called faulty and left out would lower them again and again.
+    Thresholds are only ever raised. Lowering them requires a new fit on days that include the
+    alarms: without those days, each new fit would lower them further.
 
     Attributes
     ----------
     begun : dict of str to int
         First moment of each task, nanoseconds.
     until : dict of str to int
-        Up to which moment it has been watched.
+        Last moment of each task that was watched, nanoseconds.
     own : dict of str to dict of str to float
-        By task and metric, from its first hour.
+        By task and metric, from the task's first hour.
     site : dict of str to float
-        By metric, from all tasks.
+        By metric, over all tasks.
     days : float
-        Task-days that were watched.
+        Task-days watched.
     alarms : int
-        Verdicts that were given.
+        Verdicts that identified a machine.
     """
 
     begun: dict[str, int] = field(default_factory=dict)
@@ -53,14 +53,14 @@ class ThresholdAdaptation:
     alarms: int = 0
 
     def watched(self, task: str, begin: int, end: int) -> None:
-        """Take note of the time in which a task was looked at."""
+        """Record the span in which a task was watched."""
         self.begun.setdefault(task, begin)
         since = max(self.until.get(task, begin), begin)
         self.days += max(end - since, 0) / DAY
         self.until[task] = max(end, self.until.get(task, end))
 
     def learn(self, task: str, shares: Mapping[str, float]) -> None:
-        """Take note of how far a task came in which nobody was named."""
+        """Record the scores of a task in which no machine was identified."""
         early = self.until[task] - self.begun[task] <= FIRST_HOUR
         own = self.own.setdefault(task, {})
         for metric, share in shares.items():
@@ -69,7 +69,7 @@ class ThresholdAdaptation:
                 own[metric] = max(share, own.get(metric, 0.0))
 
     def raised(self, detector: Detector, task: str) -> Detector:
-        """Return a detector with the thresholds that suit a task of this site."""
+        """Return a detector whose thresholds are raised for a task of this site."""
         own, models = self.own.get(task, {}), []
         for model in detector.metrics:
             by = max(
@@ -85,7 +85,7 @@ class ThresholdAdaptation:
 
 
 def threshold_shares(detector: Detector, pasts: Mapping[str, MachineBaseline]) -> dict[str, float]:
-    """Return how far a call came on each metric, as a share of the threshold."""
+    """Return the highest score of a call on each metric, divided by the threshold."""
     shares = {}
     for model in detector.metrics:
         past = pasts.get(model.name)

@@ -1,4 +1,4 @@
-"""Other ways to turn windows into what machines are compared by, for studies."""
+"""Alternative vectors by which machines are compared, for studies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forewarn.models.detection.denoiser import LstmVae
 __all__ = ["Concatenated", "Moments", "WindowMeans", "fit_moments"]
 
 
-_EXPLAINED = 0.99  # share of the variance that the components hold
+_EXPLAINED = 0.99  # share of the variance that the components retain
 
 
 def _views(series: Float32Array, length: int) -> Float32Array:
@@ -39,7 +39,7 @@ class Concatenated:
 
 @dataclass(frozen=True, slots=True)
 class WindowMeans:
-    """The mean of a window, and nothing else: the least one can compare."""
+    """The mean of a window only: the simplest representation."""
 
     length: int
 
@@ -59,7 +59,7 @@ class Moments:
     ----------
     length : int
     whitening : ndarray of shape (4 * parts, kept)
-        Principal components of the moments in units of their deviations, over their own deviation.
+        Principal components of the moments, standardised and divided by their own deviation.
     """
 
     length: int
@@ -85,13 +85,13 @@ def _moments(series: Float32Array, length: int) -> Float32Array:
 
 
 def fit_moments(tasks: Sequence[Float32Array], length: int) -> Moments:
-    """Fit principal components to the scaled series of some tasks, (parts, machines, ticks)."""
+    """Fit principal components to the scaled series (parts, machines, ticks) of some tasks."""
     rows = []
     for series in tasks:
         moments = _moments(series, length).transpose(0, 2, 1)
         rows.append(moments.reshape(-1, moments.shape[2])[::37])
     table = np.concatenate(rows).astype(np.float64)
-    # A kurtosis has no unit and is large: as it is, it would leave no component to the means.
+    # Kurtosis is large and has no unit: unscaled, it would dominate every component.
     scale = table.std(axis=0) + 1e-9
     values, vectors = np.linalg.eigh(np.cov(table / scale, rowvar=False))
     order = np.argsort(values)[::-1]

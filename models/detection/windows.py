@@ -1,4 +1,4 @@
-"""Windows of the machines of a task, which share what they overlap in."""
+"""Windows of the machines of a task, stored so that overlapping windows share samples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Windows"]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows as rows of one table: those that overlap have rows in common.
+    """Windows as rows of one table; overlapping windows share rows.
 
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_machines), float32
     first : ndarray of shape (n_windows,), int64
-        The row of the first place of each window; ascending.
+        First row of each window; ascending.
     n_places : int
-        Rows of a window, which follow each other.
+        Number of consecutive rows per window.
     """
 
     rows: Float32Array
@@ -30,14 +30,14 @@ class Windows:
 
     @staticmethod
     def from_values(values: Float32Array) -> Windows:
-        """Return windows that share nothing, from shape (n_windows, n_places, n_machines)."""
+        """Return windows that share nothing, from an array (n_windows, n_places, n_machines)."""
         n_windows, n_places, n_machines = values.shape
         rows = np.ascontiguousarray(values).reshape(-1, n_machines)
         return Windows(rows, np.arange(n_windows, dtype=np.int64) * n_places, n_places)
 
     @staticmethod
     def from_series(series: Float32Array, length: int, positions: Int64Array) -> Windows:
-        """Return the windows of samples that begin at some ticks.
+        """Return the windows that begin at some ticks of a series.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class Windows:
         return len(self.first)
 
     def apart(self) -> Float32Array:
-        """Return each window by itself, shape (n_windows, n_places, n_machines).
+        """Return each window separately, shape (n_windows, n_places, n_machines).
 
         Examples
         --------

@@ -1,1 +1,1 @@
-"""The command line: options and words only; each command calls one function of a room."""
+"""The command line: options and messages only; each command calls one function of a pipeline."""

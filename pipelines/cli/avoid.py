@@ -1,4 +1,4 @@
-"""`forewarn avoid`: the machines at risk as an option for large jobs."""
+"""`forewarn avoid`: prints machines at risk as a scheduler option for large jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_avoid(commands: Commands) -> None:
         commands,
         "avoid",
         _avoid,
-        "print the machines at risk as an option for large jobs, such as --exclude=node-[01,07]",
+        "print machines at risk as an option for large jobs, such as --exclude=node-[01,07]",
         "sbatch $(forewarn avoid --at-risk lists --most 8) job.sh",
     )
     command.add_argument(
@@ -35,13 +35,13 @@ def add_avoid(commands: Commands) -> None:
         help="folder of date=.../at_risk.parquet",
     )
     command.add_argument(
-        "--at", type=time_argument, metavar="TIME", help="when the job begins (default: now)"
+        "--at", type=time_argument, metavar="TIME", help="start of the job (default: now)"
     )
     command.add_argument(
         "--most",
         type=integer_at_least(1, 100_000),
         metavar="N",
-        help="machines at most, those most at risk (default: all that are flagged)",
+        help="at most N machines, the most at risk (default: all flagged machines)",
     )
     add_json(command)
 
@@ -58,7 +58,7 @@ def _avoid(args: argparse.Namespace) -> int:
     if chosen.beyond:
         print_error(f"{chosen.beyond} more machines are at risk")
     if chosen.unusable:
-        print_error(f"left out: {len(chosen.unusable)} names such as {chosen.unusable[0]!r}")
+        print_error(f"ignored: {len(chosen.unusable)} invalid names such as {chosen.unusable[0]!r}")
     if args.json:
         figures = {
             "at": format_iso(at),

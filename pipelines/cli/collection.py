@@ -1,4 +1,4 @@
-"""The commands that bring records in: the agent, the collector and ingestion."""
+"""Commands that collect records: agent, collect and ingest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_ingest(commands: Commands) -> None:
         commands,
         "ingest",
         _ingest,
-        "make records of files that hosts dropped, or of a Prometheus server",
+        "convert files dropped by hosts, or metrics of a Prometheus server, to records",
         "forewarn ingest --raw /data/drops --cmdb cmdb.csv --repairs tickets.csv --out records\n"
         "  forewarn ingest --prometheus http://localhost:9090 --cmdb cmdb.csv --out records",
     )
@@ -49,13 +49,13 @@ def add_ingest(commands: Commands) -> None:
         "--raw",
         type=Path,
         metavar="DIR",
-        help="HOST/... with output of nvidia-smi (CSV, XML), kernel logs, text of dcgm-exporter, "
-        "batches of an agent; plain or .gz",
+        help="folder HOST/... of nvidia-smi output (CSV, XML), kernel logs, dcgm-exporter text "
+        "or agent batches; plain or .gz",
     )
     command.add_argument(
         "--prometheus",
         metavar="URL",
-        help="server with the metrics of dcgm-exporter (token: FOREWARN_PROMETHEUS_TOKEN)",
+        help="server with dcgm-exporter metrics (token: FOREWARN_PROMETHEUS_TOKEN)",
     )
     command.add_argument(
         "--cmdb", type=Path, metavar="FILE", help="CSV or Parquet: gpu_serial, ..."
@@ -64,7 +64,7 @@ def add_ingest(commands: Commands) -> None:
         "--repairs",
         type=Path,
         metavar="FILE",
-        help="tickets: gpu_serial, failed_at, repaired_at, cause, known_at",
+        help="repair tickets: gpu_serial, failed_at, repaired_at, cause, known_at",
     )
     _add_ingest_span(command)
 
@@ -76,17 +76,17 @@ def _add_ingest_span(command: Parser) -> None:
         "--start",
         type=time_argument,
         metavar="TIME",
-        help="of --prometheus (default: 15 days before)",
+        help="start for --prometheus (default: 15 days ago)",
     )
     command.add_argument(
-        "--end", type=time_argument, metavar="TIME", help="of --prometheus (default: now)"
+        "--end", type=time_argument, metavar="TIME", help="end for --prometheus (default: now)"
     )
     command.add_argument(
         "--utc-offset",
         type=_offset,
         default=0,
         metavar="+HH:MM",
-        help="of clocks without a zone in --raw (default: UTC)",
+        help="offset of timestamps without a zone in --raw (default: UTC)",
     )
 
 
@@ -106,11 +106,9 @@ def _ingest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.runtime.progress import note
 
     if args.raw is None and args.prometheus is None and args.repairs is None:
-        raise OptionsError(
-            "found nothing to read, expected `--raw`, `--prometheus` or `--repairs`."
-        )
+        raise OptionsError("no input given, expected `--raw`, `--prometheus` or `--repairs`.")
     if args.raw is not None and args.prometheus is not None:
-        raise OptionsError("found `--raw` and `--prometheus`, expected one of them in a call.")
+        raise OptionsError("found `--raw` and `--prometheus`, expected only one of them.")
     require_start_before_end(args)
     landing = open_landing(load_config_option(args), args.out, args.cmdb)
     tickets = None
@@ -126,7 +124,7 @@ def _ingest(args: argparse.Namespace) -> int:
     _notes(landed)
     write_line(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
-        f"there; wrote {landed.records} records to {args.out}; failures known there: "
+        f"known; wrote {landed.records} records to {args.out}; known failures: "
         f"{landed.failures}"
     )
     return 0
@@ -155,24 +153,25 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landin
     from forewarn.pipelines.runtime.timestamps import format_iso
 
     now = time.time_ns()
-    # The future has no samples yet, and a later call would not ask for it again.
+    # Intervals in the future have no samples yet, and a later call would not query them again.
     end = now if args.end is None else min(args.end, now)
     with closing(PrometheusClient.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
     note(
-        f"{server.url}: asked for intervals that end from {format_iso(done.start)} to {format_iso(done.end)}"
+        f"{server.url}: queried intervals that end from {format_iso(done.start)} to "
+        f"{format_iso(done.end)}"
     )
     if done.parts:
         n_gpus = len({gpu for gpu, _ in done.parts})
         note(
-            f"{n_gpus} GPUs have no series of their own, their {len(done.parts)} parts (MIG) are "
+            f"{n_gpus} GPUs have no series of their own; their {len(done.parts)} parts (MIG) are "
             "joined"
         )
     if done.nameless:
         some = ", ".join(sorted(done.nameless)[:_MAX_EXAMPLES])
         note(
-            f"{len(done.nameless)} GPUs have no label that names their machine, their machine_id "
-            f"is that of the CMDB or null: {some}, ..."
+            f"{len(done.nameless)} GPUs have no machine label; their machine_id is taken from the "
+            f"CMDB or null: {some}, ..."
         )
     _note_unread(done.unread)
     if tickets is not None:
@@ -186,19 +185,21 @@ def _note_unread(unread: Unread) -> None:
 
     for why, count in unread.counts.most_common():
         text = f"{count} times {why}, such as {unread.examples[why]!r}"
-        note(text if why == PARTS_JOINED else f"left out: {text}")
+        note(text if why == PARTS_JOINED else f"ignored: {text}")
 
 
 def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
-    """Say which rows stand twice in what was read; each counts once."""
+    """Note which rows occur twice in the input; each counts once."""
     from forewarn.pipelines.runtime.progress import note
 
     for (name, first), rows in doubled.most_common(_MAX_EXAMPLES):
-        where = "in it twice" if name == first else f"in {first}, too"
+        where = "repeated in it" if name == first else f"also in {first}"
         note(f"{name}: {rows} of its rows are {where}; each counts once")
     if len(doubled) > _MAX_EXAMPLES:
         rows = sum(count for _, count in doubled.most_common()[_MAX_EXAMPLES:])
-        note(f"{rows} more rows are doubled, in {len(doubled) - _MAX_EXAMPLES} more pairs of files")
+        note(
+            f"{rows} more rows are repeated, in {len(doubled) - _MAX_EXAMPLES} more pairs of files"
+        )
 
 
 def _notes(landed: LandingCounts) -> None:
@@ -208,7 +209,7 @@ def _notes(landed: LandingCounts) -> None:
     if landed.unknown:
         some = ", ".join(sorted(landed.unknown)[:_MAX_EXAMPLES])
         note(
-            f"{len(landed.unknown)} serials are not in the CMDB, their records lack its columns: "
+            f"{len(landed.unknown)} serials are not in the CMDB; their records lack its columns: "
             f"{some}, ..."
         )
     conflicts = sorted(landed.conflicts.items(), key=lambda item: str(item[0]))
@@ -222,17 +223,17 @@ def _notes(landed: LandingCounts) -> None:
         note(f"{more} more such pairs of hosts")
     if landed.nameless:
         note(
-            f"{landed.nameless} readings name no GPU (no serial, no UUID, or no UUID beside the "
-            "serial of a board with several GPUs) and make no record"
+            f"{landed.nameless} readings identify no GPU (no serial, no UUID, or no UUID for the "
+            "serial of a board with several GPUs) and give no record"
         )
     for line in serial_notes(landed):
         note(line)
     if landed.ahead:
-        note(f"left out: {landed.ahead} rows of the future; the clock that wrote them is wrong")
+        note(f"ignored: {landed.ahead} rows with future times; check the clock of the sender")
     for moved in landed.quarantined:
         note(moved)
     if landed.unplaced:
-        note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
+        note(f"{landed.unplaced} events belong to an address at which no GPU was seen")
 
 
 def add_collect(commands: Commands) -> None:
@@ -241,19 +242,19 @@ def add_collect(commands: Commands) -> None:
         commands,
         "collect",
         _collect,
-        "take what agents send and make records of it; FOREWARN_TOKENS holds SITE=TOKEN,... or, of "
-        "some hosts only, SITE:HOSTLIST=TOKEN,...",
+        "receive batches from agents and write records; FOREWARN_TOKENS holds SITE=TOKEN,... or, "
+        "for certain hosts only, SITE:HOSTLIST=TOKEN,...",
         "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv\n"
         "  FOREWARN_TOKENS='rack1:node-[01-16]=SECRET' forewarn collect --out records",
         extra="server",
     )
     add_out(command, "folder of records")
     add_config(command)
-    command.add_argument("--cmdb", type=Path, metavar="FILE", help="read anew when it changes")
-    command.add_argument("--repairs", type=Path, metavar="FILE", help="read anew when it changes")
-    command.add_argument("--host", help="address to listen at (default: that of the configuration)")
+    command.add_argument("--cmdb", type=Path, metavar="FILE", help="reloaded when it changes")
+    command.add_argument("--repairs", type=Path, metavar="FILE", help="reloaded when it changes")
+    command.add_argument("--host", help="address to listen on (default: from the configuration)")
     command.add_argument(
-        "--port", type=integer_at_least(0, 65_535), help="port (default: that of the configuration)"
+        "--port", type=integer_at_least(0, 65_535), help="port (default: from the configuration)"
     )
 
 
@@ -278,7 +279,7 @@ def add_agent(commands: Commands) -> None:
         commands,
         "agent",
         _agent,
-        "collect on this host by a policy; the token comes from FOREWARN_TOKEN",
+        "collect telemetry on this host according to a policy file (token: FOREWARN_TOKEN)",
         "forewarn agent --policy agent.toml --once",
         extra="",
     )
@@ -286,7 +287,7 @@ def add_agent(commands: Commands) -> None:
     command.add_argument(
         "--once",
         action="store_true",
-        help="take one reading, print it as JSON, send it if the policy names a collector",
+        help="take one reading, print it as JSON, send it if there is a collector, and exit",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command that compacts a folder of records."""
+"""The command `compact`."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def add_compact(commands: Commands) -> None:
         "forewarn compact --records /tmp/fleet/records",
     )
     add_records(command, remote=True)
-    add_config(command, "configuration, TOML: [executor] says where dates are compacted")
+    add_config(command, "configuration, TOML: [executor] sets where dates are compacted")
     command.add_argument(
-        "--date", type=_date, metavar="DATE", help="this date alone, also if it is the newest"
+        "--date", type=_date, metavar="DATE", help="only this date, even if it is the newest"
     )
-    command.add_argument("--start", type=_date, metavar="DATE", help="dates from this one on")
-    command.add_argument("--end", type=_date, metavar="DATE", help="dates before this one")
-    add_json(command, "one JSON object a date on stdout")
+    command.add_argument("--start", type=_date, metavar="DATE", help="first date")
+    command.add_argument("--end", type=_date, metavar="DATE", help="first date not compacted")
+    add_json(command, "print one JSON object per date on stdout")
 
 
 def _compact(args: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def _compact(args: argparse.Namespace) -> int:
     )
 
     if args.date is not None and (args.start is not None or args.end is not None):
-        raise OptionsError("found `--date` and `--start` or `--end`, expected one or the other.")
+        raise OptionsError("found `--date` with `--start` or `--end`, expected one or the other.")
     require_start_before_end(args)
     executor = load_config_option(args).executor.executor
     span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()

@@ -1,4 +1,4 @@
-"""Completion of commands, options and paths by a shell."""
+"""Shell completion of commands, options and paths."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["add_completion"]
 
 
 def add_completion(commands: Commands, parser: Parser) -> None:
-    """Add `forewarn completion`, for all commands of `parser`."""
+    """Add `forewarn completion` for all commands of `parser`."""
     command = add_command(
         commands,
         "completion",
         partial(_completion, parser),
-        "print a script with which a shell completes commands, options and paths",
+        "print a script that completes commands, options and paths in a shell",
         'eval "$(forewarn completion bash)"',
         extra="",
     )

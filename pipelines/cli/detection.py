@@ -1,4 +1,4 @@
-"""The commands around running tasks: `detect` and what belongs to it."""
+"""The command `detect` and its subcommands."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add_detect"]
 
-_OBSERVE_ONLY_TEXT = """The model observes only while fewer than 29 tasks were judged by a
-detector that was fitted without their job, while a task left out as faulty
+_OBSERVE_ONLY_TEXT = """The model is observe-only while fewer than 29 tasks were judged by a
+detector fitted without their job, while a task excluded as suspected faulty
 has no label, or after exit code 1."""
 
 
 def add_detect(commands: Commands) -> None:
     """Add `forewarn detect` and its commands."""
-    detect = commands.add_parser(
-        "detect", help="name the machine of a running task that has gone bad"
-    )
+    detect = commands.add_parser("detect", help="detect the faulty machine of a running task")
     parts = detect.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     _add_fit(parts)
     _add_run(parts)
@@ -50,12 +48,12 @@ def _add_metrics_folder(command: Parser) -> None:
 
 
 def _add_known(command: Parser, state: str) -> None:
-    """Add what else is known of the machines."""
+    """Add options for additional knowledge about the machines."""
     command.add_argument(
         "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
     )
     command.add_argument(
-        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids of a verdict"
+        "--events", type=Path, metavar="RECORDS", help="folder of `collect`: adds Xids to verdicts"
     )
     command.add_argument("--state", type=Path, metavar="DIR", help=state)
 
@@ -65,7 +63,7 @@ def _add_fit(parts: Commands) -> None:
         parts,
         "fit",
         _fit,
-        "fit thresholds to tasks that were mostly healthy; exit code 1 if they cannot be trusted",
+        "fit thresholds to mostly healthy tasks; exit code 1 if they cannot be trusted",
         "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
         extra="train",
     )
@@ -77,10 +75,10 @@ def _add_fit(parts: Commands) -> None:
         "--incidents",
         type=Path,
         metavar="CSV",
-        help="task,machine,start,end of known faults: they rank the metrics; without a machine "
-        "the task is healthy for sure",
+        help="known faults as task,machine,start,end, used to rank the metrics; a row without a "
+        "machine labels its task as healthy",
     )
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 def _add_run(parts: Commands) -> None:
@@ -88,15 +86,15 @@ def _add_run(parts: Commands) -> None:
         parts,
         "run",
         _run,
-        "look at every task of a folder and name its faulty machine, if there is one",
+        "judge every task of a folder and report its faulty machine, if there is one",
         "forewarn detect run --metrics /tmp/incidents/pulls --model /tmp/detector --json",
     )
     _add_metrics_folder(command)
-    add_config(command, "configuration, TOML; what was fitted is in the model")
-    add_detector_model(command, "what `detect fit` wrote")
-    _add_known(command, "what is known of each machine's past; kept")
-    command.add_argument("--plot", type=Path, metavar="DIR", help="draw each verdict as a PNG")
-    command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
+    add_config(command, "configuration, TOML; fitted parameters come from the model")
+    add_detector_model(command, "folder written by `detect fit`")
+    _add_known(command, "folder of machine baselines, updated")
+    command.add_argument("--plot", type=Path, metavar="DIR", help="plot each verdict as a PNG")
+    command.add_argument("--json", action="store_true", help="print one JSON object per task")
 
 
 def _add_watch(parts: Commands) -> None:
@@ -104,20 +102,20 @@ def _add_watch(parts: Commands) -> None:
         parts,
         "watch",
         _watch,
-        "look at running tasks again and again, and say every new verdict once",
+        "judge running tasks repeatedly and report each new verdict once",
         "forewarn detect watch --prometheus http://127.0.0.1:9090 --model /tmp/detector "
         "--state /tmp/watch",
     )
     source = command.add_mutually_exclusive_group(required=True)
-    source.add_argument("--metrics", type=Path, help="folder of task=NAME/*.parquet that grows")
+    source.add_argument("--metrics", type=Path, help="folder of task=NAME/*.parquet, updated")
     source.add_argument(
-        "--prometheus", metavar="URL", help="server; its token is in FOREWARN_PROMETHEUS_TOKEN"
+        "--prometheus", metavar="URL", help="server (token: FOREWARN_PROMETHEUS_TOKEN)"
     )
     add_config(command)
-    add_detector_model(command, "what `detect fit` wrote")
-    _add_known(command, "pasts and verdicts, to go on after a restart")
-    command.add_argument("--once", action="store_true", help="one call, then end")
-    command.add_argument("--json", action="store_true", help="one JSON object per verdict")
+    add_detector_model(command, "folder written by `detect fit`")
+    _add_known(command, "folder of baselines and verdicts, to continue after a restart")
+    command.add_argument("--once", action="store_true", help="judge all tasks once and exit")
+    command.add_argument("--json", action="store_true", help="print one JSON object per verdict")
 
 
 def _add_metrics(parts: Commands) -> None:
@@ -125,14 +123,12 @@ def _add_metrics(parts: Commands) -> None:
         parts,
         "metrics",
         _metrics,
-        "show the metrics of a detector in order of priority, or set the order",
+        "list the metrics of a detector in order of priority, or change the order",
         "forewarn detect metrics --model /tmp/detector --order cpu_usage,power_draw",
     )
-    add_detector_model(command, "what `detect fit` wrote")
-    command.add_argument(
-        "--order", metavar="NAMES", help="metrics to put first, separated by commas"
-    )
-    command.add_argument("--json", action="store_true", help="one JSON object per metric")
+    add_detector_model(command, "folder written by `detect fit`")
+    command.add_argument("--order", metavar="NAMES", help="metrics to put first, comma-separated")
+    command.add_argument("--json", action="store_true", help="print one JSON object per metric")
 
 
 def _fit(args: argparse.Namespace) -> int:
@@ -168,7 +164,7 @@ def _run(args: argparse.Namespace) -> int:
 def _drawn(
     results: Iterable[TaskVerdict | UnjudgedTask], stored: StoredDetector, plot: Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the line of every task; draw those that were judged, if there is a folder for it."""
+    """Yield the output line of every task; plot the judged ones if a folder is given."""
     from forewarn.pipelines.detection.task_result import TaskVerdict
 
     for result in results:
@@ -189,9 +185,9 @@ def _print_line(line: dict[str, Any], as_json: bool) -> None:
 
 
 def _print_call(lines: Iterable[dict[str, Any]], as_json: bool) -> None:
-    """Print all lines of a call, for people those of bad tasks last.
+    """Print all lines of a call; in text, tasks that could not be judged come last.
 
-    Where all tasks are bad the call ends in an error, and that one line is enough for people.
+    If no task could be judged, the call ends with an error, and only that is printed as text.
     """
     bad = []
     for line in lines:
@@ -229,7 +225,7 @@ def _watch(args: argparse.Namespace) -> int:
             server = resources.enter_context(
                 closing(PrometheusClient.from_environment(args.prometheus))
             )
-            # As everywhere, a path in a configuration begins at its folder.
+            # Relative paths in a configuration start at its folder.
             folder = args.config.parent if args.config else Path()
             tasks = folder / settings.tasks if settings.tasks else None
             source = LiveMetrics(server, settings, stored.interval, tasks, stored.sampling)

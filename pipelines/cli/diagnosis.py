@@ -1,4 +1,4 @@
-"""The commands around a job that hangs, crawls or has crashed."""
+"""The command `diagnose` and its subcommands, and `simulate job`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ _EVERY = 30 * SECOND  # nanoseconds
 def add_diagnose(commands: Commands) -> None:
     """Add `forewarn diagnose` and its commands."""
     parts = add_group(
-        commands, "diagnose", "say which rank a job waits for, and why", metavar="COMMAND"
+        commands,
+        "diagnose",
+        "find the root cause of a stalled, slow or crashed job",
+        metavar="COMMAND",
     )
     command = add_command(
         parts,
         "run",
         _run,
-        "look at the folder of one job: does it hang, crawl, or has it crashed, and who began it",
+        "diagnose the folder of a job: is it stalled, slow or crashed, and which rank is the cause",
         "forewarn diagnose run --job /tmp/job --json",
     )
     command.add_argument("--job", type=Path, required=True, metavar="DIR", help="folder of the job")
@@ -47,10 +50,10 @@ def add_diagnose(commands: Commands) -> None:
         "--at",
         type=time_argument,
         metavar="TIME",
-        help="nothing later is read (default: the last time in any part)",
+        help="ignore everything later (default: the last time in any part)",
     )
     _add_beside(command)
-    command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
+    command.add_argument("--html", type=Path, metavar="PAGE", help="write the verdict as a page")
     add_json(command)
     _add_watch(parts)
     _add_nodes(parts)
@@ -58,12 +61,12 @@ def add_diagnose(commands: Commands) -> None:
 
 
 def _add_beside(command: Parser) -> None:
-    """Add what is known besides a job's folder."""
+    """Add options for knowledge from outside the job's folder."""
     command.add_argument(
-        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids, lost GPUs"
+        "--events", type=Path, metavar="RECORDS", help="folder of `collect`: Xids, lost GPUs"
     )
     command.add_argument(
-        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a sign"
+        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `score`, as weak evidence"
     )
     command.add_argument(
         "--patterns",
@@ -71,7 +74,7 @@ def _add_beside(command: Parser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="what a site changes of the knowledge base of log lines, TOML; may be given again",
+        help="site changes to the log knowledge base, TOML; can be repeated",
     )
 
 
@@ -108,11 +111,11 @@ def _add_watch(parts: Commands) -> None:
         parts,
         "watch",
         _watch,
-        "look at the folders of running jobs again and again, and say each new verdict once",
+        "diagnose running jobs repeatedly and report each new verdict once",
         "forewarn diagnose watch --jobs /shared/jobs --state /var/lib/forewarn/said.json --json",
     )
     command.add_argument(
-        "--jobs", type=Path, required=True, metavar="DIR", help="a folder a job in it, or one job's"
+        "--jobs", type=Path, required=True, metavar="DIR", help="folder of jobs, or of one job"
     )
     _add_beside(command)
     command.add_argument(
@@ -120,12 +123,12 @@ def _add_watch(parts: Commands) -> None:
         type=_duration,
         default=_EVERY,
         metavar="TIME",
-        help="between two looks (default: 30s)",
+        help="time between two diagnoses (default: 30s)",
     )
     command.add_argument(
-        "--state", type=Path, metavar="FILE", help="keeps what was said over a restart"
+        "--state", type=Path, metavar="FILE", help="file of reported verdicts, for restarts"
     )
-    command.add_argument("--once", action="store_true", help="look once, then end")
+    command.add_argument("--once", action="store_true", help="diagnose once and exit")
     add_json(command)
 
 
@@ -135,7 +138,7 @@ def _duration(text: str) -> int:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is {text!r}, {error}") from None
+        raise argparse.ArgumentTypeError(f"found {text!r}, {error}") from None
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -159,8 +162,8 @@ def _add_nodes(commands: Commands) -> None:
         commands,
         "nodes",
         _nodes,
-        "check the machines of a job in pairs before it starts: print whom to test next, and who "
-        "is faulty, slow, or at the end of a bad link",
+        "test the machines of a job in pairs before it starts: print the pairs to test next, and "
+        "which nodes are faulty or slow or have a bad link",
         "forewarn diagnose nodes --nodes node-[1-8]                  (round 1)\n"
         "  # run a collective in each pair, at most 180 s; write round,nodes,passed,seconds:\n"
         "  #   1,node-1 node-2,true,12.1\n"
@@ -171,13 +174,13 @@ def _add_nodes(commands: Commands) -> None:
         type=_hostlist,
         default=(),
         metavar="LIST",
-        help="node-[1-8,12], neighbours beside each other (default: those of the results)",
+        help="node-[1-8,12], neighbours next to each other (default: those of the results)",
     )
     command.add_argument(
         "--results",
         type=Path,
         metavar="FILE",
-        help="tests so far: CSV with round,nodes,passed,seconds, or a JSON object a line",
+        help="tests so far: CSV with round,nodes,passed,seconds, or one JSON object per line",
     )
     add_json(command)
 
@@ -195,7 +198,7 @@ def _nodes(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.node_results import check_nodes
 
     if not args.nodes and args.results is None:
-        raise OptionsError("--nodes or --results is missing, expected one of them or both.")
+        raise OptionsError("--nodes or --results is required; both can be given.")
     checked = check_nodes(args.results, args.nodes)
     if args.json:
         print(json.dumps(checked.line()))
@@ -210,13 +213,13 @@ def _add_collect(commands: Commands) -> None:
         commands,
         "collect",
         _collect,
-        "save what the training jobs of this host show, for `diagnose run`; an agent whose policy "
-        "has `[jobs]` does the same",
+        "save diagnostic data of the training jobs on this host for `diagnose run`; an agent whose "
+        "policy has `[jobs]` does the same",
         "forewarn diagnose collect --policy agent.toml",
         extra="",
     )
     command.add_argument("--policy", type=Path, required=True, metavar="FILE", help="TOML")
-    command.add_argument("--once", action="store_true", help="look once, then end")
+    command.add_argument("--once", action="store_true", help="collect once and exit")
 
 
 def _collect(args: argparse.Namespace) -> int:
@@ -248,12 +251,12 @@ def add_simulate_job(kinds: Commands) -> None:
         kinds,
         "job",
         _simulate_job,
-        "simulate the folder of a training job, with a fault or without, and write what is true",
+        "simulate the folder of a training job, with or without a fault, with ground truth",
         "forewarn simulate job --out /tmp/job --ranks 64 --fault loader --seed 1",
     )
     add_out(command)
     command.add_argument(
-        "--ranks", type=integer_at_least(4, 4096), default=8, metavar="N", help="a multiple of 4"
+        "--ranks", type=integer_at_least(4, 4096), default=8, metavar="N", help="multiple of 4"
     )
     command.add_argument("--fault", type=_fault, default="none", metavar="KIND", help=_FAULTS)
     add_seed(command)
@@ -269,7 +272,7 @@ def _fault(text: str) -> str:
     from forewarn.evaluation.simulation.jobs.job_plan import JOB_FAULTS
 
     if text not in JOB_FAULTS:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected one of {', '.join(JOB_FAULTS)}")
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(JOB_FAULTS)}")
     return text
 
 

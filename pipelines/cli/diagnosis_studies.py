@@ -1,4 +1,4 @@
-"""`forewarn study diagnosis` and `study false-hangs`: jobs of which the truth is known."""
+"""`forewarn study diagnosis` and `study false-hangs`: simulated jobs with ground truth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["add_diagnosis_studies"]
 
 
 def add_diagnosis_studies(parts: Commands) -> None:
-    """Add both."""
+    """Add both studies."""
     _add_study_diagnosis(parts)
     _add_study_false_hangs(parts)
 
@@ -27,18 +27,18 @@ def _add_study_diagnosis(parts: Commands) -> None:
         parts,
         "diagnosis",
         _study_diagnosis,
-        "simulate jobs that hang, crash or crawl, and healthy ones, and count who is named rightly",
+        "simulate faulty and healthy jobs, and count how often the culprit is identified",
         "forewarn study diagnosis --jobs 20 --ranks 8,64 --seed 1",
         extra="train",
     )
     command.add_argument(
-        "--jobs", type=integer_at_least(1, 10_000), default=20, metavar="N", help="faulty (20)"
+        "--jobs", type=integer_at_least(1, 10_000), default=20, metavar="N", help="faulty jobs (20)"
     )
     command.add_argument(
         "--ranks", type=_sizes, default=(8, 64), metavar="LIST", help="multiples of 4 (8,64)"
     )
     command.add_argument(
-        "--hangs", action="store_true", help="hangs alone, minutes after they began"
+        "--hangs", action="store_true", help="only hangs, diagnosed minutes after they began"
     )
     add_seed(command)
     add_json(command)
@@ -50,7 +50,7 @@ def _add_study_false_hangs(parts: Commands) -> None:
         "false-hangs",
         _study_false_hangs,
         "simulate healthy jobs that save, evaluate, compile and are restarted, and count how often "
-        "one is called hanging",
+        "one is classified as a hang",
         "forewarn study false-hangs --days 60 --ranks 8,16 --seed 1",
         extra="train",
     )
@@ -76,7 +76,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     size = integer_at_least(4, 4096)
     sizes = tuple(size(part) for part in text.split(","))
     if any(number % 4 for number in sizes):
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected multiples of 4")
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected multiples of 4")
     return sizes
 
 

@@ -1,4 +1,4 @@
-"""Extras of the package: what a command needs beyond what an agent needs."""
+"""Optional dependencies (extras) of the package that commands require."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forewarn.features.errors import InputError
 
 __all__ = ["MissingExtraError", "extra_modules", "missing_extra", "require_extra"]
 
-# Packages whose module is not called like them.
+# Packages whose module has another name.
 _MODULES = {
     "apache-airflow": "airflow",
     "google-re2": "re2",
@@ -22,11 +22,11 @@ _MODULES = {
 
 
 class MissingExtraError(InputError):
-    """A command whose extra is not installed."""
+    """The extra that a command requires is not installed."""
 
 
 def extra_modules(extra: str, *, includes: bool = True) -> Iterator[str]:
-    """Yield the modules of an extra, or of that alone without those that it includes."""
+    """Yield the modules of an extra, with or without those of the extras it includes."""
     for requirement in map(Requirement, requires("forewarn") or ()):
         if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
             continue
@@ -38,12 +38,14 @@ def extra_modules(extra: str, *, includes: bool = True) -> Iterator[str]:
 
 
 def require_extra(command: str, extra: str) -> None:
-    """Refuse a command if a package of its extra, or of one that it includes, is missing.
+    """Refuse a command if a package of its extra is missing.
+
+    Extras included by the extra are checked as well.
 
     Raises
     ------
     MissingExtraError
-        If so; nothing has been read or written then.
+        If a package is missing; nothing has been read or written then.
     """
     for module in extra_modules(extra):
         if find_spec(module) is None:
@@ -51,7 +53,7 @@ def require_extra(command: str, extra: str) -> None:
 
 
 def missing_extra(command: str, error: ModuleNotFoundError) -> MissingExtraError | None:
-    """Return what to install where an option needs an extra; None if no extra has the module."""
+    """Return the error for an option that needs an extra; None if no extra has the module."""
     module = error.name or ""
     for extra in metadata("forewarn").get_all("Provides-Extra", []):
         if module in extra_modules(extra, includes=False):

@@ -1,4 +1,4 @@
-"""The command line: one verb for each stage, no logic of its own."""
+"""Entry point of the command line; commands contain no logic of their own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from forewarn.pipelines.runtime.terminal import print_error
 
 __all__ = ["build_parser", "main"]
 
-_MAX_MESSAGE_LENGTH = 500  # characters of what is wrong
-# Command -> the module beside this one and its function that adds the command.
+_MAX_MESSAGE_LENGTH = 500  # characters of an error message
+# Command -> module in this package, and its function that adds the command.
 _COMMAND_MODULES = {
     "demo": ("sandbox", "add_demo"),
     "simulate": ("sandbox", "add_simulate"),
@@ -57,16 +57,16 @@ _COMMAND_MODULES = {
 
 
 def build_parser(command: str | None) -> Parser:
-    """Return the parser of one command; of all commands if `command` is not one of them."""
+    """Return a parser of one command, or of all commands if the name is unknown."""
     parser = Parser(
         prog="forewarn",
-        description="Tells which GPUs of a fleet will fail within a day, and why.",
-        epilog="example:\n  forewarn demo            (everything once, on a simulated fleet)\n"
+        description="Predicts GPU failures, finds faulty machines, diagnoses jobs, and responds.",
+        epilog="example:\n  forewarn demo            (all steps once, on a simulated fleet)\n"
         "  forewarn backtest --help  (each command has an example)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    if command in _COMMAND_MODULES:  # an agent does not wait for the modules of other commands
+    if command in _COMMAND_MODULES:  # load no modules of other commands
         _add(command, commands)
         return parser
     parser.add_argument("--version", action="version", version=f"forewarn {version('forewarn')}")
@@ -88,11 +88,11 @@ def _add_completion(commands: Commands, parser: Parser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code, after one line where the input is wrong."""
+    """Run one command and return its exit code; invalid input is reported in one line."""
     tune_process_memory()
-    atexit.register(gc.freeze)  # to look for garbage on the way out took half a second
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
-    # A home that cannot be written to costs it its cache of fonts, and nobody a result.
+    atexit.register(gc.freeze)  # garbage collection at exit took half a second
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # its messages contain secrets
+    # Without a writable home, matplotlib has no font cache; this does not affect results.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
@@ -100,8 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here an error of it can be said; at the exit it cannot
-    except BrokenPipeError:  # whoever read our output has enough, such as `head`
+            sys.stdout.flush()  # report a write error here; at exit it is too late
+    except BrokenPipeError:  # the reader of our output has stopped, such as `head`
         _discard_output()
         return 128 + signal.SIGPIPE
     except (InputError, OSError) as error:
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Run one command; a module that is missing belongs to an extra, or it is a bug."""
+    """Run one command; report a missing module as a missing extra if it belongs to one."""
     try:
         args = build_parser(words[0] if words else None).parse_args(words)
         require_extra(args.command, args.extra)
@@ -127,7 +127,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _error_text(error: InputError | OSError) -> str:
-    """Say what is wrong, and with which file; a cell that is quoted may be long."""
+    """Return the error message with the file; long quoted values are truncated."""
     text = str(error)
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else text
@@ -136,6 +136,6 @@ def _error_text(error: InputError | OSError) -> str:
 
 
 def _discard_output() -> None:
-    """Let what is still to be written go nowhere, or the exit would complain."""
+    """Discard pending output, which would raise an error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The commands around the registry: retrain, and models."""
+"""The commands `retrain` and `models` around the model registry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_retrain(commands: Commands) -> None:
         commands,
         "retrain",
         _retrain,
-        "retrain as of a moment, and promote what has earned it; exit code 1 if it has not",
+        "retrain, and promote the model if it passes the gate; exit code 1 if it does not",
         "forewarn retrain --records /tmp/fleet/records --config my.toml --at 2025-01-26",
         extra="train",
     )
@@ -81,20 +81,20 @@ def _retrain(args: argparse.Namespace) -> int:
 
 def add_models(commands: Commands) -> None:
     """Add `forewarn models list | show | promote | rollback`."""
-    kinds = add_group(commands, "models", "look at registered predictors, change the champion")
+    kinds = add_group(commands, "models", "list registered models, change the champion")
     for name, run, text in (
-        ("list", _list, "list all registered predictors, the newest first"),
-        ("show", _show, "show all that is known of one"),
-        ("promote", _promote, "make one the champion, whatever the gate said"),
-        ("rollback", _rollback, "make the champion before the present one the champion again"),
+        ("list", _list, "list all registered models, the newest first"),
+        ("show", _show, "show everything known about a model"),
+        ("promote", _promote, "make a model the champion, regardless of the gate"),
+        ("rollback", _rollback, "make the previous champion the champion again"),
     ):
         example = f"forewarn models {name}" + (" 3" if name in ("show", "promote") else "")
         example += " --config my.toml"
         command = add_command(kinds, name, run, text, example, extra="train")
         if name in ("show", "promote"):
-            command.add_argument("version", help="number of the version")
+            command.add_argument("version", help="version number")
         add_config(command)
-        add_json(command, "one JSON object a line on stdout")
+        add_json(command, "print one JSON object per line on stdout")
 
 
 def _registry(args: argparse.Namespace) -> Registry:
@@ -140,7 +140,7 @@ def _list(args: argparse.Namespace) -> int:
     for version in versions:
         _say(version, args.json)
     if not versions and not args.json:
-        print("no predictor is registered yet: forewarn retrain makes one")
+        print("no model is registered yet; `forewarn retrain` registers one")
     return 0
 
 
@@ -160,12 +160,13 @@ def _promote(args: argparse.Namespace) -> int:
     registry = _registry(args)
     with registry.in_one_line(), registry.locked("promotion"):
         before, version = registry.champion(), registry.version(args.version)
-        registry.load_version(version)  # a champion that cannot be loaded makes no list
+        registry.load_version(version)  # a champion that cannot be loaded would make no list
         registry.promote(version.number)
         if before and (before.trained_at or 0) > (version.trained_at or 0):
             note(
-                f"version {version.number} was trained to {format_iso(version.trained_at or 0)}, before "
-                f"version {before.number} ({format_iso(before.trained_at or 0)}), whose place it takes"
+                f"version {version.number}, trained as of {format_iso(version.trained_at or 0)}, "
+                f"replaces version {before.number}, trained later "
+                f"({format_iso(before.trained_at or 0)})"
             )
         return _champion(registry, args.json)
 

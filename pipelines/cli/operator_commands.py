@@ -1,4 +1,4 @@
-"""The commands with which people act: incidents, approve, drain, undo, ack, outcome, switch."""
+"""Commands for manual actions: incidents, approve, drain, undo, ack, outcome, switch."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _MODES = ("finish", "deadline", "now")
 
 
 def _site(args: argparse.Namespace) -> ResponseSite:
-    """Return the site that a person means to change.
+    """Return the site that the user wants to change.
 
-    Whoever forgets --config in a folder without a ledger would speak to a new one, which no loop
-    reads, and believe that acting is off.
+    Without --config, in a folder without a ledger, a new ledger would be created that no
+    responder reads, and the user would believe that actions are switched off.
     """
     from forewarn.pipelines.incidents.ledger.database import LedgerError
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
@@ -54,7 +54,7 @@ def _site(args: argparse.Namespace) -> ResponseSite:
     site = ResponseSite.from_config(args.config)
     if args.config is None and not (site.folder / "ledger.db").is_file():
         raise LedgerError(
-            f"{site.folder}: holds no ledger.db, expected the `--config` of `forewarn respond`."
+            f"{site.folder}: contains no ledger.db, expected the `--config` of `forewarn respond`."
         )
     return site
 
@@ -78,13 +78,13 @@ def _add_person(
 ) -> Parser:
     command = add_command(commands, name, run, text, example, extra="server")
     add_config(command)
-    command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
+    command.add_argument("--why", default="", metavar="TEXT", help="reason, kept in the ledger")
     add_json(command)
     return command
 
 
 def _add_number(command: Parser) -> None:
-    command.add_argument("incident", type=_number, metavar="INCIDENT", help="its number")
+    command.add_argument("incident", type=_number, metavar="INCIDENT", help="incident number")
 
 
 def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, same: str) -> int:
@@ -96,13 +96,13 @@ def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, s
 
 
 def _act(args: argparse.Namespace, act: Callable[[Operator], bool], done: str, same: str) -> int:
-    """Let the user do something about an incident, and say what came of it."""
+    """Perform the user's action on an incident, and print the result."""
     with _site(args).ledger() as ledger:
         changed = act(_person(ledger, args))
     return _report(args, args.incident, changed, done, same)
 
 
-# --- looking --------------------------------------------------------------------------------------
+# --- list -----------------------------------------------------------------------------------------
 
 
 def add_incidents(commands: Commands) -> None:
@@ -111,14 +111,14 @@ def add_incidents(commands: Commands) -> None:
         commands,
         "incidents",
         _incidents,
-        "list what was noticed about machines, and what is done about it",
+        "list incidents: findings about machines, and the actions taken",
         "forewarn incidents --config my.toml\n"
         "  forewarn incidents --config my.toml --machine node-17 --all --json",
         extra="server",
     )
     add_config(command)
-    command.add_argument("--machine", metavar="NAME", help="only those of one machine")
-    command.add_argument("--all", action="store_true", help="also those that have ended")
+    command.add_argument("--machine", metavar="NAME", help="only incidents of this machine")
+    command.add_argument("--all", action="store_true", help="include closed incidents")
     command.add_argument(
         "--limit",
         type=integer_at_least(1, 10_000),
@@ -126,7 +126,7 @@ def add_incidents(commands: Commands) -> None:
         metavar="N",
         help="at most this many (default: 100)",
     )
-    add_json(command, "one JSON object an incident on stdout")
+    add_json(command, "print one JSON object per incident on stdout")
 
 
 def _incidents(args: argparse.Namespace) -> int:
@@ -159,12 +159,12 @@ def _incidents(args: argparse.Namespace) -> int:
     for damaged in set_aside:
         tell(str(damaged))
     if off is not None:
-        tell(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
+        tell(f"actions are switched off by {off.who}{f': {off.why}' if off.why else ''}")
     return 0
 
 
 def _marks(site: ResponseSite, ledger: Ledger, name: str | None) -> list[Machine]:
-    """Return the marks in the scheduler that the ledger does not know, where any may be set."""
+    """Return drain marks in the scheduler that the ledger does not know, if drains are allowed."""
     from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
     from forewarn.pipelines.incidents.schedulers.driver import DriverError
     from forewarn.pipelines.runtime.progress import note
@@ -175,13 +175,13 @@ def _marks(site: ResponseSite, ledger: Ledger, name: str | None) -> list[Machine
     try:
         machines = driver.read().machines
     except DriverError as error:
-        note(f"the scheduler does not answer, its marks are not compared: {error}")
+        note(f"the scheduler does not respond, drain marks are not compared: {error}")
         return []
     marks = read_unknown_marks(ledger, machines, now=_now())
     return [machine for machine in marks if name in (None, machine.name)]
 
 
-# --- deciding -------------------------------------------------------------------------------------
+# --- decide ---------------------------------------------------------------------------------------
 
 
 def add_approve(commands: Commands) -> None:
@@ -190,15 +190,15 @@ def add_approve(commands: Commands) -> None:
         commands,
         "approve",
         _approve,
-        "let forewarn do what it proposes about an incident",
-        "forewarn approve 17 --config my.toml --why 'seen it too'",
+        "approve the action that forewarn proposes for an incident",
+        "forewarn approve 17 --config my.toml --why 'confirmed by hand'",
     )
     _add_number(command)
 
 
 def _approve(args: argparse.Namespace) -> int:
-    done = "approved, the next `forewarn respond` does it"
-    return _act(args, lambda person: person.approve(args.incident), done, "approved before")
+    done = "approved; the next `forewarn respond` performs the action"
+    return _act(args, lambda person: person.approve(args.incident), done, "already approved")
 
 
 def add_drain(commands: Commands) -> None:
@@ -207,15 +207,15 @@ def add_drain(commands: Commands) -> None:
         commands,
         "drain",
         _drain,
-        "ask for a machine to be taken out of service; the limits hold for people, too",
+        "request to drain a machine; the limits of the policy apply",
         "forewarn drain node-17 --config my.toml --mode finish --why 'fan is loud'",
     )
-    command.add_argument("machine", metavar="MACHINE", help="its name, as the scheduler knows it")
+    command.add_argument("machine", metavar="MACHINE", help="machine name in the scheduler")
     command.add_argument(
         "--mode",
         choices=_MODES,
         default="finish",
-        help="jobs run out (default), have a day, or are requeued at once",
+        help="let jobs finish (default), give them one day, or requeue them immediately",
     )
 
 
@@ -224,8 +224,8 @@ def _drain(args: argparse.Namespace) -> int:
 
     with _site(args).ledger() as ledger:
         number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
-    done = f"the next `forewarn respond` asks to drain {args.machine}, if the limits let it"
-    return _report(args, number, new, done, "asked for already")
+    done = f"the next `forewarn respond` drains {args.machine} if the limits permit"
+    return _report(args, number, new, done, "already requested")
 
 
 def add_undo(commands: Commands) -> None:
@@ -234,27 +234,32 @@ def add_undo(commands: Commands) -> None:
         commands,
         "undo",
         _undo,
-        "take back what was done about an incident; its cause does not act there for a week",
+        "revert the action on an incident; its cause triggers no action there for a week",
         "forewarn undo 17 --config my.toml --why 'the board is fine'",
     )
     _add_number(command)
 
 
 def _undo(args: argparse.Namespace) -> int:
-    done = "overridden, the next `forewarn respond` takes it back"
-    return _act(args, lambda person: person.undo(args.incident), done, "undone before")
+    done = "overridden; the next `forewarn respond` reverts the action"
+    return _act(args, lambda person: person.undo(args.incident), done, "already undone")
 
 
 def add_ack(commands: Commands) -> None:
     """Add `forewarn ack`."""
     command = _add_person(
-        commands, "ack", _ack, "say that an incident is yours", "forewarn ack 17 --config my.toml"
+        commands, "ack", _ack, "acknowledge an incident", "forewarn ack 17 --config my.toml"
     )
     _add_number(command)
 
 
 def _ack(args: argparse.Namespace) -> int:
-    return _act(args, lambda person: person.acknowledge(args.incident), "yours", "taken before")
+    return _act(
+        args,
+        lambda person: person.acknowledge(args.incident),
+        "acknowledged",
+        "already acknowledged",
+    )
 
 
 def add_outcome(commands: Commands) -> None:
@@ -263,14 +268,14 @@ def add_outcome(commands: Commands) -> None:
         commands,
         "outcome",
         _outcome,
-        "say what came of an incident; a confirmed one is a failure that retraining learns from",
+        "record the outcome of an incident; confirmed failures become training labels",
         "forewarn outcome 17 confirmed --config my.toml --failed-at 2025-03-01T04:00:00Z "
         "--why 'ticket 4711'",
     )
     _add_number(command)
-    command.add_argument("outcome", choices=_OUTCOMES, help="what came of it")
+    command.add_argument("outcome", choices=_OUTCOMES, help="outcome of the incident")
     command.add_argument(
-        "--failed-at", type=time_argument, metavar="TIME", help="of a confirmed one"
+        "--failed-at", type=time_argument, metavar="TIME", help="time of the failure"
     )
 
 
@@ -282,7 +287,7 @@ def _outcome(args: argparse.Namespace) -> int:
         args,
         lambda person: person.record_outcome(args.incident, outcome, failed_at),
         args.outcome,
-        f"{args.outcome}, as before",
+        f"{args.outcome}, unchanged",
     )
 
 
@@ -295,13 +300,13 @@ def add_switch(commands: Commands) -> None:
         commands,
         "switch",
         _switch,
-        "stop forewarn from taking machines out of service (off), or let it act again (on)",
+        "stop forewarn from taking machines out of service (off), or permit it again (on)",
         "forewarn switch off --config my.toml --why 'maintenance'",
         extra="server",
     )
-    command.add_argument("acting", choices=("off", "on"), help="off works without the database")
+    command.add_argument("acting", choices=("off", "on"), help="`off` works without the database")
     add_config(command)
-    command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
+    command.add_argument("--why", default="", metavar="TEXT", help="reason, kept in the ledger")
 
 
 def _switch(args: argparse.Namespace) -> int:
@@ -310,12 +315,12 @@ def _switch(args: argparse.Namespace) -> int:
         return _switch_off(site, now=now, who=who, why=args.why)
     with site.ledger() as ledger:
         site.switch(ledger).lift(now=now, who=who, why=args.why)
-    write_line("acting is on again")
+    write_line("actions are on")
     return 0
 
 
 def _switch_off(site: ResponseSite, *, now: Nanoseconds, who: str, why: str) -> int:
-    """Create the file first, which is enough: the ledger may be away, and the disk full."""
+    """Create the file first; it suffices if the ledger is unavailable or the disk is full."""
     from contextlib import suppress
 
     from forewarn.pipelines.incidents.ledger.database import LedgerError
@@ -323,17 +328,17 @@ def _switch_off(site: ResponseSite, *, now: Nanoseconds, who: str, why: str) -> 
     from forewarn.pipelines.runtime.progress import note
 
     switch, says_why = site.switch(None), None
-    with suppress(OSError):  # `stop` tries again, and says what is wrong
+    with suppress(OSError):  # `stop` tries again and reports the error
         says_why = switch.mark(who, why)
-        write_line(f"acting is off while {switch.file} is there")
+        write_line(f"actions are off while {switch.file} exists")
     try:
         with site.ledger() as ledger:
             site.switch(ledger).stop(now=now, who=who, why=why)
     except LedgerError as error:
         if says_why is None:
             words = f"{switch.file} cannot be created, and {error}"
-            raise KillSwitchError(f"acting is NOT switched off: {words}") from None
+            raise KillSwitchError(f"actions are NOT switched off: {words}") from None
         if says_why:
             raise
-        note(f"the file is enough, and nothing could be written into the ledger: {error}")
+        note(f"the file takes effect, but the ledger could not be written: {error}")
     return 0

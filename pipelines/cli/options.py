@@ -1,4 +1,4 @@
-"""Options and forms that commands share, and the readers of their values."""
+"""Options that commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 
-# What `shtab.FILE` is; to import it here would slow every command.
+# The value of `shtab.FILE`; importing it here would slow down every command.
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
-_MAX_MESSAGE_LENGTH = 300  # characters of what is wrong: an option may be a file's worth of text
+_MAX_MESSAGE_LENGTH = 300  # characters of a message: an option may be as long as a file
 
 
 class OptionsError(InputError):
-    """Options that do not go together."""
+    """A combination of options that is not valid."""
 
 
 def _short(text: str) -> str:
@@ -54,14 +54,14 @@ def _short(text: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong, and whose paths a shell completes."""
+    """A parser with one-line error messages and shell completion of paths."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument as argparse does."""
+        """Add an argument like argparse does."""
         return complete_path(super().add_argument(*names, **options))
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and leave with exit code 2."""
+        """Print the error and exit with code 2."""
         reason = (
             message
             if len(message) <= _MAX_MESSAGE_LENGTH
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Commands(Protocol):
-    """The commands of a parser, to which one can be added."""
+    """A parser's subcommands, to which one can be added."""
 
     def add_parser(
         self,
@@ -87,14 +87,14 @@ class Commands(Protocol):
 
 
 def complete_path(action: argparse.Action) -> argparse.Action:
-    """Let the shell complete an argument that is a path, if it is one."""
+    """Enable shell completion of an argument if it is a path."""
     if action.type in (Path, records_location, _local_folder):
         action.complete = _FILES  # type: ignore[attr-defined]  # shtab reads it
     return action
 
 
 def time_argument(text: str) -> int:
-    """Read a date or time of the command line, as nanoseconds since 1970 UTC."""
+    """Parse a date or time as nanoseconds since 1970 UTC."""
     from forewarn.pipelines.runtime.timestamps import parse_moment
 
     try:
@@ -107,18 +107,18 @@ def time_argument(text: str) -> int:
 
 
 def integer_at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
-    """Return a reader of whole numbers from `least` to `most`."""
+    """Return a parser of integers from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
             number = int(text)
-        except ValueError:  # also of thousands of digits
+        except ValueError:  # also with thousands of digits
             number = least - 1
         if not least <= number <= most:
             shown = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
             bound = "" if number <= most else f" and at most {most}"
             raise argparse.ArgumentTypeError(
-                f"found {shown}, expected a whole number of at least {least}{bound}"
+                f"found {shown}, expected an integer of at least {least}{bound}"
             )
         return number
 
@@ -126,7 +126,7 @@ def integer_at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
 
 
 def positive_number(text: str) -> float:
-    """Read a number above 0."""
+    """Parse a number above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -137,17 +137,17 @@ def positive_number(text: str) -> float:
 
 
 def require_start_before_end(args: argparse.Namespace) -> None:
-    """Refuse a --start that comes after --end, where both are given."""
+    """Refuse a --start after --end if both are given."""
     from forewarn.pipelines.runtime.timestamps import format_iso
 
     if args.start is None or args.end is None or args.start <= args.end:
         return
     start, end = (format_iso(at) if isinstance(at, int) else at for at in (args.start, args.end))
-    raise OptionsError(f"found `--start` {start} after `--end` {end}, expected it before.")
+    raise OptionsError(f"found `--start` {start} after `--end` {end}, expected an earlier start.")
 
 
 def parse_names(text: str, known: Collection[str], separator: str = ",") -> tuple[str, ...]:
-    """Read names that are separated by commas or alike, each once."""
+    """Parse separated names, each once."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(separator)))
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -158,7 +158,7 @@ def parse_names(text: str, known: Collection[str], separator: str = ",") -> tupl
 
 
 def load_config_option(args: argparse.Namespace) -> Settings:
-    """Read the configuration that --config names."""
+    """Load the configuration given by --config."""
     from forewarn.pipelines.config.settings import load_settings
 
     return load_settings(args.config)
@@ -172,7 +172,7 @@ def add_command(
     example: str,
     extra: str = "score",
 ) -> Parser:
-    """Add a command with its help, an example, and the extra without which it does not run."""
+    """Add a command with its help, an example, and the extra that it requires."""
     command = commands.add_parser(
         name,
         help=text,
@@ -185,7 +185,7 @@ def add_command(
 
 
 def add_group(commands: Commands, name: str, text: str, metavar: str = "WHAT") -> Commands:
-    """Add a command that has commands of its own, and return these."""
+    """Add a command with subcommands, and return the subcommands."""
     group = commands.add_parser(name, help=text)
     return group.add_subparsers(required=True, metavar=metavar, parser_class=Parser)
 
@@ -196,12 +196,12 @@ def add_config(command: Parser, text: str = "configuration, TOML (default: built
 
 
 def add_detector_model(command: Parser, text: str) -> None:
-    """Add --model of a detector."""
+    """Add --model for a detector."""
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help=text)
 
 
 def records_location(text: str) -> Location:
-    """Read the path or the URI of records."""
+    """Parse the path or URI of records."""
     from forewarn.pipelines.storage.files.location import LocationError, parse_location
 
     try:
@@ -211,7 +211,7 @@ def records_location(text: str) -> Location:
 
 
 def _local_folder(text: str) -> Path:
-    """Read the path of a folder that has to be on this machine."""
+    """Parse the path of a local folder."""
     from forewarn.pipelines.storage.files.location import is_uri
 
     if is_uri(text):
@@ -220,7 +220,7 @@ def _local_folder(text: str) -> Path:
 
 
 def add_records(command: Parser, *, remote: bool = False) -> None:
-    """Add --records, of a command that reads them from an object store, too, or not."""
+    """Add --records; with `remote`, an object store is accepted too."""
     command.add_argument(
         "--records",
         type=records_location if remote else _local_folder,
@@ -232,18 +232,18 @@ def add_records(command: Parser, *, remote: bool = False) -> None:
 def add_at(command: Parser) -> None:
     """Add --at."""
     command.add_argument(
-        "--at", type=time_argument, required=True, metavar="TIME", help="nothing later is read"
+        "--at", type=time_argument, required=True, metavar="TIME", help="ignore everything later"
     )
 
 
 def add_out(command: Parser, text: str = "folder to write", *, default: Path | None = None) -> None:
-    """Add --out, which has to be there unless it has a default."""
+    """Add --out, which is required unless it has a default."""
     command.add_argument(
         "--out", type=_local_folder, required=default is None, default=default, help=text
     )
 
 
-def add_json(command: Parser, text: str = "one JSON object on stdout") -> None:
+def add_json(command: Parser, text: str = "print one JSON object on stdout") -> None:
     """Add --json."""
     command.add_argument("--json", action="store_true", help=text)
 
@@ -254,7 +254,7 @@ def add_seed(command: Parser) -> None:
 
 
 def add_gpus(command: Parser, default: int) -> None:
-    """Add --gpus of a simulated fleet."""
+    """Add --gpus for a simulated fleet."""
     command.add_argument(
         "--gpus", type=integer_at_least(1, 1_000_000), default=default, metavar="N", help="GPUs"
     )

@@ -1,4 +1,4 @@
-"""The commands around acting: what a policy says and would have done."""
+"""The command `policy`: compares policies and replays them on past data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEFAULT = "default"
 
 def add_policy(commands: Commands) -> None:
     """Add `forewarn policy`."""
-    group = add_group(commands, "policy", "what is done about which finding: compare, try out")
+    group = add_group(commands, "policy", "compare response policies, or replay one on past data")
     _add_diff(group)
     _add_replay(group)
 
@@ -38,14 +38,14 @@ def _add_diff(commands: Commands) -> None:
         commands,
         "diff",
         _diff,
-        "say in words what is different between two policies",
+        "print the differences between two policies",
         "forewarn policy diff default site.toml",
         extra="server",
     )
     for name, metavar in (("before", "A"), ("after", "B")):
-        text = "file of a site, laid over the default, or `default`"
+        text = "site policy file, merged over the default, or `default`"
         command.add_argument(name, metavar=metavar, help=text)
-    add_json(command, "one JSON object a change on stdout")
+    add_json(command, "print one JSON object per change on stdout")
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def _add_replay(commands: Commands) -> None:
         commands,
         "replay",
         _replay,
-        "say what a policy would have done in the past, and how often rightly",
+        "replay a policy on past data: print its decisions, and how many were right",
         "forewarn policy replay --policy site.toml --records records --at-risk lists "
         "--html replay.html",
         extra="server",
@@ -78,8 +78,8 @@ def _add_replay(commands: Commands) -> None:
         "--policy",
         action="append",
         metavar="FILE",
-        help="file of a site, laid over the default, or `default`; several: the last one has the "
-        "last word (default: those of the configuration)",
+        help="site policy file, merged over the default, or `default`; later files override "
+        "earlier ones (default: those of the configuration)",
     )
     add_records(command)
     command.add_argument(
@@ -93,8 +93,8 @@ def _add_replay(commands: Commands) -> None:
         "records)",
     )
     add_config(command)
-    add_json(command, "one JSON object a decision on stdout, and a summary last")
-    command.add_argument("--html", type=Path, metavar="FILE", help="write a page of it")
+    add_json(command, "print one JSON object per decision, then a summary, on stdout")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page")
 
 
 def _replay(args: argparse.Namespace) -> int:

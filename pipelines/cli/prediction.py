@@ -1,4 +1,4 @@
-"""The commands around the daily list: examine records, backtest, train, score, review."""
+"""Commands for the daily list: doctor, backtest, train, score, review."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_doctor(commands: Commands) -> None:
         commands,
         "doctor",
         _doctor,
-        "say whether records can be trained on, and what is wrong with them",
+        "check whether records are fit for training, and report problems",
         "forewarn doctor /tmp/fleet/records --out /tmp/doctor",
     )
     command.add_argument(
@@ -75,7 +75,7 @@ def add_backtest(commands: Commands) -> None:
         commands,
         "backtest",
         _backtest,
-        "walk through past records as production would and report how good the lists were",
+        "run a walk-forward backtest on past records and report the quality of the lists",
         "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
         extra="train",
     )
@@ -83,20 +83,20 @@ def add_backtest(commands: Commands) -> None:
     add_config(command)
     add_out(command)
     command.add_argument("--start", type=time_argument, metavar="DATE", help="first retraining")
-    command.add_argument("--end", type=time_argument, metavar="DATE", help="retrainings end before")
+    command.add_argument("--end", type=time_argument, metavar="DATE", help="end of the retrainings")
     command.add_argument(
         "--models",
         type=_models,
         metavar="NAMES",
-        help="of cnn,mlp,gbdt,lstm,linear (default: those that the ensembles name)",
+        help="among cnn,mlp,gbdt,lstm,linear (default: those of the ensembles)",
     )
     command.add_argument(
         "--strategies",
         type=_strategies,
         default=_STRATEGIES[:3],
         metavar="NAMES",
-        help=f"of {','.join(_STRATEGIES)} (default: the first three, the paper's; "
-        "steady pools training.select_over windows, expanding trains on all of the past)",
+        help=f"among {','.join(_STRATEGIES)} (default: the first three, from the paper; "
+        "steady pools training.select_over windows, expanding trains on all earlier data)",
     )
 
 
@@ -127,7 +127,7 @@ def add_train(commands: Commands) -> None:
         commands,
         "train",
         _train,
-        "train the whole predictor as of a moment",
+        "train the predictor as of a time",
         "forewarn train --records /tmp/fleet/records --at 2025-01-26 --model /tmp/model",
         extra="train",
     )
@@ -139,7 +139,7 @@ def add_train(commands: Commands) -> None:
         "--start-from",
         metavar="MODEL",
         help="predictor of another site or of a simulated fleet (a folder, or models:/NAME@ALIAS), "
-        "whose models vote beside those trained here, for as much: for a site with few failures",
+        "combined with equal weight, for a site with few failures",
     )
 
 
@@ -159,7 +159,7 @@ def _train(args: argparse.Namespace) -> int:
     span, recorded = predictor.facts.train_length_days, predictor.facts.days_of_records
     days = f"{min(span, recorded):.3g} days"
     if recorded < span:
-        days += f" (all there are, `training.lengths` wants {span:.3g})"
+        days += f" (all available; `training.lengths` asks for {span:.3g})"
     write_line(f"wrote {args.model}: version {predictor.version}, trained on {days}")
     return 0
 
@@ -175,19 +175,19 @@ def add_score(commands: Commands) -> None:
         "--out /tmp/at-risk",
     )
     add_records(command, remote=True)
-    add_config(command, "for builtin:rules, the registry and prices; a model brings the rest")
+    add_config(command, "for builtin:rules, the registry and costs; the rest is in the model")
     command.add_argument(
         "--model",
         required=True,
-        help="folder of `forewarn train`, models:/gpu-failure@champion (of the registry that the "
-        "configuration names), or builtin:rules, which needs no training",
+        help="folder of `forewarn train`, models:/gpu-failure@champion (in the configured "
+        "registry), or builtin:rules, which needs no training",
     )
     add_at(command)
-    add_out(command, "folder to write date=... into")
+    add_out(command, "folder that receives date=...")
     command.add_argument(
         "--hindsight",
         action="store_true",
-        help="make the list even if the model was trained after TIME; the list then says so",
+        help="make the list even if the model was trained after TIME; the list is marked",
     )
 
 
@@ -216,7 +216,7 @@ def _score(args: argparse.Namespace) -> int:
             lists=args.out,
         )
     if made.hindsight:
-        note("made in hindsight: the model was trained after that moment and knows what followed")
+        note("made in hindsight: the model was trained after that time on data of what followed")
     for text in made.sentences:
         note(text)
     folder = made.write(args.out)
@@ -231,7 +231,7 @@ def add_review(commands: Commands) -> None:
         commands,
         "review",
         _review,
-        "score past lists against what then happened",
+        "evaluate past lists against the failures that followed",
         "forewarn review --at-risk /tmp/at-risk --failures /tmp/fleet/truth.csv",
     )
     command.add_argument(
@@ -248,9 +248,9 @@ def add_review(commands: Commands) -> None:
         "--until",
         type=time_argument,
         metavar="TIME",
-        help="up to when the failures are complete (default: the newest one)",
+        help="time up to which the failures are complete (default: the newest failure)",
     )
-    add_config(command, "for prices in [list]: then it counts GPU-hours, too")
+    add_config(command, "for costs in [list], to count GPU-hours")
     add_json(command)
 
 

@@ -1,4 +1,4 @@
-"""`forewarn study prediction`."""
+"""The command `study prediction`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def add_study_prediction(parts: Commands) -> None:
         parts,
         "prediction",
         _study_prediction,
-        "compare methods, strategies, training lengths and days between retrainings as the "
-        "paper does, on simulated fleets",
+        "compare methods, strategies, training lengths and retraining intervals on simulated "
+        "fleets, as in the paper",
         "forewarn study prediction --gpus 400 --days 108 --seeds 1,2,3 --out /tmp/prediction",
         extra="train",
     )
@@ -40,21 +40,21 @@ def add_study_prediction(parts: Commands) -> None:
         type=integer_at_least(2, 3660),
         default=108,
         metavar="D",
-        help="of records; the first training needs the longest length of them (108)",
+        help="days of records; the first training needs the longest length (108)",
     )
     command.add_argument(
         "--seeds",
         type=_seeds,
         default=(1,),
         metavar="LIST",
-        help="one fleet each, separated by commas (1)",
+        help="seeds, one fleet each, comma-separated (1)",
     )
     command.add_argument(
         "--models",
         type=_models,
         default=MODEL_NAMES,
         metavar="NAMES",
-        help=f"of {','.join(MODEL_NAMES)} (default: all)",
+        help=f"among {','.join(MODEL_NAMES)} (default: all)",
     )
     add_config(command)
     add_out(command)

@@ -1,4 +1,4 @@
-"""`forewarn respond`: the loop that takes findings and acts, its API and its score."""
+"""The command `respond`: runs the responder, its API, and the response score."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_respond"]
 
-_QUERY_SACCTMGR = ""  # sacctmgr, as there is no file
+_QUERY_SACCTMGR = ""  # query sacctmgr instead of reading a file
 
 
 class SchedulerError(InputError):
-    """A scheduler that does not answer, or that nobody understands."""
+    """The scheduler does not respond, or its output cannot be parsed."""
 
 
 def add_respond(commands: Commands) -> None:
@@ -41,41 +41,41 @@ def add_respond(commands: Commands) -> None:
         "respond",
         _respond,
         "process findings and take (or only report) the actions that the policy prescribes",
-        "forewarn respond --once --config my.toml   (once; observes unless [respond] lets it act)\n"
-        "  forewarn respond --watch --config my.toml --serve   (again and again, with the API)\n"
-        "  forewarn respond --score --config my.toml   (what acting came to so far)\n"
-        "  forewarn respond --slurm-history --config my.toml   (on the first day: past failures)",
+        "forewarn respond --once --config my.toml   (observes unless [respond] permits actions)\n"
+        "  forewarn respond --watch --config my.toml --serve   (repeatedly, with the API)\n"
+        "  forewarn respond --score --config my.toml   (results of the actions so far)\n"
+        "  forewarn respond --slurm-history --config my.toml   (initially: import past failures)",
         extra="server",
     )
     add_config(command)
-    how = command.add_argument_group("what to do")
-    how.add_argument("--once", action="store_true", help="decide once, and end")
-    how.add_argument("--watch", action="store_true", help="again and again, each [respond] every")
-    how.add_argument("--serve", action="store_true", help="answer the API; alone or with --watch")
-    how.add_argument("--score", action="store_true", help="print what acting came to, and end")
+    how = command.add_argument_group("mode")
+    how.add_argument("--once", action="store_true", help="process findings once and exit")
+    how.add_argument("--watch", action="store_true", help="repeat at the interval [respond] every")
+    how.add_argument("--serve", action="store_true", help="serve the API; alone or with --watch")
+    how.add_argument("--score", action="store_true", help="print the response score and exit")
     how.add_argument(
         "--slurm-history",
         nargs="?",
         const=_QUERY_SACCTMGR,
         metavar="FILE",
-        help="take past outages for retraining, of what `TZ=UTC sacctmgr -n -P show event "
-        "event=node start=DATE format=NodeName,Start,End,State,User,Reason` printed, or ask it "
-        "for the last year; and end",
+        help="import past outages for retraining from the output of `TZ=UTC sacctmgr -n -P show "
+        "event event=node start=DATE format=NodeName,Start,End,State,User,Reason`, or without a "
+        "file query sacctmgr for the last year; then exit",
     )
     how.add_argument(
         "--new-ledger",
         action="store_true",
-        help="create an empty ledger and end, or go on with --once; needed where a pool may act "
-        "and there is no ledger yet, or no backup of a lost one",
+        help="create an empty ledger and exit, or continue with --once; required if a pool permits "
+        "actions and the ledger does not exist yet or was lost without a backup",
     )
     how.add_argument(
         "--new-token",
         metavar="NAME:ROLE[:HOSTLIST]",
-        help="print a token for the API and what FOREWARN_RESPOND_TOKENS needs, and end; with "
-        "the role `report` and a HOSTLIST such as node-[01-16] it reports for these hosts, without "
-        "one for any, and then its findings lead at most to `avoid`",
+        help="print a new API token and its entry for FOREWARN_RESPOND_TOKENS, and exit; with the "
+        "role `report` and a HOSTLIST such as node-[01-16] it may report for these hosts; without "
+        "one for any host, but then its findings lead at most to `avoid`",
     )
-    add_json(command, "one JSON object a decision on stdout")
+    add_json(command, "print one JSON object per decision on stdout")
 
 
 def _respond(args: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def _respond(args: argparse.Namespace) -> int:
     if chosen > 1 or chosen + args.new_ledger == 0:
         raise OptionsError("expected --once, --score, --slurm-history, or --watch and --serve.")
     if args.new_ledger and chosen > args.once:
-        raise OptionsError("--new-ledger stands alone or with --once: it is for the first time.")
+        raise OptionsError("--new-ledger can be used alone or with --once only.")
     site = ResponseSite.from_config(args.config)
     if args.new_ledger:
         with site.new_ledger() as ledger:
@@ -110,7 +110,7 @@ def _say_new(site: ResponseSite) -> int:
 
 
 def _opened(site: ResponseSite) -> Ledger:
-    """Open the ledger; where it is lost, the machines that we had taken out are an alert."""
+    """Open the ledger; if it was lost, send an alert about machines drained by forewarn."""
     from forewarn.pipelines.incidents.ledger.database import MissingLedgerError
 
     try:
@@ -152,7 +152,7 @@ def _print(decided: Sequence[LoopDecision], as_json: bool) -> None:
 
 
 def _answered(responder: Responder) -> list[LoopDecision]:
-    """Call the loop once; a scheduler that does not answer is an error of one line."""
+    """Run the responder once; a scheduler that does not respond is an error of one line."""
     from forewarn.pipelines.incidents.schedulers.driver import DriverError
 
     try:
@@ -169,7 +169,7 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
 
 
 def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int:
-    """Decide again and again, answer the API, or both, until somebody ends it."""
+    """Run the responder repeatedly, serve the API, or both, until stopped."""
     from forewarn.pipelines.incidents.api.app import serve_api
     from forewarn.pipelines.incidents.loop.respond_watch import ApiThread, watch_loop
     from forewarn.pipelines.runtime.clock import SystemClock
@@ -209,7 +209,8 @@ def _new_token(text: str) -> int:
     parse_access(f"{text}={digest}")
     print(token)
     write_line(
-        f"Keep it; forewarn knows only its digest. Add to FOREWARN_RESPOND_TOKENS: {text}={digest}"
+        f"Store it safely; forewarn keeps only its digest. Add to FOREWARN_RESPOND_TOKENS: "
+        f"{text}={digest}"
     )
     return 0
 
@@ -219,7 +220,7 @@ def _now() -> Nanoseconds:
 
 
 def _learn_history(site: ResponseSite, file: str, as_json: bool) -> int:
-    """Take what Slurm remembers of outages; say what came of it."""
+    """Import past outages from Slurm and print the result."""
     from forewarn.pipelines.incidents.loop.slurm_history_import import import_history
     from forewarn.pipelines.incidents.schedulers.driver import DriverError
 

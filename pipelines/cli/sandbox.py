@@ -1,4 +1,4 @@
-"""The commands that need no fleet: a demo, simulated data, services on loopback."""
+"""Commands that need no fleet: demo, simulate and up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_demo(commands: Commands) -> None:
     command.add_argument(
         "--full",
         action="store_true",
-        help="all models, strategies and baselines; takes many times as long",
+        help="all models, strategies and baselines; takes many times longer",
     )
 
 
@@ -52,12 +52,12 @@ def _demo(args: argparse.Namespace) -> int:
 
 def add_simulate(commands: Commands) -> None:
     """Add `forewarn simulate`."""
-    kinds = add_group(commands, "simulate", "make data to try things on")
+    kinds = add_group(commands, "simulate", "simulate data to try forewarn on")
     command = add_command(
         kinds,
         "fleet",
         _simulate_fleet,
-        "simulate a fleet of GPUs that fail in several ways, some without a sign",
+        "simulate a GPU fleet with several failure mechanisms, some without precursors",
         "forewarn simulate fleet --out /tmp/fleet --gpus 200 --days 30 --seed 1",
     )
     add_out(command)
@@ -79,7 +79,7 @@ def _add_incidents(kinds: Commands) -> None:
         kinds,
         "incidents",
         _simulate_incidents,
-        "simulate training tasks at one sample a second, some with a faulty machine",
+        "simulate training tasks sampled once a second, some with a faulty machine",
         "forewarn simulate incidents --out /tmp/incidents --faulty 20 --healthy 20 --seed 1",
     )
     add_out(command)
@@ -95,7 +95,7 @@ def _add_incidents(kinds: Commands) -> None:
     command.add_argument(
         "--vary",
         action="store_true",
-        help="draw the site's conditions by the seed, too: noise, rhythm, sizes, cadence",
+        help="also draw the site's conditions from the seed: noise, step time, sizes, cadence",
     )
 
 
@@ -123,7 +123,7 @@ def add_up(commands: Commands) -> None:
         commands,
         "up",
         _up,
-        "start Airflow and MLflow on loopback, with a simulated fleet that lives on",
+        "start local Airflow and MLflow with a continuously simulated fleet",
         "forewarn up --folder /tmp/up",
         extra="airflow",
     )

@@ -1,4 +1,4 @@
-"""The studies: methods compared where the truth is known."""
+"""The command `study`: compares methods on data with ground truth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["add_study"]
 
 def add_study(commands: Commands) -> None:
     """Add `forewarn study`."""
-    parts = add_group(commands, "study", "compare methods on a set with known truth")
+    parts = add_group(commands, "study", "compare methods on data with ground truth")
     _add_study_alarms(parts)
     _add_study_prior(parts)
     _add_study_several(parts)
@@ -50,15 +50,15 @@ def add_study(commands: Commands) -> None:
 
 
 def _add_set(command: Parser) -> None:
-    """Add the pulls whose truth is known, and what was fitted beside them."""
+    """Add options for the labelled pulls and the detector fitted to their training data."""
     command.add_argument(
-        "--data", type=Path, required=True, help="what `simulate incidents` wrote, or alike"
+        "--data", type=Path, required=True, help="folder in the format of `simulate incidents`"
     )
-    add_detector_model(command, "what `detect fit` wrote for DATA/train")
+    add_detector_model(command, "folder written by `detect fit` for DATA/train")
 
 
 def _add_run(command: Parser) -> None:
-    """Add the seed and the form of what is printed."""
+    """Add the seed and the output format."""
     add_seed(command)
     add_json(command)
 
@@ -84,7 +84,7 @@ def _add_study_several(parts: Commands) -> None:
         parts,
         "several",
         _study_several,
-        "count who is named where machines fail together, and one after another",
+        "count identified machines if several fail together, and one after another",
         "forewarn study several --data /tmp/incidents --model /tmp/detector --tasks 10",
         extra="train",
     )
@@ -94,7 +94,7 @@ def _add_study_several(parts: Commands) -> None:
         type=integer_at_least(1),
         default=30,
         metavar="N",
-        help="for each row (default: 30)",
+        help="tasks per row (default: 30)",
     )
     _add_methods(command)
     _add_run(command)
@@ -109,7 +109,7 @@ def _add_study_alarms(parts: Commands) -> None:
         "forewarn study alarms --model /tmp/detector --days 20",
         extra="train",
     )
-    add_detector_model(command, "what `detect fit` wrote")
+    add_detector_model(command, "folder written by `detect fit`")
     command.add_argument(
         "--days", type=integer_at_least(1), default=20, metavar="N", help="task-days"
     )
@@ -121,7 +121,7 @@ def _add_study_thresholds(parts: Commands) -> None:
         parts,
         "thresholds",
         _study_thresholds,
-        "draw how the thresholds fall with the number of healthy pulls",
+        "plot how the thresholds fall with the number of healthy pulls",
         "forewarn study thresholds --metrics /tmp/incidents/train --model /tmp/detector "
         "--out thresholds.png",
         extra="train",
@@ -129,9 +129,9 @@ def _add_study_thresholds(parts: Commands) -> None:
     command.add_argument(
         "--metrics", type=Path, required=True, help="folder of task=NAME/*.parquet, healthy"
     )
-    add_detector_model(command, "what `detect fit` wrote for them")
+    add_detector_model(command, "folder written by `detect fit` for these tasks")
     command.add_argument("--out", type=Path, required=True, metavar="PNG", help="file to write")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 def _add_study_prior(parts: Commands) -> None:
@@ -139,7 +139,7 @@ def _add_study_prior(parts: Commands) -> None:
         parts,
         "prior",
         _study_prior,
-        "measure how much sooner, and how much more, is found with a list that is right",
+        "measure how much sooner and more often faults are found with a correct at-risk list",
         "forewarn study prior --data /tmp/incidents --model /tmp/detector",
         extra="train",
     )
@@ -219,7 +219,7 @@ def _add_study_response(parts: Commands) -> None:
         parts,
         "response",
         _study_response,
-        "live through a simulated month with and without acting on the list, and score it",
+        "simulate a month with and without actions on the at-risk list, and compare the scores",
         "forewarn study response --machines 200 --days 31 --controls 0,0.1,0.5",
         extra="server",
     )
@@ -234,7 +234,7 @@ def _add_study_response(parts: Commands) -> None:
         type=_shares,
         default=(0.0, 0.1, 0.5),
         metavar="SHARES",
-        help="control shares to try, separated by commas (0,0.1,0.5)",
+        help="holdout shares to try, comma-separated (0,0.1,0.5)",
     )
     _add_run(command)
 

@@ -1,1 +1,1 @@
-"""The configuration: TOML in, frozen settings out; an unknown key is an error."""
+"""The configuration: a TOML file becomes frozen settings; an unknown key is an error."""

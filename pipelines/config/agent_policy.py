@@ -1,4 +1,4 @@
-"""What agents collect and how often, and what one agent is told on its own host."""
+"""The policy file of an agent: what it collects and how often."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Source = Literal["gpu", "kernel_log", "proc"]
 
 
 class CollectionPolicy(StrictTable):
-    """What the collector may tell an agent: nothing in it names a program or a file."""
+    """What the collector may configure on an agent; no key names a program or a file."""
 
     interval: Duration = parse_duration("10min")
     sources: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gpu", "kernel_log", "proc")
@@ -35,12 +35,12 @@ class CollectionPolicy(StrictTable):
     timeout: Duration = parse_duration("30s")
 
     def as_told(self) -> dict[str, object]:
-        """Return it as JSON holds it."""
+        """Return the policy as JSON values."""
         values = self.model_dump(mode="json")
         return values | {name: f"{values[name] // 10**6}ms" for name in ("interval", "timeout")}
 
     def is_fatal(self, event: Mapping[str, Any]) -> bool:
-        """Tell whether an event of the kernel log makes a fault report."""
+        """Tell whether a kernel log event leads to a fault report."""
         code = event.get("code")
         if event["kind"] == "xid" and code in self.report_xids:
             return True
@@ -55,30 +55,30 @@ class CollectionPolicy(StrictTable):
 
 
 class JobsTable(StrictTable):
-    """What an agent saves of the training jobs of its host; only its own policy says so.
+    """What an agent saves about training jobs on its host; only its own policy can set it.
 
     Attributes
     ----------
     folder : Path or None
-        In it a folder a job, for `forewarn diagnose`; shared by all hosts, or one of this host.
-        None: nothing is looked at.
+        Folder that receives a folder per job, for `forewarn diagnose`; shared by all hosts, or
+        local. None disables it.
     every, ask_every : int
-        Nanoseconds between two looks, and between two questions to worker servers.
+        Nanoseconds between two captures, and between two requests to worker servers.
     worker_port : int
-        Port on loopback of the worker server of local rank 0, the others follow; 0: none. Where a
-        process names a socket of its own, that is asked.
+        Loopback port of the worker server of local rank 0; the others follow. 0 disables it. A
+        process that names its own socket is asked there.
     stacks : {"off", "server", "py-spy"}
-        How stacks are taken once another probe is idle.
+        How stacks are captured while other probes show no activity.
     py_spy : str
-        The program.
+        Path of py-spy.
     timeout : int
-        Nanoseconds of one question.
+        Nanoseconds per request.
     log_mib : int
-        Of a log that is copied; of a longer one the end is left.
+        Largest copy of a log; of a longer log the end is kept.
     keep : int
-        Nanoseconds for which the folder of a job is left that nobody writes to any more.
+        Nanoseconds after the last write at which the folder of a job is deleted.
     most_gib : int
-        Of all folders of jobs together; those that were written to last stay.
+        Total size of all job folders; the least recently written are deleted first.
     """
 
     folder: Path | None = None
@@ -103,23 +103,23 @@ class AgentPolicy(StrictTable):
     Attributes
     ----------
     collector : str or None
-        Address, such as https://collector:8470; without one the agent only prints (`--once`).
+        Address, such as https://collector:8470; without it the agent can only print (`--once`).
     ca : Path or None
-        Certificate to trust beside those of the system.
+        Certificate authority to trust in addition to those of the system.
     machine_id : str
-        By default FOREWARN_MACHINE_ID, which a container needs, else the name of the host.
+        By default FOREWARN_MACHINE_ID, which a container needs, else the host name.
     state : Path
-        Folder for the spool and for how far the kernel log was read.
+        Folder for the spool and the read position in the kernel log.
     spool_mib : int
-        Of what could not be sent yet; the oldest readings give way, then the oldest fault reports.
+        Size of the spool; the oldest readings are dropped first, then the oldest fault reports.
     kernel_log : Path
-        /dev/kmsg, or a file that a log daemon writes.
+        /dev/kmsg, or a file written by a log daemon.
     gpu : {"auto", "nvml", "nvidia-smi"}
-        Where readings come from.
+        Source of the readings.
     collection : Collection
-        Until the collector says otherwise.
+        Used until the collector sends another one.
     jobs : JobsTable
-        What is saved of training jobs, for a diagnosis.
+        What is saved about training jobs.
     """
 
     collector: str | None = None
@@ -143,8 +143,8 @@ class AgentPolicy(StrictTable):
     def _address(self) -> Self:
         if "@" in (self.collector or ""):
             raise ValueError(
-                "`collector` holds a user name or a password (not shown), expected an address "
-                "alone: the token comes from FOREWARN_TOKEN"
+                "`collector` contains a user name or a password (not shown), expected only an "
+                "address: the token comes from FOREWARN_TOKEN"
             )
         if self.collector is not None and not self.collector.startswith(("http://", "https://")):
             raise ValueError(
@@ -160,7 +160,7 @@ def load_policy(path: Path) -> AgentPolicy:
     Raises
     ------
     SettingsError
-        If it cannot be read, is no TOML, or has an unknown key or a wrong value.
+        If it cannot be read, is not TOML, or has an unknown key or an invalid value.
     """
     try:
         return AgentPolicy.model_validate(read_toml(path))

@@ -1,4 +1,4 @@
-"""Tables of the configuration that say how failures are predicted."""
+"""Configuration tables for failure prediction."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 
 
 class RecordsTable(StrictTable):
-    """How often a GPU writes a record."""
+    """Interval of the records."""
 
     interval: Duration = parse_duration("10min")
 
 
 class WindowsTable(StrictTable):
-    """How instances are cut, in records."""
+    """How instances are cut; all values in records."""
 
     length: Count = 18
     horizon: Count = 144
@@ -58,7 +58,7 @@ DEFAULT_COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 class FeaturesTable(StrictTable):
-    """Which columns are features. Given at all, a kind left out is empty."""
+    """Columns used as features. If the table is given, kinds that it omits are empty."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()
@@ -79,13 +79,11 @@ class FeaturesTable(StrictTable):
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise ValueError(
-                f"`features` names column `{doubled[0]}` twice, expected one kind for each"
+                f"`features` names column `{doubled[0]}` twice, expected one kind per column"
             )
         reserved = sorted({SERIAL, TIMESTAMP, FAILURE} & {*names, *self.peers})
         if reserved:
-            raise ValueError(
-                f"`features` names `{reserved[0]}`, expected another column: this one is no feature"
-            )
+            raise ValueError(f"`features` names `{reserved[0]}`, which cannot be a feature")
         if not (self.float or self.counter or self.binary or self.code):
             raise ValueError(
                 "`features` names no column that changes over time, expected at least one"
@@ -105,7 +103,7 @@ class FeaturesTable(StrictTable):
 
 
 class TrainingTable(StrictTable):
-    """When and on what models are trained."""
+    """When models are trained, and on which data."""
 
     retrain_every: Duration = parse_duration("3d")
     lengths: tuple[Duration, ...] = tuple(map(parse_duration, ("9d", "12d", "15d")))
@@ -137,7 +135,7 @@ ModelName = Annotated[str, AfterValidator(_model_name)]
 
 
 class EnsemblesTable(StrictTable):
-    """Which models decide together."""
+    """Models that are combined, and how."""
 
     parallel: Annotated[tuple[ModelName, ...], Field(min_length=1)] = ("cnn", "mlp", "gbdt")
     cascade: Annotated[tuple[tuple[ModelName, Share], ...], Field(min_length=1)] = (
@@ -149,7 +147,7 @@ class EnsemblesTable(StrictTable):
 
 
 class EvaluationTable(StrictTable):
-    """How scores are judged on the paper's protocol."""
+    """How scores are evaluated by the paper's protocol."""
 
     k: Share = 0.02
     negatives_per_positive: Positive = 8.0
@@ -157,7 +155,7 @@ class EvaluationTable(StrictTable):
 
 
 class ListTable(StrictTable):
-    """The daily list."""
+    """The daily at-risk list."""
 
     share: Share = 0.003
     failure_cost_gpu_hours: Positive | None = None
@@ -169,7 +167,7 @@ class ListTable(StrictTable):
 
     @property
     def costs(self) -> ActionCosts | None:
-        """What failures and actions cost; None where no price is set."""
+        """Costs of failures and actions; None if none are set."""
         if self.failure_cost_gpu_hours is None:
             return None
         prices = [(name, getattr(self, f"{name}_cost_gpu_hours")) for name in ACTIONS]
@@ -186,19 +184,19 @@ class ListTable(StrictTable):
         if self.failure_cost_gpu_hours is None and (named or self.prevented_share is not None):
             key = named[0] if named else "prevented_share"
             raise ValueError(
-                f"`list.{key}` is set and `list.failure_cost_gpu_hours` is not, expected both: a "
-                "cost says nothing without the other"
+                f"`list.{key}` is set but `list.failure_cost_gpu_hours` is not; both are needed to "
+                "weigh costs"
             )
         if self.failure_cost_gpu_hours is not None and not named:
             raise ValueError(
-                "`list.failure_cost_gpu_hours` is set and no cost of an action is, expected "
+                "`list.failure_cost_gpu_hours` is set but no cost of an action is; expected "
                 "`list.drain_cost_gpu_hours` or that of another action"
             )
         return self
 
 
 class GateTable(StrictTable):
-    """What a challenger has to show before it is promoted."""
+    """Requirements for promoting a challenger."""
 
     margin: Share = 0.25
     champion_max_age: Duration = parse_duration("9d")

@@ -1,4 +1,4 @@
-"""Tables of the configuration that say who may act, on which machines, and how far."""
+"""Configuration tables for responses: pools, limits and costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 
 
 class PoolTable(StrictTable):
-    """Machines of one owner; where neither `partition` nor `selector` is given, `NAME` is one."""
+    """Machines of one owner. Without `partition` and `selector`, `NAME` is the partition."""
 
     partition: str = ""
     selector: str = ""
@@ -43,7 +43,7 @@ class PoolTable(StrictTable):
 
 
 class CostsTable(StrictTable):
-    """What an unplanned stop of a job costs, and a planned one: for the score alone."""
+    """Costs of unplanned and planned stops of a job; used only for the score."""
 
     detection: Duration = parse_duration("10min")
     scheduling: Duration = parse_duration("10min")
@@ -53,7 +53,7 @@ class CostsTable(StrictTable):
 
 
 class RespondTable(StrictTable):
-    """What becomes of findings; as it is, nothing is ever done."""
+    """How findings are processed. By default nothing is changed on any machine."""
 
     ledger: Annotated[str, Field(min_length=1)] = "sqlite:///ledger.db"
     lists: str = ""
@@ -107,11 +107,11 @@ class RespondTable(StrictTable):
 
     @property
     def frozen(self) -> tuple[tuple[Nanoseconds, Nanoseconds], ...]:
-        """Spans in which nothing is done, nanoseconds since 1970 UTC."""
+        """Spans without actions, nanoseconds since 1970 UTC."""
         return tuple((_moment(begin), _moment(end)) for begin, end in self.freeze)
 
     def core(self) -> ResponseSettings:
-        """Return the spans and bounds as the core takes them."""
+        """Return these settings as arguments of the response package."""
         return ResponseSettings(
             group_wait=Nanoseconds(self.settle),
             quiet=Nanoseconds(self.quiet),
@@ -128,7 +128,7 @@ class RespondTable(StrictTable):
         )
 
     def pool(self, name: str) -> Pool:
-        """Return a pool as the core takes it."""
+        """Return a pool as an argument of the response package."""
         table = self.pools[name]
         limits = Limits(
             machines=table.machines or None,

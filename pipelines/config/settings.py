@@ -1,4 +1,4 @@
-"""The configuration: one TOML file, every key checked, nothing read from anywhere else."""
+"""The settings: one TOML file, every key checked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _MAX_SPAN = parse_duration("36000d")
 
 
 class MetricTable(StrictTable):
-    """One machine metric and the limits it is scaled by."""
+    """A machine metric and the limits that it is scaled by."""
 
     name: str
     low: float = 0.0
@@ -68,12 +68,12 @@ class MetricTable(StrictTable):
         if not self.low < self.high:
             raise ValueError(f"`low` is {self.low:g} and `high` {self.high:g}, expected low < high")
         if self.scale == "log" and self.low < 0.0:
-            raise ValueError(f"`low` is {self.low:g}, expected 0 or more where `scale` is log")
+            raise ValueError(f"`low` is {self.low:g}, expected 0 or more if `scale` is log")
         return self
 
     @property
     def limits(self) -> MetricLimits:
-        """The same as the core takes it."""
+        """Return the limits as an argument of the features package."""
         from forewarn.features.detection.metric_limits import MetricLimits
 
         log, counter = self.scale == "log", self.kind == "counter"
@@ -92,11 +92,11 @@ def _metrics() -> tuple[MetricTable, ...]:
     )
 
 
-_BLOCKS_PER_CONTINUITY = 4  # of a machine's past in a continuity
+_BLOCKS_PER_CONTINUITY = 4  # blocks of the machine baseline per continuity
 
 
 class DetectionTable(StrictTable):
-    """Machine metrics of a running task."""
+    """Metrics and parameters of faulty-machine detection."""
 
     interval: Duration = parse_duration("1s")
     window: Annotated[int, Field(gt=1, strict=True)] = 8
@@ -113,7 +113,7 @@ class DetectionTable(StrictTable):
 
     @property
     def rules(self) -> DetectionRules:
-        """The same as the core takes it."""
+        """Return the parameters as an argument of the models package."""
         from forewarn.models.detection.detection_rules import DetectionRules
 
         continuity = self.continuity // self.interval
@@ -127,7 +127,7 @@ class DetectionTable(StrictTable):
         if twice is not None:
             raise ValueError(f"`metrics` names {twice!r} twice")
         if self.continuity < self.interval:
-            raise ValueError("`continuity` is shorter than `interval`, expected several of them")
+            raise ValueError("`continuity` is shorter than `interval`; expected several intervals")
         return self
 
 
@@ -170,7 +170,7 @@ class Settings(StrictTable):
         reach = max(windows.length * max(self.features.history, default=1), windows.horizon)
         if max(reach, windows.step) * self.records.interval > _MAX_SPAN:
             raise ValueError(
-                "`windows` and `features.history` reach back over a hundred years, expected less"
+                "`windows` and `features.history` span over a hundred years, expected less"
             )
         members = {*self.ensembles.parallel, *(name for name, _ in self.ensembles.cascade)}
         choices = {"parallel", "cascade", *members}
@@ -183,7 +183,7 @@ class Settings(StrictTable):
 
     @property
     def horizon(self) -> Nanoseconds:
-        """Time after an instance in which a failure counts."""
+        """Time after an instance in which a failure makes its label positive."""
         return Nanoseconds(self.windows.horizon * self.records.interval)
 
     @property
@@ -192,14 +192,14 @@ class Settings(StrictTable):
         return Nanoseconds(self.windows.step * self.records.interval)
 
     def plan(self, columns: set[str]) -> tuple[FeaturePlan, tuple[str, ...]]:
-        """Return what is measured of records that have these columns, and notes.
+        """Return the feature plan for records with these columns, and notes.
 
         Raises
         ------
         SettingsError
-            If a group of peers was asked for that the records do not have.
+            If the configuration names a peer group that the records do not have.
         """
-        # A collector reads a configuration, too, and measures nothing.
+        # Imported here: a collector reads a configuration too, and computes no features.
         from forewarn.features.prediction.feature_plan import FeaturePlan
 
         table = self.features
@@ -210,12 +210,12 @@ class Settings(StrictTable):
         absent = [name for name in table.peers if name not in columns]
         if absent and "peers" in table.model_fields_set:
             raise SettingsError(
-                f"`features.peers` names `{absent[0]}`, found no such column in the records."
+                f"`features.peers` names `{absent[0]}`; the records have no such column."
             )
         notes = [f"no peers by `{name}`: the records have no such column" for name in absent]
         residuals = tuple(pair for pair in table.residuals if set(pair) <= set(table.float))
         if len(residuals) < len(table.residuals):
-            notes.append("default residuals left out: their columns are not in `features.float`")
+            notes.append("default residuals ignored: their columns are not in `features.float`")
         plan = FeaturePlan(
             kinds=table.kinds,
             window_records=RecordCount(self.windows.length),
@@ -241,7 +241,7 @@ def load_settings(path: Path | None) -> Settings:
     Raises
     ------
     SettingsError
-        If the file cannot be read, is no TOML, or has an unknown key or a wrong value.
+        If the file cannot be read, is not TOML, or has an unknown key or an invalid value.
     """
     if path is None:
         return Settings()

@@ -1,4 +1,4 @@
-"""Tables of the configuration that say where a site keeps its things, and who may send it more."""
+"""Configuration tables of a site: its folders, registry, executor and collector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CollectorTable", "ExecutorTable", "FailuresTable", "RegistryTable", 
 
 
 class SiteTable(StrictTable):
-    """Where a scheduled site keeps its things; a path that is relative begins at the file."""
+    """Folders and files of a scheduled site; relative paths start at the configuration file."""
 
     records: str = "records"
     lists: str = "lists"
@@ -29,7 +29,7 @@ class SiteTable(StrictTable):
 
 
 class RegistryTable(StrictTable):
-    """Where experiments are tracked and predictors registered."""
+    """Where experiments are tracked and models are registered."""
 
     store: Annotated[str, Field(min_length=1)] = "mlflow"
     experiment: Annotated[str, Field(min_length=1)] = "forewarn"
@@ -45,21 +45,21 @@ class ExecutorTable(StrictTable):
 
     @property
     def executor(self) -> Executor:
-        """The same as pipelines take it."""
+        """Return the executor that pipelines use."""
         return Executor(self.kind, self.workers, self.address)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.address and self.kind != "dask":
             raise ValueError(
-                f'`executor.address` is {self.address!r} where `kind` is "{self.kind}", expected '
+                f'`executor.address` is {self.address!r} but `kind` is "{self.kind}", expected '
                 '"dask"'
             )
         return self
 
 
 class FailuresTable(StrictTable):
-    """What counts as a failure of a GPU beside a repair ticket."""
+    """What counts as a GPU failure in addition to repair tickets."""
 
     xids: tuple[Count, ...] = FATAL_XIDS
     lost: bool = True
@@ -68,7 +68,7 @@ class FailuresTable(StrictTable):
 
     @property
     def rules(self) -> FailureRules:
-        """The same as the core takes it."""
+        """Return the rules as an argument of the features package."""
         from forewarn.features.telemetry.failure_evidence import FailureRules
 
         xids = frozenset(self.xids)
@@ -76,7 +76,7 @@ class FailuresTable(StrictTable):
 
 
 class CollectorTable(StrictTable):
-    """The service that takes what agents send."""
+    """The service that receives batches from agents."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8470

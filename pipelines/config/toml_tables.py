@@ -1,4 +1,4 @@
-"""Tables of a TOML file: every key checked, durations as text, one line for what is wrong."""
+"""Reads TOML tables: checks every key, parses durations, and describes errors in one line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 _MAX_FILE_BYTES = 65_536  # the parser is quadratic in the depth of a key
-_MAX_DURATION = 2**63 - 1  # moments are nanoseconds in 64 bits
+_MAX_DURATION = 2**63 - 1  # times are nanoseconds in 64 bits
 _UNITS = {"ms": 10**6, "s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
 
 
 class SettingsError(InputError):
-    """A configuration that cannot be used; the message names file, key, found and expected."""
+    """Invalid configuration; the message names file, key, found and expected values."""
 
 
 class StrictTable(BaseModel):
@@ -66,7 +66,7 @@ Duration = Annotated[int, BeforeValidator(parse_duration)]
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Say in one line which key is wrong, what was found and what was expected."""
+    """Return in one line which key is wrong, what was found and what is expected."""
     problem = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     value = _truncate(problem["input"])
@@ -79,25 +79,25 @@ def describe_validation_error(error: ValidationError) -> str:
 
 
 def _truncate(value: object) -> str:
-    """Write a value as it was found, cut to what fits into a line."""
+    """Return a value as text, truncated to fit into a line."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+    except (ValueError, RecursionError):  # thousands of digits or brackets
         return "something very long"
     return text if len(text) < 60 else text[:57] + "..."
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds.
+    """Return the contents of a TOML file.
 
     Raises
     ------
     SettingsError
-        If it cannot be read or is none.
+        If it cannot be read or parsed.
     """
     try:
-        if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
-            raise SettingsError(f"{path}: cannot be read (no regular file).")
+        if path.exists() and not path.is_file():  # opening a FIFO would block forever
+            raise SettingsError(f"{path}: cannot be read (not a regular file).")
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise SettingsError(
                 f"{path}: has over {_MAX_FILE_BYTES} bytes, expected a configuration."
@@ -107,8 +107,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
     except RecursionError:
         raise SettingsError(f"{path}: is nested too deeply, expected tables of keys.") from None
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
         if isinstance(error, SettingsError):
             raise
         detail = str(error).splitlines()[0][:200]
-        raise SettingsError(f"{path}: is no TOML file ({detail}).") from None
+        raise SettingsError(f"{path}: is not a TOML file ({detail}).") from None

@@ -1,1 +1,1 @@
-"""Fit, run and watch: machine metrics of running tasks in, verdicts and pictures out."""
+"""`forewarn detect`: fits detectors, judges running tasks, and plots verdicts."""

@@ -1,4 +1,4 @@
-"""What is known of the machines of a task between two calls."""
+"""Stores the machine baselines of a task between two calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forewarn.pipelines.storage.files.file_names import safe_file_name
 __all__ = ["StateError", "load_baselines", "load_baselines_or_empty", "save_baselines", "set_aside"]
 
 _PARTS = ("blocks", "offset", "spread", "level")
-# What a file that is cut, spoiled or of something else makes its readers raise.
+# What readers raise on a truncated, damaged or unrelated file.
 _READ_ERRORS = (
     *(ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile, zlib.error),
     *(NotImplementedError, RecursionError),
@@ -28,7 +28,7 @@ _READ_ERRORS = (
 
 
 class StateError(InputError):
-    """A state that was not written by this program."""
+    """The state was not written by this program."""
 
 
 def _path(folder: Path, task: str) -> Path:
@@ -36,7 +36,7 @@ def _path(folder: Path, task: str) -> Path:
 
 
 def save_baselines(folder: Path, task: str, pasts: Mapping[str, MachineBaseline]) -> None:
-    """Write the pasts of a task, by metric, as a whole."""
+    """Write the baselines of a task, by metric, atomically."""
     arrays: dict[str, Any] = {}
     for number, (metric, past) in enumerate(pasts.items()):
         names = json.dumps({"metric": metric, "machines": past.machines}).encode()
@@ -48,7 +48,7 @@ def save_baselines(folder: Path, task: str, pasts: Mapping[str, MachineBaseline]
 
 
 def load_baselines(folder: Path, task: str) -> dict[str, MachineBaseline]:
-    """Read the pasts of a task; none if there are none.
+    """Read the baselines of a task; empty if there are none.
 
     Raises
     ------
@@ -59,19 +59,19 @@ def load_baselines(folder: Path, task: str) -> dict[str, MachineBaseline]:
     if not path.exists():
         return {}
     try:
-        if not path.is_file():  # opening a FIFO would wait for ever
-            raise ValueError("no regular file")
+        if not path.is_file():  # opening a FIFO would block forever
+            raise ValueError("is not a regular file")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(_read_baselines(arrays))
     except _READ_ERRORS as error:
         raise StateError(
-            f"{path}: cannot be used ({type(error).__name__}: {str(error)[:80]}), expected what "
-            "`--state` wrote"
+            f"{path}: cannot be used ({type(error).__name__}: {str(error)[:80]}), expected a file "
+            "written by `--state`"
         ) from None
 
 
 def load_baselines_or_empty(folder: Path | None, task: str) -> dict[str, MachineBaseline]:
-    """Read the pasts of a task; a file that cannot be used is set aside, with a note."""
+    """Read the baselines of a task; rename a file that cannot be used, and note it."""
     if folder is None:
         return {}
     try:
@@ -82,14 +82,14 @@ def load_baselines_or_empty(folder: Path | None, task: str) -> dict[str, Machine
 
 
 def set_aside(path: Path, why: Exception) -> None:
-    """Give a file another name, so that what it held is begun anew and somebody can look at it."""
+    """Rename an unusable file, so that a new one is started and the old one can be inspected."""
     aside = path.with_name(f"{path.name}.unusable")
     try:
         path.replace(aside)
     except OSError as error:
-        note(f"{why}; begun anew, though it cannot be set aside ({error.strerror})")
+        note(f"{why}; starting from scratch, but it cannot be renamed ({error.strerror})")
     else:
-        note(f"{why}; set aside as {aside.name} and begun anew")
+        note(f"{why}; renamed to {aside.name}, starting from scratch")
 
 
 def _read_baselines(arrays: Any) -> list[tuple[str, MachineBaseline]]:
@@ -105,10 +105,10 @@ def _read_baselines(arrays: Any) -> list[tuple[str, MachineBaseline]]:
 
 
 def _check(past: MachineBaseline) -> None:
-    """Refuse parts that do not fit each other: compiled loops would read beside them."""
+    """Refuse arrays of inconsistent shapes, which compiled loops would read past."""
     n_machines, n_blocks = len(past.machines), past.blocks.size
     if past.blocks.shape != (n_blocks,) or past.blocks.dtype != np.int64:
-        raise ValueError("block numbers of another form")
+        raise ValueError("block numbers have another shape or type")
     for values in (past.offset, past.spread, past.level):
         if values.shape != (n_machines, n_blocks) or values.dtype != np.float32:
-            raise ValueError(f"a part of {values.shape} numbers for {n_machines} machines")
+            raise ValueError(f"array of shape {values.shape} for {n_machines} machines")

@@ -1,4 +1,4 @@
-"""`forewarn detect run`: one verdict for each task, and what it rests on."""
+"""`forewarn detect run`: one verdict per task, with its evidence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from forewarn.pipelines.storage.evidence.host_events import HostEvents, HostEven
 __all__ = ["detect", "detect_pulls", "no_task_judged", "open_for_detector", "warm_up"]
 
 
-_XID_LOOKBACK = 15 * MINUTE  # before a machine stood out: an Xid then may be the cause
+_XID_LOOKBACK = 15 * MINUTE  # span before a deviation in which an Xid may be its cause
 
 
 def detect_pulls(
@@ -47,9 +47,9 @@ def detect_pulls(
     state: Path | None = None,
     events: HostEvents | None = None,
 ) -> Iterator[TaskVerdict | UnjudgedTask]:
-    """Look for the faulty machine of every task in a folder, one task after another.
+    """Search every task of a folder for a faulty machine, one task after another.
 
-    A task that breaks the contract is given with its reason and stops no other.
+    An invalid task is reported with the reason and does not stop the others.
 
     Parameters
     ----------
@@ -57,16 +57,16 @@ def detect_pulls(
         `task=NAME/*.parquet`.
     stored : StoredDetector
     at_risk : Path, optional
-        Lists of `forewarn score`; only rows that are valid at the end of a pull count.
+        Lists of `forewarn score`; only rows that are valid at the end of a pull are used.
     state : Path, optional
-        What is known of each machine's past, read and written.
+        Folder of machine baselines, read and updated.
     events : HostEvents, optional
-        What kernel logs said.
+        Kernel log events.
 
     Raises
     ------
     PullError
-        If the folder holds no task, or, after their reasons, if none could be judged.
+        If the folder holds no task, or no task could be judged (raised after all reasons).
     """
     lists = Prior.open(at_risk) if at_risk is not None else None
     warm_up(stored)
@@ -91,16 +91,16 @@ def detect_pulls(
 
 
 def no_task_judged(refused: Sequence[PullError]) -> PullError:
-    """Say of tasks that are all bad why the first one is."""
+    """Return the error for a call in which no task could be judged."""
     if len(refused) == 1:
         return refused[0]
-    return PullError(f"none of {len(refused)} tasks can be judged; the first: {refused[0]}")
+    return PullError(f"none of {len(refused)} tasks can be judged. First reason: {refused[0]}")
 
 
 def warm_up(stored: StoredDetector) -> None:
-    """Compile what a pull needs, or load it, before the first one waits for it.
+    """Compile or load the code that a pull needs, so that the first pull does not wait.
 
-    Needed once for each process: where nothing can be written, machine code is not kept.
+    Needed once per process if compiled code cannot be cached on disk.
     """
     n, ticks = 4, 6 * stored.detector.rules.window
     machine = np.repeat(np.arange(n, dtype=np.int32), ticks)
@@ -121,12 +121,12 @@ def warm_up(stored: StoredDetector) -> None:
 
 
 def open_for_detector(folder: Path, stored: StoredDetector, span: int | None = None) -> FilePull:
-    """Open the metrics of a task for a detector, the last `span` nanoseconds or all.
+    """Open the metrics of a task for a detector: the last `span` nanoseconds, or all.
 
     Raises
     ------
     PullError
-        If they break the contract, or hold no metric that the detector knows.
+        If they are invalid, or include no metric of the detector.
     """
     pull = open_pull(folder, stored.interval, span, stored.sampling)
     known = [limits.name for model in stored.detector.metrics for limits in model.limits]
@@ -147,7 +147,7 @@ def detect(
     *,
     go_on: bool = False,
 ) -> tuple[TaskVerdict, dict[str, MachineBaseline]]:
-    """Look for the faulty machine of a task.
+    """Search a task for a faulty machine.
 
     Parameters
     ----------
@@ -155,21 +155,21 @@ def detect(
     detector : Detector
     lists : Prior or None
     pasts : mapping of str to Past
-        By metric, from earlier calls.
+        Baselines of earlier calls, by metric.
     events : HostEvents, optional
     go_on : bool
-        Judge only what the call before has not (`Detector.find`).
+        Score only windows that earlier calls have not scored (`Detector.find`).
 
     Returns
     -------
     Detected
     dict
-        The pasts as they are now.
+        The updated baselines, by metric.
     """
     started = time.perf_counter()
     n = len(pull.grid.machines)
     if n < MIN_GROUP_SIZE:
-        note(f"{pull.name}: {n} machine(s), expected {MIN_GROUP_SIZE} or more: nobody can be named")
+        note(f"{pull.name}: {n} machine(s); at least {MIN_GROUP_SIZE} are needed to identify one")
     weights = _weights(pull, lists)
     verdict, now = detector.find(pull.task(weights), pasts, go_on=go_on)
     helped = bool(verdict.findings and weights[verdict.findings[0].machine] > 1.0)
@@ -189,7 +189,7 @@ def _xids(pull: Pull, verdict: Verdict, events: HostEvents | None) -> list[dict[
     machine, end = grid.machines[first.machine], grid.time(grid.n_ticks - 1)
     try:
         return events.xids(machine, grid.time(first.since) - _XID_LOOKBACK, end)
-    except HostEventsError as error:  # the verdict is worth more than what lies beside it
+    except HostEventsError as error:  # missing evidence must not suppress a verdict
         note(str(error))
         return None
 

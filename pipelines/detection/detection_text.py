@@ -1,4 +1,4 @@
-"""Verdicts and detectors in plain words."""
+"""Formats verdicts, detectors and fit reports as text."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _EXAMPLE_SIZES = (4, 100, 1500)
 
 
 class OrderError(InputError):
-    """An order of metrics that a detector does not have."""
+    """An order that names a metric the detector does not have."""
 
 
 def verdict_text(line: Mapping[str, Any]) -> str:
-    """Say in one line what was found in a task.
+    """Return the verdict on a task in one line.
 
     Parameters
     ----------
     line : mapping
-        As `--json` prints it.
+        In the format of `--json`.
     """
     if line["not_judged"] is not None:
         return f"{line['task']}: not judged: {line['not_judged']}"
-    blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
+    blind = f", no data: {', '.join(line['blind'])}" if line["blind"] else ""
     if line["too_small"]:
         blind += f", in groups too small to compare: {', '.join(line['too_small'])}"
     if line["observe_only"]:
-        blind += "; observe only: this detector has not shown yet that it is right"
+        blind += "; observe only: this detector is not validated yet"
     where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
     if line["machine"] is None:
-        return f"{where}: nobody stands out{_jitter_text(line['jitters'])}{blind}"
-    what = "has been different from the beginning" if line["kind"] == "straggler" else "stands out"
+        return f"{where}: no faulty machine{_jitter_text(line['jitters'])}{blind}"
+    what = "has deviated since its first sample" if line["kind"] == "straggler" else "deviates"
     also = "".join(f", also {other['machine']}" for other in line["also"][:5])
     return (
         f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
@@ -49,17 +49,17 @@ def verdict_text(line: Mapping[str, Any]) -> str:
 
 
 def _jitter_text(jitters: Sequence[Mapping[str, Any]]) -> str:
-    """Say who stood out for a while and is back."""
+    """Return the machines that deviated for a short time and recovered, as text."""
     sentences = [
-        f"{jitter['machine']} did for {format_duration(jitter['seconds'])}"
+        f"{jitter['machine']} deviated for {format_duration(jitter['seconds'])}"
         for jitter in jitters[:3]
     ]
     more = f" and {plural(len(jitters) - 3, 'other')}" if len(jitters) > 3 else ""
-    return f" for long enough ({', '.join(sentences)}{more})" if sentences else ""
+    return f" (recovered: {', '.join(sentences)}{more})" if sentences else ""
 
 
 def _xid_text(evidence: Mapping[str, Any] | None) -> str:
-    """Name the last Xid of the machine."""
+    """Return the last Xid of the machine as text."""
     if not evidence or not evidence["xids"]:
         return ""
     last = evidence["xids"][0]
@@ -67,16 +67,16 @@ def _xid_text(evidence: Mapping[str, Any] | None) -> str:
 
 
 def _comparison_text(evidence: Mapping[str, Any] | None) -> str:
-    """Say what the machine shows beside what it and the others showed."""
+    """Return the values of the machine, now and before, and of its peers."""
     if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
         return ""
     before = "" if evidence["before"] is None else f", {evidence['before']:.4g} before"
     unit = "" if evidence["unit"] is None else f" {evidence['unit']}"
-    return f"; {evidence['now']:.4g}{unit}{before}, the others {evidence['others_now']:.4g}"
+    return f"; {evidence['now']:.4g}{unit}{before}, peers {evidence['others_now']:.4g}"
 
 
 def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
-    """Return the metrics of a detector in order of priority, with what decides on them."""
+    """Return the metrics of a detector in order of priority, with limits and thresholds."""
     importance = stored.facts.importance
     lines = []
     for model in stored.detector.metrics:
@@ -98,12 +98,12 @@ def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
 
 
 def reorder_metrics(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
-    """Put some metrics first; the others follow in the order that they had.
+    """Move some metrics to the front; the others keep their order.
 
     Raises
     ------
     OrderError
-        If the detector does not know one of them.
+        If the detector does not have one of them.
     """
     detector = stored.detector
     names = [model.name for model in detector.metrics]
@@ -117,20 +117,20 @@ def reorder_metrics(stored: StoredDetector, first: Sequence[str]) -> StoredDetec
 
 
 def fit_report_lines(judgement: FitAssessment) -> list[str]:
-    """Say what a detector found out about itself when it was fitted."""
+    """Return the fit report of a detector, line by line."""
     judged = judgement.judged
     alarmed = "".join(f"; {a.task}: {a.machine} on {a.metric}" for a in judged.alarms)
     lines = [
         f"fitted to {judgement.tasks} tasks of {judgement.jobs} jobs, "
-        f"{judgement.machines} machines in all",
-        *(f"left out as faulty: {each.task}: {each.why}" for each in judgement.left_out),
+        f"{judgement.machines} machines in total",
+        *(f"excluded as suspected faulty: {each.task}: {each.why}" for each in judgement.left_out),
         *(
-            f"never useful: {name}: nothing could be said of any machine"
+            f"not usable: {name}: no machine of any task could be judged"
             for name in judgement.never_useful
         ),
-        f"left-out jobs: {len(judged.alarms)} alarms in {judged.judged} tasks taken for healthy"
+        f"held-out jobs: {len(judged.alarms)} alarms in {judged.judged} tasks assumed healthy"
         f"{alarmed}",
-        f"blind or not comparable: {100 * judged.blind:.1f} % of the machines",
+        f"no data or no peers: {100 * judged.blind:.1f} % of the machines",
         _supported_rate_text(judgement),
     ]
     if judgement.doubts:
@@ -139,14 +139,14 @@ def fit_report_lines(judgement: FitAssessment) -> list[str]:
 
 
 def _supported_rate_text(judgement: FitAssessment) -> str:
-    """Say which rate of false alarms the data show, and what is assumed beyond it."""
+    """Return the false alarm rate that the data support, and what is extrapolated."""
     seen = "no task could be judged by a detector fitted without its job"
     if judgement.supported is not None:
         seen = (
             f"{len(judgement.judged.alarms)} alarms in {24 * judgement.judged.days:.3g} hours: "
-            f"below {judgement.supported:.3g} per task and day with 95 %"
+            f"below {judgement.supported:.3g} per task and day (95 % confidence)"
         )
     return (
-        f"false alarms: {seen}; {judgement.false_alarms:g} takes {judgement.days_needed:.3g} "
-        "healthy task-days; what lies beyond is the tail model's assumption"
+        f"false alarms: {seen}; a rate of {judgement.false_alarms:g} needs "
+        f"{judgement.days_needed:.3g} healthy task-days; beyond the data the tail model decides"
     )

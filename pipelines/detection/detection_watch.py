@@ -1,4 +1,4 @@
-"""`forewarn detect watch`: look at running tasks again and again, and say each thing once."""
+"""`forewarn detect watch`: judges running tasks repeatedly and reports each verdict once."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 __all__ = ["DetectionWatch"]
 
 _VERDICTS = "verdicts.json"
-_MAX_CATCH_UP_SPANS = 4  # spans that are caught up with after a time without an answer
+_MAX_CATCH_UP_SPANS = 4  # spans to catch up with after an outage of the source
 _LATE_SAMPLE_INTERVALS = (
-    3  # intervals: until then a missing sample may still be filled from a later one
+    3  # intervals during which a missing sample may still be filled from a later one
 )
 
 
 @dataclass(slots=True)
 class DetectionWatch:
-    """Calls the detector on every task, remembers their machines' pasts, and what it has said.
+    """Runs the detector on every task; remembers machine baselines and reported verdicts.
 
     Attributes
     ----------
     stored : StoredDetector
     settings : WatchTable
     source : Path or LiveMetrics
-        Folder of `task=NAME/*.parquet` that somebody writes to, or a Prometheus server.
+        Folder of `task=NAME/*.parquet` that is still being written to, or a Prometheus server.
     state : Path or None
-        Folder for pasts and verdicts, so that a watch can be ended and begun again.
+        Folder for baselines and verdicts, so that a watch can be restarted.
     at_risk : Path or None
-        Lists as a prior, read anew for each call.
+        At-risk lists used as a prior, read for each call.
     events : HostEvents or None
     clock : Clock
     """
@@ -91,12 +91,12 @@ class DetectionWatch:
             self._counted = self._adapted.alarms
 
     def run(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
-        """Yield new verdicts until somebody stops it; a call that fails is made good by the next.
+        """Yield new verdicts until `stop` is set; the next call catches up after a failed one.
 
         Yields
         ------
         dict
-            As `detect run --json` prints it.
+            In the format of `detect run --json`.
         """
         while not stop.is_set():
             began = self.clock.now()
@@ -110,14 +110,14 @@ class DetectionWatch:
             self.clock.wait(max(left, 0) / SECOND, stop)
 
     def call(self) -> Iterator[dict[str, Any]]:
-        """Look at all tasks once; yield what has not been said before.
+        """Judge all tasks once; yield verdicts that were not reported before.
 
-        A task that breaks the contract is given with its reason, and stops no other.
+        An invalid task is reported with the reason and does not stop the others.
 
         Raises
         ------
         InputError
-            If nobody can be asked, or, after their reasons, no task could be judged.
+            If the source is not available, or no task could be judged (raised after all reasons).
         """
         lists = self._lists()
         seen: set[str] = set()
@@ -147,13 +147,13 @@ class DetectionWatch:
             raise no_task_judged(refused)
 
     def _lists(self) -> Prior | None:
-        """Read the lists anew; a watch goes on without them."""
+        """Read the current lists; if that fails, the watch continues without them."""
         if self.at_risk is None:
             return None
         try:
             lists = Prior.open(self.at_risk)
         except (InputError, OSError) as error:
-            self._mention_once("lists", f"{error} No list is used.")
+            self._mention_once("lists", f"{error} Continuing without at-risk lists.")
             return None
         self._problems.pop("lists", None)
         return lists
@@ -167,13 +167,13 @@ class DetectionWatch:
         return detected
 
     def _refused(self, task: UnjudgedTask) -> Iterator[dict[str, Any]]:
-        """Yield why a task is not judged, unless that was said at the call before."""
+        """Yield the reason why a task is not judged, unless it is the same as in the last call."""
         if self._reasons.get(task.task) != task.reason:
             self._reasons[task.task] = task.reason
             yield task.line()
 
     def _keep(self, save: Callable[[Path], None]) -> None:
-        """Write to the state; where that fails, verdicts are worth more."""
+        """Write to the state folder; a failure must not suppress verdicts."""
         if self.state is None:
             return
         try:
@@ -185,20 +185,20 @@ class DetectionWatch:
             self._problems.pop("state", None)
 
     def _mention_once(self, what: str, text: str) -> None:
-        """Note a problem when it begins or changes, not at every call."""
+        """Note a problem when it starts or changes, not at every call."""
         if self._problems.get(what) != text:
             self._problems[what] = text
             note(text)
 
     def _tasks(self) -> Iterator[tuple[str, Callable[[], Pull]]]:
-        """Yield the name of every task, and how it is opened."""
+        """Yield the name of every task and a function that opens it."""
         interval, span = self.stored.interval, self.settings.span
         if isinstance(self.source, Path):
             for folder in find_pulls(self.source):
                 yield task_name(folder), partial(open_for_detector, folder, self.stored, span)
             return
         end = self.clock.now() - _LATE_SAMPLE_INTERVALS * interval
-        if self._answered:  # what was missed is looked at, too
+        if self._answered:  # catch up with a missed span
             missed = end - self._answered + span - self.settings.every
             span = min(max(span, missed), _MAX_CATCH_UP_SPANS * span)
         first = self.stored.detector.metrics[0].name
@@ -212,19 +212,19 @@ class DetectionWatch:
         return self._pasts[task]
 
     def _new(self, detected: TaskVerdict) -> Iterator[dict[str, Any]]:
-        """Yield a verdict unless it goes on from one that was given."""
+        """Yield a verdict unless it continues one that was reported."""
         if not detected.verdict.findings:
             return
         first, grid = detected.verdict.findings[0], detected.pull.grid
         key = json.dumps([detected.pull.name, grid.machines[first.machine]])
         before, end = self._told_until.get(key), grid.time(grid.n_ticks - 1)
         self._told_until[key] = end
-        # Overlapping calls see the same fault; one that began after the last look is another.
+        # Overlapping calls see the same fault; a deviation that started later is a new one.
         if before is None or grid.time(first.since) > before:
             yield detected.line()
 
     def _learn(self, detected: TaskVerdict) -> None:
-        """Let thresholds rise with what a task reached in which nobody was named."""
+        """Raise thresholds according to a task in which no machine was identified."""
         grid, task = detected.pull.grid, detected.pull.name
         self._adapted.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
         if not detected.verdict.findings:
@@ -232,7 +232,7 @@ class DetectionWatch:
             self._adapted.learn(task, shares)
 
     def _count(self) -> None:
-        """Say when there were more verdicts than the wanted rate of false alarms explains."""
+        """Note when there are more verdicts than the requested false alarm rate explains."""
         rate, known = self.stored.facts.false_alarms, self._adapted
         if not rate or known.alarms == self._counted:
             return
@@ -240,13 +240,13 @@ class DetectionWatch:
         if exceeds_rate(known.alarms, known.days, rate):
             verdicts = "1 verdict" if known.alarms == 1 else f"{known.alarms} verdicts"
             note(
-                f"{verdicts} in {known.days:.3g} task-days, more than the "
-                f"{rate:g} false alarms a day that are wanted explain: if no machine was faulty, "
-                "fit again with these days"
+                f"{verdicts} in {known.days:.3g} task-days, more than the requested rate of "
+                f"{rate:g} false alarms a day explains. If no machine was faulty, fit again "
+                "with data of these days"
             )
 
     def _mention(self, detected: TaskVerdict) -> None:
-        """Note once who stood out for a while and is back: no verdict, but worth a look."""
+        """Note once that a machine deviated for a short time; this is not a verdict."""
         task, grid = detected.pull.name, detected.pull.grid
         for jitter in detected.verdict.jitters:
             machine, since = grid.machines[jitter.machine], grid.time(jitter.since)
@@ -254,10 +254,10 @@ class DetectionWatch:
             if since > self._told_until.get(key, 0):
                 self._told_until[key] = grid.time(jitter.until)
                 lasted = format_duration((jitter.until - jitter.since + 1) * grid.interval / SECOND)
-                note(f"{task}: {machine} stood out on {jitter.metric} for {lasted}, and is back")
+                note(f"{task}: {machine} deviated on {jitter.metric} for {lasted} and recovered")
 
     def _forget(self, seen: Set[str]) -> None:
-        """Forget tasks that are over; what was said of one that is seen can be said again."""
+        """Forget tasks that have ended, and old reports, so that later verdicts are new."""
         self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
         self._reasons = {name: why for name, why in self._reasons.items() if name in seen}
         newest = max(self._told_until.values(), default=0)
@@ -280,12 +280,12 @@ def _as_it_is(pull: Pull) -> Pull:
 
 
 def _read_reported(path: Path) -> dict[str, int]:
-    """Read which verdicts were given; a file that cannot be used is set aside, with a note."""
+    """Read which verdicts were reported; rename an unusable file, and note it."""
     if not path.exists():
         return {}
     try:
-        if not path.is_file():  # opening a FIFO would wait for ever
-            raise ValueError("no regular file")
+        if not path.is_file():  # opening a FIFO would block forever
+            raise ValueError("is not a regular file")
         stored = json.loads(path.read_text("utf-8"))
         for key in stored:
             task, *_ = json.loads(key)

@@ -1,4 +1,4 @@
-"""`forewarn detect fit`: thresholds, the order of the metrics, and a judgement of both."""
+"""`forewarn detect fit`: fits thresholds, ranks metrics, and cross-validates both."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from forewarn.pipelines.storage.files.regular_files import require_all_regular
 
 __all__ = ["LabelledIncident", "fit_detector", "read_incidents", "save_fitted"]
 
-_MAX_TRAINING_WINDOWS = 40_000  # that a denoiser is trained on
+_MAX_TRAINING_WINDOWS = 40_000  # windows a denoiser is trained on
 _COLUMNS = ("task", "machine", "start", "end")
 _TIMES = (pd.Timestamp("1700-01-01", tz="UTC"), pd.Timestamp("2262-01-01", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledIncident:
-    """A task in which a machine is known to have been faulty, or none if empty; nanoseconds."""
+    """A labelled task: the faulty machine and the span in nanoseconds, or no machine if healthy."""
 
     task: str
     machine: str
@@ -62,12 +62,12 @@ class LabelledIncident:
 
 
 def read_incidents(path: Path) -> list[LabelledIncident]:
-    """Read `task,machine,start,end`; a row without a machine says that its task was healthy.
+    """Read `task,machine,start,end`; a row without a machine labels its task as healthy.
 
     Raises
     ------
     PullError
-        If the file cannot be read, or a column is missing or no time.
+        If the file cannot be read, a column is missing, or a value is not a time.
     """
     require_all_regular(path)
     try:
@@ -80,7 +80,7 @@ def read_incidents(path: Path) -> list[LabelledIncident]:
     times = {}
     for name in ("start", "end"):
         parsed = pd.to_datetime(table[name], utc=True, errors="coerce", format="ISO8601")
-        parsed = parsed.where(parsed.between(*_TIMES))  # of which there are nanoseconds
+        parsed = parsed.where(parsed.between(*_TIMES))  # the range that nanoseconds can represent
         wrong = table.index[parsed.isna() & (table["machine"] != "")]
         if len(wrong):
             value = table[name][wrong[0]][:40]
@@ -95,7 +95,7 @@ def read_incidents(path: Path) -> list[LabelledIncident]:
 def fit_detector(
     metrics: Path, settings: DetectionTable, incidents: Sequence[LabelledIncident] = ()
 ) -> tuple[StoredDetector, FitAssessment]:
-    """Fit a detector to the tasks of a folder, which are mostly healthy, and let it judge itself.
+    """Fit a detector to the mostly healthy tasks of a folder and cross-validate it.
 
     Parameters
     ----------
@@ -103,13 +103,13 @@ def fit_detector(
         `task=NAME/*.parquet`.
     settings : DetectionTable
     incidents : sequence of Incident
-        Tasks with a faulty machine are left out of what is taken for healthy, and the metrics are
-        ranked by how well they tell them from the rest; those without one are healthy for sure.
+        Tasks with a faulty machine are excluded from the fit and used to rank the metrics. Tasks
+        without one count as healthy.
 
     Raises
     ------
     PullError
-        If no task keeps the contract, or none of the metrics that the settings name is there.
+        If no task is valid, or none of the configured metrics exists.
     """
     faulty = frozenset(incident.task for incident in incidents if incident.machine)
     folders = readable_pulls(
@@ -156,7 +156,7 @@ def fit_detector(
 
 
 def _present(metrics: Path, tasks: _Tasks, limits: Sequence[MetricLimits]) -> list[MetricLimits]:
-    """Return the metrics that any task has; note those that none has."""
+    """Return the metrics that at least one task has; note the others."""
     columns = tasks.columns()
     if not any(metric.name in columns for metric in limits):
         raise PullError(
@@ -165,12 +165,12 @@ def _present(metrics: Path, tasks: _Tasks, limits: Sequence[MetricLimits]) -> li
         )
     for metric in limits:
         if metric.name not in columns:
-            note(f"no task has the metric `{metric.name}`: it is left out")
+            note(f"no task has the metric `{metric.name}`: it is ignored")
     return [metric for metric in limits if metric.name in columns]
 
 
 def _as_sampled(tasks: _Tasks, limits: Sequence[MetricLimits]) -> tuple[_Tasks, list[MetricLimits]]:
-    """Find out how the metrics come, so that they are read like that from here on."""
+    """Determine how the metrics are sampled, so that they are read the same way from here on."""
     settings = tasks.settings
     interval, slowest = settings.interval, settings.rules.slowest
     frequent = frequent_metrics(tasks.all, limits, interval, slowest)
@@ -183,7 +183,7 @@ def _as_sampled(tasks: _Tasks, limits: Sequence[MetricLimits]) -> tuple[_Tasks, 
 def _unfitted_models(
     tasks: _Tasks, limits: Sequence[MetricLimits], settings: DetectionTable, bar: Any
 ) -> tuple[list[MetricModel], dict[str, float]]:
-    """Return the metrics before anything was learned; in mode `minder` with a denoiser each."""
+    """Return unfitted metric models; in mode `minder`, each with a trained denoiser."""
     models, errors = [], {}
     for number, metric in enumerate(limits):
         if settings.mode == "minder":
@@ -213,7 +213,7 @@ def _judgement(
 
 
 def save_fitted(stored: StoredDetector, folder: Path) -> None:
-    """Write both files of a detector, each as a whole."""
+    """Write both files of a detector atomically."""
     with tempfile.TemporaryDirectory() as made:
         save_detector(stored, Path(made))
         with ExitStack() as files:
@@ -223,7 +223,7 @@ def save_fitted(stored: StoredDetector, folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """The tasks that are trained on, opened one after the other."""
+    """The training tasks, opened one after the other."""
 
     folders: list[Path]
     settings: DetectionTable
@@ -231,13 +231,13 @@ class _Tasks:
     sampling: Sampling = field(default_factory=Sampling)
 
     def healthy(self) -> Iterator[FilePull]:
-        """Open those in which nothing is known to be wrong."""
+        """Open the tasks without a known fault."""
         for folder in self.folders:
             if task_name(folder) not in self.known_faulty:
                 yield self._opened(folder)
 
     def all(self) -> Iterator[FilePull]:
-        """Open every one."""
+        """Open all tasks."""
         for folder in self.folders:
             yield self._opened(folder)
 
@@ -245,14 +245,14 @@ class _Tasks:
         return open_pull(folder, self.settings.interval, sampling=self.sampling)
 
     def columns(self) -> set[str]:
-        """Return what any task has."""
+        """Return the metrics that at least one task has."""
         return {name for pull in self.all() for name in pull.columns}
 
 
 def _denoiser(
     tasks: _Tasks, limits: MetricLimits, rules: DetectionRules, seed: int
 ) -> tuple[MetricModel, float]:
-    """Train a denoiser on windows of all healthy tasks, each with an equal share."""
+    """Train a denoiser on windows of all healthy tasks, an equal share from each."""
     generator = np.random.default_rng(seed)
     share = -(-_MAX_TRAINING_WINDOWS // max(len(tasks.folders) - len(tasks.known_faulty), 1))
     parts = []
@@ -264,7 +264,7 @@ def _denoiser(
     windows = np.concatenate(parts) if parts else np.empty((0, rules.window, 1), np.float32)
     if not len(windows):
         raise PullError(
-            f"metric `{limits.name}`: no window of {rules.window} samples without a gap, expected "
+            f"metric `{limits.name}`: no window of {rules.window} samples without a gap; expected "
             "samples every `detection.interval`."
         )
     denoiser, error = fit_lstm_vae(windows, seed=seed)
@@ -277,7 +277,7 @@ def _ranks(
     faulty: frozenset[str],
     settings: DetectionTable,
 ) -> list[tuple[str, float]]:
-    """Rank the metrics by labelled pulls; nothing where there are none, or nothing else."""
+    """Rank the metrics by labelled pulls; return nothing if they do not contain both classes."""
     names, rows, labels = [metric.name for metric in limits], [], []
     if not faulty:
         return []
@@ -291,6 +291,6 @@ def _ranks(
         rows.append(row)
         labels.append(pull.name in faulty)
     if len(set(labels)) < 2:
-        note("the incidents name all tasks or none of them: the metrics keep their order")
+        note("--incidents labels all tasks or none as faulty: the metrics keep their order")
         return []
     return rank_metrics(names, np.array(rows), np.array(labels), settings.seed)

@@ -1,4 +1,4 @@
-"""Metrics of running tasks in a Prometheus server, asked for sample by sample."""
+"""Reads the metrics of running tasks from Prometheus, incrementally."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ __all__ = ["LiveMetrics"]
 
 Key = tuple[str, str]
 
-_BLANK_COUNTER = 2.0**62  # an exporter of DCGM shows 2^63 - 16 where it has no number
+_BLANK_COUNTER = 2.0**62  # a DCGM exporter reports 2^63 - 16 for missing values
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """The samples of one metric that were asked for so far, by (task, machine)."""
+    """The samples of one metric that were fetched so far, by (task, machine)."""
 
     asked_until: int = 0
     times: dict[Key, Int64Array] = field(default_factory=dict)
     values: dict[Key, Float64Array] = field(default_factory=dict)
 
     def add(self, key: Key, times: Sequence[float], values: Sequence[float]) -> None:
-        """Append what is new: samples that a server answers twice count once."""
+        """Append new samples; a sample that a server returns twice counts once."""
         nanoseconds = np.round(np.asarray(times) * SECOND).astype(np.int64)
         known = self.times.get(key, np.empty(0, dtype=np.int64))
         new = nanoseconds > (known[-1] if len(known) else -1)
@@ -50,7 +50,7 @@ class _Buffer:
         self.values[key] = np.concatenate([before, np.asarray(values, dtype=np.float64)[new]])
 
     def forget(self, before: int) -> None:
-        """Drop samples up to a moment, and series that have none left."""
+        """Drop samples up to a time, and series without samples."""
         for key in list(self.times):
             keep = self.times[key] > before
             if keep.any():
@@ -60,9 +60,9 @@ class _Buffer:
 
 
 def _merge_series(parts: Sequence[Series]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return times and values of several series as one: the mean of what has one time.
+    """Merge several series into one; samples with the same time are averaged.
 
-    A machine has several where a label changes, such as that of a pod, or one for each GPU.
+    A machine has several series if a label changes, such as the pod, or one per GPU.
     """
     if len(parts) == 1:
         return parts[0].times, parts[0].values
@@ -75,7 +75,7 @@ def _merge_series(parts: Sequence[Series]) -> tuple[Sequence[float], Sequence[fl
 
 @dataclass(slots=True)
 class LiveMetrics:
-    """The last samples of all tasks: each call asks for what is new since the one before.
+    """The latest samples of all tasks; each call fetches only new samples.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class LiveMetrics:
     interval : int
         Nanoseconds between two samples of a machine.
     tasks : Path or None
-        Table that says who works on what (`Membership`); without it labels do.
+        Table that assigns machines to tasks (`Membership`); without it, labels do.
     sampling : Sampling
     """
 
@@ -99,19 +99,19 @@ class LiveMetrics:
     _since: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
 
     def pulls(self, first: str, end: int, span: int) -> Iterator[LivePull]:
-        """Return every task that has samples of a metric in (end - span, end].
+        """Yield every task that has samples of a metric in (end - span, end].
 
         Parameters
         ----------
         first : str
-            The metric that is looked at first; the others are asked for when they are needed.
+            The metric examined first; the others are fetched when they are needed.
         end, span : int
             Nanoseconds.
 
         Raises
         ------
         PrometheusError
-            If the server cannot be asked. What was asked for before is kept.
+            If the query fails. Samples fetched earlier are kept.
         """
         if self.tasks is not None:
             self._take_members(Membership.open(self.tasks), end)
@@ -126,8 +126,8 @@ class LiveMetrics:
             yield LivePull(name, grid, groups, tuple(labels), self.sampling, self, end, span)
 
     def _take_members(self, members: Membership, end: int) -> None:
-        """Remember since when each machine works on its task: what it did before is not of it."""
-        # Since when those of the first table do, nobody knows.
+        """Record since when each machine works on its task; earlier samples do not belong to it."""
+        # The start time of the assignments in the first table is unknown.
         new = 0 if self._members is None else end
         keys = [(task, machine) for machine, task in members.task.items()]
         self._since = {key: self._since.get(key, new) for key in keys}
@@ -148,14 +148,14 @@ class LiveMetrics:
         return self._groups.get((task, machine), "")
 
     def _samples(self, buffer: _Buffer, task: str, machine: str) -> tuple[Int64Array, Float64Array]:
-        """Return times and values of a machine since it works on a task."""
+        """Return times and values of a machine since it was assigned to its task."""
         key = (task if self._members is None else "", machine)
         times = buffer.times.get(key, np.empty(0, dtype=np.int64))
         first = np.searchsorted(times, self._since.get((task, machine), 0), side="right")
         return times[first:], buffer.values.get(key, np.empty(0))[first:]
 
     def fetch(self, metric: str, end: int, span: int) -> _Buffer:
-        """Ask for the samples of a metric that are not there yet."""
+        """Fetch the samples of a metric that are missing so far."""
         buffer = self._buffers.setdefault(metric, _Buffer())
         begin = max(end - span, buffer.asked_until)
         if begin < end:
@@ -183,7 +183,7 @@ class LiveMetrics:
             ) from None
 
     def _by_machine(self, matrix: Sequence[Series]) -> dict[Key, list[Series]]:
-        """Return the series of each task and machine: other labels do not identify them."""
+        """Return the series of each task and machine, ignoring other labels."""
         by_machine: dict[Key, list[Series]] = {}
         for series in matrix:
             task = series.labels.get(self.settings.task_label, "")
@@ -196,7 +196,7 @@ class LiveMetrics:
     def series(
         self, metric: str, task: str, grid: TaskGrid, end: int, span: int
     ) -> Float32Array | None:
-        """Return a metric of a task on its grid; None if nobody sends it."""
+        """Return a metric of a task on its grid; None if no machine sends it."""
         buffer = self.fetch(metric, end, span)
         parts = [self._samples(buffer, task, machine) for machine in grid.machines]
         lengths = [len(times) for times, _ in parts]
@@ -212,7 +212,7 @@ class LiveMetrics:
 
 @dataclass(frozen=True, slots=True)
 class LivePull(Pull):
-    """A task as Prometheus has it; a metric is asked for when the detector wants it."""
+    """A task in Prometheus; a metric is fetched when the detector needs it."""
 
     source: LiveMetrics
     end: int

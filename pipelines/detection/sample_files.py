@@ -1,4 +1,4 @@
-"""Files of samples: keys and numbers, column by column."""
+"""Reads files of samples, column by column."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIME, MACHINE, GROUP = "timestamp", "machine", "group"
 
 
 class PullError(InputError):
-    """Machine metrics that break the contract."""
+    """Machine metrics that violate the format."""
 
 
 def open_samples(path: Path) -> pq.ParquetFile:
@@ -32,10 +32,10 @@ def open_samples(path: Path) -> pq.ParquetFile:
     Raises
     ------
     PullError
-        If it is no readable Parquet, or has no `timestamp` or `machine`.
+        If it is not readable Parquet, or lacks `timestamp` or `machine`.
     """
-    if not path.is_file():  # opening a FIFO would wait for ever
-        raise PullError(f"{path}: is no regular file, expected Parquet.")
+    if not path.is_file():  # opening a FIFO would block forever
+        raise PullError(f"{path}: is not a regular file, expected Parquet.")
     try:
         schema = pq.read_schema(arrow_path(path))
         texts = [name for name in (MACHINE, GROUP) if name in schema.names]
@@ -53,12 +53,12 @@ def open_samples(path: Path) -> pq.ParquetFile:
 def _read(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
     for name in columns:
         if file.schema_arrow.names.count(name) > 1:
-            raise PullError(f"{path}: column `{name}` is there twice, expected it once.")
+            raise PullError(f"{path}: column `{name}` occurs twice, expected it once.")
     try:
         table = file.read(columns=list(columns), use_threads=True)
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise PullError(f"{path}: cannot be read ({_first_line(error)}).") from None
-    if table.num_rows != file.metadata.num_rows:  # compiled loops trust these lengths
+    if table.num_rows != file.metadata.num_rows:  # compiled loops rely on these lengths
         raise PullError(
             f"{path}: holds {table.num_rows} rows, expected {file.metadata.num_rows} as its footer "
             "says."
@@ -71,12 +71,12 @@ def _first_line(error: Exception) -> str:
 
 
 def read_keys(path: Path, file: pq.ParquetFile) -> pa.Table:
-    """Return time, machine and group of a file's rows, in the types that are used inside.
+    """Return time, machine and group of a file's rows, in canonical types.
 
     Raises
     ------
     PullError
-        If a column cannot be read or is of another type.
+        If a column cannot be read or has another type.
     """
     has_group = GROUP in file.schema_arrow.names
     table = _read(path, file, [TIME, MACHINE, *([GROUP] if has_group else [])])
@@ -100,12 +100,12 @@ def _as_dictionary(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
 
 def read_metric(path: Path, file: pq.ParquetFile, name: str) -> npt.NDArray[np.floating[Any]]:
-    """Return a metric of one file, in floats that hold all its digits; NaN where there is none.
+    """Return a metric of one file at full precision; NaN where it is missing.
 
     Raises
     ------
     PullError
-        If the column cannot be read or holds no numbers.
+        If the column cannot be read or is not numeric.
     """
     if name not in file.schema_arrow.names:
         return np.full(file.metadata.num_rows, np.nan, dtype=np.float32)
@@ -114,7 +114,7 @@ def read_metric(path: Path, file: pq.ParquetFile, name: str) -> npt.NDArray[np.f
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise PullError(f"{path}: column `{name}` is {kind}, expected numbers.")
     if column.null_count or not pa.types.is_floating(kind):
-        # Beyond 2^53 the last digits go, which no increase of such a counter needs.
+        # Above 2^53 the last digits are lost; the increase of such a counter does not need them.
         column = pc.fill_null(column.cast(pa.float64(), safe=False), float("nan"))
     values: npt.NDArray[np.floating[Any]] = column.to_numpy()
     return values

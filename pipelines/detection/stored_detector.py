@@ -1,4 +1,4 @@
-"""Opening the folder of a detector, whatever lies in it."""
+"""Opens the folder of a detector and reports what is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["open_detector"]
 
 
 def open_detector(folder: Path) -> StoredDetector:
-    """Read what `forewarn detect fit` wrote.
+    """Read a detector written by `forewarn detect fit`.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def open_detector(folder: Path) -> StoredDetector:
         raise DetectorFileError(f"{folder}: cannot be used as a detector ({why}).") from None
     if stored.interval <= 0:
         raise DetectorFileError(
-            f"{folder}: cannot be used as a detector (interval {stored.interval}), expected a "
-            "number over 0."
+            f"{folder}: cannot be used as a detector: interval is {stored.interval}, expected a "
+            "number above 0."
         )
     return stored

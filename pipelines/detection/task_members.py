@@ -1,4 +1,4 @@
-"""Which machine works on which task, where the metrics themselves do not say."""
+"""Assigns machines to tasks, for metrics without a task label."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ __all__ = ["Membership", "MembershipError"]
 
 
 class MembershipError(InputError):
-    """A table of tasks that cannot be used."""
+    """The table of tasks cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Task and group of every machine that works on one."""
+    """Task and group of every machine that is assigned to a task."""
 
     task: dict[str, str]
     group: dict[str, str]
 
     @classmethod
     def open(cls, path: Path) -> Membership:
-        """Read a CSV with `task`, `machine` and perhaps `group`: what a scheduler can write.
+        """Read a CSV with `task`, `machine` and optionally `group`, as a scheduler can write it.
 
         Raises
         ------
         MembershipError
-            If it cannot be read, lacks a column, or a machine is there twice with other words.
+            If it cannot be read, lacks a column, or lists a machine twice with different values.
         """
         members = cls({}, {})
         for line, row in _rows(path):
             task, machine, group = (row.get(name, "") for name in ("task", "machine", "group"))
             if not task or not machine:
-                raise MembershipError(f"{path}: line {line} has no task or no machine.")
+                raise MembershipError(f"{path}: line {line} lacks a task or a machine.")
             known = (members.task.get(machine, task), members.group.get(machine, group))
             if known != (task, group):
                 raise MembershipError(
-                    f"{path}: line {line}: machine {machine!r} is there twice, with task and group "
-                    f"{known} before, expected each once."
+                    f"{path}: line {line}: machine {machine!r} occurs twice, before with task and "
+                    f"group {known}; expected each once."
                 )
             members.task[machine], members.group[machine] = task, group
         return members
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield number and cells of every line below the head."""
+    """Yield line number and cells of every row."""
     require_all_regular(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -66,7 +66,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in enumerate(lines[1:], 2):
         if line and len(line) != len(head):
             raise MembershipError(
-                f"{path}: line {number} has {len(line)} cells, expected {len(head)} as in the head."
+                f"{path}: line {number} has {len(line)} cells, expected {len(head)} as the header."
             )
         if line:
             yield number, dict(zip(head, line, strict=True))

@@ -1,4 +1,4 @@
-"""Machine metrics of tasks, read from Parquet one column at a time (formats.md, section 6)."""
+"""Reads machine metrics of tasks from Parquet, column by column (docs/formats.md, section 6)."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _GAUGES = Sampling()
 
 @dataclass(frozen=True)
 class Pull(ABC):
-    """The metrics of one task, on its clock.
+    """The metrics of one task on its time grid.
 
     Attributes
     ----------
     name : str
-        Of the task.
+        Name of the task.
     grid : TaskGrid
     groups : ndarray of shape (n_machines,), int
     group_names : tuple of str
-        By machine; empty where it has none.
+        Name of each machine's group; empty if it has none.
     sampling : Sampling
     """
 
@@ -75,19 +75,19 @@ class Pull(ABC):
 
     @abstractmethod
     def series(self, name: str) -> Float32Array | None:
-        """Return a metric, shape (n_machines, n_ticks); None if the task has none such.
+        """Return a metric, shape (n_machines, n_ticks), or None if the task does not have it.
 
-        Of a counter it is the increase per interval.
+        For a counter, the increase per interval.
         """
 
     def unit(self, name: str) -> str | None:
-        """Return what the values of a counter are per; None for a gauge."""
+        """Return the unit of a counter's increase; None for a gauge."""
         if name not in self.sampling.counters:
             return None
         return f"per {format_duration(self.grid.interval / SECOND)}"
 
     def task(self, weights: Float64Array | None = None) -> Task:
-        """Return it as the detector takes it."""
+        """Return the task in the form that the detector expects."""
         n = len(self.grid.machines)
         return Task(
             machines=self.grid.machines,
@@ -102,7 +102,7 @@ class Pull(ABC):
 
 @dataclass(frozen=True)
 class FilePull(Pull):
-    """A task in Parquet files; a column is read when it is asked for."""
+    """A task in Parquet files; a column is read on demand."""
 
     _files: tuple[tuple[Path, pq.ParquetFile], ...]
     _readable: BoolArray | None
@@ -110,7 +110,7 @@ class FilePull(Pull):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns that any of the files has."""
+        """Columns of all files together."""
         return frozenset().union(*(file.schema_arrow.names for _, file in self._files))
 
     def series(self, name: str) -> Float32Array | None:
@@ -119,7 +119,7 @@ class FilePull(Pull):
         Raises
         ------
         PullError
-            If the column holds no numbers.
+            If the column is not numeric.
         """
         values = self._sent(name)
         if values is None:
@@ -131,7 +131,7 @@ class FilePull(Pull):
         return self.grid.on_ticks(values.astype(np.float32), slowest)
 
     def as_sent(self, name: str) -> Float64Array | None:
-        """Return a metric as it came, to all digits, shape (n_machines, n_ticks)."""
+        """Return a metric as sent, at full precision, shape (n_machines, n_ticks)."""
         values = self._sent(name)
         return None if values is None else self.grid.as_sent(values.astype(np.float64))
 
@@ -149,10 +149,10 @@ def find_pulls(folder: Path) -> list[Path]:
     Raises
     ------
     PullError
-        If the folder is not there or holds no task.
+        If the folder does not exist or holds no task.
     """
     if not folder.is_dir():
-        raise PullError(f"{folder}: no such folder, expected one of machine metrics.")
+        raise PullError(f"{folder}: no such folder, expected a folder of machine metrics.")
     folders = [path for path in matching_paths(folder, "task=*", PullError) if path.is_dir()]
     if not folders:
         raise PullError(f"{folder}: holds no task, expected task=NAME/*.parquet.")
@@ -162,7 +162,7 @@ def find_pulls(folder: Path) -> list[Path]:
 def open_pull(
     folder: Path, interval: int, span: int | None = None, sampling: Sampling = _GAUGES
 ) -> FilePull:
-    """Read who sent something when; the metrics are read when they are asked for.
+    """Read the machines and times of a task; metrics are read on demand.
 
     Parameters
     ----------
@@ -171,14 +171,14 @@ def open_pull(
     interval : int
         Nanoseconds between two samples of a machine.
     span : int, optional
-        Nanoseconds before the last sample that are read; everything without it.
+        Read only this many nanoseconds before the last sample; all of them by default.
     sampling : Sampling
-        Without it every metric is a gauge that comes each interval.
+        By default every metric is a gauge that is sampled every interval.
 
     Raises
     ------
     PullError
-        If a file cannot be read, or has no usable `timestamp` or `machine`.
+        If a file cannot be read, or lacks a usable `timestamp` or `machine`.
     """
     paths = [
         path for path in matching_paths(folder, "*.parquet", PullError) if path.name[0] not in "._"
@@ -203,12 +203,12 @@ def open_pull(
 
 
 def task_name(folder: Path) -> str:
-    """Return the task whose folder this is."""
+    """Return the name of the task in a folder."""
     return folder.name.removeprefix("task=")
 
 
 def readable_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path]:
-    """Return the folders of the tasks whose metrics can be read; a note says why of the others.
+    """Return the folders of tasks with readable metrics; note the reason for each other one.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def readable_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[P
     Raises
     ------
     PullError
-        If none is left; it says what is wrong with the first one.
+        If none is left; the message is that of the first one.
     """
     folders, problems = find_pulls(metrics), dict[Path, PullError]()
     for folder in folders:
@@ -235,12 +235,12 @@ def readable_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[P
     if len(problems) == len(folders):
         raise problems[folders[0]]
     for problem in problems.values():
-        note(f"a task is left out: {problem}")
+        note(f"a task is ignored: {problem}")
     return [folder for folder in folders if folder not in problems]
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Int32Array, list[str]]:
-    """Return number and name of the machine of every row; each name is used."""
+    """Return the machine number of every row, and the names by number; each name occurs."""
     values = column.unify_dictionaries().combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = values.chunk(0) if values.num_chunks else pa.array([], column.type)

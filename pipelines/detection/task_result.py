@@ -1,4 +1,4 @@
-"""What is said of one task: a verdict, or why there is none; each as the line that is printed."""
+"""The result for one task: a verdict, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _MAX_PEERS = 3
 
 @dataclass(frozen=True, slots=True)
 class TaskVerdict:
-    """A pull and what was found in it.
+    """A pull and its verdict.
 
     Attributes
     ----------
     pull : Pull
     verdict : Verdict
     helped : bool
-        Without the at-risk list it would not have been found.
+        The machine would not have been identified without the at-risk list.
     seconds : float
-        Reading included.
+        Running time, including reading.
     xids : list of dict or None
-        What the kernel of the machine that is named said lately; None where nobody knows.
+        Recent Xids in the kernel log of the reported machine; None if unknown.
     """
 
     pull: Pull
@@ -42,7 +42,7 @@ class TaskVerdict:
     xids: list[dict[str, Any]] | None = None
 
     def line(self) -> dict[str, Any]:
-        """Return it as the command prints it (formats.md, section 6)."""
+        """Return the result as the command prints it (docs/formats.md, section 6)."""
         findings = self.verdict.findings
         first = findings[0] if findings else None
         named = _finding_as_json(self.pull, first) if first else dict.fromkeys(_FIELDS)
@@ -68,7 +68,7 @@ class TaskVerdict:
 
 @dataclass(frozen=True, slots=True)
 class UnjudgedTask:
-    """A task of which nothing can be said.
+    """A task that could not be judged.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class UnjudgedTask:
     reason : str
     seconds : float
     observe_only : bool
-        Of the detector.
+        As set in the detector.
     """
 
     task: str
@@ -85,7 +85,7 @@ class UnjudgedTask:
     observe_only: bool = False
 
     def line(self) -> dict[str, Any]:
-        """Return the same keys as those of a task that was judged."""
+        """Return the same keys as for a task that was judged."""
         lists = ("also", "blind", "jitters", "examined", "too_small")
         nothing: dict[str, Any] = {name: [] for name in lists}
         return {
@@ -117,22 +117,22 @@ def _finding_as_json(pull: Pull, finding: MachineFinding | Jitter) -> dict[str, 
 def _evidence(
     pull: Pull, finding: MachineFinding, xids: list[dict[str, Any]] | None = None
 ) -> dict[str, Any] | None:
-    """Return what the machine and the others showed, before and while it stood out.
+    """Return the values of the machine and its peers, before and during the deviation.
 
     Parameters
     ----------
     pull : Pull
     finding : Finding
     xids : list of dict, optional
-        Of the machine.
+        Recent Xids of the machine.
 
     Returns
     -------
     dict or None
-        Medians: `now` and `before` of the machine, `others_now` and `others_before` of the rest of
-        its group, and `peers`, the machines nearest to the middle of the group, to look at beside
-        it; `unit`, for a counter what its increase is per, null for a gauge; `xids`, null where
-        nobody knows. None where several metrics were looked at together.
+        Medians: `now` and `before` of the machine, `others_now` and `others_before` of its peers.
+        `peers`: the machines closest to the median of the group, for comparison. `unit`: the unit
+        of a counter's increase, null for a gauge. `xids`: null if unknown. None if several
+        metrics were combined.
     """
     series = pull.series(finding.metric)
     if series is None:

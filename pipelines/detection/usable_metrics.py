@@ -1,4 +1,4 @@
-"""The metrics that a detector can be fitted to: counters, and what comes often enough."""
+"""Selects the metrics that a detector can be fitted to, and recognises counters."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["find_counters", "frequent_metrics", "mark_counters"]
 
 Tasks = Callable[[], Iterator[FilePull]]
 
-_RANGE_QUANTILE = 0.99  # of the increases of a task
-_MAX_SAMPLED_TASKS = 20  # that tell how often a metric comes
+_RANGE_QUANTILE = 0.99  # quantile of the increases in a task
+_MAX_SAMPLED_TASKS = 20  # tasks from which the cadence of a metric is determined
 
 
 def find_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
-    """Return the metrics that fall on no machine of any task, but for rare resets.
+    """Return the metrics that never decrease on any machine, except for rare resets.
 
     Parameters
     ----------
     tasks : callable
         Opens all tasks, one after the other.
     names : sequence of str
-        Metrics of which nobody has said what they are.
+        Metrics whose kind is not configured.
     """
     steps = dict.fromkeys(names, Steps())
     for pull in tasks():
@@ -49,17 +49,17 @@ def find_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
 def mark_counters(
     tasks: Tasks, limits: Sequence[MetricLimits], declared: Set[str], interval: int
 ) -> list[MetricLimits]:
-    """Mark the metrics that only count up, and note which they are.
+    """Mark the metrics that only increase, and note which they are.
 
-    Limits that were meant for what is counted are none for its increase: no machine would ever
-    differ by as much as the smallest effect to act on. Those then go to what nearly all show.
+    Limits meant for the counter's value do not fit its increase: no machine would ever differ by
+    the smallest relevant share. Such limits are replaced by a high quantile of the increase.
 
     Parameters
     ----------
     tasks : callable
     limits : sequence of MetricLimits
     declared : set of str
-        Metrics of which somebody has said what they are.
+        Metrics whose kind is configured.
     interval : int
         Nanoseconds.
     """
@@ -81,7 +81,7 @@ def _limits_of_increase(metric: MetricLimits, most: float) -> MetricLimits:
 
 
 def _max_increases(tasks: Tasks, counters: frozenset[str]) -> dict[str, float]:
-    """Return by how much nearly all machines of the busiest task count per interval at most."""
+    """Return the highest quantile of the increase per interval over the tasks, by counter."""
     most = dict.fromkeys(counters, 0.0)
     for pull in tasks() if counters else ():
         counting = replace(pull, sampling=Sampling(counters=counters))
@@ -95,17 +95,18 @@ def _max_increases(tasks: Tasks, counters: frozenset[str]) -> dict[str, float]:
 def _counters_text(limits: Sequence[MetricLimits], interval: str) -> str:
     names = ", ".join(f"`{metric.name}` ({metric.low:g} to {metric.high:g})" for metric in limits)
     return (
-        f"taken for counters, since they never fall: {names}; their increase per {interval} is "
-        'looked at, with these limits. `kind` in `detection.metrics`, "counter" or "gauge", decides'
+        f"classified as counters, because they never decrease: {names}; their increase per "
+        f"{interval} is compared, with these limits. To override, set `kind` in "
+        '`detection.metrics` to "counter" or "gauge"'
     )
 
 
 def frequent_metrics(
     tasks: Tasks, limits: Sequence[MetricLimits], interval: int, slowest: int
 ) -> list[MetricLimits]:
-    """Return the metrics that come often enough, and note which do not.
+    """Return the metrics that are sampled often enough, and note the others.
 
-    All machines would be blind on the others, and nobody would be named on any metric.
+    On the others every machine would lack data, and no machine could be identified.
 
     Parameters
     ----------
@@ -115,12 +116,12 @@ def frequent_metrics(
     interval : int
         Nanoseconds.
     slowest : int
-        Ticks between two samples that are still often enough.
+        Largest usable number of ticks between two samples.
 
     Raises
     ------
     PullError
-        If none does.
+        If no metric is sampled often enough.
     """
     cadences: dict[str, list[int]] = {metric.name: [] for metric in limits}
     for pull in islice(tasks(), _MAX_SAMPLED_TASKS):
@@ -133,14 +134,14 @@ def frequent_metrics(
     if not seldom:
         return list(limits)
     words = ", ".join(
-        f"`{name}` comes each {format_duration(ticks * interval / SECOND)}"
+        f"`{name}` is sampled every {format_duration(ticks * interval / SECOND)}"
         for name, ticks in seldom.items()
     )
     enough = format_duration(slowest * interval / SECOND)
     if len(seldom) == len(limits):
         raise PullError(
-            f"{words}: too seldom, expected each {enough} or more often: a quarter of "
-            "`detection.continuity`; or a longer `detection.interval`."
+            f"{words}: not often enough. Needed: every {enough} or more often (a quarter of "
+            "`detection.continuity`), or a longer `detection.interval`."
         )
-    note(f"{words}: too seldom for `detection.continuity` (each {enough} at most), left out")
+    note(f"{words}: not often enough for `detection.continuity` (every {enough}), ignored")
     return [metric for metric in limits if metric.name not in seldom]

@@ -1,4 +1,4 @@
-"""A verdict as a picture: who is named, whom it is compared with, and the span that decided."""
+"""Plots a verdict: the reported machine, its peers, and the span that decided."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ _HEADER_HEIGHT = 1.3  # inches for the title and the legend
 
 @figure_style()
 def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) -> Path:
-    """Draw the metric that named a machine and the next ones in priority.
+    """Plot the metric that identified a machine, and the next ones in priority.
 
-    Where nobody was named, the first metrics are drawn, so that one sees what was looked at.
+    If no machine was identified, the first metrics are plotted.
 
     Parameters
     ----------
     detected : Detected
     stored : StoredDetector
     folder : Path
-        A PNG named after the task is written there.
+        Receives a PNG named after the task.
     """
     findings, line = detected.verdict.findings, detected.line()
     first = [findings[0].metric] if findings else []
     names = list(dict.fromkeys([*first, *(model.name for model in stored.detector.metrics)]))
-    # As the detector compares them: what is hundreds for some and thousands for others.
+    # On the scale on which machines are compared, so that values in the hundreds and in the
+    # thousands are both visible.
     of_metrics = [limits for model in stored.detector.metrics for limits in model.limits]
     logarithmic = {limits.name for limits in of_metrics if limits.log}
     sent = ((name, detected.pull.series(name)) for name in names)
@@ -65,7 +66,7 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
             panel.yaxis.set_major_formatter("{x:g}")
     axes[-1].set_xlabel(_span_words(detected.pull))
     handles, labels = axes[0].get_legend_handles_labels()
-    # What was drawn last lies on top, and counts most.
+    # The line drawn last is on top and matters most.
     figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
     title = plot_title(line, _group_size(detected.pull, findings))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5)
@@ -76,41 +77,41 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
 
 
 def plot_title(line: dict[str, Any], group_size: int) -> str:
-    """Say over a picture what was found, in the units of the metric, and what to think of it.
+    """Return the title: the finding, in the units of the metric, and how far to trust it.
 
     Parameters
     ----------
     line : dict
-        As `--json` prints it.
+        In the format of `--json`.
     group_size : int
-        Machines in the group of who is named.
+        Machines in the group of the reported machine.
     """
     if line["machine"] is None:
-        rows = [f"{line['task']}: nobody stands out among {line['machines']} machines"]
+        rows = [f"{line['task']}: no faulty machine among {line['machines']} machines"]
     else:
         always = line["kind"] == "straggler"
-        what = "differs from the first sample on, on" if always else "stands out on"
+        what = "has deviated since its first sample on" if always else "deviates on"
         rows = [f"{line['task']}: {line['machine']} {what} {line['metric']}"]
         rows += _compared(line["evidence"])
         if group_size < MIN_GROUP_SIZE:
             size = "1 machine" if group_size == 1 else f"{group_size} machines"
             rows.append(
-                f"its group has {size}: compared with other small groups, less what groups "
-                "usually differ by"
+                f"its group has {size}: compared with other small groups, after subtracting "
+                "the usual difference between groups"
             )
         rows.append(
-            f"since {_moment(line['since'])}, sure at {_moment(line['detected_at'])} UTC; "
+            f"since {_moment(line['since'])}, confirmed at {_moment(line['detected_at'])} UTC; "
             f"{line['score']:.1f} times the threshold; {line['machines']} machines"
         )
     if line["blind"]:
-        rows.append(f"nothing can be said of {_names(line['blind'])}")
+        rows.append(f"no data for {_names(line['blind'])}")
     if line["observe_only"]:
-        rows.append("OBSERVE ONLY: this detector has not shown yet that it is right")
+        rows.append("OBSERVE ONLY: this detector is not validated yet")
     return "\n".join(rows)
 
 
 def _compared(evidence: dict[str, Any] | None) -> list[str]:
-    """Say what the machine and the others of its group showed."""
+    """Return the values of the machine and of its peers as text."""
     if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
         return []
     unit = "" if evidence["unit"] is None else f" {evidence['unit']}"
@@ -122,7 +123,7 @@ def _compared(evidence: dict[str, Any] | None) -> list[str]:
         )
 
     machine, others = showed("now", "before"), showed("others_now", "others_before")
-    return [f"it shows {machine}, the others of its group {others}"]
+    return [f"machine: {machine}; peers: {others}"]
 
 
 def _group_size(pull: Pull, findings: Sequence[MachineFinding]) -> int:
@@ -154,7 +155,7 @@ def _draw(
     findings: Sequence[MachineFinding],
     line: dict[str, Any],
 ) -> None:
-    """Draw one metric: strangers faint, its group grey, its peers blue, the machine last."""
+    """Plot one metric: other groups faint, the group grey, peers blue, the machine on top."""
     ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
     times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
     group, strangers = _select_peers(pull, findings)
@@ -164,12 +165,12 @@ def _draw(
     for shown, colour, alpha, width, label in (
         (_some(strangers), grey, 0.3, thin, "other groups"),
         (_some(np.setdiff1d(group, rows)), grey, 0.6, thin, "others of its group"),
-        (rows, COLOURS["c1"], 0.8, 0.7, f"to look at beside it: {', '.join(peers)}"),
+        (rows, COLOURS["c1"], 0.8, 0.7, f"for comparison: {', '.join(peers)}"),
     ):
         lines = axes.plot(times, series[shown].T, color=colour, alpha=alpha, linewidth=width)
         for first in lines[:1]:
             first.set_label(label if findings else "all machines")
-    middle = "middle of the others of its group" if findings else "middle of all"
+    middle = "median of its peers" if findings else "median of all"
     if len(group) > 1:
         axes.plot(times, _middle(series[group]), color=COLOURS["text"], linewidth=1.0, label=middle)
     _draw_named(axes, times, pull, series, findings)
@@ -182,7 +183,7 @@ def _draw_named(
     series: Float32Array,
     findings: Sequence[MachineFinding],
 ) -> None:
-    """Draw who is named, and the span from standing out to being sure."""
+    """Plot the reported machine, and the span from the first deviation to the verdict."""
     for finding in findings[:1]:
         lasted = format_duration((finding.at - finding.since + 1) * pull.grid.interval / SECOND)
         axes.axvspan(
@@ -190,7 +191,7 @@ def _draw_named(
             times[finding.at],
             color=COLOURS["c2"],
             alpha=0.12,
-            label=f"the {lasted} until it was sure (it may go on)",
+            label=f"the {lasted} until the verdict (the fault may continue)",
         )
     for number, finding in reversed(list(enumerate(findings[:3]))):
         label = pull.grid.machines[finding.machine]
@@ -199,7 +200,7 @@ def _draw_named(
 
 
 def _select_peers(pull: Pull, findings: Sequence[MachineFinding]) -> tuple[Int64Array, Int64Array]:
-    """Return the others of the group of who is named, and the machines of other groups."""
+    """Return the peers of the reported machine, and the machines of other groups."""
     machines = np.arange(len(pull.grid.machines))
     inside = np.ones(len(machines), dtype=bool)
     if findings:
@@ -211,7 +212,7 @@ def _select_peers(pull: Pull, findings: Sequence[MachineFinding]) -> tuple[Int64
 
 
 def _some(machines: Int64Array) -> Int64Array:
-    """Return some machines where there are very many."""
+    """Return a sample of the machines if there are too many to plot."""
     chosen = np.linspace(0, len(machines) - 1, min(len(machines), _MAX_LINES))
     some: Int64Array = machines[chosen.astype(int)]
     return some
@@ -222,7 +223,7 @@ def _describe(axes: Axes, pull: Pull, name: str, *, decides: bool) -> None:
     axes.set_ylabel(name.replace("_", " ") + ("" if unit is None else f"\n{unit}"))
     if decides:
         axes.set_title("this metric decided", loc="left", fontsize=9.5)
-    axes.xaxis.get_offset_text().set_visible(False)  # the label has the date
+    axes.xaxis.get_offset_text().set_visible(False)  # the axis label has the date
 
 
 def _middle(series: Float32Array) -> Float32Array:

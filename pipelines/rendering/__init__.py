@@ -1,1 +1,1 @@
-"""What all pages share: templates, colours, drawings."""
+"""Shared by all pages: templates, colours, drawings."""

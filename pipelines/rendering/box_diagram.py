@@ -1,4 +1,4 @@
-"""Boxes with words, and arrows from one to another."""
+"""Draws diagrams of boxes and arrows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["HEIGHT", "Box", "draw_boxes"]
 
 HEIGHT = 36.0
 _EDGE = 10.0
-_BOW = 8.0  # how far an arrow bends from the straight line: one back lies apart from it
+_BOW = 8.0  # bend of an arrow, which separates arrows in opposite directions
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box: its left upper corner in points, right and down from that of the picture."""
+    """A box: its upper left corner in points, right of and below that of the picture."""
 
     x: float
     y: float
@@ -33,16 +33,16 @@ class Box:
 def draw_boxes(
     boxes: Sequence[Box], arrows: Iterable[tuple[Box, Box]], *, width: float, right: float = _EDGE
 ) -> Figure:
-    """Draw boxes of one width, and arrows from one to another.
+    """Draw boxes of equal width and the arrows between them.
 
     Parameters
     ----------
     boxes : sequence of Box
     arrows : iterable of (Box, Box)
     width : float
-        Of a box, in points.
+        Width of a box, in points.
     right : float
-        Room on the right, for arrows within the last column.
+        Space on the right, for arrows within the last column.
     """
     size = max(box.x for box in boxes) + width + right, max(box.y for box in boxes) + HEIGHT + _EDGE
     figure = Figure(figsize=(size[0] / 72.0, size[1] / 72.0))
@@ -72,12 +72,12 @@ def _patch(box: Box, width: float) -> FancyBboxPatch:
 
 
 def _arrow(start: Box, end: Box, patches: dict[Box, FancyBboxPatch]) -> FancyArrowPatch:
-    """Return an arrow between the centres; in a column or a row it goes round the boxes between."""
+    """Return an arrow between box centres, bent around boxes in the same row or column."""
     width = patches[start].get_width()
     centres = [(box.x + width / 2.0, box.y + HEIGHT / 2.0) for box in (start, end)]
     length, bow = dist(*centres), _BOW
     if start.x == end.x and length > 2.0 * HEIGHT:
-        bow = copysign(0.75 * width, start.y - end.y)  # on the right, up or down
+        bow = copysign(0.75 * width, start.y - end.y)  # to the right, up or down
     elif start.y == end.y and length > 2.0 * width:
         bow = -0.72 * HEIGHT
     return FancyArrowPatch(

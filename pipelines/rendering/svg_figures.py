@@ -1,4 +1,4 @@
-"""Pictures of matplotlib in one style, and as SVG whose colours follow the page."""
+"""Matplotlib figures in one style, and as SVG in the colours of the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "new_figure",
 ]
 
-# Name of the page's CSS variable -> colour where there is no page (a notebook, a file).
+# CSS variable of the page -> colour to use without a page (in a notebook or a file).
 COLOURS = {
     "text": "#1a1f26",
     "muted": "#55606e",
@@ -40,8 +40,8 @@ COLOURS = {
     "c3": "#1c7c4f",
     "c4": "#7b3fa0",
 }
-WIDTH = 5.6  # inches: text keeps a readable size where a phone shrinks the picture
-_MAX_DATES = 7  # that fit side by side under a picture on a phone
+WIDTH = 5.6  # inches: text stays readable when a phone shrinks the picture
+_MAX_DATES = 7  # that fit side by side below a picture on a phone
 _STYLE: dict[str, Any] = {
     "font.size": 10.5,
     "font.sans-serif": ["DejaVu Sans"],
@@ -55,7 +55,7 @@ _STYLE: dict[str, Any] = {
     "date.converter": "concise",
     "grid.color": COLOURS["line"],
     "text.color": COLOURS["text"],
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "text.parse_math": False,  # a dollar sign in a name is not math
     "xtick.color": COLOURS["text"],
     "ytick.color": COLOURS["text"],
     "legend.frameon": False,
@@ -64,32 +64,32 @@ _STYLE: dict[str, Any] = {
 }
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
-# Draw in our style whatever a site's matplotlibrc says; a context and a decorator.
+# Draws in this style regardless of a site's matplotlibrc; a context manager and a decorator.
 figure_style = partial(style.context, ["default", _STYLE])
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Make an empty figure of some inches."""
+    """Return an empty figure; sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
 def inline_svg(figure: Figure, *, title: str, description: str) -> Markup:
-    """Write a figure as an SVG element for the inside of a page.
+    """Return a figure as an SVG element to embed in a page.
 
-    Equal figures with equal titles give equal bytes. Colours of `COLOURS` become CSS variables,
-    which a page defines for light and for dark screens.
+    Equal figures with equal titles give identical bytes. Colours of `COLOURS` become CSS variables,
+    which a page defines for light and dark screens.
 
     Parameters
     ----------
     figure : Figure
-        Its background becomes transparent.
+        Its background is made transparent.
     title, description : str
-        Read by a screen reader. Pictures with different titles share no id.
+        For screen readers. Pictures with different titles share no id.
     """
     buffer = io.StringIO()
     with figure_style(), mpl.rc_context({"svg.hashsalt": title}), warnings.catch_warnings():
-        # The reader's fonts draw the text, so what our layout font lacks does not matter.
+        # The reader's fonts render the text, so glyphs missing in the layout font do not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata=_NO_METADATA, transparent=True)
     svg = buffer.getvalue()
@@ -104,7 +104,7 @@ def inline_svg(figure: Figure, *, title: str, description: str) -> Markup:
 
 
 def _shorten(path: re.Match[str]) -> str:
-    """Write a path with tenths of a point instead of millionths."""
+    """Round the coordinates of a path to tenths of a point."""
     return re.sub(r"(\.\d)\d+", r"\1", path[0]).replace(" \n", "").rstrip()
 
 
@@ -116,6 +116,6 @@ def date_ticks(axes: Axes, times: Sequence[Any]) -> None:
 
 
 def legend_above(axes: Axes) -> None:
-    """Put the legend over the picture, where it hides nothing."""
+    """Put the legend above the plot."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)

@@ -1,4 +1,4 @@
-"""How the HTML pages are filled: the templates, and how a figure is written in words."""
+"""Renders the HTML pages, and formats numbers, times and text for them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MONTHS = "January February March April May June July August September October N
 
 
 def finite_number(value: object) -> float | None:
-    """Give a finite number as a float, and None for anything else.
+    """Return a finite number as a float, and None for anything else.
 
     Parameters
     ----------
     value : object
-        What a JSON file or a table held: a number, None, NaN, or something unexpected.
+        A value from a JSON file or a table: a number, None, NaN, or anything else.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def finite_number(value: object) -> float | None:
 
 
 def amount(value: object, digits: int = 3) -> str:
-    """Write a number with a fixed number of digits after the point, a dash where there is none.
+    """Format a number with a fixed number of decimals; a dash if there is none.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def amount(value: object, digits: int = 3) -> str:
 
 
 def count(value: object) -> str:
-    """Write a whole number with commas, a dash where there is none.
+    """Format an integer with thousands separators; a dash if there is none.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def count(value: object) -> str:
 
 
 def plural(n: float, noun: str) -> str:
-    """Write a count with its noun, in the singular where there is one.
+    """Format a count with its noun in the singular or plural.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def plural(n: float, noun: str) -> str:
 
 
 def per_hundred(share: object) -> str:
-    """Write a share as so many of a hundred, with the digits that it deserves.
+    """Format a share as a number out of a hundred, with sensible precision.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def per_hundred(share: object) -> str:
 
 
 def chance_text(probability: object) -> str:
-    """Write a probability as a percentage that claims neither certainty nor impossibility.
+    """Format a probability as a percentage, never as 0 % or 100 %.
 
     Examples
     --------
@@ -120,14 +120,14 @@ def chance_text(probability: object) -> str:
 
 
 def moment(value: object, *, year: bool = True) -> str:
-    """Write a time as a person reads it, in UTC; what is not a time is shown as it is.
+    """Format a time for people, in UTC; return other text unchanged.
 
     Parameters
     ----------
     value : object
-        A timestamp, a string that holds one, or nothing. A naive one means UTC.
+        A timestamp, a string with a time, or nothing. A naive one is in UTC.
     year : bool
-        Whether to write the year.
+        Whether to include the year.
 
     Examples
     --------
@@ -141,13 +141,13 @@ def moment(value: object, *, year: bool = True) -> str:
 
 
 def day(time: pd.Timestamp, *, year: bool = True) -> str:
-    """Write a date with the month's English name, whatever the locale."""
+    """Format a date with the English month name, independent of the locale."""
     text = f"{time.day} {_MONTHS.split()[time.month - 1]}"
     return f"{text} {time.year}" if year else text
 
 
 def parse_utc(value: object) -> pd.Timestamp | None:
-    """Read a time in UTC, None where there is none."""
+    """Return a time in UTC, or None if there is none."""
     if value is None or isinstance(value, int | float):
         return None
     try:
@@ -160,17 +160,17 @@ def parse_utc(value: object) -> pd.Timestamp | None:
 
 
 def visible(value: object, limit: int = 120) -> str:
-    r"""Make text from outside safe to look at; the template escapes it besides.
+    r"""Make text from data visually safe; the template escapes it as well.
 
-    Characters that cannot be seen (control characters, marks that turn the direction of writing,
-    halves of surrogate pairs) could make one serial look like another: each becomes a U+FFFD.
+    Invisible characters (control characters, direction marks, unpaired surrogates) could make one
+    serial look like another. Each becomes U+FFFD.
 
     Parameters
     ----------
     value : object
-        Text from outside. None and NaN give an empty string.
+        Text from data. None and NaN give an empty string.
     limit : int
-        Longest text, in characters; what is longer ends in an ellipsis.
+        Maximum length in characters; longer text ends in an ellipsis.
 
     Examples
     --------
@@ -188,21 +188,21 @@ def visible(value: object, limit: int = 120) -> str:
 
 
 def render_page(template: str, context: Mapping[str, Any]) -> str:
-    """Fill one of the package's templates; text is escaped and an unknown name is an error.
+    """Render one of the package's templates; text is escaped and unknown names are errors.
 
     Parameters
     ----------
     template : str
-        Name of a file beside this module, such as ``report_page.html``.
+        Path of the template within the package.
     context : mapping
-        What the template's names stand for.
+        Values of the template's names.
     """
     return _environment().get_template(template).render(context)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Load templates from the package, so that a wheel works as a checkout does."""
+    """Load templates from the package, so that wheels and checkouts work alike."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("forewarn.pipelines", package_path=""),
         autoescape=True,

@@ -1,1 +1,1 @@
-"""What every room uses: the clock, timestamps, progress, alerts."""
+"""Used by all pipelines: clock, timestamps, progress, alerts, memory, executors."""

@@ -1,4 +1,4 @@
-"""Alerts: a line for whoever reads the log, and a request to whoever asked for one."""
+"""Alerts: a line in the log, and a request to the configured webhook."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _TIMEOUT = 10.0
 
 
 def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> None:
-    """Say that something needs a person.
+    """Send an alert that needs a person's attention.
 
     Parameters
     ----------
     what : str
-        Such as "refused", "stale champion", "drift".
+        Kind of the alert, such as "refused", "stale champion", "drift".
     text : str
     facts : mapping, optional
-        Sent beside it as JSON to the address in FOREWARN_ALERT_URL, if there is one. That nobody
-        answers there is said and is no error: the work is done.
+        Sent with the text as JSON to the address in FOREWARN_ALERT_URL, if it is set. A failed
+        delivery is noted and is not an error, because the work is done.
     """
     note(f"alert ({what}): {text}")
     address = os.environ.get("FOREWARN_ALERT_URL")
     if not address:
         return
-    # The address is a secret, and httpx logs it: a scheduler's own logging shows INFO and more.
+    # The address is a secret, and httpx logs it; schedulers often show log level INFO and above.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Memory of a process that does one thing and ends: what it makes, it mostly keeps."""
+"""Tunes memory allocation for processes that do one job and end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["tune_process_memory", "use_shared_arena"]
 # Options of glibc (mallopt(3)).
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 _TRIM_THRESHOLD_BYTES = 256 * 2**20
-_GC_THRESHOLD = 10_000  # that are made before garbage is looked for among them
+_GC_THRESHOLD = 10_000  # allocations before a garbage collection
 
 
 def tune_process_memory() -> None:
-    """Do what a command, or a task of a DAG, does before anything else.
+    """Tune garbage collection and allocators; called first by a command or a DAG task.
 
-    Looking for garbage at every 700th object is a sixth of the start of a command. What Arrow
-    lets go of is given back within a second or so, and may be chosen by its own variable,
-    `ARROW_DEFAULT_MEMORY_POOL`.
+    With the default threshold of 700 objects, garbage collection takes a sixth of a command's
+    start. Arrow's pool releases memory within a second; `ARROW_DEFAULT_MEMORY_POOL` overrides the
+    choice.
     """
     gc.set_threshold(_GC_THRESHOLD)
     use_shared_arena()
@@ -30,24 +30,24 @@ def tune_process_memory() -> None:
 
 
 def _select_arrow_pool() -> None:
-    """Have Arrow take jemalloc: its own choice keeps 200 MiB of what ended threads let go of."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":  # it may come without it
+    """Select jemalloc for Arrow; its default keeps 200 MiB of memory of ended threads."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":  # jemalloc may not be built in
         return
     chosen = os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    if chosen == "jemalloc" and "pyarrow" in sys.modules:  # it has looked there already
+    if chosen == "jemalloc" and "pyarrow" in sys.modules:  # Arrow has already read the variable
         pyarrow = sys.modules["pyarrow"]
-        with suppress(NotImplementedError):  # built by somebody else
+        with suppress(NotImplementedError):  # built without jemalloc
             pyarrow.set_memory_pool(pyarrow.jemalloc_memory_pool())
 
 
 def use_shared_arena() -> None:
-    """Let all threads of this process share a heap that keeps some memory for later.
+    """Let all threads of this process share one arena that keeps freed memory.
 
-    While a fleet is read, arrays of megabytes come and go by the hundred. By default most threads
-    have a heap of their own, which gives them back to the system each time, and the largest are
-    got from it one by one: up to a fifth of the time of a training set. To be called before
-    libraries begin threads: a heap that one of those had is used again. Without glibc nothing
-    changes.
+    Reading a fleet allocates and frees hundreds of arrays of megabytes. By default most threads
+    have their own arena, which returns the memory to the system each time, and large arrays are
+    mapped one by one; this takes up to a fifth of the time of a training set. Call it before
+    libraries start threads, because existing arenas continue to be used. Without glibc it has no
+    effect.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

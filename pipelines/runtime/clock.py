@@ -1,4 +1,4 @@
-"""The clock of a service, so that a test can let time run faster."""
+"""The clock of a service, which tests can replace by a faster one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from forewarn.features.time_units import MINUTE
 
 __all__ = ["MAX_CLOCK_SKEW", "Clock", "SystemClock"]
 
-# Clocks drift and batches travel: what is further ahead of ours than this is a clock that is wrong.
+# Clocks drift and batches take time: a time further ahead than this comes from a wrong clock.
 MAX_CLOCK_SKEW = 5 * MINUTE
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """Tells the time, and waits."""
 
     def now(self) -> int:
         """Return nanoseconds since 1970 UTC."""
         ...
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
-        """Wait for an event, at most so long; tell whether it came."""
+        """Wait for an event for at most `seconds`; return whether it was set."""
         ...
 
 
@@ -34,5 +34,5 @@ class SystemClock:
         return time.time_ns()
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
-        """Wait for an event, at most so long; tell whether it came."""
+        """Wait for an event for at most `seconds`; return whether it was set."""
         return until.wait(seconds)

@@ -1,4 +1,4 @@
-"""Run slices of work in threads, in processes, or on a Dask cluster, with the same results."""
+"""Runs slices of work in threads, in processes, or on a Dask cluster, with the same results."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ ExecutorKind = Literal["threads", "processes", "dask"]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_MAX_CRASHES = 4  # in a row without a result: a slice that takes all memory kills every worker
+_MAX_CRASHES = 4  # in a row without a result: a slice that uses all memory kills every worker
 _CHECK_SECONDS = 5.0  # between two checks of a cluster for workers
-_PATIENCE_SECONDS = 300.0  # without any worker: those of a batch system may be queued for minutes
+_PATIENCE_SECONDS = 300.0  # without any worker; a batch system may queue workers for minutes
 _CONNECT_TIMEOUT = "20s"
 _PLAIN = (bool, int, float, str, bytes, PurePath, dt.date, dt.timedelta, np.generic, type(None))
 _DASK_CONFIG = {
-    # A worker that restarts on a busy machine takes its time and must not be given up.
+    # A worker may restart slowly on a busy machine; it must not be given up.
     "distributed.deploy.lost-worker-timeout": "1h",
     # By default a cluster of two idle workers uses 7 % of a core to monitor itself.
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.monitor-interval": "5s",
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "5s",
-    # By default workers return freed memory at once and fault it in again for the next slice:
-    # six times as many page faults, and half as much time again for a file of `doctor`.
+    # By default workers release freed memory immediately and fault it in again for the next slice:
+    # six times as many page faults, and 50 % more time for a file of `doctor`.
     "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1},
 }
 
@@ -56,9 +56,9 @@ class Executor:
     ----------
     kind : {"threads", "processes", "dask"}
     workers : int
-        Slices at a time; 0: one for each core. A cluster with an address has its own workers.
+        Slices at a time; 0 means one per core. A cluster with an address has its own workers.
     address : str
-        Of the scheduler of a running Dask cluster; without it `dask` starts one on this machine.
+        Address of a running Dask scheduler; without it, `dask` starts a cluster on this machine.
     """
 
     kind: ExecutorKind = "threads"
@@ -67,18 +67,18 @@ class Executor:
 
     @contextmanager
     def started(self) -> Iterator[SliceMap]:
-        """Keep the workers for several maps: a cluster takes seconds to start.
+        """Start workers and keep them for several maps, because a cluster takes seconds to start.
 
         Raises
         ------
         JobError
-            If this process may not start workers, or a cluster does not answer.
+            If this process may not start workers, or a cluster does not respond.
         """
         local = self.kind != "threads" and not self.address
         if local and multiprocessing.current_process().daemon:
             raise JobError(
-                f'`executor.kind` is "{self.kind}" in a daemonic process, as Celery makes them, '
-                'which may start no workers: expected "threads", or "dask" and the `address` of a '
+                f'`executor.kind` is "{self.kind}" in a daemonic process (Celery uses them), '
+                'which may not start workers: expected "threads", or "dask" and the `address` of a '
                 "cluster."
             )
         n_workers = self.workers or n_threads()
@@ -96,17 +96,17 @@ class Executor:
         n_workers = self.workers or n_threads()
         if self.kind == "threads":
             return futures.ThreadPoolExecutor(n_workers)
-        # Not forked: threads of numpy, pyarrow and TensorFlow may hold locks at that moment.
+        # Not forked: threads of numpy, pyarrow and TensorFlow may hold locks at that time.
         return futures.ProcessPoolExecutor(n_workers, multiprocessing.get_context("spawn"))
 
 
 class SliceMap:
-    """Call a function on slices, several at a time; slices of a worker that died run again.
+    """Calls a function on slices, several at a time; slices of a crashed worker run again.
 
     Parameters
     ----------
     new_pool : callable
-        Returns a pool of workers; called again when a worker died, which breaks a pool.
+        Returns a pool of workers; called again after a worker crash, which breaks a pool.
     n_workers : int
     """
 
@@ -117,26 +117,26 @@ class SliceMap:
         self._crashes = 0
 
     def map(self, task: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
-        """Yield what `task` returns for each item, in the order of the items.
+        """Yield the result of `task` for each item, in the order of the items.
 
         Parameters
         ----------
         task : callable
-            A function of a module. It may run more than once for an item, so it returns its
+            A module-level function. It may run more than once for an item, so it returns its
             result, or writes one file under a temporary name and renames it.
         items : iterable
-            Plain values, see `check_plain`. At most twice as many as there are workers are read
-            ahead, so that no more results wait in memory.
+            Plain values, see `check_plain`. At most twice as many items as workers are read ahead,
+            which limits the results waiting in memory.
 
         Raises
         ------
         TypeError
-            If the task is not a function of a module, or an item or a result is no plain value.
+            If the task is not a module-level function, or an item or a result is not plain.
         JobError
-            If workers die at the same items again and again, or a cluster cannot be reached.
+            If workers crash repeatedly on the same items, or a cluster cannot be reached.
         """
         if getattr(sys.modules[task.__module__], task.__name__, None) is not task:
-            raise TypeError(f"`task` is {task!r}, expected a function of a module.")
+            raise TypeError(f"`task` must be a module-level function, got {task!r}.")
 
         def submit(item: _Item) -> futures.Future[_Result]:
             return self._submit(task, check_plain(item))
@@ -151,7 +151,7 @@ class SliceMap:
         return self._n_workers
 
     def _submit(self, task: Callable[[_Item], _Result], item: _Item) -> futures.Future[_Result]:
-        """Submit a slice, to a new pool where the last one is broken."""
+        """Submit a slice; replace a broken pool first."""
         try:
             return self.pool.submit(task, item)
         except futures.BrokenExecutor:
@@ -179,10 +179,10 @@ class SliceMap:
 
 
 class _ClusterMap(SliceMap):
-    """Slices on a Dask cluster, which itself runs those of a worker that died again."""
+    """Slices on a Dask cluster, which reruns the slices of a crashed worker itself."""
 
     def __init__(self, client: Client) -> None:
-        # Not pure: what a task reads may have changed since the last call with the same item.
+        # Not pure: the data a task reads may have changed since the last call with the same item.
         super().__init__(lambda: client.get_executor(pure=False), 0)
         self._client = client
 
@@ -203,20 +203,20 @@ class _ClusterMap(SliceMap):
                 "may be out of memory."
             ) from None
         except futures.CancelledError:
-            raise JobError("`executor`: the cluster went away, expected it to stay.") from None
+            raise JobError("`executor`: the connection to the cluster was lost.") from None
         except ModuleNotFoundError as error:
             raise JobError(
-                f"`executor`: a worker lacks {error.name}, expected the forewarn that runs here."
+                f"`executor`: a worker lacks {error.name}; install the same forewarn there."
             ) from None
 
     def _wait(self, future: futures.Future[Any]) -> None:
-        """Wait for a result as long as there are workers, or may be soon."""
+        """Wait for a result as long as there are workers, or may soon be."""
         last_seen = time.monotonic()
         while not futures.wait([future], _CHECK_SECONDS).done:
             if self.count_workers():
                 last_seen = time.monotonic()
             elif time.monotonic() - last_seen > _PATIENCE_SECONDS:
-                raise JobError("`executor`: the cluster has no worker, expected at least one.")
+                raise JobError("`executor`: the cluster has no workers; at least one is needed.")
 
 
 @contextmanager
@@ -233,11 +233,11 @@ def _connected(n_workers: int, address: str) -> Iterator[Client]:
                 threads_per_worker=1,
                 processes=True,
                 dashboard_address=None,
-                # Without a dashboard there still is an HTTP server, on one port for all clusters.
+                # Without a dashboard there is still an HTTP server, on one port for all clusters.
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
                 host="127.0.0.1",
-                memory_limit=0,  # results are taken as they come: nothing has to be spilled
-                silence_logs=logging.CRITICAL,  # the slices of a worker that died run again
+                memory_limit=0,  # results are fetched as they arrive, so nothing has to be spilled
+                silence_logs=logging.CRITICAL,  # slices of a crashed worker run again
             )
         )
         try:
@@ -246,19 +246,19 @@ def _connected(n_workers: int, address: str) -> Iterator[Client]:
             )
         except (OSError, ValueError) as error:
             detail = str(error).splitlines()[0][:200]
-            raise JobError(f"`executor.address` is {address!r}: no cluster ({detail}).") from None
+            raise JobError(f"`executor.address` {address!r} is not a cluster ({detail}).") from None
         yield client
 
 
 def check_plain(value: _Item) -> _Item:
-    """Return a value that may go to another process.
+    """Return a value after checking that it may be sent to another process.
 
     Raises
     ------
     TypeError
-        If it is, or holds, anything but paths, numbers, texts, dates, arrays, and tuples, lists,
-        sets and dictionaries of them: an object of ours would be pickled, and be read by the
-        version of forewarn that the other process has.
+        If it is, or contains, anything but paths, numbers, texts, dates, arrays, and tuples, lists,
+        sets and dictionaries of them. Other objects would be pickled and depend on the version of
+        forewarn in the other process.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def check_plain(value: _Item) -> _Item:
     """
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            raise TypeError("found an array of objects in a slice, expected numbers or texts.")
+            raise TypeError("a slice contains an array of objects, expected numbers or texts.")
     elif isinstance(value, dict):
         check_plain([*value.keys(), *value.values()])
     elif type(value) in (tuple, list, set, frozenset):
@@ -275,7 +275,7 @@ def check_plain(value: _Item) -> _Item:
             check_plain(part)
     elif not isinstance(value, _PLAIN):
         raise TypeError(
-            f"found {type(value).__name__} in a slice, expected paths, numbers, texts, dates, "
+            f"a slice contains {type(value).__name__}, expected paths, numbers, texts, dates, "
             "arrays, and tuples, lists, sets and dictionaries of them."
         )
     return value

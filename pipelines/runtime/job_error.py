@@ -1,4 +1,4 @@
-"""The error of a job that cannot be done with what it was given."""
+"""The error of a job that cannot run with its inputs."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["JobError"]
 
 
 class JobError(InputError):
-    """A job that cannot be done with what it was given; the message says what is missing."""
+    """A job cannot run with its inputs; the message says what is missing."""

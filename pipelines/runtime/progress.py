@@ -1,4 +1,4 @@
-"""How long each stage of a job took, how much memory, and a progress bar for people."""
+"""Cost of each stage of a job, progress bars, and notes to the user."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["JobCosts", "StageCost", "Stages", "TimeRemaining", "note", "progress
 
 _NOTE_EVERY = 60.0  # seconds
 
-# Linux counts the peak in KiB, macOS in bytes.
+# Linux reports the peak in KiB, macOS in bytes.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def _peak_rss() -> int:
     """Return the peak memory of this program, bytes."""
-    with suppress(OSError):  # on Linux what `getrusage` says begins with the peak of the parent
+    with suppress(OSError):  # on Linux, `getrusage` starts with the peak of the parent process
         for line in Path("/proc/self/status").read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -34,7 +34,7 @@ def _peak_rss() -> int:
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """What a stage cost; the peak is that of the process until then."""
+    """The cost of a stage; the peak is that of the process so far."""
 
     name: str
     seconds: float
@@ -44,7 +44,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class JobCosts:
-    """What a job cost, stage by stage and as a whole."""
+    """The cost of a job, by stage and in total."""
 
     stages: Sequence[StageCost] = ()
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class JobCosts:
 
 @dataclass(slots=True)
 class Stages:
-    """Seconds, CPU seconds and peak memory of named stages; a name that comes again adds up."""
+    """Measures seconds, CPU seconds and peak memory of named stages; equal names are summed."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -62,18 +62,18 @@ class Stages:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Measure what is done inside."""
+        """Measure the enclosed block."""
         start, cpu = time.perf_counter(), time.process_time()
         try:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-            # Others on the machine change the time, and hardly this.
+            # Other processes affect the wall time, but hardly the CPU time.
             self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
             self.peak[name] = self._peak_so_far()
 
     def figures(self) -> JobCosts:
-        """Return what a report says of the cost; the peaks are those of the process so far."""
+        """Return the costs for a report; the peaks are those of the process so far."""
         stages = [
             StageCost(name, round(seconds, 3), round(self.cpu[name], 3), self.peak[name])
             for name, seconds in self.seconds.items()
@@ -82,31 +82,31 @@ class Stages:
         return JobCosts(stages, total, self._peak_so_far())
 
     def _peak_so_far(self) -> int:
-        """Return the peak memory; the system's own figure can fall by some pages."""
+        """Return the peak memory; the system's value can decrease by some pages."""
         return max([_peak_rss(), *self.peak.values()])
 
 
 def progress_bar(total: int, what: str, unit: str) -> tqdm[Any]:
-    """Return a progress bar on stderr that shows on a terminal only."""
+    """Return a progress bar on stderr, shown only on a terminal."""
     return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False)
 
 
 @dataclass(slots=True)
 class TimeRemaining:
-    """Says how long a job will still take where no progress bar shows, as in a log.
+    """Notes the remaining time of a job where no progress bar is shown, as in a log.
 
-    A job of less than a minute says nothing.
+    A job of less than a minute notes nothing.
 
     Attributes
     ----------
     total : int
         Steps of the job.
     what : str
-        Their name, in the plural.
+        Name of the steps, in the plural.
     clock : callable
         Returns seconds.
     done, worked : int
-        Steps that are done, and those of them that took time.
+        Finished steps, and those of them that took time.
     """
 
     total: int
@@ -118,11 +118,11 @@ class TimeRemaining:
     _noted: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin now."""
+        """Start the clock."""
         self._started = self._noted = self.clock()
 
     def step(self, *, worked: bool = True) -> None:
-        """Count a step; `worked` is False for one that was done before the job began."""
+        """Count a step; `worked` is False for one finished before the job started."""
         now = self.clock()
         self.done, self.worked = self.done + 1, self.worked + worked
         if not worked:
@@ -131,10 +131,10 @@ class TimeRemaining:
             minutes = round((now - self._started) / self.worked * (self.total - self.done) / 60)
             few = {0: "less than a minute", 1: "1 minute"}
             left = few.get(minutes, f"{minutes} minutes")
-            note(f"{self.done} of {self.total} {self.what} are done, {left} left")
+            note(f"{self.done} of {self.total} {self.what} done, {left} left")
             self._noted = now
 
 
 def note(text: str) -> None:
-    """Tell the user something, on stderr."""
+    """Print a note to the user on stderr."""
     tqdm.write(f"note: {escape_text(text)}", file=sys.stderr)

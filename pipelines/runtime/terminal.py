@@ -1,4 +1,4 @@
-"""Text for a terminal: what comes from outside cannot move the cursor or turn the writing."""
+"""Safe terminal output: text from data cannot move the cursor or change the text direction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ __all__ = ["escape_text", "print_error", "write_line"]
 
 
 def escape_text(text: object) -> str:
-    r"""Return text in one line, with every character that cannot be seen written out.
+    r"""Return text in one line with all invisible characters escaped.
 
-    Escape sequences, newlines, marks that turn the direction of writing and halves of surrogate
-    pairs become what Python would write for them. Every name from data that is printed goes
-    through here; JSON does not, since it is data.
+    Escape sequences, newlines, direction marks and unpaired surrogates are written as Python
+    escapes. Every name from data that is printed passes through here, except in JSON.
 
     Examples
     --------
@@ -30,5 +29,5 @@ def print_error(line: object) -> None:
 
 
 def write_line(line: object) -> None:
-    """Print one line on stdout at once."""
+    """Print one line on stdout and flush it."""
     print(escape_text(line), flush=True)

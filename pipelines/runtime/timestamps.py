@@ -1,4 +1,4 @@
-"""Moments as text and as nanoseconds since 1970 UTC."""
+"""Converts between times as text and nanoseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # an agent writes moments, and has neither of these
+if TYPE_CHECKING:  # an agent has neither of these installed
     import numpy.typing as npt
     import pandas as pd
 
@@ -17,12 +17,12 @@ _ISO = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z| ?[+-]\d\d(:?\d\d)?
 
 
 def parse_moment(text: str) -> int:
-    """Return the nanoseconds since 1970 of a date or time; without a zone it means UTC.
+    """Return the nanoseconds since 1970 of a date or time; without a zone it is in UTC.
 
     Raises
     ------
     ValueError
-        If it is neither.
+        If the text is not an ISO 8601 date or time.
 
     Examples
     --------
@@ -34,21 +34,21 @@ def parse_moment(text: str) -> int:
     import pandas as pd
 
     if not re.fullmatch(_ISO, text, re.ASCII):
-        raise ValueError(f"{text!r} is no date or time of ISO 8601")
+        raise ValueError(f"{text!r} is not an ISO 8601 date or time")
     moment = pd.Timestamp(text)
     moment = moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
     return int(moment.as_unit("ns").value)
 
 
 def format_iso(moment: int) -> str:
-    """Return a moment in ISO 8601, UTC.
+    """Return a time in ISO 8601, UTC.
 
     Examples
     --------
     >>> iso(0)
     '1970-01-01T00:00:00Z'
     """
-    # Pandas takes ten times as long, and an answer of the API holds a thousand moments.
+    # Pandas takes ten times as long, and an API response contains thousands of times.
     seconds, rest = divmod(int(moment), 10**9)
     digits = f"{rest:09d}" if rest % 1000 else f"{rest // 1000:06d}"
     text = (_EPOCH + timedelta(seconds=seconds)).isoformat()

@@ -1,1 +1,1 @@
-"""Simulated fleets and tasks to try things on, the demo, and services on loopback."""
+"""Simulated data to try forewarn on, the demo, and local services."""

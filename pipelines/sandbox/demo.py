@@ -1,4 +1,4 @@
-"""`forewarn demo`: the whole job once, on a simulated fleet."""
+"""`forewarn demo`: all steps once, on a simulated fleet."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from forewarn.pipelines.training.train import train_predictor
 __all__ = ["run_demo"]
 
 _STRATEGY = Strategy.EXPANDING
-# Trees train in seconds where the networks take minutes, and rank as well (docs/results.md).
+# Trees train in seconds, networks in minutes, and trees rank as well (docs/quality.md).
 _FAST_ENSEMBLES = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
 _MAX_SHOWN_ROWS = 3
 
 
 class _Narrator:
-    """Says what comes next, and how long it took in all."""
+    """Prints the steps and measures the total time."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
 
     def say(self, text: str) -> None:
-        """Print one step."""
+        """Print the start of a step."""
         print(f"== {text}", flush=True)
 
     @property
@@ -54,7 +54,7 @@ class _Narrator:
 
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    """Where a demo writes."""
+    """The folders of a demo."""
 
     out: Path
     fleet: Path
@@ -65,40 +65,40 @@ class _Folders:
 
 
 def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int, full: bool = False) -> None:
-    """Simulate, backtest, train, score and review below `out`, and say what came of it.
+    """Simulate, backtest, train, score and review below `out`, and print the results.
 
     Parameters
     ----------
     out : Path
     n_gpus, n_days, seed : int
-        Of the fleet.
+        Size and seed of the fleet.
     full : bool
-        All models and strategies of the built-in configuration, and the table of all of them; else
-        trees, trained anew each time on all of the past.
+        Run all models and strategies of the built-in configuration and print their table;
+        otherwise only trees, retrained on all earlier data each time.
     """
     narrator = _Narrator()
-    # Its size is in its name: a smaller fleet would keep the later days of a larger one.
+    # The size is part of the name: a smaller fleet would keep the later days of a larger one.
     folders = _Folders(out, out / f"fleet-{n_gpus}-gpus-{n_days}-days-seed-{seed}")
     narrator.say(f"1/4 simulate a fleet of {n_gpus:,} GPUs for {n_days} days")
     simulate_fleet_to(folders.fleet, n_gpus=n_gpus, n_days=n_days, seed=seed)
     settings = Settings() if full else Settings.model_validate({"ensembles": _FAST_ENSEMBLES})
     job = open_job(folders.records, settings)
-    narrator.say("2/4 look back: train every 3 days, list GPUs every day, see which of them fail")
+    narrator.say("2/4 backtest: train every 3 days, list GPUs every day, count the failures caught")
     _look_back(job, folders, full=full)
     newest = parse_moment(max(date for date, _ in job.store.files()).isoformat())
-    narrator.say(f"3/4 train as of {format_iso(newest - DAY)[:10]}, the day before the last")
+    narrator.say(f"3/4 train as of {format_iso(newest - DAY)[:10]}, one day before the last")
     train_predictor(job, newest - DAY, out / "model")
     narrator.say(f"4/4 the lists of {format_iso(newest - DAY)[:10]} and {format_iso(newest)[:10]}")
     folder = _make_lists(folders, newest)
     print(
-        f"Done in {narrator.total:.0f} s. Look at\n"
+        f"Done in {narrator.total:.0f} s. Open\n"
         f"  {out}/backtest/report.html  how good the lists would have been, and what they cost\n"
-        f"  {folder}/at_risk.html  the list that a person on call opens"
+        f"  {folder}/at_risk.html  the list for the person on call"
     )
 
 
 def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
-    """Backtest, and print what it found: sentences first."""
+    """Run the backtest and print its results, summary sentences first."""
     out = folders.out / "backtest"
     if full:
         print(backtest_summary(run_backtest(job, out)))
@@ -113,18 +113,18 @@ def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
 
 
 def _failures(protocol: EvaluationProtocol, unseen_from: str | None, out: Path) -> pd.DataFrame:
-    """Return serial and time of the failures that the lists are judged by."""
+    """Return serial and time of the failures that the lists are evaluated on."""
     frame = pd.read_parquet(out / f"scores_{_STRATEGY}.parquet")
     table = ScoreTable(frame, protocol, None if unseen_from is None else parse_moment(unseen_from))
     serials = sorted(set(frame["gpu_serial"].astype(str)))
     failures = sorted(table.failures)
-    # Converted as a whole, so that the column has the type of times without any failure, too.
+    # Converted as a whole, so that the column has a time type even without any failure.
     times = pd.to_datetime([int(at) for _, at in failures], utc=True)
     return pd.DataFrame({"gpu_serial": [serials[gpu] for gpu, _ in failures], "failed_at": times})
 
 
 def _count_without_precursor(failures: pd.DataFrame, truth: Path) -> int:
-    """Count the failures that show nothing before they happen, as only a simulation can tell."""
+    """Count the failures without precursors, which only a simulation knows."""
     known = pd.read_csv(truth, parse_dates=["failed_at"])
     sudden = known[known["mechanism"] == MECHANISMS[SUDDEN]]
     joined = failures.merge(sudden, on="gpu_serial", suffixes=("", "_truly"))
@@ -133,7 +133,7 @@ def _count_without_precursor(failures: pd.DataFrame, truth: Path) -> int:
 
 
 def _make_lists(folders: _Folders, newest: int) -> Path:
-    """Make the lists of the last two days, print the last one and what became of both."""
+    """Make the lists of the last two days; print the last one and the outcome of both."""
     out, model = folders.out, folders.out / "model"
     lists, predictor = out / "at-risk", load_predictor(str(model))
     for moment in (newest - DAY, newest):
@@ -141,5 +141,5 @@ def _make_lists(folders: _Folders, newest: int) -> Path:
         folder = made.write(lists)
     print(list_summary(made, most=_MAX_SHOWN_ROWS))
     reviewed = review_lists(lists, folders.fleet / "truth.csv", newest + DAY)
-    print(f"== what became of them\n{review_text(review_metrics(reviewed))}")
+    print(f"== outcome\n{review_text(review_metrics(reviewed))}")
     return folder

@@ -1,4 +1,4 @@
-"""`forewarn up`: Airflow and MLflow on loopback, with a small simulated fleet that lives on."""
+"""`forewarn up`: local Airflow and MLflow with a small, continuously simulated fleet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["UpError", "run_up"]
 
 _DAGS = Path(__file__).resolve().parents[2] / "dags"
 _PAST_DAYS, _FUTURE_DAYS = 24, 3  # days simulated before and after now
-_FEED_SECONDS = 60.0  # seconds between two looks at what the fleet has recorded meanwhile
+_FEED_SECONDS = 60.0  # seconds between two feeds of new records
 _START_TIMEOUT = 180.0
 _SET_UP = """
 import sys
@@ -38,7 +38,7 @@ for command in ("db migrate", "pools set forewarn_tensorflow 1 one"):
     sys.argv = ["airflow", *command.split()]
     main()
 """
-_CONFIG = """# Written by `forewarn up`; a relative path begins here.
+_CONFIG = """# Written by `forewarn up`; relative paths start in this folder.
 [site]
 records = "records"
 lists = "lists"
@@ -51,12 +51,12 @@ cascade = [["gbdt", 0.05], ["mlp", 0.02]]
 
 
 class UpError(InputError):
-    """Services that cannot be started."""
+    """The services cannot be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """A program in a process group of its own, so that its children end with it."""
+    """A program in its own process group, so that its children end with it."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -67,27 +67,27 @@ class _Service:
         try:
             self.process.wait(15)
         except subprocess.TimeoutExpired:
-            note(f"{self.name} does not end by itself and is killed")
+            note(f"{self.name} did not stop and is killed")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_port: int) -> None:
-    """Start everything, feed the fleet's records as time passes, and stop all of it at the end.
+    """Start all services, feed records as time passes, and stop everything at the end.
 
     Parameters
     ----------
     folder : Path
-        For records, lists, the registry and Airflow's own files; kept.
+        For records, lists, the registry and Airflow's own files; kept afterwards.
     n_gpus, seed : int
-        Of the fleet.
+        Size and seed of the fleet.
     airflow_port, mlflow_port : int
-        On loopback.
+        Ports on loopback.
 
     Raises
     ------
     UpError
-        If the DAGs are not there, a port is taken, or a service does not come up.
+        If the DAGs are missing, a port is in use, or a service does not start.
     """
     folder = folder.resolve()
     _check(airflow_port, mlflow_port)
@@ -99,7 +99,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     _set_up_airflow(folder, environment)
     commands = {
         "api-server": ("airflow", "api-server"),
-        # Its server for logs would listen on every interface.
+        # Its log server would listen on every interface.
         "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),
         "dag-processor": ("airflow", "dag-processor"),
         "mlflow": _mlflow(folder, mlflow_port),
@@ -126,7 +126,7 @@ def _check(*ports: int) -> None:
 
 
 def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
-    """Return the records of some days before and after now."""
+    """Return simulated records of some days before and after now."""
     today = np.datetime64(pd.Timestamp.now("UTC").strftime("%Y-%m-%d"), "ns")
     start = today - np.timedelta64(_PAST_DAYS, "D")
     run = simulate_fleet(n_gpus=n_gpus, n_days=_PAST_DAYS + _FUTURE_DAYS, seed=seed, start=start)
@@ -139,7 +139,7 @@ def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
 
 
 def _feed_records(records: Path, days: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Write what has been recorded by now, day by day; return the days that are not over yet."""
+    """Write the records up to now, day by day; return the days that are not complete yet."""
     now, left = pd.Timestamp.now("UTC"), {}
     for date, rows in days.items():
         recorded = rows[pd.to_datetime(rows["timestamp"], utc=True) < now]
@@ -159,7 +159,7 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
         "CORE__PARALLELISM": "2",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-        # Three processes write; SQLite by itself waits five seconds for another one.
+        # Three processes write; SQLite's default timeout is five seconds.
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=120",
         "API__HOST": "127.0.0.1",
         "API__PORT": str(port),
@@ -169,7 +169,7 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
     named = {f"AIRFLOW__{name}": value for name, value in settings.items()}
     named["AIRFLOW_HOME"] = str(folder / "airflow")
     named["AIRFLOW_VAR_FOREWARN_CONFIG"] = str(folder / "site.toml")
-    # Workers for jobs that nobody here gives it; each would load all of MLflow.
+    # MLflow's job workers are not used; each would load all of MLflow.
     named["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     return os.environ | named
 
@@ -182,7 +182,7 @@ def _mlflow(folder: Path, port: int) -> tuple[str, ...]:
 
 
 def _set_up_airflow(folder: Path, environment: Mapping[str, str]) -> None:
-    """Make Airflow's database and pool, in one process: each takes seconds to load Airflow."""
+    """Create Airflow's database and pool in one process, since loading Airflow takes seconds."""
     done = subprocess.run(
         [sys.executable, "-c", _SET_UP],
         cwd=folder,
@@ -198,7 +198,7 @@ def _set_up_airflow(folder: Path, environment: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end it, also where a shell started it in the background."""
+    """Let Ctrl-C and SIGTERM stop the services, even if a shell started it in the background."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:
@@ -214,7 +214,7 @@ def _interruptible() -> Iterator[None]:
 def _running(
     folder: Path, environment: Mapping[str, str], commands: Mapping[str, Sequence[str]]
 ) -> Iterator[list[_Service]]:
-    """Start programs, and end each of them with all its children."""
+    """Start programs, and stop each of them with all its children."""
     services: list[_Service] = []
     (folder / "logs").mkdir(exist_ok=True)
     try:
@@ -239,25 +239,25 @@ def _running(
 def _require_alive(services: Sequence[_Service]) -> None:
     for service in services:
         if service.process.poll() is not None:
-            raise UpError(f"{service.name} has ended by itself; its log is beside the others.")
+            raise UpError(f"{service.name} ended unexpectedly; see its log in the logs folder.")
 
 
 def _wait(url: str, name: str, services: Sequence[_Service]) -> None:
-    """Wait until a service answers."""
+    """Wait until a service responds."""
     started = time.monotonic()
     while time.monotonic() - started < _START_TIMEOUT:
         _require_alive(services)
         try:
-            httpx.get(url, timeout=5, trust_env=False)  # loopback, whatever proxy there is
+            httpx.get(url, timeout=5, trust_env=False)  # loopback, regardless of proxies
         except httpx.TransportError:
             time.sleep(0.5)
         else:
-            return  # it answers, be it with an error
-    raise UpError(f"{name} does not answer at {url} after {_START_TIMEOUT:g} s.")
+            return  # it responds, possibly with an error
+    raise UpError(f"{name} does not respond at {url} after {_START_TIMEOUT:g} s.")
 
 
 def _print_addresses(folder: Path, urls: Mapping[str, int]) -> None:
-    """Say where everything is, and how to log in."""
+    """Print the addresses and how to log in."""
     for name, port in urls.items():
         sys.stdout.write(f"{name:8} http://127.0.0.1:{port}\n")
     passwords = folder / "airflow" / "simple_auth_manager_passwords.json.generated"
@@ -265,5 +265,5 @@ def _print_addresses(folder: Path, urls: Mapping[str, int]) -> None:
         for user, password in json.loads(passwords.read_text(encoding="utf-8")).items():
             sys.stdout.write(f"login    {user} {password}\n")
     sys.stdout.write(f"folder   {folder}: records, lists, mlflow, logs\n")
-    sys.stdout.write("Ctrl-C stops it all.\n")
+    sys.stdout.write("Ctrl-C stops everything.\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Writes a simulated fleet to a folder, as a collector and a CMDB would have left it."""
+"""Writes a simulated fleet to a folder, like a collector and a CMDB would."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ def _write_csv(table: pd.DataFrame, path: Path) -> None:
 def simulate_fleet_to(
     out: Path, *, n_gpus: int, n_days: int, seed: int, progress: bool = True
 ) -> None:
-    """Simulate a fleet and write its records, its CMDB and the truth about its failures.
+    """Simulate a fleet and write its records, its CMDB and the ground truth about its failures.
 
     Writes `out/records/date=YYYY-MM-DD/part-0.parquet`, `out/cmdb.csv` and `out/truth.csv`. Files
-    of these names are replaced, each as a whole; nothing else in `out` is touched.
+    of these names are replaced atomically; nothing else in `out` is changed.
 
     Parameters
     ----------
     out : pathlib.Path
-        Folder; made if it is not there.
+        Folder; created if it does not exist.
     n_gpus, n_days : int
         At least 1.
     seed : int
-        Not negative; the same one gives the same files, byte for byte.
+        Not negative; the same seed gives identical files.
     progress : bool
-        Show progress on stderr, if that is a terminal.
+        Show progress on stderr if it is a terminal.
 
     Raises
     ------
     ValueError
-        If a number is out of its range; nothing is written then.
+        If a number is out of range; nothing is written then.
     """
     options = (("--gpus", n_gpus, 1), ("--days", n_days, 1), ("--seed", seed, 0))
     for option, value, lowest in options:
         if value < lowest:
             raise ValueError(f"`{option}` must be at least {lowest}, got {value}.")
     run = simulate_fleet(n_gpus=n_gpus, n_days=n_days, seed=seed)
-    hide = None if progress else True  # None: tqdm shows itself on a terminal only
+    hide = None if progress else True  # None: tqdm shows itself only on a terminal
     days = tqdm(run, desc="simulate", unit="day", file=sys.stderr, disable=hide)
     for day in days:
         _write_records(day.records, out / "records" / f"date={day.date}" / "part-0.parquet")

@@ -1,4 +1,4 @@
-"""`forewarn simulate job`: writes the folder of a simulated job, and what is true of it."""
+"""`forewarn simulate job`: writes the folder of a simulated job with its ground truth."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from forewarn.pipelines.storage.files.stale_temporary_files import (
 __all__ = ["JOB_BEGIN", "simulate_job_to", "write_healthy_job", "write_job"]
 
 JOB_BEGIN = 1_795_296_000 * SECOND
-_MAX_PROFILED_RANKS = 64  # ranks at most
+_MAX_PROFILED_RANKS = 64  # largest number of ranks with profiles
 _STATES = {Activity.SLEEP: "D", Activity.STOPPED: "T", Activity.LOAD: "S", Activity.SAVE: "S"}
 
 
 def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str, Any]:
-    """Draw a job, run it, write its folder, and return its truth.
+    """Draw a job, run it, write its folder, and return the ground truth.
 
     Parameters
     ----------
     out : Path
-        Written as a whole.
+        Written atomically.
     n_ranks : int
         A multiple of 4.
     fault : str
@@ -65,10 +65,10 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     Raises
     ------
     JobFolderError
-        If there is something at `out`.
+        If `out` exists.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise JobFolderError(f"{out}: is there already, expected a folder to be made.")
+        raise JobFolderError(f"{out}: already exists, expected a new folder.")
     remove_stale_files(out.parent)
     folder = temporary_path(out)
     try:
@@ -110,7 +110,7 @@ def _truth(plan: JobPlan) -> dict[str, Any]:
 
 
 def _checkpoints(line: JobTimeline) -> Iterator[tuple[str, str]]:
-    """Yield when checkpoints began and ended: a healthy job stands still in them."""
+    """Yield start and end of each checkpoint, in which a healthy job makes no progress."""
     for begin, end in line.saves:
         if np.isfinite(end).all():
             yield (
@@ -120,7 +120,7 @@ def _checkpoints(line: JobTimeline) -> Iterator[tuple[str, str]]:
 
 
 def write_healthy_job(lived: HealthyJobRun, folder: Path) -> None:
-    """Write those parts of a healthy job's folder that a hang could be seen in."""
+    """Write the parts of a healthy job's folder in which a hang could be detected."""
     life, line = lived.life, lived.line
     folder.mkdir(parents=True)
     _write_ranks(line, folder)
@@ -141,7 +141,7 @@ def write_healthy_job(lived: HealthyJobRun, folder: Path) -> None:
 
 
 def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
-    """Return a writer of moments by the clock of a rank's machine."""
+    """Return a function that formats times by the clock of a rank's machine."""
     ahead = plan.skew[rank // plan.layout.per_machine]
 
     def stamp(seconds: float) -> str:
@@ -230,7 +230,7 @@ def _write_kernel(line: JobTimeline, folder: Path, history: float = HISTORY_SECO
 
 
 def _write_profiles(line: JobTimeline, folder: Path) -> None:
-    """Write profiles where steps took longer at times, or somebody wanted to know."""
+    """Write profiles of slow spans, and of normal ones for comparison."""
     n = line.plan.layout.n_ranks
     if line.plan.kind not in ("jitter", "slow", "none"):
         return

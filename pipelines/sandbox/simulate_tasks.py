@@ -1,4 +1,4 @@
-"""Writes simulated training tasks to a folder, as a monitoring system would have left them."""
+"""Writes simulated training tasks to a folder, like a monitoring system would."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def metrics_table(
     }
     for name, values in task.samples.items():
         received = values.reshape(-1)[has_sample]
-        columns[name] = pa.array(received, from_pandas=True)  # NaN is null
+        columns[name] = pa.array(received, from_pandas=True)  # NaN becomes null
     return pa.table(columns)
 
 
 def task_slice(task: SimulatedTask, first: int, last: int) -> Task:
-    """Return the samples [first, last) of a simulated task as a detector takes them."""
+    """Return the samples [first, last) of a simulated task in the form the detector expects."""
     groups = np.unique(task.group, return_inverse=True)[1].astype(np.int64)
 
     def series(name: str) -> npt.NDArray[np.float32] | None:
@@ -70,14 +70,14 @@ def task_slice(task: SimulatedTask, first: int, last: int) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class _FixedSite:
-    """The site whose conditions are fixed.
+    """A site with fixed conditions.
 
     Attributes
     ----------
     largest : int
-        Machines of a task.
+        Largest number of machines of a task.
     seconds : int
-        Of a task.
+        Length of a task.
     interval : int
         Seconds between two samples.
     """
@@ -97,7 +97,7 @@ class _FixedSite:
 
 @dataclass(frozen=True, slots=True)
 class _VariedSite:
-    """A site whose conditions were drawn."""
+    """A site with randomly drawn conditions."""
 
     conditions: Conditions
 
@@ -121,7 +121,7 @@ class _VariedSite:
         return varied_task(generator, self.conditions, limits, n, faulty=faulty)
 
     def configuration(self) -> str:
-        """Return what a detector has to be told about the site."""
+        """Return the configuration that a detector needs for the site."""
         continuity = self.conditions.continuity * self.interval
         return f'[detection]\ninterval = "{self.interval}s"\ncontinuity = "{continuity}s"\n'
 
@@ -136,7 +136,7 @@ def _write(task: SimulatedTask, folder: Path, begin: np.datetime64, interval: in
 
 
 def _train(seed: int, site: _Site) -> Iterator[tuple[str, SimulatedTask]]:
-    """Simulate what was recorded before anybody looked: nearly all of it healthy."""
+    """Simulate the training data: nearly all tasks are healthy."""
     for number in range(_N_TRAINING_TASKS):
         generator = np.random.default_rng([seed, 1, number])
         n = site.size(generator)
@@ -147,7 +147,7 @@ def _train(seed: int, site: _Site) -> Iterator[tuple[str, SimulatedTask]]:
 def _pulls(
     n_faulty: int, n_healthy: int, seed: int, site: _Site
 ) -> Iterator[tuple[str, SimulatedTask]]:
-    """Simulate pulls in an order that tells nothing."""
+    """Simulate pulls in random order."""
     kinds = np.array([True] * n_faulty + [False] * n_healthy)
     np.random.default_rng([seed, 2]).shuffle(kinds)
     for number, faulty in enumerate(kinds):
@@ -159,21 +159,21 @@ def _pulls(
 def simulate_incidents_to(
     out: Path, *, n_faulty: int, n_healthy: int, seed: int, vary: bool = False
 ) -> None:
-    """Simulate tasks and write their metrics and the truth about their faults.
+    """Simulate tasks and write their metrics and the ground truth about their faults.
 
     Writes `out/train` and `out/pulls`, both `task=NAME/part-0.parquet`, `out/truth.csv`, and with
-    `vary` the configuration that fits the site, `out/detect.toml`.
+    `vary` also `out/detect.toml`, the configuration for the site.
 
     Parameters
     ----------
     out : Path
-        Made if it is not there.
+        Created if it does not exist.
     n_faulty, n_healthy : int
-        Pulls of 15 minutes.
+        Numbers of pulls of 15 minutes.
     seed : int
-        The same one gives the same files, byte for byte.
+        The same seed gives identical files.
     vary : bool
-        Draw the conditions of the site, too: its rhythm, noise, sizes, cadence and so on.
+        Also draw the conditions of the site, such as its step time, noise, sizes and cadence.
     """
     site = _VariedSite.draw(seed) if vary else _FixedSite()
     before = (

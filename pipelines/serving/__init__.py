@@ -1,1 +1,1 @@
-"""What all our HTTP services have in common: bounds, tokens, bodies, refusals, figures."""
+"""Shared by all HTTP services: request limits, tokens, bodies, metrics, the listener."""

@@ -1,4 +1,4 @@
-"""An address that a service listens at, and the server that answers there."""
+"""The address that a service listens on, and its server."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _MAX_HEAD_BYTES = 16 << 10  # bytes of the head of a request
 
 
 class ListenerError(InputError):
-    """An address or a certificate that cannot be had."""
+    """The address or the certificate cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where a service listens.
+    """Address and certificate of a service.
 
     Attributes
     ----------
     table : str
-        Of the configuration, for messages.
+        Table of the configuration, for messages.
     host : str
     port : int
-        0 for any that is free.
+        0 selects any free port.
     certificate, key : str
-        Files of PEM; empty for none.
+        PEM files; empty for none.
     """
 
     table: str
@@ -47,7 +47,7 @@ class Listener:
     key: str = ""
 
     def bind(self) -> socket.socket:
-        """Check certificate and address before anything is written.
+        """Check the certificate and bind the address, before anything is written.
 
         Raises
         ------
@@ -61,20 +61,20 @@ class Listener:
             return socket.create_server((self.host, self.port), family=family, backlog=1024)
         except OSError as error:
             raise ListenerError(
-                f"{self.host}:{self.port}: cannot listen there ({error.strerror})."
+                f"{self.host}:{self.port}: cannot listen ({error.strerror})."
             ) from None
 
     def warn(self, log: logging.Logger) -> None:
-        """Say it where tokens can be read on their way."""
+        """Log a warning if tokens are sent unencrypted."""
         if self.host not in _LOOPBACK and not self.certificate:
             log.warning(
-                "no `%s.certificate`: tokens travel in the clear on %s", self.table, self.host
+                "no `%s.certificate`: tokens are sent unencrypted to %s", self.table, self.host
             )
 
     def server(
         self, app: Starlette, *, limit: int, seconds: float, refused: Callable[[int], None]
     ) -> uvicorn.Server:
-        """Return a server that closes a request beyond its bounds.
+        """Return a server that closes requests that exceed the limits.
 
         Parameters
         ----------
@@ -82,9 +82,9 @@ class Listener:
         limit : int
             Bytes of a body.
         seconds : float
-            For all of a request.
+            Duration of a whole request.
         refused : callable
-            Is told the status of what was closed.
+            Called with the status of each closed connection.
         """
         bounds = RequestLimits(_MAX_HEAD_BYTES, 2 * limit + _MAX_HEAD_BYTES, seconds)
         _open_many_files()
@@ -92,7 +92,7 @@ class Listener:
             app,
             http=limited_protocol(bounds, refused),
             ws="none",
-            log_config=None,  # its own would close handlers that others have set up
+            log_config=None,  # uvicorn's own would close handlers set up elsewhere
             log_level="warning",
             access_log=False,
             ssl_certfile=self.certificate or None,
@@ -102,7 +102,7 @@ class Listener:
         return uvicorn.Server(config)
 
     def address(self, bound: socket.socket) -> str:
-        """Return the address of a socket, as a client writes it."""
+        """Return the address of a socket as a client writes it."""
         scheme = "https" if self.certificate else "http"
         host, port = bound.getsockname()[:2]
         return f"{scheme}://{host}:{port}"
@@ -115,11 +115,11 @@ class Listener:
         except OSError as error:
             raise ListenerError(
                 f"`{self.table}.certificate` {self.certificate} and `{self.table}.key` {self.key} "
-                f"cannot be used ({error.strerror or error}), expected PEM files that fit."
+                f"cannot be used ({error.strerror or error}), expected matching PEM files."
             ) from None
 
 
 def _open_many_files() -> None:
-    """Let every client keep its connection: the usual limit is 1,024 files."""
+    """Raise the limit of open files, so that every client can keep its connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

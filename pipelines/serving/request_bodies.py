@@ -1,4 +1,4 @@
-"""Requests: what is taken of them within bounds, and why one is refused."""
+"""Reads request bodies within limits, and refuses invalid requests."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from starlette.requests import Request
 __all__ = ["BodyReader", "RefusedError", "bearer_token", "parse_json"]
 
 _MAX_LENGTH_DIGITS = 18
-_MAX_BODIES_HELD = 8  # of the longest kind: what all requests together may hold in memory
+_MAX_BODIES_HELD = 8  # times the limit of one body: memory of all requests together
 
 
 class RefusedError(Exception):
-    """A request that is not taken: status and reason."""
+    """A refused request: status and reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
 
     def answer(self) -> dict[str, object]:
-        """Return what the sender is told, as JSON holds it."""
+        """Return the JSON body of the response."""
         return {"error": str(self)}
 
 
 def bearer_token(request: Request) -> str:
-    """Return the token of a request.
+    """Return the bearer token of a request.
 
     Raises
     ------
@@ -44,18 +44,18 @@ def bearer_token(request: Request) -> str:
 
 
 def parse_json(body: bytes, most_nested: int) -> Any:
-    """Return what a body holds.
+    """Parse the JSON of a body.
 
     Parameters
     ----------
     body : bytes
     most_nested : int
-        Objects and lists: a few bytes of JSON for each take a hundred times as much memory.
+        Largest number of objects and lists: each takes a hundred times its size in memory.
 
     Raises
     ------
     RefusedError
-        413 if it holds more of them, 400 if it is no JSON; NaN and Infinity are none.
+        413 if there are more of them; 400 if the body is not JSON (NaN and Infinity are not).
     """
     nested = body.count(b"{") + body.count(b"[")
     if nested > most_nested:
@@ -63,23 +63,23 @@ def parse_json(body: bytes, most_nested: int) -> Any:
     try:
         return json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"no JSON ({str(error)[:80]})") from None
+        raise RefusedError(400, f"not JSON ({str(error)[:80]})") from None
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 @dataclass(slots=True)
 class BodyReader:
-    """What the requests of one service may hold of its memory.
+    """Limits the memory that the request bodies of one service use.
 
     Attributes
     ----------
     limit : int
-        Bytes of one body, as sent and unpacked.
+        Bytes of one body, as sent and decompressed.
     held : int
-        Bytes that requests hold now.
+        Bytes that requests use now.
     """
 
     limit: int
@@ -87,13 +87,13 @@ class BodyReader:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """Read a body, unpacked; it counts as held until the block ends.
+        """Read and decompress a body; it counts as held until the block ends.
 
         Raises
         ------
         RefusedError
-            413 of one that is too long, 415 and 400 of one that cannot be unpacked, 503 where all
-            together are too long: whoever sent it keeps it and comes again.
+            413 if it is too long, 415 or 400 if it cannot be decompressed, 503 if all bodies
+            together are too long (the client keeps it and retries).
         """
         body = bytearray()
         try:
@@ -101,15 +101,15 @@ class BodyReader:
                 body += piece
                 self.held += len(piece)
                 if self.held > _MAX_BODIES_HELD * self.limit:
-                    raise RefusedError(503, "too many bodies at once, send it again later")
+                    raise RefusedError(503, "too many request bodies, retry later")
                 if len(body) > self.limit:
-                    raise RefusedError(413, f"more than {self.limit} bytes unpacked")
+                    raise RefusedError(413, f"more than {self.limit} bytes decompressed")
             yield bytes(body)
         finally:
             self.held -= len(body)
 
     async def _pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the unpacked parts, of which never more than the limit is in memory."""
+        """Yield the decompressed parts, never more than the limit at a time."""
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS or int(length) > self.limit:
             raise RefusedError(
@@ -125,15 +125,15 @@ class BodyReader:
             left, empty = left - len(piece), empty and not piece
             yield piece
         if unpack is not None and not empty and not unpack.eof:
-            raise RefusedError(400, "a gzip stream that is cut off")
+            raise RefusedError(400, "the gzip stream is truncated")
 
 
 def _decompress(unpack: Any, part: bytes, most: int) -> bytes:
-    """Return what a part of the body unpacks to, at most so much of it."""
+    """Decompress a part of the body, up to a number of bytes."""
     if unpack is None:
         return part
     try:
         piece: bytes = unpack.decompress(part, most)
         return piece
     except zlib.error as error:
-        raise RefusedError(400, f"no gzip stream ({error})") from None
+        raise RefusedError(400, f"not a gzip stream ({error})") from None

@@ -1,13 +1,13 @@
-"""Bound what a request may cost: the bytes of its head, all of its bytes, and its time.
+"""Limits the size of a request's head, its total size, and its duration.
 
 This overrides undocumented parts of Uvicorn; `tests/pipelines/serving/test_request_limits.py` fails
-when they change. Granian 2.8 and Hypercorn 0.18 have bounds of their own, and were tried instead.
-Both cut off a long or slow head, but neither ends a body that arrives at a byte a second, and
-neither reports what it closed, so that `refused_requests_total` would miss it. Granian serves an
-application object of this process only by a server that it calls experimental, and not on a socket
-that is bound already. Speed does not decide: of bodies of 2 kB Uvicorn took 2,200 a second on two
-busy cores, Granian 6,400, Hypercorn 560; of a collector's batches, each of which waits for the
-disk, Uvicorn 1,200 to 1,470 rows a second and Granian 1,490 to 3,150.
+when they change. Granian 2.8 and Hypercorn 0.18 have limits of their own and were tested instead.
+Both reject a long or slow head. Neither ends a body that arrives at one byte a second, and neither
+reports closed connections, which `refused_requests_total` would miss. Granian serves an application
+object of this process only with an experimental server, and not on a socket that is already bound.
+Throughput is not decisive: for bodies of 2 kB, Uvicorn handled 2,200 requests a second on two busy
+cores, Granian 6,400, Hypercorn 560; for batches of a collector, which wait for the disk, Uvicorn
+handled 1,200 to 1,470 rows a second and Granian 1,490 to 3,150.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["RequestLimits", "limited_protocol"]
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may cost before the application sees it.
+    """Limits on one request before the application sees it.
 
     Attributes
     ----------
     head : int
-        Bytes of its first line and headers.
+        Bytes of the request line and headers.
     total : int
-        Bytes of all of it, as sent.
+        Bytes of the whole request, as sent.
     seconds : float
-        From its first byte, or from the connection, to its last byte.
+        Seconds from the first byte, or from the connection, to the last byte.
     """
 
     head: int
@@ -42,7 +42,7 @@ class RequestLimits:
 
 
 class _LimitedProtocol(HttpToolsProtocol):
-    """A connection that is closed when a request goes beyond its bounds."""
+    """A connection that is closed when a request exceeds its limits."""
 
     def __init__(self, bounds: RequestLimits, refused: Callable[[int], None], **rest: Any) -> None:
         super().__init__(**rest)
@@ -71,11 +71,11 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._start()
-        self._received = self._newest  # of which it is a part
+        self._received = self._newest  # the request starts within this data
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers are not read
+        if self._in_head:  # trailers are ignored
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -97,7 +97,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._deadline.cancel()
 
     def _close(self, status: int) -> None:
-        """End the connection, with an answer where none was begun."""
+        """Close the connection, with a response if none was started."""
         if self.transport.is_closing():
             return
         begun = self.cycle is not None and self.cycle.response_started
@@ -113,7 +113,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
 
 def limited_protocol(bounds: RequestLimits, refused: Callable[[int], None]) -> Any:
-    """Return what Uvicorn makes connections with.
+    """Return the protocol class for Uvicorn, with limits.
 
     Parameters
     ----------

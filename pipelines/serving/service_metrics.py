@@ -1,4 +1,4 @@
-"""What a service tells Prometheus of itself."""
+"""Prometheus metrics of a service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ServiceMetrics:
     Parameters
     ----------
     prefix : str
-        What the names of all of them begin with.
+        Prefix of all metric names.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -28,18 +28,18 @@ class ServiceMetrics:
         return Counter(f"{self._prefix}_{name}", text, labels, registry=self._registry)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Add a gauge that is asked for when it is read."""
+        """Add a gauge that is evaluated at each scrape."""
         gauge = Gauge(f"{self._prefix}_{name}", text, registry=self._registry)
         gauge.set_function(value)
 
     def gauges(self, name: str, text: str, label: str) -> Gauge:
-        """Add gauges that are set, one for each value of a label."""
+        """Add gauges that are set explicitly, one for each value of a label."""
         return Gauge(f"{self._prefix}_{name}", text, [label], registry=self._registry)
 
     def refuse(self, status: int) -> None:
-        """Count a request that was refused."""
+        """Count a refused request."""
         self._refused.labels(str(status)).inc()
 
     def text(self) -> bytes:
-        """Return all of it in the text format of Prometheus."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)

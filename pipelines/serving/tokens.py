@@ -1,4 +1,4 @@
-"""Tokens: which site each belongs to, and which hosts it may speak for."""
+"""Tokens: the site each belongs to, and the hosts it may report for."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _Holder = TypeVar("_Holder")
 
 
 class TokenError(InputError):
-    """Tokens that cannot be used."""
+    """The tokens cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Who holds a token.
+    """The holder of a token.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class TokenHolder:
     hosts : tuple of str
         Patterns such as `berlin-*`; a batch of another host is refused. `*` is every host.
     bound_to : frozenset of str or None
-        The only hosts that have the token; None: any host of the site may have it.
+        The only hosts that have the token; None if any host of the site may have it.
     """
 
     site: str
@@ -50,11 +50,11 @@ class TokenHolder:
 
     @property
     def vouched(self) -> str:
-        """Return who answers for what comes with the token: `host` or `shared`."""
+        """Return how the token is bound: `host`, or `shared` by the hosts of a site."""
         return "shared" if self.bound_to is None else "host"
 
     def speaks_for(self, host: str | None) -> bool:
-        """Tell whether this one may say what a host saw; a row without a host is anybody's.
+        """Tell whether the holder may report for a host; a row without a host needs `*`.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class TokenHolder:
 
 
 def token_entries(text: str) -> list[str]:
-    """Return the entries of `NAME:HOSTLIST=TOKEN,...`; a comma may also stand in a host list.
+    """Split `NAME:HOSTLIST=TOKEN,...` into entries; host lists may contain commas.
 
     Examples
     --------
@@ -93,30 +93,30 @@ def parse_hosts(text: str, where: str) -> frozenset[str]:
     Raises
     ------
     TokenError
-        If it is none, or a name in it is no name of a host; it begins with `where`, and repeats
-        nothing of the list: a token may stand there by mistake.
+        If it is not a host list, or contains an invalid host name. The message begins with `where`
+        and quotes nothing of the list, because a token may be there by mistake.
     """
     try:
         hosts = expand(text)
     except HostlistError:
         raise TokenError(
-            f"{where}: its hosts are no host list, expected one such as node-[01-16],login."
+            f"{where}: invalid host list, expected one such as node-[01-16],login."
         ) from None
     for number, host in enumerate(hosts or [""], 1):
         if not is_host_name(host):
-            raise TokenError(f"{where}: host {number} of its list is no name of a host.")
+            raise TokenError(f"{where}: host {number} of its list is not a valid host name.")
     return frozenset(hosts)
 
 
 def parse_tokens(text: str) -> dict[str, str]:
     """Return the site of each token, from `site-a=TOKEN,site-b:HOSTLIST=TOKEN`.
 
-    HOSTLIST is a host list as Slurm writes it, `node-[01-16],login`; it stays with the site's name.
+    HOSTLIST is a Slurm host list, `node-[01-16],login`; it stays part of the site's name.
 
     Raises
     ------
     TokenError
-        If there is none, one has no site, is there twice, or holds what no header can carry.
+        If there is no token, or one lacks a site, is repeated, or cannot be sent in a header.
 
     Examples
     --------
@@ -132,8 +132,8 @@ def parse_tokens(text: str) -> dict[str, str]:
             )
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise TokenError(
-                "FOREWARN_TOKENS: a token holds a blank, a line break or no ASCII, expected "
-                "letters, digits and signs."
+                "FOREWARN_TOKENS: a token contains a blank, a line break or a non-ASCII character, "
+                "expected printable ASCII."
             )
         sites[token] = site
     if not sites:
@@ -143,7 +143,7 @@ def parse_tokens(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a collector, of which only digests are kept.
+    """The tokens of a collector, stored as digests only.
 
     Attributes
     ----------
@@ -155,19 +155,19 @@ class Tokens:
 
     @classmethod
     def from_config(cls, sites: Mapping[str, str], hosts: Mapping[str, tuple[str, ...]]) -> Tokens:
-        """Join tokens with what the configuration says of their sites.
+        """Combine tokens with the configured hosts of their sites.
 
         Parameters
         ----------
         sites : mapping of str to str
-            Site of each token, with a host list after a colon where only these hosts have it.
+            Site of each token, with a host list after a colon if it is bound to hosts.
         hosts : mapping of str to tuple of str
-            Patterns of the hosts of a site. One site alone may do without and speak for all.
+            Host patterns of each site. A single site may omit them and report for all hosts.
 
         Raises
         ------
         TokenError
-            If one of several sites has no hosts, or hosts are those of no site.
+            If one of several sites has no hosts, or hosts are given for an unknown site.
         """
         speakers = {
             token: _make_holder(name, hosts, f"FOREWARN_TOKENS: entry {number}")
@@ -191,23 +191,23 @@ class Tokens:
         return cls({token_digest(token): speaker for token, speaker in speakers.items()})
 
     def speaker(self, token: str) -> TokenHolder | None:
-        """Return whose token this is; every one is compared, at the same speed."""
+        """Return the holder of a token; all are compared, in constant time."""
         return find_holder(self.speakers, token)
 
 
 def _make_holder(name: str, hosts: Mapping[str, tuple[str, ...]], where: str) -> TokenHolder:
-    """Return who has a token of a `SITE` or `SITE:HOSTLIST`."""
+    """Return the holder for an entry `SITE` or `SITE:HOSTLIST`."""
     site, colon, bound_to = (piece.strip() for piece in name.partition(":"))
     named = parse_hosts(bound_to, where) if colon else None
     return TokenHolder(site, hosts.get(site, ("*",)), named)
 
 
 def find_holder(holders: Mapping[bytes, _Holder], token: str) -> _Holder | None:
-    """Return whose token this is; every one is compared, at the same speed.
+    """Return the holder of a token; all are compared, in constant time.
 
     Parameters
     ----------
-    holders : mapping of bytes to anything
+    By the digest of the token.
         By the digest of the token.
     token : str
     """
@@ -219,5 +219,5 @@ def find_holder(holders: Mapping[bytes, _Holder], token: str) -> _Holder | None:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the SHA-256 of a token, which is all that is kept of it."""
+    """Return the SHA-256 of a token, the only form in which it is stored."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -1,4 +1,4 @@
-"""Oracle of simulated defects: they end when the simulator's truth says."""
+"""What the oracle knows is what the simulator hid: defects end when the truth says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def oracle(benchmark_module: Callable[[str], ModuleType]) -> Any:
     return benchmark_module("oracle")
 
 
-def test_fatal_defects_end_at_true_failures(oracle: Any) -> None:
+def test_fatal_defects_end_at_simulated_failures(oracle: Any) -> None:
     fleet = simulate_fleet(n_gpus=SIZE["n_gpus"], n_days=SIZE["n_days"], seed=SIZE["seed"])
     for _ in fleet:
         pass
@@ -37,14 +37,14 @@ def test_fatal_defects_end_at_true_failures(oracle: Any) -> None:
     }
     assert failures
     assert ends <= failures
-    # The others ended before they were visible at the start of a day.
+    # What is left ended before it had shown anything at the start of a day.
     assert len(failures - ends) <= 1
     assert any(not d.kills for d in defects)
     assert all(len(d.levels) == d.end - d.first for d in defects)
     assert all((d.levels > 0).all() for d in defects)
 
 
-def test_open_defects_are_classified(oracle: Any) -> None:
+def test_defects_of_last_day_have_an_outcome(oracle: Any) -> None:
     days = SIZE["n_days"]
     defects = oracle.shown_defects(**SIZE)
     longer = oracle.shown_defects(**SIZE | {"n_days": 2 * days})
@@ -68,7 +68,7 @@ def test_fatal_defect_is_certain_within_horizon(oracle: Any) -> None:
     assert [values.tolist() for values in harmless.values()] == [[0] * 3, [0] * 3, [0.125] * 3]
 
 
-def test_fatal_defect_scores_above_transient(oracle: Any) -> None:
+def test_fatal_defect_has_higher_probability(oracle: Any) -> None:
     chances = oracle.DefectChances.counted(144, n_gpus=1000)
     assert (chances.of_all <= chances.of_fatal).all()
     assert (chances.of_fatal <= 1).all()

@@ -20,7 +20,7 @@ def differences(benchmark_module: Load) -> Callable[[Any, Any], list[str]]:
     return lambda old, new: list(module.value_differences(old, new))
 
 
-def test_values_differ_with_their_path(differences: Callable[[Any, Any], list[str]]) -> None:
+def test_differences_name_the_path(differences: Callable[[Any, Any], list[str]]) -> None:
     old = {"rank": 3, "also": [{"machine": "node-1"}], "at": "2025-01-01T00:00:00Z"}
     new = {"rank": None, "also": [{"machine": "node-2"}, {}], "at": "2025-01-01T00:00:00Z"}
     assert differences(old, new) == [
@@ -63,5 +63,5 @@ def test_files_are_compared_by_content(benchmark_module: Load, tmp_path: Path) -
         "new.json: only in NEW",
         "list.csv: [0].gpu_serial: 'G0' -> 'G1'",
         "scores.parquet: score[1]: 0.5 -> 0.25",
-        "trees.txt: other bytes",
+        "trees.txt: different bytes",
     ]

@@ -11,7 +11,7 @@ from forewarn.pipelines.prediction_job import open_job
 @pytest.mark.parametrize(
     ("share", "votes"), [("", True), ("linear = 0.0\n", False), ("linear = 0.1\n", True)]
 )
-def test_the_linear_model_is_trained_only_where_it_votes(
+def test_linear_model_needs_a_vote(
     records: Path, config: Path, tmp_path: Path, share: str, votes: bool
 ) -> None:
     path = tmp_path / "config.toml"

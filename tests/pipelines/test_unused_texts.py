@@ -53,7 +53,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_doctor_counts_what_is_there(
+def test_doctor_ignores_unused_values(
     records: Path,
     padded: Path,
     config: Path,
@@ -73,7 +73,7 @@ def test_doctor_counts_what_is_there(
     assert reports[0] == reports[1]
 
 
-def test_a_list_is_of_what_is_there(
+def test_list_ignores_unused_values(
     records: Path, padded: Path, config: Path, tmp_path: Path
 ) -> None:
     lists = []
@@ -86,7 +86,7 @@ def test_a_list_is_of_what_is_there(
     assert lists[0] == lists[1]
 
 
-def test_a_backtest_scores_what_is_there(
+def test_backtest_ignores_unused_values(
     records: Path, padded: Path, config: Path, tmp_path: Path
 ) -> None:
     scores = []

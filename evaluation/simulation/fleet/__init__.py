@@ -1,1 +1,1 @@
-"""A simulated fleet: records, CMDB and the truth about every failure."""
+"""A simulated fleet: records, CMDB and the ground truth about every failure."""

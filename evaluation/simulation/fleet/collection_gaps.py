@@ -1,4 +1,4 @@
-"""Gaps in the collection of the simulated fleet: lost records, and lost values in records."""
+"""Gaps in the collected records of the simulated fleet: missing records and missing values."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from forewarn.features.array_types import BoolArray, Int64Array
 
 __all__ = ["CollectionDay", "CollectionGaps"]
 
-# All guesses; none of it depends on whether a GPU is about to fail.
+# All are guesses. None depends on whether a GPU is about to fail.
 _LONE_MISSING = 0.003  # share of records lost one by one
 _NULL = 0.0015  # share of single sensor values that are not read
-_NO_SENSORS = 0.0007  # share of records in which nvidia-smi gave none
+_NO_SENSORS = 0.0007  # share of records without any sensor value from nvidia-smi
 _OUTAGES = (  # per unit and day, median hours
     ("machine", 0.02, 1.5),
     ("rack", 0.003, 1.0),
@@ -41,12 +41,12 @@ class _Outage:
 
 @dataclass(frozen=True, slots=True)
 class CollectionDay:
-    """Records and values that arrive on one day.
+    """Records and values that are collected on one day.
 
     Attributes
     ----------
     arrives : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
-        Whether there is a record.
+        True where a record is collected.
     """
 
     arrives: BoolArray
@@ -54,13 +54,13 @@ class CollectionDay:
     _rng: np.random.Generator
 
     def is_null(self) -> BoolArray:
-        """Draw where one more sensor gives no value, of shape (n_positions, RECORDS_PER_DAY)."""
+        """Draw where a sensor value is missing, of shape (n_positions, RECORDS_PER_DAY)."""
         lone = self._rng.random(self.arrives.shape, np.float32) < _NULL
         return np.asarray(lone | self._no_sensors)
 
 
 class CollectionGaps:
-    """Loses single records, and all of a machine, rack or data centre for a while.
+    """Drops single records, and all records of a machine, rack or data centre for a while.
 
     Parameters
     ----------

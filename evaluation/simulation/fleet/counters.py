@@ -20,24 +20,23 @@ __all__ = ["COUNTERS", "CounterDay", "Counters"]
 
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
 _NON_VOLATILE = "rows_remapped"
-"""Row remaps are kept on the board (NVIDIA, GPU memory error management); the rest is volatile."""
+"""Row remaps are stored on the board (NVIDIA, GPU memory error management); others are volatile."""
 
-# Guesses on healthy boards, a day. A V100 retires pages instead of remapping rows; the fleet's
-# agents count both alike.
+# Guesses for healthy boards, per day. A V100 retires pages instead of remapping rows; the fleet's
+# agents count both the same way.
 _UNCORRECTED, _REMAPS = 2e-4, 2e-3
-_IDLE_SHARE = 0.2  # of the errors that come without traffic; the rest follows it
+_IDLE_SHARE = 0.2  # share of the errors that does not depend on traffic
 _BURSTINESS = 0.35  # shape of the gamma noise on rates: errors cluster
 
-# Guesses on defects: log10 of the errors a day at level 0 and how much one level adds. The first
-# face of a memory defect is corrected errors and of a link defect replays; the second faces are
-# row remaps, and the width of the link.
+# Guesses for defects: log10 of the errors a day at level 0, and the increase per level. A memory
+# defect shows as corrected errors or as row remaps, a link defect as replays or as a narrow link.
 _ECC_LOG, _REPLAY_LOG = (0.0, 2.8), (0.5, 2.6)
 _REMAPS_AT_1, _UNCORRECTED_AT_1 = 3.0, 0.6
 _NARROW_LEVEL, _NARROW_LEAN = 0.4, 0.5
 
-# Guesses on bursts that mean nothing: a day and GPU, hours, log10 of the errors a day.
+# Guesses for bursts without meaning: per day and GPU, hours, log10 of the errors a day.
 _BURSTS_PER_DAY, _BURST_HOURS, _BURST_SPREAD, _BURST_LOG = 0.004, 4.0, 1.0, (1.0, 3.5)
-# Some slots are narrow for good, and some links train badly at a reboot until the next one.
+# Some slots are always narrow, and some links train badly at a reboot and stay so until the next.
 _ALWAYS_NARROW, _NARROW_AFTER_REBOOT = 0.004, 0.003
 _FULL_WIDTH = 16
 
@@ -69,12 +68,12 @@ class _Burst:
 
 
 class Counters:
-    """Counts errors; a reboot starts the volatile ones anew, a repair all of them.
+    """Counts errors. A reboot resets the volatile counters, a repair resets all of them.
 
     Parameters
     ----------
     traits : Traits
-        Of the boards at the start, which have counted before.
+        Of the boards at the start, which already have counts.
     seed : int
     """
 
@@ -107,7 +106,7 @@ class Counters:
         ecc_factor: Float32Array,
         replay_factor: Float32Array,
     ) -> CounterDay:
-        """Count through one day; days come in order, from 0 on.
+        """Count through one day; days have to come in order, from 0 on.
 
         Parameters
         ----------
@@ -116,11 +115,11 @@ class Counters:
         symptoms : dict of str to Symptoms
             Of "memory" and "link" defects.
         traffic : ndarray of shape (n_positions, RECORDS_PER_DAY)
-            Use of the memory, from 0 to about 1.
+            Memory use, from 0 to about 1.
         counting, reboots, repairs : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
-            Where the GPU works, where it has just rebooted, where it has just been repaired.
+            Where the GPU works, has just rebooted, has just been repaired.
         ecc_factor, replay_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
-            How often the driver reports such errors.
+            How often the driver version reports such errors.
         """
         rng = random_stream(self._seed, Purpose.COUNTERS, day)
         memory, link = symptoms["memory"], symptoms["link"]
@@ -167,7 +166,7 @@ class Counters:
         self._bursts = [b for b in self._bursts if b.end > begin + RECORDS_PER_DAY]
 
     def _widths(self, rng: np.random.Generator, link: Symptoms, restarts: BoolArray) -> Int64Array:
-        """Return the lanes in use; what a restart does to the link shows from the next day on."""
+        """Return the lanes in use; the effect of a restart shows from the next day on."""
         narrow = np.repeat((self._always_narrow | self._badly_trained)[:, None], RECORDS_PER_DAY, 1)
         fails = (link.lean < _NARROW_LEAN)[:, None] & (link.second > _NARROW_LEVEL)
         narrow[link.positions] |= fails
@@ -178,7 +177,7 @@ class Counters:
 
 
 def _rates(base: Float32Array, defects: Symptoms, log: tuple[float, float]) -> Float32Array:
-    """Return errors a day of boards, with those that defects add by their first face."""
+    """Return the errors a day of boards, including those of defects that show this way."""
     rates = np.repeat(base[:, None], RECORDS_PER_DAY, axis=1)
     added = 10.0 ** (log[0] + log[1] * defects.first)
     rates[defects.positions] += np.where(defects.first > 0, added, 0)
@@ -192,7 +191,7 @@ def _count(rng: np.random.Generator, per_day: Float32Array) -> Int64Array:
 
 
 def _accumulate(before: Int64Array, increases: Int64Array, resets: BoolArray) -> Int64Array:
-    """Sum increases; at a reset the count so far falls away, and so does what it began with."""
+    """Sum the increases; a reset drops the count so far, including the initial count."""
     sums = np.cumsum(increases, axis=1)
     dropped = np.maximum.accumulate(np.where(resets, sums - increases, 0), axis=1)
     unbroken = ~np.logical_or.accumulate(resets, axis=1)

@@ -1,4 +1,4 @@
-"""Hidden defects of the simulated GPUs: when each began, how far it goes, and how it ends."""
+"""Hidden defects of the simulated GPUs: when each begins, how severe it gets, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 __all__ = ["MECHANISMS", "SUDDEN", "VISIBLE", "Defects", "Symptoms"]
 
 VISIBLE = ("memory", "thermal", "power", "link")
-"""Mechanisms that show before they fail."""
+"""Mechanisms with precursors."""
 MECHANISMS = (*VISIBLE, "sudden")
 SUDDEN = len(VISIBLE)
-"""Number of the mechanism that shows nothing at all."""
+"""Number of the mechanism without precursors."""
 
-# Days from the first sign to the end. Guesses: no public figure was found. Memory wears over days,
-# fans and paste over a week, power stages and links within a day or two; the spread runs from
-# hours to a month, so that a window of three hours misses a part of it.
+# Days from the first precursor to the end. Guesses: no public figure was found. Memory wears over
+# days, fans and thermal paste over a week, power stages and links within a day or two. The spread
+# runs from hours to a month, so that a window of three hours misses part of it.
 _MEDIAN_DAYS = (4.0, 6.0, 1.5, 2.0)
 _LENGTH_SPREAD = 1.1
 _MIN_RECORDS, _MAX_RECORDS = 12, 30 * RECORDS_PER_DAY
 
-# How the signs grow and how strong they are. Guesses, wide on purpose: some boards fail before
-# much is to be seen, and a defect that goes away can look worse than one that kills.
+# How precursors grow and how strong they are. Guesses, wide on purpose: some boards fail before
+# much is visible, and a defect that heals can look worse than a fatal one.
 _FATAL_REACH = (0.35, 1.0)  # severity at the end of a fatal one, uniform
-_BENIGN_REACH = (0.15, 0.9)  # highest severity of one that goes away
+_BENIGN_REACH = (0.15, 0.9)  # highest severity of one that heals
 _CURVE_SPREAD = 0.6  # of the exponent of time, natural logarithm
 _STRENGTH_SPREAD = 0.5  # of the factor on all symptoms, natural logarithm
 _LEAN_CONCENTRATION = 2.0  # of the beta distribution of the lean
@@ -43,7 +43,7 @@ class Symptoms:
     level : ndarray of shape (n, RECORDS_PER_DAY)
         Severity times strength, 0 before the onset and after the end; about 0 to 2.
     lean : ndarray of shape (n,)
-        From 0 to 1, which of the mechanism's two faces the defect shows.
+        From 0 to 1: which of the mechanism's two symptoms the defect shows.
     """
 
     positions: Int64Array
@@ -52,12 +52,12 @@ class Symptoms:
 
     @property
     def first(self) -> Float32Array:
-        """Level of the first face, of shape (n, RECORDS_PER_DAY)."""
+        """Level of the first symptom, of shape (n_positions, RECORDS_PER_DAY)."""
         return self.level * self.lean[:, None]
 
     @property
     def second(self) -> Float32Array:
-        """Level of the second face, of shape (n, RECORDS_PER_DAY)."""
+        """Level of the second symptom, of shape (n_positions, RECORDS_PER_DAY)."""
         return self.level * (1 - self.lean[:, None])
 
 
@@ -104,7 +104,7 @@ class Defects:
         lean: float,
         length: int | None = None,
     ) -> None:
-        """Let a defect begin.
+        """Start a defect.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Defects:
         mechanism, position, onset : int
         fatal : bool
         lean : float
-            Where the leans of these weeks are centred, between 0 and 1.
+            Mean of the leans in these weeks, between 0 and 1.
         length : int, optional
             Records until it ends; drawn by mechanism if left out.
         """
@@ -127,12 +127,12 @@ class Defects:
         self._lean[where] = rng.beta(spread * lean, spread * (1 - lean))
 
     def clear(self, position: int, at: int) -> None:
-        """End all defects of a position without failure."""
+        """End all defects of a position without a failure."""
         self.fatal[:, position] = False
         self.end[:, position] = np.minimum(self.end[:, position], at)
 
     def symptoms(self, mechanism: int, day: int) -> Symptoms:
-        """Return what a mechanism's defects show on a day."""
+        """Return what the defects of a mechanism show on a day."""
         begin = day * RECORDS_PER_DAY
         active = (self.end[mechanism] > begin) & (self.onset[mechanism] < begin + RECORDS_PER_DAY)
         positions = np.flatnonzero(active)

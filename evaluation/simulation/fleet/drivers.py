@@ -16,21 +16,21 @@ from forewarn.features.array_types import Float32Array, Int64Array
 
 __all__ = ["DriverDay", "Drivers", "Reboot"]
 
-# All guesses: a new driver about every three weeks takes some days to reach all racks; a machine
-# reboots about every two months besides.
+# All are guesses. A new driver about every three weeks takes some days to reach all racks. In
+# addition, a machine reboots about every two months.
 _CAMPAIGN_EVERY_DAYS = (14, 29)
 _CAMPAIGN_DAYS = (2, 8)
 _REBOOTS_PER_MACHINE_DAY = 1 / 60
 _REBOOT_RECORDS = (1, 4)  # records that a machine misses
-# How much one version differs from the next, in natural logarithms: power at equal work, what
-# utilisation of the memory means, how often corrected errors, replays and firmware timeouts are
+# How much one version differs from the next, in natural logarithms: power at equal work, the
+# meaning of memory utilisation, and how often corrected errors, replays and firmware timeouts are
 # reported.
 _SPREADS = {"power": 0.015, "bandwidth": 0.06, "ecc": 0.6, "replays": 0.4, "timeouts": 0.8}
 
 
 @dataclass(frozen=True, slots=True)
 class Reboot:
-    """A machine is away for `missed` records from record `at` on; its counters start anew."""
+    """A machine misses `missed` records from record `at` on; its counters are reset."""
 
     machine: int
     at: int
@@ -56,7 +56,7 @@ class DriverDay:
     _traits: dict[str, Float32Array]
 
     def factor(self, trait: str) -> Float32Array:
-        """Return what the versions multiply by, of shape (n_positions, RECORDS_PER_DAY).
+        """Return the factor of the versions on a trait, of shape (n_positions, RECORDS_PER_DAY).
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class DriverDay:
 
 
 class Drivers:
-    """One version a rack, and a campaign now and then that brings the next.
+    """One driver version per rack, with occasional campaigns that roll out the next one.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Drivers:
         self._release()
 
     def _release(self) -> None:
-        """Bring out a version."""
+        """Release a version."""
         number = len(self._names)
         rng = random_stream(self._seed, Purpose.DRIVER_TRAITS, number)
         self._names.append(f"{535 + 5 * number}.{int(rng.integers(20, 200))}.{number % 9 + 1:02d}")
@@ -102,7 +102,7 @@ class Drivers:
         self._next_campaign = day + int(rng.integers(*_CAMPAIGN_EVERY_DAYS))
 
     def advance(self, day: int) -> DriverDay:
-        """Live through one day; days come in order, from 0 on."""
+        """Simulate one day; days have to come in order, from 0 on."""
         rng = random_stream(self._seed, Purpose.DRIVERS, day)
         if day == self._next_campaign:
             self._begin_campaign(rng, day)

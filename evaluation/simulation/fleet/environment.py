@@ -1,4 +1,4 @@
-"""Surroundings of the simulated GPUs: room temperature, seasons, and limits on power."""
+"""Environment of the simulated GPUs: room temperature, seasons, and power limits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from forewarn.features.array_types import Float32Array
 
 __all__ = ["DaySurroundings", "Surroundings"]
 
-# All guesses of an air-cooled room in a temperate climate; degrees Celsius.
-_ROOM_CELSIUS, _ROOM_SPREAD = 26.0, 1.0  # where it reaches the boards, past disks and processors
+# All are guesses for an air-cooled room in a temperate climate; degrees Celsius.
+_ROOM_CELSIUS, _ROOM_SPREAD = 26.0, 1.0  # at the boards, behind disks and processors
 _SEASON_CELSIUS, _WARMEST_DAY = 3.0, 200
 _WEATHER_CELSIUS, _WEATHER_MEMORY_DAYS = 1.5, 4.0
 _DAILY_CELSIUS, _WARMEST_RECORD = 0.8, 90
 _RACK_SPREAD = 1.5
 _MACHINE_SPREAD = 1.0
-# Cooling units fail and power is short now and then, for a rack at a time.
+# Cooling units fail and power is short from time to time, for one rack at a time.
 _COOLING_PER_RACK_DAY, _COOLING_HOURS, _COOLING_CELSIUS = 0.01, 3.0, (3.0, 10.0)
 _CAPPING_PER_RACK_DAY, _CAPPING_HOURS, _CAPPING_SHARE = 0.01, 6.0, (0.65, 0.9)
 _HOURS_SPREAD = 0.7
@@ -33,14 +33,14 @@ _HOURS_SPREAD = 0.7
 
 @dataclass(frozen=True, slots=True)
 class DaySurroundings:
-    """Surroundings of each position on one day.
+    """Environment of each position on one day.
 
     Attributes
     ----------
     inlet : ndarray of shape (n_positions, RECORDS_PER_DAY)
-        Temperature of the air that comes in, in degrees Celsius.
+        Temperature of the inlet air, in degrees Celsius.
     cap : ndarray of shape (n_positions, RECORDS_PER_DAY)
-        Share of the board's power limit that it may use.
+        Share of the board's power limit that is available.
     """
 
     inlet: Float32Array
@@ -72,7 +72,7 @@ def _draw_events(
 
 
 class Surroundings:
-    """Room temperature by data centre, rack and machine, and rack-wide events.
+    """Room temperature by data centre, rack and machine, and events of whole racks.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Surroundings:
         self._capping: list[_RackEvent] = []
 
     def advance(self, day: int) -> DaySurroundings:
-        """Live through one day; days come in order, from 0 on."""
+        """Simulate one day; days have to come in order, from 0 on."""
         rng = random_stream(self._seed, Purpose.SITE, day)
         before = self._weather
         self._weather = ar1_step(
@@ -117,7 +117,7 @@ class Surroundings:
         return DaySurroundings(inlet + warmer[self._layout.rack], cap[self._layout.rack])
 
     def _air(self, day: int, before: Float32Array) -> Float32Array:
-        """Return the air without events, of shape (n_positions, RECORDS_PER_DAY)."""
+        """Return the air temperature without events, of shape (n_positions, RECORDS_PER_DAY)."""
         record = np.arange(RECORDS_PER_DAY)
         date = self._first_day_of_year + day + record / RECORDS_PER_DAY
         season = _SEASON_CELSIUS * np.cos(2 * np.pi * (date - _WARMEST_DAY) / 365.25)
@@ -131,7 +131,7 @@ class Surroundings:
 def _apply(
     events: list[_RackEvent], day: int, values: Float32Array, *, replace: bool
 ) -> list[_RackEvent]:
-    """Write the day's part of events into `values`; return the events that go on."""
+    """Write the day's part of events into `values`; return the events that continue."""
     begin = day * RECORDS_PER_DAY
     for event in events:
         span = slice(max(event.start - begin, 0), max(event.end - begin, 0))

@@ -1,8 +1,8 @@
 """Rates at which simulated GPUs begin to fail, by mechanism, and their drift over weeks.
 
 "Trace" is the fault trace of 400 training servers over 349 days (stepfun-ai/InfiniteHBD-Trace,
-584 faults); "guess" says that nothing public was found. Nothing here was chosen by looking at
-what a model makes of the records.
+584 faults); "guess" means that no public figure was found. No value was chosen by its effect on a
+model.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FAILURES_PER_GPU_DAY = 0.08 / 30
 # temperature 35; power supply 26; PCIe width and P2P bandwidth 28; lost, unknown, timeout, Xid,
 # silent corruption 67.
 _MIX = np.array([61, 35, 26, 28, 67]) / 217
-# Guess, between the 8 of 10 Xid failures without any sign of arXiv 2605.09370 and none: with the
-# faults that never show, about half of all failures have no precursor.
+# Guess, between 0 and the 8 of 10 Xid failures without any precursor of arXiv 2605.09370. Together
+# with the sudden faults, about half of all failures have no precursor.
 _SILENT = 0.3
 # Trace: monthly counts of a class change by factors of 2 to 10 within months (GPUs of unknown
 # error: 1 or none in most months, then 14, 8, 9). The memory is a guess.
 _MIX_SPREAD, _MIX_MEMORY_DAYS = 0.7, 20.0
-# Guess: drivers and workloads also change by which face a defect shows itself.
+# Guess: drivers and workloads also change which symptom a defect shows.
 _LEAN_SPREAD, _LEAN_MEMORY_DAYS = 1.0, 20.0
 
 # Trace: faults per node that do not follow a repair within a week have mean 1.00 and variance
@@ -40,7 +40,7 @@ _BAD_SLOTS, _BAD_SLOT_FACTOR = 0.02, 6.0
 
 
 def _draw_position_frailty(rng: np.random.Generator, layout: FleetLayout) -> Float32Array:
-    """Draw what each position multiplies the rate of each mechanism by; 1 on average."""
+    """Draw the factor of each position on the rate of each mechanism; 1 on average."""
     shape = _MACHINE_FRAILTY_SHAPE
     machines = rng.gamma(shape, 1 / shape, len(layout.machine_names))
     bad = np.where(rng.random(len(layout)) < _BAD_SLOTS, _BAD_SLOT_FACTOR, 1.0)
@@ -48,7 +48,7 @@ def _draw_position_frailty(rng: np.random.Generator, layout: FleetLayout) -> Flo
     frailty = np.tile(machines[layout.machine], (len(MECHANISMS), 1))
     memory = layout.model_values("memory_frailty")
     frailty[0] *= memory / memory.mean()
-    frailty[1:] *= slots  # what ails memory sits on the board itself
+    frailty[1:] *= slots  # memory faults belong to the board, not to its slot
     return frailty.astype(np.float32)
 
 
@@ -69,14 +69,14 @@ class FailureRates:
         self._lean = (_LEAN_SPREAD * rng.standard_normal(len(MECHANISMS))).astype(np.float32)
 
     def advance(self, day: int) -> None:
-        """Let mix and leans drift into a day."""
+        """Let the mix of mechanisms and the leans drift by a day."""
         rng = random_stream(self._seed, Purpose.MIX, day)
         self._mix = ar1_step(rng, self._mix, spread=_MIX_SPREAD, memory_days=_MIX_MEMORY_DAYS)
         self._lean = ar1_step(rng, self._lean, spread=_LEAN_SPREAD, memory_days=_LEAN_MEMORY_DAYS)
 
     @property
     def shares(self) -> Float64Array:
-        """Today's share of each mechanism in all failures; the total does not drift."""
+        """Today's share of each mechanism in all failures; the total rate does not drift."""
         causes = _MIX * np.exp(self._mix.astype(np.float64))
         causes /= causes.sum()
         shares = causes * (1 - _SILENT)
@@ -85,7 +85,7 @@ class FailureRates:
 
     @property
     def leans(self) -> Float64Array:
-        """Centre of the leans of today's new defects, by mechanism, between 0 and 1."""
+        """Mean lean of today's new defects, by mechanism, between 0 and 1."""
         return np.asarray(1 / (1 + np.exp(-self._lean.astype(np.float64))))
 
     def per_day(self, mechanism: int, boards: Float32Array) -> Float32Array:
@@ -95,7 +95,7 @@ class FailureRates:
         ----------
         mechanism : int
         boards : ndarray of shape (n_positions,)
-            Frailty of the boards that sit there.
+            Frailty of the boards at the positions.
         """
         rate = FAILURES_PER_GPU_DAY * self.shares[mechanism]
         return np.asarray(rate * self._frailty[mechanism] * boards, np.float32)

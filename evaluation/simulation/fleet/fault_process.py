@@ -1,7 +1,7 @@
 """Failures and repairs of the simulated fleet.
 
 "Trace" is the fault trace of 400 training servers over 349 days (stepfun-ai/InfiniteHBD-Trace,
-584 faults); "guess" says that nothing public was found.
+584 faults); "guess" means that no public figure was found.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ __all__ = [
 ]
 
 _WARM_UP_DAYS = 45
-"""Days before the first in which defects begin and GPUs fail, unseen."""
+"""Days before the first one that are simulated so that defects already exist."""
 
-# The issue asks for healthy devices with partial precursors: as many defects that go away as
-# defects that kill.
+# Healthy devices with partial precursors: as many defects heal as are fatal.
 _BENIGN_PER_FATAL = 1.0
 
 # Trace: 31 % of the repairs are followed by a fault of the node within a week, half of them
@@ -57,35 +56,35 @@ _DOWN_MEDIAN_DAYS, _DOWN_SPREAD = 0.85, 2.12
 _MIN_DOWN_RECORDS, _MAX_DOWN_RECORDS = 3, 90 * RECORDS_PER_DAY
 _REPLACED = 0.3  # share of repairs that bring a new board; guess
 
-# Share of failures after which no record ever comes, by mechanism. Trace: lost, not found and
-# nvidia-smi timeout are 15 of 158 GPU faults; how they spread over mechanisms is a guess.
+# Share of failures after which no record ever arrives, by mechanism. Trace: lost, not found and
+# nvidia-smi timeout are 15 of 158 GPU faults; the split over mechanisms is a guess.
 _VANISHED = (0.03, 0.03, 0.10, 0.15, 0.20)
-# Guesses on the records of a GPU seen failed: some agents soon fall silent, some read no sensors.
+# Guesses for the records of a failed GPU: some agents soon fall silent, some read no sensors.
 _SOON_SILENT, _SOON_SILENT_RECORDS, _BLIND = 0.45, 12, 0.5
-# Guess: half of the failures take their machine out, for at most two days.
+# Guess: half of the failures take their machine out of service, for at most two days.
 _CORDONED, _MAX_CORDON_RECORDS = 0.5, 2 * RECORDS_PER_DAY
 
 UP, SEEN_FAILED, BLIND_FAILED, SILENT_FAILED = 0, 1, 2, 3
-"""How a position appears in the records; "blind" has failed records without sensor readings."""
+"""State of a position in its records; "blind" means failed records without sensor readings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFailure:
-    """A GPU fails; times are record numbers since the first simulated record.
+    """A GPU failure; times are record numbers since the first simulated record.
 
     Attributes
     ----------
     position, device : int
     at : int
-        The first record that is not of a working GPU.
+        First record after the failure.
     mechanism : int
-        Index into `fleet_defects.MECHANISMS`.
+        Index into `defects.MECHANISMS`.
     shown_until, down_until : int
-        The failed records end, and the position works again. No failed record at all: vanished.
+        End of the failed records, and start of work after the repair. Equal to `at`: vanished.
     cordon_until : int
-        The machine runs no job before.
+        No job runs on the machine before this record.
     blind : bool
-        Its failed records have no sensor readings.
+        The failed records have no sensor readings.
     """
 
     position: int
@@ -99,7 +98,7 @@ class SimulatedFailure:
 
     @property
     def vanished(self) -> bool:
-        """True if the records stop without a failed one."""
+        """True if the records stop without a failed record."""
         return self.shown_until == self.at
 
 
@@ -119,11 +118,11 @@ class FaultDay:
     Attributes
     ----------
     failures, repairs : tuple
-        In the order of time.
+        In order of time.
     status : ndarray of shape (n_positions, RECORDS_PER_DAY), int8
         `UP`, or how the failed GPU appears in the records.
     symptoms : dict of str to Symptoms
-        By mechanism, the visible ones only; what a GPU showed before it failed that day.
+        By mechanism with precursors; includes what a GPU showed before it failed that day.
     """
 
     failures: tuple[SimulatedFailure, ...]
@@ -151,13 +150,13 @@ def _status(down: list[SimulatedFailure], day: int, n_positions: int) -> Int8Arr
 
 
 class FaultProcess:
-    """Defects begin, some of them end in a failure, failures are repaired.
+    """Defects begin, some of them end in a failure, and failures are repaired.
 
     Parameters
     ----------
     layout : Layout
     devices : Devices
-        Gets new boards at repairs.
+        Receives new boards at repairs.
     seed : int
     """
 
@@ -170,7 +169,7 @@ class FaultProcess:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Bring the fleet to its steady state, then hand it over with all GPUs working."""
+        """Bring the fleet to its steady state, then start with all GPUs working."""
         for day in range(-_WARM_UP_DAYS, 0):
             rng = random_stream(self._seed, Purpose.FAULTS, day)
             self._begin_defects(rng, day)
@@ -194,7 +193,7 @@ class FaultProcess:
                 self._defects.begin(rng, mechanism, int(position), onset, fatal=fatal, lean=lean)
 
     def advance(self, day: int) -> FaultDay:
-        """Live through one day; days come in order, from 0 on."""
+        """Simulate one day; days have to come in order, from 0 on."""
         rng = random_stream(self._seed, Purpose.FAULTS, day)
         self._begin_defects(rng, day)
         symptoms = {
@@ -216,7 +215,7 @@ class FaultProcess:
         return [(int(ends[m, p + first]), int(p) + first, int(m)) for m, p in due]
 
     def _events(self, rng: np.random.Generator, day: int) -> Iterator[SimulatedFailure | Repair]:
-        """Yield the day's failures and repairs by time; each may bring another one."""
+        """Yield the day's failures and repairs by time; each may cause another one."""
         end = (day + 1) * RECORDS_PER_DAY
         queue = self._due(None, end)
         queue += [(failure.down_until, position, -1) for position, failure in self._down.items()]
@@ -227,7 +226,7 @@ class FaultProcess:
                 yield self._repair(rng, position, at)
                 more = self._due(position, end)
             elif position in self._down or not self._defects.fatal[mechanism, position]:
-                continue  # another mechanism was faster
+                continue  # another mechanism failed the GPU first
             else:
                 yield self._fail(rng, position, at, mechanism)
                 more = [(self._down[position].down_until, position, -1)]
@@ -270,10 +269,10 @@ class FaultProcess:
     def _relapse(
         self, rng: np.random.Generator, failure: SimulatedFailure, at: int, *, replaced: bool
     ) -> None:
-        """Leave a cause in place that makes the GPU fail again soon."""
+        """Leave the cause in place, so that the GPU fails again soon."""
         shares = self._rates.shares
         if replaced:
-            shares[0] = 0  # the worn memory left with its board
+            shares[0] = 0  # the worn memory was replaced with its board
         mechanism = failure.mechanism
         if rng.random() >= _SAME_CAUSE or shares[mechanism] == 0:
             mechanism = int(rng.choice(len(MECHANISMS), p=shares / shares.sum()))

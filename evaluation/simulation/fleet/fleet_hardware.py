@@ -1,4 +1,4 @@
-"""Hardware of the simulated fleet: where GPUs sit, and the boards that sit there."""
+"""Hardware of the simulated fleet: positions of GPUs, and the boards installed there."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class GpuModel:
     idle_mhz, boost_mhz : float
         SM clock without work and at full speed.
     memory_mib : float
-        What nvidia-smi gives as total.
+        Total memory as nvidia-smi reports it.
     slowdown_celsius : float
-        Above it the board lowers its clocks.
+        Temperature above which the board lowers its clocks.
     rise_celsius, kelvin_per_watt : float
-        Temperature over the inlet air: the fixed part and the part that follows power.
+        Temperature above the inlet air: a constant part and a part proportional to power.
     memory_frailty : float
-        Rate of memory failures against the A100.
+        Rate of memory failures relative to the A100.
     """
 
     name: str
@@ -49,9 +49,9 @@ class GpuModel:
 
 
 # Watts, clocks and memory: NVIDIA's data sheets of the SXM boards. The H100's cooling is read off
-# a real capture (69 W at 41 C idle, 633 W at 63 C under load: 0.039 K/W); shares, and the cooling
+# a real capture (69 W at 41 C idle, 633 W at 63 C under load: 0.039 K/W). Shares, and the cooling
 # of the other two, are guesses that put a loaded board at 55 to 70 C. Memory: an H100 has 3.2
-# times the memory errors of an A100 (arXiv 2503.11901); that a V100 has an A100's is a guess.
+# times the memory errors of an A100 (arXiv 2503.11901); the same rate for a V100 is a guess.
 GPU_MODELS = (
     GpuModel("V100-SXM2-32GB", 0.30, 42, 300, 135, 1530, 32_510, 83, 3, 0.120, 1.0),
     GpuModel("A100-SXM4-80GB", 0.45, 55, 400, 210, 1410, 81_920, 85, 4, 0.085, 1.0),
@@ -59,21 +59,21 @@ GPU_MODELS = (
 )
 
 _SLOTS = 8
-"""GPUs of a machine (arXiv 2201.11853, data)."""
+"""GPUs per machine (arXiv 2201.11853, data)."""
 _MACHINES_PER_RACK = 4
-"""Guess: what 40 kW feed."""
+"""Guess: what fits into 40 kW."""
 _CENTRES = (("east", 0.5), ("north", 0.3), ("west", 0.2))
 """Guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetLayout:
-    """The positions of the fleet by machine; a position keeps its number, boards come and go.
+    """Positions of the fleet by machine; a position keeps its number when its board is replaced.
 
     Attributes
     ----------
     machine, slot, rack, centre, model : ndarray of shape (n_positions,), int64
-        Numbers; racks are of one model and in one data centre.
+        Numbers; a rack has one GPU model and is in one data centre.
     machine_names, rack_names, centre_names : tuple of str
     """
 
@@ -101,18 +101,18 @@ class FleetLayout:
 
 
 def _stratified(rng: np.random.Generator, shares: list[float], count: int) -> Int64Array:
-    """Deal `count` things to classes so that even a few things come near the shares."""
+    """Assign `count` items to classes so that even small counts come close to the shares."""
     at = (rng.permutation(count) + 0.5) / count
     return np.searchsorted(np.cumsum(shares)[:-1], at)
 
 
 def make_layout(n_gpus: int, seed: int) -> FleetLayout:
-    """Lay out a fleet: eight GPUs a machine, four machines a rack, each rack of one type.
+    """Lay out a fleet: eight GPUs a machine, four machines a rack, one GPU type per rack.
 
     Parameters
     ----------
     n_gpus : int
-        Number of positions, at least 1; the last machine may be part filled.
+        Number of positions, at least 1; the last machine may be partly filled.
     seed : int
 
     Examples
@@ -140,17 +140,17 @@ def make_layout(n_gpus: int, seed: int) -> FleetLayout:
     )
 
 
-# All spreads between boards are guesses; the chatty share is one that many sites would recognise.
+# All spreads between boards are guesses. Many sites have a share of boards with frequent errors.
 _EFFICIENCY_SPREAD = 0.03  # of power at equal work
 _COOLING_SPREAD = 0.07  # of K/W: paste and seating
 _ECC_PER_DAY = (-2.5, 0.8)  # log10 of corrected errors a day, mean and spread
 _REPLAYS_PER_DAY = (-1.0, 0.9)
-_CHATTY = 0.05  # share of healthy boards that count all the time
+_CHATTY = 0.05  # share of healthy boards with frequent errors
 _CHATTY_ECC_PER_DAY = (1.0, 0.6)
 _CHATTY_REPLAYS_PER_DAY = (1.7, 0.5)
 _BOARD_FRAILTY_SHAPE = 3.0  # of the gamma distribution of failure rates between boards
-_NO_EXPIRATION = 0.02  # share of boards that the CMDB knows no warranty of
-_WARRANTY_DAYS = 3 * 365  # from delivery, which was up to two months before
+_NO_EXPIRATION = 0.02  # share of boards without a warranty date in the CMDB
+_WARRANTY_DAYS = 3 * 365  # from delivery, up to two months earlier
 _YOUNGEST_DAYS, _OLDEST_DAYS = 30, 900  # age of the first boards
 
 
@@ -163,11 +163,11 @@ class Traits:
     efficiency : ndarray of shape (n_positions,)
         Power at equal work, 1 on average.
     cooling : ndarray of shape (n_positions,)
-        Kelvin per watt against the model's.
+        Kelvin per watt relative to the model's.
     ecc_per_day, replays_per_day : ndarray of shape (n_positions,)
         Corrected ECC errors and PCIe replays of the healthy board.
     frailty : ndarray of shape (n_positions,)
-        Rate of failures, 1 on average.
+        Failure rate, 1 on average.
     """
 
     efficiency: Float32Array
@@ -177,7 +177,7 @@ class Traits:
     frailty: Float32Array
 
     def copy(self) -> Traits:
-        """Return the traits as they are now, whatever board comes later."""
+        """Return a copy that later replacements do not change."""
         return Traits(*(getattr(self, field.name).copy() for field in fields(self)))
 
 
@@ -187,7 +187,7 @@ def _mixed_levels(
     quiet: tuple[float, float],
     chatty: tuple[float, float],
 ) -> Float32Array:
-    """Draw rates a day, most of them quiet, some of them chatty."""
+    """Draw rates per day: most boards have few errors, some have many."""
     normal, is_chatty = rng.standard_normal(count), rng.random(count) < _CHATTY
     centre = np.where(is_chatty, chatty[0], quiet[0])
     spread = np.where(is_chatty, chatty[1], quiet[1])
@@ -206,7 +206,7 @@ def _draw_traits(rng: np.random.Generator, count: int) -> Traits:
 
 
 class Devices:
-    """Every board that has been in the fleet, and the traits of those that are in it now.
+    """All boards that were ever in the fleet, and the traits of those installed now.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class Devices:
     traits : Traits
         Of the board at each position.
     serials, expirations : list of str, list of str or None
-        By the board's number; the end of warranty is an ISO date, None where the CMDB has none.
+        By board number; the end of warranty is an ISO date, or None if the CMDB has none.
     """
 
     def __init__(self, layout: FleetLayout, seed: int, start: np.datetime64) -> None:
@@ -241,7 +241,7 @@ class Devices:
         )
 
     def _register(self, position: int, day: int) -> int:
-        """Write a board into the CMDB and return its number."""
+        """Add a board to the CMDB and return its number."""
         number = len(self.serials)
         installed = self._start + np.timedelta64(day, "D")
         warranty = _WARRANTY_DAYS - int(self._rng.integers(0, 60))
@@ -249,13 +249,13 @@ class Devices:
         self._position.append(position)
         self._installed.append(str(installed))
         self.expirations.append(str(installed + np.timedelta64(warranty, "D")) if known else None)
-        # The factor has no common divisor with the range, so that no two serials are alike.
+        # The factor has no common divisor with the range, so no two serials are equal.
         digits = 10**12 + (self._scatter + number * 3_267_000_013_817) % (9 * 10**12)
-        self.serials.append(f"SN{digits}")  # letters, or spreadsheets and CSV readers make numbers
+        self.serials.append(f"SN{digits}")  # letters keep CSV readers from making it a number
         return number
 
     def replace(self, position: int, day: int) -> int:
-        """Put a new board into a position and return its number."""
+        """Install a new board at a position and return its number."""
         drawn = _draw_traits(self._rng, 1)
         for field in fields(Traits):
             getattr(self.traits, field.name)[position] = getattr(drawn, field.name)[0]
@@ -263,7 +263,7 @@ class Devices:
         return int(self.current[position])
 
     def cmdb(self) -> pd.DataFrame:
-        """Return the table of all boards so far, those taken out included, by serial."""
+        """Return the table of all boards so far, including removed ones, by serial."""
         layout = self._layout
         position = np.array(self._position)
         table = pd.DataFrame(

@@ -1,8 +1,9 @@
-"""The simulated fleet: records as a collector would write them, and the truth apart from them.
+"""The fleet simulator: records as a collector would write them, and separately the ground truth.
 
-Several mechanisms fail GPUs with slow precursors, about half of all failures come without any,
-and much that looks like a precursor is none: jobs, drivers, seasons, bursts, chatty boards. The
-rates, their sources and their guesses stand beside the constants of the `fleet_*` modules.
+Several mechanisms fail GPUs with slow precursors; about half of all failures have none. Many
+changes look like precursors but are not: jobs, drivers, seasons, bursts, boards with frequent
+errors. The rates, with their sources or marked as guesses, are documented at the constants of the
+modules of this package.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["FIRST_DAY", "FleetDay", "FleetRun", "simulate_fleet"]
 
 
 FIRST_DAY = np.datetime64("2025-01-01", "ns")
-"""First simulated day unless another one is asked for."""
+"""Default first simulated day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class FleetDay:
     date : str
         UTC date, YYYY-MM-DD.
     records : pandas.DataFrame
-        Columns `fleet_records.RECORD_COLUMNS`, sorted by time and then by serial. Strings are
+        Columns `record_table.RECORD_COLUMNS`, sorted by time and then by serial. Strings are
         categories, counters are nullable integers.
     """
 
@@ -68,7 +69,7 @@ class _Today:
 
 
 def _marks(n_positions: int, day: int, marks: list[tuple[Int64Array, int]]) -> BoolArray:
-    """Return where (positions, record) are, of shape (n_positions, RECORDS_PER_DAY)."""
+    """Return a mask of the (positions, record) pairs, shape (n_positions, RECORDS_PER_DAY)."""
     marked = np.zeros((n_positions, RECORDS_PER_DAY), bool)
     for positions, at in marks:
         marked[positions, at - day * RECORDS_PER_DAY] = True
@@ -76,7 +77,7 @@ def _marks(n_positions: int, day: int, marks: list[tuple[Int64Array, int]]) -> B
 
 
 class _FleetState:
-    """All parts of the fleet, living through one day after another."""
+    """The state of all parts of the fleet, advanced day by day."""
 
     def __init__(self, n_gpus: int, seed: int, start: np.datetime64) -> None:
         self._start, self._day = start, 0
@@ -97,9 +98,9 @@ class _FleetState:
         return np.datetime64(self._start + record * INTERVAL)
 
     def next_day(self) -> FleetDay:
-        """Live through the next day."""
+        """Simulate the next day."""
         day, self._day = self._day, self._day + 1
-        # A board put in today must not change this morning's readings of the one before it.
+        # A board installed today must not change the earlier readings of the board it replaces.
         traits, device = self.devices.traits.copy(), self.devices.current.copy()
         drivers, faults = self._drivers.advance(day), self._faults.advance(day)
         self.failures += faults.failures
@@ -123,7 +124,7 @@ class _FleetState:
         return FleetDay(str(begin.astype("datetime64[D]")), records)
 
     def _interruptions(self, drivers: DriverDay, faults: FaultDay) -> list[Interruption]:
-        """Return what stops jobs today: reboots and failures."""
+        """Return what interrupts jobs today: reboots and failures."""
         machine = self._layout.machine
         return [Interruption(r.machine, r.at, r.at + r.missed) for r in drivers.reboots] + [
             Interruption(int(machine[f.position]), f.at, f.cordon_until) for f in faults.failures
@@ -168,7 +169,7 @@ class _FleetState:
         )
 
     def _collect(self, today: _Today) -> CollectionDay:
-        """Return what arrives; the first failed record of a GPU always does."""
+        """Return what is collected; the first failed record of a GPU always is."""
         collected = self._collection.advance(today.day, today.drivers.reboots)
         for failure in today.faults.failures:
             collected.arrives[failure.position, failure.at - today.day * RECORDS_PER_DAY] = True
@@ -200,7 +201,7 @@ def _devices_of_day(morning: Int64Array, faults: FaultDay, day: int) -> Int64Arr
 
 
 class FleetRun:
-    """A fleet's days; every iteration lives through them from the first one.
+    """The days of a simulated fleet; each iteration simulates them from the first one.
 
     Parameters
     ----------
@@ -227,7 +228,7 @@ class FleetRun:
         return self._fleet
 
     def cmdb(self) -> pd.DataFrame:
-        """Return the boards of the days yielded so far, those taken out included.
+        """Return the boards of the days yielded so far, including removed ones.
 
         Columns gpu_serial, machine_id, slot, gpu_type, rack, data_center, expiration_date and
         installed (ISO dates); sorted by serial.
@@ -235,10 +236,10 @@ class FleetRun:
         return self._so_far().devices.cmdb()
 
     def truth(self) -> pd.DataFrame:
-        """Return the failures of the days yielded so far; for scoring only.
+        """Return the failures of the days yielded so far; for evaluation only.
 
-        Columns gpu_serial, failed_at (the first record that is not of a working GPU) and
-        mechanism ("sudden" has no precursor at all); sorted by time.
+        Columns gpu_serial, failed_at (the first record after the failure) and mechanism ("sudden"
+        has no precursor); sorted by time.
         """
         return self._so_far().truth()
 
@@ -250,14 +251,14 @@ def simulate_fleet(
     seed: int,
     start: np.datetime64 = FIRST_DAY,
 ) -> FleetRun:
-    """Simulate a fleet of GPUs, eight a machine.
+    """Simulate a fleet of GPUs, eight per machine.
 
-    The first days do not depend on `n_days`, and the same arguments give the same records.
+    The first days do not depend on `n_days`. The same arguments give the same records.
 
     Parameters
     ----------
     n_gpus : int
-        Number of positions for GPUs, at least 1.
+        Number of GPU positions, at least 1.
     n_days : int
         At least 1.
     seed : int

@@ -1,4 +1,4 @@
-"""Kinds of jobs that run on the simulated fleet, and what a job asks of its GPUs."""
+"""Kinds of jobs on the simulated fleet, and the load they put on GPUs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class JobKind:
     ----------
     name : str
     whole : bool
-        Takes whole machines; otherwise one GPU.
+        The job takes whole machines; otherwise one GPU.
     weight : float
-        Share of the jobs among those that take as much.
+        Relative frequency among the jobs of the same type of allocation.
     machines : tuple of int
-        Numbers of machines, each as likely.
+        Possible numbers of machines, with equal probability.
     hours : float
-        Median of the duration.
+        Median duration.
     load : tuple of float
         Utilisation in percent, outside dips.
     dip, dip_share, period_hours : tuple of float
-        Dips come each period, lower the load by a share and last for a share of the period:
+        Dips occur once per period, lower the load by a share, and last for a share of the period:
         checkpoints, evaluation, waiting for data.
     rhythm : tuple of float
         Share of the load that follows the time of day.
     intensity, bandwidth, memory : tuple of float
-        Of full load: share of the power limit and utilisation of the memory against that of the
-        GPU; share of the memory taken.
+        At full load: share of the power limit, memory utilisation relative to GPU utilisation, and
+        share of the memory in use.
     """
 
     name: str
@@ -56,7 +56,7 @@ class JobKind:
     memory: _Range
 
 
-# All guesses; durations are skewed, and few long jobs take most of the time.
+# All are guesses. Durations are skewed: few long jobs take most of the time.
 JOB_KINDS = (
     JobKind(
         "pretraining", True, 0.15, (2, 4, 8, 16), 40, (93, 100), (0.5, 1), (0.02, 0.08), (2, 8),
@@ -86,23 +86,23 @@ JOB_KINDS = (
 _HOURS_SPREAD = 1.0
 _MIN_JOB_RECORDS = 2
 
-# Guesses. Bugs of the application show as Xids that say nothing about the board.
+# Guesses. Application bugs cause Xids that carry no information about the board.
 _CRASHES = 0.15  # share of jobs that end in an application error
-_BUGGY = 0.03  # share of jobs that raise application errors all along
+_BUGGY = 0.03  # share of jobs with application errors throughout
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One job, as drawn.
+    """The drawn properties of one job.
 
     Attributes
     ----------
     machines, records : int
         Size and duration.
     crashes, buggy : bool
-        Ends in an application error; raises some all along.
+        Ends in an application error; raises application errors throughout.
     shape : ndarray of shape (9,)
-        What `compute_load` needs.
+        Parameters for `compute_load`.
     """
 
     machines: int
@@ -119,9 +119,9 @@ def draw_demand(rng: np.random.Generator, weights: Float64Array, whole: bool) ->
     ----------
     rng : numpy.random.Generator
     weights : ndarray of shape (len(JOB_KINDS),)
-        Factors of the weights of the kinds these days.
+        Factors on the weights of the kinds at this time.
     whole : bool
-        Of whole machines or of one GPU.
+        Draw a job of whole machines, not of one GPU.
     """
     chances = np.array(
         [k.weight * w if k.whole == whole else 0.0 for k, w in zip(JOB_KINDS, weights, strict=True)]
@@ -157,9 +157,9 @@ class GpuLoad:
     intensity : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Share of the power limit at full utilisation.
     bandwidth : ndarray of shape (n_positions, RECORDS_PER_DAY)
-        Utilisation of the memory against that of the GPU.
+        Memory utilisation relative to GPU utilisation.
     memory : ndarray of shape (n_positions, RECORDS_PER_DAY)
-        Share of the memory taken.
+        Share of the memory in use.
     """
 
     busy: BoolArray
@@ -170,13 +170,13 @@ class GpuLoad:
 
 
 def compute_load(demands: list[Demand], job: Int32Array, day: int, up: BoolArray) -> GpuLoad:
-    """Return the load of a day from which job ran where.
+    """Return the load of one day, given which job runs where.
 
     Parameters
     ----------
     demands : list of Demand
     job : ndarray of shape (n_positions, RECORDS_PER_DAY), int32
-        Index into `demands` plus one; 0 where none runs.
+        Index into `demands` plus one; 0 where no job runs.
     day : int
     up : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
         A GPU that is down has no load.

@@ -1,4 +1,4 @@
-"""Schedule of the simulated fleet: which job runs on which GPUs, and when."""
+"""Job schedule of the simulated fleet: which job runs on which GPUs, and when."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 __all__ = ["Interruption", "JobRun", "JobSchedule", "WorkDay"]
 
 _WARM_UP_DAYS = 7
-"""Days before the first in which long jobs may have begun."""
+"""Days before the first one that are simulated so that long jobs already run."""
 
-# All guesses: how much of the fleet single-GPU jobs get, how long a machine waits for its next
+# All are guesses: the share of the fleet for single-GPU jobs, how long a machine waits for its next
 # job (longer at night and at the weekend), and how the mix of jobs drifts.
 _SHARED = 0.2
 _WAIT_RECORDS, _NIGHT_FACTOR, _WEEKEND_FACTOR = 3.0, 3.0, 2.0
@@ -40,7 +40,7 @@ _MIX_SPREAD, _MIX_MEMORY_DAYS = 0.4, 14.0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The end of all jobs of a machine at record `at`; none begins before `until`."""
+    """All jobs of a machine end at record `at`; none starts before `until`."""
 
     machine: int
     at: int
@@ -49,7 +49,7 @@ class Interruption:
 
 @dataclass(slots=True)
 class _Pool:
-    """Units of one GPU model that take the same jobs: whole machines, or single GPUs."""
+    """Schedulable units of one GPU model: whole machines, or single GPUs."""
 
     whole: bool
     units: list[Int64Array]
@@ -70,7 +70,7 @@ class JobRun:
 
     @property
     def positions(self) -> Int64Array:
-        """Return the positions that it runs on."""
+        """Return the positions that the job runs on."""
         return np.concatenate([self.pool.units[unit] for unit in self.units])
 
 
@@ -90,7 +90,7 @@ class WorkDay:
 
 
 def _make_pools(layout: FleetLayout, rng: np.random.Generator) -> list[_Pool]:
-    """Share out the machines; jobs stay within one GPU model."""
+    """Split the machines into pools; a job stays within one GPU model."""
     machines = range(len(layout.machine_names))
     shared = rng.random(len(machines)) < _SHARED
     pools: dict[tuple[int, bool], _Pool] = {}
@@ -106,7 +106,7 @@ def _make_pools(layout: FleetLayout, rng: np.random.Generator) -> list[_Pool]:
 
 
 class JobSchedule:
-    """Gang scheduling: a job takes the machines that come free first, all at once.
+    """Gang scheduling: a job takes the first machines that become free, all at the same time.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class JobSchedule:
             self.advance(day, [], everywhere)
 
     def advance(self, day: int, interruptions: Sequence[Interruption], up: BoolArray) -> WorkDay:
-        """Live through one day; days come in order.
+        """Simulate one day; days have to come in order.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class JobSchedule:
         return WorkDay(load, today)
 
     def _block(self, interruptions: Sequence[Interruption], begin: int) -> None:
-        """Note where nothing may run, and end what runs there."""
+        """Record where no job may run, and end the jobs that run there."""
         known = [i for blocks in self._blocked.values() for i in blocks if i.until > begin]
         self._blocked = {}
         for interruption in [*known, *interruptions]:
@@ -164,7 +164,7 @@ class JobSchedule:
             self._cut(run)
 
     def _cut(self, run: JobRun) -> None:
-        """End a run where the first of its machines is blocked."""
+        """End a job when the first of its machines is blocked."""
         machines = {run.pool.machines[unit] for unit in run.units}
         stops = [
             max(block.at, run.start)
@@ -178,12 +178,12 @@ class JobSchedule:
                 run.pool.free_at[unit] = self._free_from(run.pool.machines[unit], run.end)
 
     def _free_from(self, machine: int, at: int) -> int:
-        """Return when a machine may run again, if it may not run at a time."""
+        """Return the first record at or after `at` when a machine may run jobs."""
         blocks = self._blocked.get(machine, ())
         return max((block.until for block in blocks if block.at <= at < block.until), default=at)
 
     def _fill(self, pool: _Pool, rng: np.random.Generator, end: int) -> None:
-        """Let jobs begin until no unit comes free before `end`."""
+        """Start jobs until no unit becomes free before `end`."""
         queue = [(free, unit) for unit, free in enumerate(pool.free_at) if free < end]
         heapq.heapify(queue)
         weights = np.exp(self._mix.astype(np.float64))

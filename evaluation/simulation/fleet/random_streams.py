@@ -1,7 +1,7 @@
 """Random streams of the simulated fleet: one for each purpose and day.
 
-A day never depends on how many days follow it, nor does one part of the fleet depend on how many
-numbers another part has drawn.
+Each day is independent of the number of days that follow, and each part of the fleet is
+independent of the number of random numbers that other parts draw.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = [
 ]
 
 RECORDS_PER_DAY = 144
-"""Records of one GPU and day: one every ten minutes (arXiv 2201.11853, data)."""
+"""Records per GPU and day: one every ten minutes (arXiv 2201.11853, data)."""
 
 _FIRST_DAY = 1_000
-"""Day zero's position in the seed sequence, which takes no negative number."""
+"""Offset of day zero in the seed sequence, which accepts no negative numbers."""
 
 
 class Purpose(IntEnum):
@@ -55,7 +55,7 @@ def random_stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.ran
         Seed of the fleet, not negative.
     purpose : Purpose
     day : int
-        Days since the first simulated one; negative before it. Left out: not of any day.
+        Days since the first simulated one; negative before it. Without it: not tied to a day.
 
     Examples
     --------
@@ -68,14 +68,14 @@ def random_stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.ran
 
 
 def draw_lognormal(rng: np.random.Generator, median: float, spread: float) -> float:
-    """Draw one number whose logarithm is normal; `spread` is in natural logarithms."""
+    """Draw a log-normal number; `spread` is the standard deviation of the natural logarithm."""
     return median * float(np.exp(spread * rng.standard_normal()))
 
 
 def ar1_step(
     rng: np.random.Generator, before: Float32Array, *, spread: float, memory_days: float
 ) -> Float32Array:
-    """Take one day's step of walks around zero that forget their past in `memory_days`.
+    """Advance first-order autoregressive series around zero by one day.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def ar1_step(
     before : ndarray of shape (n,)
         Yesterday's values.
     spread : float
-        Standard deviation of the values in the long run.
+        Standard deviation of the stationary distribution.
     memory_days : float
-        Days in which the correlation with the past falls to 1/e.
+        Days after which the autocorrelation has fallen to 1/e.
     """
     keep = np.exp(-1.0 / memory_days)
     step = rng.standard_normal(len(before)) * spread * np.sqrt(1.0 - keep * keep)

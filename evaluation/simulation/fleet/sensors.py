@@ -1,4 +1,4 @@
-"""Sensor readings of the simulated GPUs: what nvidia-smi would print."""
+"""Sensor readings of the simulated GPUs, as nvidia-smi would print them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from forewarn.features.array_types import BoolArray, Float32Array, FloatingArray
 
 __all__ = ["Readings", "SensorSimulator"]
 
-# Guesses on healthy boards.
-_CELSIUS_LIMITS = (5, 100)  # of the sensor
+# Guesses for healthy boards.
+_CELSIUS_LIMITS = (5, 100)  # range of the sensor
 _LOAD_NOISE = 3.0  # percent of utilisation between GPUs of a job
 _POWER_NOISE = 0.02
 _CELSIUS_NOISE = 0.6
-_THERMAL_MEMORY = 0.85  # of a step in temperature within one record
-_RECIRCULATION = 4.0  # K more at the inlet when the whole rack runs at its limit
+_THERMAL_MEMORY = 0.85  # share of a temperature step reached within one record
+_RECIRCULATION = 4.0  # K added at the inlet when the whole rack runs at its power limit
 _CLOCK_EXPONENT = 0.4  # clock ~ power^0.4 near the limit: power grows with voltage and frequency
 _CLOCK_STEP = 15.0  # MHz
 _MEMORY_RESERVED = (3.0, 620.0)  # MiB in use without a job, by driver and board
-_SLOWDOWN_SHARE = 0.8  # of the excess over the slowdown temperature that throttling takes away
-_SLOWDOWN_CLOCK = 0.03  # share of the clock lost for each kelvin of it
+_SLOWDOWN_SHARE = 0.8  # share of the excess temperature that throttling removes
+_SLOWDOWN_CLOCK = 0.03  # share of the clock lost per kelvin of excess
 
-# Guesses on defects at level 1; each mechanism has two faces.
-_HOTTER = 0.35  # thermal, first face: kelvin per watt more
-_FAN_LEAN, _FAN_HEAT = 0.6, 0.4  # above this lean it is a fan, and warms the neighbours too
-_THROTTLED = 0.30  # thermal, second face: clock lost, in half of the records
-_DIPS = 0.5  # power, first face: share of busy records in which power and clock fall
+# Guesses for defects at level 1; each mechanism has two symptoms.
+_HOTTER = 0.35  # thermal, first symptom: additional kelvin per watt
+_FAN_LEAN, _FAN_HEAT = 0.6, 0.4  # above this lean a fan fails, and warms the neighbours too
+_THROTTLED = 0.30  # thermal, second symptom: clock lost, in half of the records
+_DIPS = 0.5  # power, first symptom: share of busy records in which power and clock drop
 _DIP_POWER, _DIP_CLOCK = (0.45, 0.8), (0.5, 0.9)
-_OSCILLATION = 0.15  # power, second face: of the power limit
+_OSCILLATION = 0.15  # power, second symptom: share of the power limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """Power and clock of the day, changed in place by what ails a board."""
+    """Power and clock of the day; defects change them in place."""
 
     watts: Float32Array
     clock: Float32Array
@@ -69,7 +69,7 @@ def _as_floats(values: FloatingArray) -> Float32Array:
 
 
 class SensorSimulator:
-    """Work, surroundings and defects in; temperatures, power and clocks out.
+    """Computes temperatures, power and clocks from load, environment and defects.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class SensorSimulator:
         power_factor: Float32Array,
         bandwidth_factor: Float32Array,
     ) -> Readings:
-        """Return a day's readings; days come in order, from 0 on.
+        """Return a day's readings; days have to come in order, from 0 on.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class SensorSimulator:
         symptoms : dict of str to Symptoms
             Of "thermal" and "power" defects.
         power_factor, bandwidth_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
-            What the driver does to power and to the utilisation of the memory.
+            Effect of the driver version on power and on memory utilisation.
         """
         rng = random_stream(self._seed, Purpose.TELEMETRY, day)
         noise = _LOAD_NOISE * rng.standard_normal(load.busy.shape, np.float32)
@@ -155,7 +155,7 @@ class SensorSimulator:
         return _Draw(_as_floats(watts), _as_floats(clock), load.busy)
 
     def _brown_out(self, rng: np.random.Generator, defects: Symptoms, draw: _Draw) -> None:
-        """Let power fall or swing where the power stage is going."""
+        """Let power drop or oscillate if the power stage is failing."""
         rows, shape = defects.positions, defects.level.shape
         busy = draw.busy[rows]
         dips = busy & (rng.random(shape) < _DIPS * defects.first)
@@ -166,7 +166,7 @@ class SensorSimulator:
         draw.watts[rows] = watts.clip(0.8 * idle, 1.02 * limit)
 
     def _throttle(self, rng: np.random.Generator, defects: Symptoms, draw: _Draw) -> None:
-        """Lower the clocks where a hot spot that no reading shows throttles the board."""
+        """Lower the clocks where a hot spot without a sensor throttles the board."""
         rows = defects.positions
         hit = draw.busy[rows] & (rng.random(defects.level.shape) < 0.5)
         share = 1 - np.where(hit, (_THROTTLED * defects.second).clip(0, 0.6), 0)
@@ -186,7 +186,7 @@ class SensorSimulator:
         return _as_floats(self._of_model("kelvin_per_watt") * traits.cooling[:, None] * (1 + more))
 
     def _warm_up(self, inlet: Float32Array, resistance: Float32Array, draw: _Draw) -> Float32Array:
-        """Return settled temperatures; too hot a board lowers its power and clock."""
+        """Return steady-state temperatures; a board that is too hot lowers its power and clock."""
         share = draw.watts / self._of_model("limit_watts")
         size = np.diff([*self._rack_start, len(share)])[:, None]
         rack = np.add.reduceat(share, self._rack_start, axis=0) / size
@@ -198,7 +198,7 @@ class SensorSimulator:
         return _as_floats(celsius - _SLOWDOWN_SHARE * excess)
 
     def _settle(self, celsius: Float32Array) -> Float32Array:
-        """Let temperatures lag behind, from one day to the next too."""
+        """Let temperatures lag behind, across days too."""
         before = celsius[:, :1] if self._celsius is None else self._celsius
         self._celsius = celsius[:, -1:].copy()
         lagged = np.concatenate([before, celsius[:, :-1]], axis=1)

@@ -1,4 +1,4 @@
-"""The table of one day's records of the simulated fleet."""
+"""Builds the table of one day's records of the simulated fleet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RECORD_COLUMNS = (
 
 
 def _category(codes: Int64Array, names: Sequence[str | None]) -> pd.Categorical:
-    """Return names by number; only those that occur, sorted, None is null."""
+    """Return names by number as a categorical with the names that occur, sorted; None is null."""
     occurs = np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist()
     known = sorted({name for number in occurs if (name := names[number]) is not None})
     position = {name: number for number, name in enumerate(known)}
@@ -57,7 +57,7 @@ def _category(codes: Int64Array, names: Sequence[str | None]) -> pd.Categorical:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The records that arrive, by time and then by serial, as cells of the day's matrices."""
+    """The collected records, by time and then by serial, as cells of the day's matrices."""
 
     flat: Int64Array
     position: Int64Array
@@ -80,7 +80,7 @@ def _cells(arrives: BoolArray, device: Int64Array, serials: Sequence[str]) -> _C
 def _names(
     cells: _Cells, layout: FleetLayout, devices: Devices, drivers: DriverDay
 ) -> dict[str, pd.Categorical]:
-    """Return the columns that hold strings."""
+    """Return the string columns."""
     position = cells.position
     return {
         "gpu_serial": _category(cells.device, devices.serials),
@@ -115,7 +115,7 @@ def record_table(
     layout : Layout
     devices : Devices
     device, status, xid : ndarray of shape (n_positions, RECORDS_PER_DAY)
-        Number of the board, how it appears, its Xid.
+        Number of the board, state of the position, its Xid.
     collected : CollectionDay
     readings : Readings
     counters : CounterDay

@@ -1,4 +1,4 @@
-"""Xids of the simulated fleet: what the kernel log says of boards, links and applications."""
+"""Xids of the simulated fleet: kernel log messages of boards, links and applications."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 __all__ = ["XIDS", "Xids"]
 
 XIDS = (0, 45, 43, 13, 31, 63, 92, 119, 94, 74, 62, 54, 64, 48, 95, 79)
-"""Codes that occur, least severe first: the application's, then the board's."""
+"""Codes that occur, least severe first: those of applications, then those of boards."""
 _RANK = {code: rank for rank, code in enumerate(XIDS)}
 
-# What a code means is NVIDIA's catalogue; how often it comes is a guess throughout.
+# The meaning of the codes is from NVIDIA's catalogue; all frequencies are guesses.
 _BUGGY_PER_HOUR = 0.05
-_CULPRITS = ((31, 0.6), (13, 0.4))  # an application's own error on one of its GPUs
-_BYSTANDERS = ((43, 0.4), (45, 0.4), (0, 0.2))  # its other GPUs
-_KILLED = ((45, 0.7), (0, 0.3))  # GPUs of a job that another GPU's failure ends
+_CULPRITS = ((31, 0.6), (13, 0.4))  # an application's own error, on the GPU that caused it
+_BYSTANDERS = ((43, 0.4), (45, 0.4), (0, 0.2))  # on the job's other GPUs
+_KILLED = ((45, 0.7), (0, 0.3))  # GPUs of a job that the failure of another GPU ends
 _UNCORRECTED = ((48, 0.4), (94, 0.5), (95, 0.1))
-_FLOOD = 50  # corrected errors in one record that make a 92
+_FLOOD = 50  # corrected errors in one record that cause an Xid 92
 _HEALTHY_PER_DAY = ((74, 0.0005), (62, 0.0003), (119, 0.001), (63, 0.0005))
 _LINK_PER_DAY, _POWER_PER_DAY = ((74, 0.8),), ((62, 0.4), (54, 0.1))  # at level 1
 _AT_FAILURE = (
@@ -47,7 +47,7 @@ _Chances = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """One code's, or several codes', events at positions and records of the day."""
+    """Events of one code, or of several codes, at positions and records of the day."""
 
     positions: Int64Array
     records: Int64Array
@@ -60,7 +60,7 @@ def _choose(rng: np.random.Generator, chances: _Chances, size: int) -> Int64Arra
 
 
 class Xids:
-    """Gathers the day's events; of several in one record the most severe is kept.
+    """Collects the day's events; of several in one record the most severe is kept.
 
     Parameters
     ----------
@@ -93,9 +93,9 @@ class Xids:
         runs : tuple of Run
         failures : tuple of Failure
         working : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
-            A GPU that is down raises no Xid but that of its failure.
+            A GPU that is down raises no Xid except that of its failure.
         timeout_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
-            How often the driver times out on the board's firmware.
+            Factor on firmware timeouts of the driver version.
         """
         rng = random_stream(self._seed, Purpose.XIDS, day)
         rank = np.zeros((self._n_positions, RECORDS_PER_DAY), np.int8)
@@ -134,12 +134,12 @@ class Xids:
             positions = rng.integers(0, self._n_positions, count)
             records = rng.integers(0, RECORDS_PER_DAY, count)
             factor = timeout_factor[positions, records] if code == 119 else 1.0
-            drawn = rng.random(count) < factor / 3  # drawn at three times the rate, for the factor
+            drawn = rng.random(count) < factor / 3  # drawn at three times the rate
             yield _Events(positions[drawn], records[drawn], np.full(int(drawn.sum()), code))
 
 
 def _counter_events(rng: np.random.Generator, counters: CounterDay) -> Iterator[_Events]:
-    """Row remaps, uncorrected errors and floods of corrected ones are logged."""
+    """Yield Xids for row remaps, uncorrected errors and floods of corrected errors."""
     positions, records = np.nonzero(counters.increases["rows_remapped"])
     yield _Events(positions, records, np.full(len(positions), 63))
     positions, records = np.nonzero(counters.increases["ecc_uncorrected"])
@@ -158,7 +158,7 @@ def _defect_events(
 
 
 def _buggy_application_events(rng: np.random.Generator, run: JobRun, begin: int) -> _Events:
-    """Draw the errors of an application that raises its own all along."""
+    """Draw the errors of an application that raises errors throughout."""
     start, end = max(run.start - begin, 0), min(run.end - begin, RECORDS_PER_DAY)
     hours = (end - start) * 24 / RECORDS_PER_DAY * len(run.positions)
     count = int(rng.poisson(_BUGGY_PER_HOUR * hours)) if end > start else 0
@@ -168,7 +168,7 @@ def _buggy_application_events(rng: np.random.Generator, run: JobRun, begin: int)
 
 
 def _job_end_events(rng: np.random.Generator, run: JobRun, record: int) -> Iterator[_Events]:
-    """Tell of a job that was killed or crashed, in the record after its last."""
+    """Yield the Xids of a killed or crashed job, in the record after its last one."""
     positions = run.positions
     records = np.full(len(positions), record)
     if run.interrupted:

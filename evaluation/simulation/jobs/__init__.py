@@ -1,1 +1,1 @@
-"""Simulated training jobs: what each rank does over time, and what each part would show of it."""
+"""Simulated training jobs: what each rank does over time, and the files that it would leave."""

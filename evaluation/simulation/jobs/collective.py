@@ -1,4 +1,4 @@
-"""A meeting: an operation that the ranks of a simulated job enter and leave together."""
+"""A collective operation that the ranks of a simulated job enter and leave together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ __all__ = ["Collective"]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """An operation of all groups of an axis at once.
+    """One operation in all groups of an axis.
 
     Attributes
     ----------
     axis : str
         `tp`, `dp`, `pp` or `world`.
     names : tuple of str
-        What each rank calls, such as `all_reduce`; one name stands for all.
+        The operation that each rank calls, such as `all_reduce`; a single name applies to all
+        ranks.
     entered, ended : ndarrays of shape (n_ranks,)
-        Seconds; infinite where a rank does not, NaN where it has no part in it.
+        Seconds; infinite where a rank never enters or leaves, NaN where it is not a member.
     broken : ndarray of shape (n_ranks,), bool
-        Whose device never begins it.
+        Ranks whose device never starts the operation.
     """
 
     axis: str
@@ -32,5 +33,5 @@ class Collective:
     broken: BoolArray
 
     def name(self, rank: int) -> str:
-        """Return what a rank calls."""
+        """Return the operation that a rank calls."""
         return self.names[rank % len(self.names)]

@@ -1,4 +1,4 @@
-"""Dumps of the flight recorder of a simulated job, in the forms that torch writes."""
+"""Flight recorder dumps of a simulated job, in the formats that torch writes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["flight_dumps"]
 
 _AXES = ("world", "tp", "pp", "dp")
 _SIZES = {"all_reduce": [[4096, 4096]], "broadcast": [[4096, 4096]], "barrier": [[1]]}
-# How often a rank leaves no dump because of what it is stuck in: a process that does not run, or
-# that its kernel does not let go, writes none.
+# Probability that a rank leaves no dump, by the activity it is stuck in: a stopped process, or one
+# in an uninterruptible system call, writes none.
 _SILENT = {Activity.STOPPED: 1.0, Activity.GONE: 1.0, Activity.SLEEP: 0.7, Activity.LOAD: 0.1}
 
 
 def flight_dumps(line: JobTimeline, begin: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the bytes of each rank's dump; some are empty or cut, some do not come.
+    """Yield the name and the bytes of each rank's dump; some are empty, truncated or missing.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ def _is_stuck(line: JobTimeline, rank: int) -> bool:
 
 
 def _times(line: JobTimeline, begin: int) -> tuple[Int64Array, Int64Array]:
-    """Return when each rank entered and left each meeting, by its machine's clock.
+    """Return when each rank entered and left each collective, by its machine's clock.
 
-    Shapes (n_meetings, n_ranks), nanoseconds since 1970 UTC; -1 where a rank has no part in it, or
-    where it has not come, or not left, until the end.
+    Shapes (n_collectives, n_ranks), nanoseconds since 1970 UTC; -1 where a rank is not a member,
+    or has not entered or left until the end.
     """
     plan = line.plan
     machine = np.arange(plan.layout.n_ranks) // plan.layout.per_machine
@@ -67,7 +67,7 @@ def _times(line: JobTimeline, begin: int) -> tuple[Int64Array, Int64Array]:
     moments = []
     for name in ("entered", "ended"):
         seconds = np.array([getattr(meeting, name) for meeting in line.meetings])
-        known = seconds <= plan.end  # not so of NaN
+        known = seconds <= plan.end  # false for NaN
         nanoseconds = np.round(np.where(known, seconds, 0.0) * SECOND).astype(np.int64)
         moments.append(np.where(known, base + nanoseconds, -1))
     return moments[0], moments[1]
@@ -119,7 +119,7 @@ def _status(entries: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 def _entries(
     line: JobTimeline, rank: int, times: tuple[Int64Array, Int64Array]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what a rank entered until the end, the oldest first."""
+    """Yield the entries of a rank until the end, the oldest first."""
     plan = line.plan
     counts = dict.fromkeys(_AXES, 1000)
     names = {axis: [_group_name(plan.layout, axis, rank), _use(axis)] for axis in _AXES}
@@ -164,7 +164,7 @@ def _state(begun: bool, is_done: bool) -> str:
 
 
 class _Pickle:
-    """Plain values in the opcodes of pickle's protocol 2, as torch's own C++ writer emits them."""
+    """Writes plain values with the opcodes of pickle protocol 2, like torch's C++ writer."""
 
     def __init__(self) -> None:
         self._texts: dict[str, int] = {}

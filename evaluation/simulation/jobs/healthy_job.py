@@ -1,7 +1,7 @@
-"""Hours of a job with which nothing is wrong: it compiles, saves, evaluates and is restarted.
+"""A healthy job over hours: it compiles, saves checkpoints, evaluates and is restarted.
 
-All of these look like a stand-still to somebody, and how often they are taken for one is counted.
-What is drawn here was written down before anything was judged.
+All of these look like a stall. The study counts how often they are classified as a hang. Its
+distributions were fixed before the first evaluation.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ __all__ = [
 ]
 
 _MINUTE, _HOUR = 60.0, 3600.0
-_SLOW_STORAGE, _SLOW_STORAGE_FACTOR = 0.03, 2.5  # of the checkpoints take so many times as long
+_SLOW_STORAGE, _SLOW_STORAGE_FACTOR = (
+    0.03,
+    2.5,
+)  # share of slow checkpoints, and how many times as long they take
 
-# Who writes a checkpoint.
+# Which ranks write a checkpoint.
 WRITERS: Mapping[str, Callable[[RankLayout], npt.NDArray[np.bool_]]] = {
     "first copy": lambda layout: layout.axis("dp") == 0,
     "rank 0": lambda layout: np.arange(layout.n_ranks) == 0,
@@ -42,29 +45,29 @@ WRITERS: Mapping[str, Callable[[RankLayout], npt.NDArray[np.bool_]]] = {
 
 @dataclass(frozen=True, slots=True)
 class HealthyJob:
-    """What a healthy job does besides its steps; seconds.
+    """The activities of a healthy job apart from its steps; seconds.
 
     Attributes
     ----------
     plan : JobPlan
-        Its ranks, steps and clocks; `end` is when it is looked at last.
+        Its ranks, steps and clocks; `end` is the time of the last diagnosis.
     save_every, save_takes, evaluate_every, evaluate_takes : float
     few_evaluate : bool
-        One copy of the data evaluates, the others wait.
+        Only one data-parallel replica evaluates; the others wait.
     says_save, says_evaluate, says_step, says_restart : bool
-        Its logs tell of them.
+        Its logs mention them.
     log_every : int
-        Steps between two lines.
+        Steps between two log lines.
     restart_every : float
-        On the mean.
+        On average.
     program : Program
-        By which functions it writes checkpoints and evaluates.
+        Functions that write checkpoints and evaluate.
     writers : str
-        Who writes checkpoints, one of `WRITERS`.
+        Which ranks write checkpoints, one of `WRITERS`.
     spread : float
-        How much longer some of them take, standard deviation of the logarithm.
+        Spread of the writing time between ranks, standard deviation of the logarithm.
     has_stacks, has_recorder, has_metrics, has_logs, has_kernel : bool
-        Which parts somebody collects.
+        Which parts are collected.
     """
 
     plan: JobPlan
@@ -91,14 +94,14 @@ class HealthyJob:
 
 @dataclass(slots=True)
 class HealthyJobRun:
-    """A healthy job after it ran.
+    """A healthy job after its run.
 
     Attributes
     ----------
     life : HealthyLife
     line : Timeline
     quiet : list of (str, float, float)
-        What it did while no step was made, from when to when; seconds.
+        Activities during which no step was made, with start and end in seconds.
     """
 
     life: HealthyJob
@@ -114,7 +117,7 @@ def draw_healthy_job(n_ranks: int, hours: float, seed: int) -> HealthyJob:
     n_ranks : int
         A multiple of 4.
     hours : float
-        From its start to its last look.
+        From its start to the last diagnosis.
     seed : int
     """
     rng, habits = (np.random.default_rng([seed, n_ranks, stream]) for stream in (41, 47))
@@ -158,7 +161,7 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def run_healthy_job(life: HealthyJob) -> HealthyJobRun:
-    """Run a healthy job until its end."""
+    """Run a healthy job to its end."""
     plan, n = life.plan, life.plan.layout.n_ranks
     line = JobTimeline(
         plan,
@@ -192,13 +195,13 @@ def _compile(lived: HealthyJobRun, rng: np.random.Generator) -> None:
     seconds = line.plan.compiling * rng.uniform(0.8, 1.2)
     line.work(Activity.COMPILE, seconds * rng.uniform(0.7, 1.0, len(line.now)))
     line.mark()
-    line.meet("world", "barrier", 0.001)  # who is first waits for the last
+    line.meet("world", "barrier", 0.001)  # the first rank waits for the last one
     line.mark()
     lived.quiet.append(("first step", begin, float(line.now.max())))
 
 
 def _save(lived: HealthyJobRun, rng: np.random.Generator) -> None:
-    """Let those that write one save a checkpoint; storage is slow at times."""
+    """Let the writing ranks save a checkpoint; storage is slow at times."""
     slow = _SLOW_STORAGE_FACTOR if rng.random() < _SLOW_STORAGE else 1.0
     takes = lived.life.save_takes * rng.lognormal(0.0, 0.3) * slow
     writes = WRITERS[lived.life.writers](lived.line.plan.layout)
@@ -222,7 +225,7 @@ def _run_between_barriers(
     activity: Activity,
     seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
-    """Let some work between two barriers, and the others wait for them."""
+    """Let some ranks work between two barriers while the others wait."""
     line = lived.line
     line.meet("world", "barrier", 0.001)
     line.mark()
@@ -235,7 +238,7 @@ def _run_between_barriers(
 
 
 def _restart(lived: HealthyJobRun, rng: np.random.Generator) -> None:
-    """End all processes between two steps; a while later they start and compile again."""
+    """End all processes between two steps; later they start and compile again."""
     line = lived.line
     begin = float(line.now.max())
     line.now = np.full(len(line.now), begin)
@@ -247,7 +250,7 @@ def _restart(lived: HealthyJobRun, rng: np.random.Generator) -> None:
 
 
 def healthy_log_lines(lived: HealthyJobRun, rank: int) -> Iterator[tuple[float, str]]:
-    """Yield what a rank of a healthy job writes, seconds and text, in order."""
+    """Yield the log lines of a rank of a healthy job, as seconds and text, in order."""
     life, line = lived.life, lived.line
     rows = [(0.0, "INFO starting training, compiling the model")]
     for number, ends in enumerate(line.steps, start=1):
@@ -270,15 +273,15 @@ def _event_lines(life: HealthyJob, kind: str, begin: float, end: float) -> list[
     return []
 
 
-_MAX_CAPTURES, _CAPTURE_INTERVAL = 60, 29.0  # that are kept of a job, and seconds between two
+_MAX_CAPTURES, _CAPTURE_INTERVAL = 60, 29.0  # captures kept per job, and seconds between two
 _RECORDER_DELAY, _SILENCE_DELAY = (
     30.0,
     480.0,
-)  # seconds after which an agent looks: with a recorder, and without
+)  # seconds until an agent captures stacks: with a recorder, without
 
 
 def stack_capture_times(lived: HealthyJobRun) -> list[float]:
-    """Return when an agent takes stacks: whole seconds, ascending."""
+    """Return when an agent captures stacks: whole seconds, ascending."""
     after = _RECORDER_DELAY if lived.life.has_recorder else _SILENCE_DELAY
     moments = set[float]()
     for _, begin, end in lived.quiet:

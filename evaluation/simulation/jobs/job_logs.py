@@ -1,4 +1,4 @@
-"""Logs and exits of a simulated job: what its ranks wrote down, and how they ended."""
+"""Logs and process exits of a simulated job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def log_lines(line: JobTimeline, rank: int, stamp: Callable[[float], str]) -> st
     line : Timeline
     rank : int
     stamp : callable
-        Writes a moment, seconds from the job's start, by the clock of the rank's machine.
+        Formats seconds from the job's start as a timestamp of the clock of the rank's machine.
     """
     plan = line.plan
     rows = [(0.0, "INFO starting training, compiling the model")]
@@ -45,7 +45,7 @@ def log_lines(line: JobTimeline, rank: int, stamp: Callable[[float], str]) -> st
 
 
 def _crash_lines(line: JobTimeline, rank: int) -> list[tuple[float, str]]:
-    """Return what a rank writes when it, or another one, crashes."""
+    """Return the log lines of a rank when it, or another rank, crashes."""
     plan = line.plan
     if plan.kind != "crash":
         return []
@@ -79,7 +79,7 @@ def _end(line: JobTimeline, rank: int) -> tuple[float, int]:
 
 
 def exit_rows(line: JobTimeline) -> list[tuple[int, int, float]]:
-    """Return rank, exit code and moment of all that ended; empty where the job still runs."""
+    """Return rank, exit code and time of all ranks that ended; empty while the job runs."""
     if line.plan.kind != "crash" or not np.isfinite(line.stuck_at[line.plan.rank]):
         return []
     ends = ((rank, *_end(line, rank)) for rank in range(line.plan.layout.n_ranks))

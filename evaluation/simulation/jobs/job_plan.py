@@ -1,4 +1,4 @@
-"""What befalls a simulated job, and how it works when nothing does: drawn before it runs."""
+"""The drawn plan of a simulated job: its fault, and how it runs without one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from forewarn.evaluation.simulation.jobs.rank_layout import RankLayout, draw_ran
 
 __all__ = ["JITTERS", "JOB_FAULTS", "JobPlan", "draw_plan"]
 
-_MAX_PICKLED_RANKS = 128  # ranks; to write the pickles of a thousand takes minutes
+_MAX_PICKLED_RANKS = 128  # ranks; writing a thousand pickles takes minutes
 
-# Each fault, and what a diagnosis should call it.
+# Each fault, and the expected kind of the diagnosis.
 JOB_FAULTS = {
     "loader": "hang",
     "machine": "hang",
@@ -39,38 +39,38 @@ class JobPlan:
     fault : str
         One of `JOB_FAULTS`.
     rank : int
-        Whom it befalls; with `deadlock` and `none` nobody.
+        The faulty rank; unused with `deadlock` and `none`.
     since : float
-        When it begins.
+        Start of the fault.
     end : float
-        When the folder is written.
+        Time at which the folder is written.
     step : float
-        Seconds of computing a step.
+        Seconds of computation per step.
     noise : float
-        Spread of it, as a share.
+        Spread of the step time, as a share.
     compiling : float
-        Seconds that the first step takes longer.
+        Additional seconds of the first step.
     checkpoint : tuple of (int, float)
-        Each so many steps, and how long it lasts.
+        Steps between checkpoints, and their duration in seconds.
     is_silent : bool
-        Nobody writes down that a checkpoint is saved.
+        Checkpoints are not mentioned in the logs.
     share : float
-        What the slow rank loses, or a pause takes, as a share of a step.
+        Time that the slow rank loses, or that a pause takes, as a share of a step.
     cause : str
         Of jitter: one of `JITTERS`; of a slow rank: `cpu`, `calls` or `gpu`.
     is_gloo : bool
-        The collectives are those of gloo; otherwise of NCCL.
+        The collectives are gloo's; otherwise NCCL's.
     is_pickled : bool
     missing : float
-        Share of dumps that are missing, empty or cut off.
+        Share of dumps that are missing, empty or truncated.
     skew : tuple of float
-        How far the clock of each machine is ahead, seconds.
+        Clock offset of each machine, seconds.
     cadence : float
-        Seconds between samples of metrics.
+        Seconds between metric samples.
     shows_work : bool
-        With `machine`: its GPUs work on without result; otherwise they stand still.
+        With `machine`: its GPUs stay busy without progress; otherwise they are idle.
     saves_in_d : bool
-        Who writes a checkpoint is in state D for all of the time.
+        Ranks that write a checkpoint are in state D throughout.
     seed : int
     """
 
@@ -97,22 +97,22 @@ class JobPlan:
 
     @property
     def kind(self) -> str:
-        """What a diagnosis should call it."""
+        """Kind that the diagnosis should report."""
         return JOB_FAULTS[self.fault]
 
     @property
     def has_culprit(self) -> bool:
-        """Whether a rank or a machine is to be named."""
+        """Whether the diagnosis should identify a rank or a machine."""
         return self.fault not in ("deadlock", "none")
 
     def loss(self) -> tuple[float, float]:
-        """Return the seconds that the rank loses until `end`, and the share of a step."""
+        """Return the seconds that the rank loses until `end`, in total and as a share of a step."""
         if self.kind in ("hang", "crash"):
             return self.end - self.since, 1.0
         return 0.0, self.share if self.kind in ("slow", "jitter") else 0.0
 
     def truth(self) -> dict[str, object]:
-        """Return what is known before the job runs."""
+        """Return the ground truth that is known before the job runs."""
         seconds, share = self.loss()
         return {
             "fault": self.fault,
@@ -140,10 +140,10 @@ def draw_plan(n_ranks: int, fault: str, seed: int) -> JobPlan:
     Raises
     ------
     ValueError
-        If the fault is none of them, or the number of ranks is none.
+        If the fault is unknown, or the number of ranks is invalid.
     """
     if fault not in JOB_FAULTS:
-        raise ValueError(f"fault is {fault!r}, expected one of {', '.join(JOB_FAULTS)}.")
+        raise ValueError(f"`fault` must be one of {', '.join(JOB_FAULTS)}, got {fault!r}.")
     rng = np.random.default_rng([seed, n_ranks, list(JOB_FAULTS).index(fault)])
     layout = draw_rank_layout(n_ranks, rng)
     step = float(rng.uniform(2.0, 6.0))
@@ -174,7 +174,7 @@ def draw_plan(n_ranks: int, fault: str, seed: int) -> JobPlan:
 
 
 def _draw_end(since: float, fault: str, rng: np.random.Generator) -> float:
-    """Return when somebody looks: before time-outs destroy a hang, soon after a crash."""
+    """Return the time of the diagnosis: before timeouts end a hang, soon after a crash."""
     if JOB_FAULTS[fault] == "hang":
         return since + float(rng.uniform(150, 900))
     if JOB_FAULTS[fault] == "crash":
@@ -187,7 +187,7 @@ def _draw_cause(fault: str, rng: np.random.Generator) -> str:
 
 
 def _draw_skew(layout: RankLayout, rng: np.random.Generator) -> tuple[float, ...]:
-    """Return clocks that NTP holds within milliseconds, or some that nobody does."""
+    """Return clock offsets: within milliseconds with NTP, or arbitrary without."""
     n_machines = -(-layout.n_ranks // layout.per_machine)
     spread = float(rng.choice([0.002, 0.02, 1.0]))
     return tuple(float(value) for value in rng.normal(0.0, spread, n_machines))

@@ -1,4 +1,4 @@
-"""Metrics and kernel samples of a simulated job, from what its ranks spend their time on."""
+"""Metric and kernel samples of a simulated job, derived from the activities of its ranks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _KERNEL = (
     *("seconds", "rank", "activity", "d_seconds", "runq_wait_ms", "syscalls"),
     *("cuda_call_ms", "verbs_completions"),
 )
-HISTORY_SECONDS = 900.0  # seconds of both
-_INTERVAL = 10.0  # of the kernel's samples
-_LOST_SHARE = 0.01  # of the samples of metrics
-# How long a rank that does so spends in uninterruptible sleep, as a share.
+HISTORY_SECONDS = 900.0  # seconds covered by both
+_INTERVAL = 10.0  # seconds between kernel samples
+_LOST_SHARE = 0.01  # share of lost metric samples
+# Share of each activity that a rank spends in uninterruptible sleep.
 _SLEEPS = {Activity.SLEEP: 1.0, Activity.SAVE: 0.2, Activity.LOAD: 0.02}
-_CHECKPOINT_WRITE_SECONDS = 30.0  # seconds that a write of a checkpoint takes in state D, of 2 GB
+_CHECKPOINT_WRITE_SECONDS = 30.0  # seconds in state D of writing a checkpoint of 2 GB
 _CALLS = {Activity.LOAD: 400.0, Activity.SAVE: 900.0, Activity.COMPUTE: 60.0, Activity.PAUSE: 20.0}
 
 
@@ -39,15 +39,15 @@ def _moments(line: JobTimeline, cadence: float, history: float = HISTORY_SECONDS
 def metric_samples(
     line: JobTimeline, history: float = HISTORY_SECONDS
 ) -> Mapping[str, npt.NDArray[Any]]:
-    """Return columns of the part `metrics`: seconds, rank, counters, utilisation and SM activity.
+    """Return the columns of the part `metrics`: seconds, rank, counters, utilisation, SM activity.
 
-    Of each rank's samples one in a hundred is lost.
+    One in a hundred samples of each rank is lost.
 
     Parameters
     ----------
     line : Timeline
     history : float
-        How far back from the end they reach, seconds.
+        How far back from the end the samples reach, seconds.
     """
     plan = line.plan
     rng = np.random.default_rng([plan.seed, 19])
@@ -71,7 +71,7 @@ def _rank_metrics(
     busy = (computing + waiting + device).clip(0.0, 1.0)
     works = 0.97 if line.plan.shows_work else 0.1
     activity = computing * rng.normal(0.75, 0.03, n) + waiting * 0.12 + device * works
-    is_alone = len(line.plan.skew) == 1  # a job within a machine sends nothing by RDMA
+    is_alone = len(line.plan.skew) == 1  # a job on one machine sends nothing by RDMA
     rdma = spent[1:, Activity.RDMA] * (0.0 if is_alone else 1.0)
     return np.stack(
         [
@@ -90,13 +90,13 @@ def _rank_metrics(
 def kernel_samples(
     line: JobTimeline, history: float = HISTORY_SECONDS
 ) -> Mapping[str, npt.NDArray[Any]]:
-    """Return columns of the part `kernel`; the state is a number, that of `Activity`.
+    """Return the columns of the part `kernel`; the state is the number of an `Activity`.
 
     Parameters
     ----------
     line : Timeline
     history : float
-        How far back from the end they reach, seconds.
+        How far back from the end the samples reach, seconds.
     """
     plan = line.plan
     rng = np.random.default_rng([plan.seed, 23])

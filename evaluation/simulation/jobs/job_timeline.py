@@ -1,7 +1,7 @@
-"""What each rank of a simulated job does, event by event: it works, meets others, or never returns.
+"""Event simulation of a job: its ranks work, enter collectives, or stop for good.
 
-Time is infinite for what does not come. A rank that never enters an operation makes its end
-infinite for all members, so that a stand-still spreads by itself, as it does in a real job.
+Times of events that never happen are infinite. A rank that never enters an operation makes the
+end infinite for all members, so that a stall propagates as it does in a real job.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 
 __all__ = ["Activity", "JobTimeline", "make_step", "run_job"]
 
-_RING_SIZE = 2000  # operations that a recorder holds
-_MAX_RECORDED = 200_000  # of all ranks
-_MIN_RING_SIZE = 200  # of each: a dozen steps
-_DP_BYTES, _TP_BYTES = 2e9, 4e9  # a step
-_JITTER_STEP_SHARE = 0.25  # of the steps of a rank that jitters
+_RING_SIZE = 2000  # operations in a flight recorder
+_MAX_RECORDED = 200_000  # operations of all ranks
+_MIN_RING_SIZE = 200  # operations of each rank: a dozen steps
+_DP_BYTES, _TP_BYTES = 2e9, 4e9  # per step
+_JITTER_STEP_SHARE = 0.25  # share of the steps in which a rank with jitter pauses
 
 
 class Activity(IntEnum):
-    """What a rank does; the last two columns count bytes."""
+    """Activities of a rank; the last two columns count bytes."""
 
     LOAD = 0
     COMPUTE = 1
@@ -46,22 +46,22 @@ class Activity(IntEnum):
 
 @dataclass(slots=True)
 class JobTimeline:
-    """A job while it runs.
+    """The state of a running job.
 
     Attributes
     ----------
     plan : JobPlan
     now : ndarray of shape (n_ranks,)
-        How far each rank is, seconds.
+        Current time of each rank, seconds.
     spent : ndarray of shape (n_ranks, 13)
         Seconds by `Activity`, and bytes.
     stuck_at, stuck_in : ndarrays of shape (n_ranks,)
-        When a rank stopped for good (infinite: it did not), and in which activity.
+        When a rank stopped for good (infinite if it did not), and in which activity.
     meetings : deque of Meeting
-        The last ones.
+        The most recent collectives.
     marks : list of (now, spent)
     steps, saves : list of (seconds of rank, ...)
-        Ends of steps; begins and ends of checkpoints.
+        End times of steps; start and end times of checkpoints.
     """
 
     plan: JobPlan
@@ -83,11 +83,11 @@ class JobTimeline:
         return self._history
 
     def mark(self) -> None:
-        """Note how far all are."""
+        """Record the progress of all ranks."""
         self.marks.append((self.now.copy(), self.spent.copy()))
 
     def work(self, activity: Activity, seconds: Float64Array) -> None:
-        """Let each rank work for so long; who halts in it does not come back."""
+        """Let each rank work for a time; a rank with a fault stops for good."""
         done = self.now + seconds
         halts = self._halting(done)
         gone = np.isfinite(self.now) & ~np.isfinite(done) | halts
@@ -100,7 +100,7 @@ class JobTimeline:
         self.now = np.where(gone, np.inf, done)
 
     def _halting(self, done: Float64Array) -> BoolArray:
-        """Return who is overtaken by what befalls it, wherever it is."""
+        """Return the ranks that the fault stops, wherever they are."""
         halts = np.zeros(len(done), dtype=bool)
         rank = self.plan.rank
         if self.plan.fault in _HALTS and np.isfinite(self.now[rank]):
@@ -122,7 +122,7 @@ class JobTimeline:
         broken: BoolArray | None = None,
         mismatched: BoolArray | None = None,
     ) -> None:
-        """Let the members of each group wait for each other, then go on together."""
+        """Let the members of each group wait for each other, then continue together."""
         n = len(self.now)
         part = np.ones(n, dtype=bool) if only is None else only
         dead = np.zeros(n, dtype=bool) if broken is None else broken & np.isfinite(self.now)
@@ -148,7 +148,7 @@ class JobTimeline:
         self.now = np.where(part, ended, self.now)
 
 
-# Where a rank is for good, once this has befallen it.
+# Activity in which each fault leaves its rank.
 _HALTS = {
     "sigstop": Activity.STOPPED,
     "dstate": Activity.SLEEP,
@@ -158,7 +158,7 @@ _HALTS = {
 
 
 def run_job(plan: JobPlan) -> JobTimeline:
-    """Run a job until everybody has passed its end, or stands still."""
+    """Run a job until all ranks have passed its end or have stopped."""
     n = plan.layout.n_ranks
     ring = min(_RING_SIZE, max(_MIN_RING_SIZE, _MAX_RECORDED // n))
     line = JobTimeline(
@@ -185,7 +185,7 @@ def run_job(plan: JobPlan) -> JobTimeline:
 
 
 def _with_actual_start(line: JobTimeline) -> JobPlan:
-    """Return the plan with the moment at which it came true: a fault may find its rank waiting."""
+    """Return the plan with the actual start of the fault: its rank may have been waiting."""
     plan = line.plan
     began = float(line.stuck_at[plan.rank] if plan.has_culprit else line.stuck_at.min())
     if plan.kind not in ("hang", "crash") or not np.isfinite(began):
@@ -194,14 +194,14 @@ def _with_actual_start(line: JobTimeline) -> JobPlan:
 
 
 def _is_before_end(line: JobTimeline) -> bool:
-    """Say whether anybody can still reach the end; what hangs or crashes is run until it does."""
+    """Tell whether a rank can still reach the end; a hang or crash runs until it happens."""
     if line.plan.kind in ("hang", "crash"):
         return True
     return bool(line.now[np.isfinite(line.now)].min() <= line.plan.end)
 
 
 def make_step(line: JobTimeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
-    """Run one step: load, forward, backward, join gradients, join the loss."""
+    """Run one step: load, forward, backward, reduce gradients, reduce the loss."""
     plan, n = line.plan, len(line.now)
     fault = plan.fault if is_faulty else "none"
     load = 0.01 * plan.step * rng.lognormal(0.0, 0.3, n)
@@ -231,7 +231,7 @@ def _noise(line: JobTimeline, rng: np.random.Generator) -> Float64Array:
 
 
 def _through_stages(line: JobTimeline, rng: np.random.Generator, fault: str) -> None:
-    """Run the stages of the pipeline one after another, and back."""
+    """Run the pipeline stages forward and backward."""
     plan = line.plan
     stage = plan.layout.axis("pp")
     order = [*range(plan.layout.pp), *reversed(range(plan.layout.pp))]
@@ -272,7 +272,7 @@ def _opposite_order(line: JobTimeline) -> None:
 
 
 def _save(line: JobTimeline, rng: np.random.Generator) -> None:
-    """Let the first copy of the data save a checkpoint while the others wait."""
+    """Let the first data-parallel replica save a checkpoint while the others wait."""
     plan = line.plan
     line.meet("world", "barrier", 0.001)
     line.mark()

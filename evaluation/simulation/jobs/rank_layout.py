@@ -1,4 +1,4 @@
-"""How the ranks of a simulated job share the model: tensor, pipeline and data coordinates."""
+"""How the ranks of a simulated job split the model: tensor, pipeline and data parallelism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PER_MACHINE = 8
 
 @dataclass(frozen=True, slots=True)
 class RankLayout:
-    """Coordinates of ranks 0 to n - 1: neighbours differ in tp first, in pp last.
+    """Coordinates of ranks 0 to n - 1; tp varies fastest, pp slowest.
 
     Attributes
     ----------
@@ -36,14 +36,14 @@ class RankLayout:
         return self.tp * self.pp * self.dp
 
     def axis(self, name: str) -> Int64Array:
-        """Return each rank's coordinate."""
+        """Return each rank's coordinate on an axis."""
         rank = np.arange(self.n_ranks)
         if name == "tp":
             return rank % self.tp
         return rank // self.tp % self.dp if name == "dp" else rank // (self.tp * self.dp)
 
     def groups(self, name: str) -> Int64Array:
-        """Return the number of each rank's group of an axis; `world` has a single one."""
+        """Return the number of each rank's group on an axis; `world` has a single group."""
         return _groups(self, name)
 
     def members(self, name: str, group: int) -> list[int]:
@@ -55,12 +55,12 @@ class RankLayout:
         return f"node-{rank // self.per_machine:04d}"
 
     def on_same_machine(self, rank: int) -> BoolArray:
-        """Return which ranks run on the machine of one."""
+        """Return which ranks run on the same machine as `rank`."""
         same: BoolArray = np.arange(self.n_ranks) // self.per_machine == rank // self.per_machine
         return same
 
 
-@lru_cache(maxsize=64)  # asked for once an operation
+@lru_cache(maxsize=64)  # called once per operation
 def _groups(layout: RankLayout, name: str) -> Int64Array:
     tp, pp, dp = (layout.axis(axis) for axis in ("tp", "pp", "dp"))
     if name == "world":
@@ -74,7 +74,7 @@ def _groups(layout: RankLayout, name: str) -> Int64Array:
 
 
 def draw_rank_layout(n_ranks: int, rng: np.random.Generator) -> RankLayout:
-    """Draw coordinates for a number of ranks, with two copies of the data at least.
+    """Draw coordinates for a number of ranks, with at least two data-parallel replicas.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def draw_rank_layout(n_ranks: int, rng: np.random.Generator) -> RankLayout:
         If the number is not a multiple of 4.
     """
     if n_ranks % 4 or n_ranks < 4:
-        raise ValueError(f"number of ranks is {n_ranks}, expected a multiple of 4.")
+        raise ValueError(f"`n_ranks` must be a multiple of 4, got {n_ranks}.")
     choices = [
         (tp, pp)
         for tp in (2, 4, 8)

@@ -1,4 +1,4 @@
-"""How far each rank of a simulated job is at any moment: seconds by activity, and bytes."""
+"""Progress of each rank of a simulated job over time: seconds by activity, and bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = [activity for activity in Activity if activity < Activity.RDMA]
 
 
 def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> Float64Array:
-    """Return what a rank has spent on each activity at some moments.
+    """Return the cumulative time of a rank in each activity at some times.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> 
     Returns
     -------
     ndarray of shape (n, 13)
-        Between two marks it grows evenly. A rank that is stuck goes on in what it is stuck in.
+        Linear between two marks. A stuck rank continues its current activity.
     """
     marks, sums = line.history()
     now, spent = marks[:, rank], sums[:, rank]
@@ -46,9 +46,9 @@ def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> 
 def activity_at(
     line: JobTimeline, rank: int, moment: float, rng: np.random.Generator
 ) -> tuple[Activity, bool]:
-    """Return what a rank does at a moment, and whether it is stuck in it.
+    """Return the activity of a rank at a time, and whether the rank is stuck in it.
 
-    While it is not, an activity is drawn by its share in the two seconds around.
+    If it is not stuck, the activity is drawn by its share of the surrounding two seconds.
     """
     if line.stuck_at[rank] <= moment:
         return Activity(int(line.stuck_in[rank])), True

@@ -1,4 +1,4 @@
-"""Stacks of the ranks of a simulated job, as py-spy would print them."""
+"""Stacks of the ranks of a simulated job, as py-spy prints them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _READ: tuple[Call, ...] = (
     ("__getitem__", "dataset.py", 58),
 )
 _EVALUATE: tuple[Call, ...] = (("evaluate", "train.py", 250),)
-_UNUSUAL_NAME_SHARE = 0.2  # of the programs evaluate in functions of any name
+_UNUSUAL_NAME_SHARE = 0.2  # share of programs that evaluate in functions with unusual names
 _DEVICE: tuple[Call, ...] = (("synchronize", f"{_TORCH}/cuda/__init__.py", 985),)
-# What a checkpoint is written by, program by program.
+# The functions of common programs that write a checkpoint.
 _SAVES: tuple[tuple[Call, ...], ...] = (
     _SAVE,
     (("save", f"{_TORCH}/distributed/checkpoint/state_dict_saver.py", 167), ("fit", "run.py", 88)),
@@ -66,12 +66,12 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """By which functions a program does what makes its ranks wait, the innermost call first.
+    """The functions in which a program makes its ranks wait, the innermost call first.
 
     Attributes
     ----------
     saves, evaluates : tuple of calls
-        Name, file and line each.
+        Name, file and line of each call.
     """
 
     saves: tuple[Call, ...] = _SAVE
@@ -79,12 +79,13 @@ class Program:
 
 
 def draw_program(saves_as: int, rng: np.random.Generator) -> Program:
-    """Draw a program: most call what they do by usual names, others by any.
+    """Draw a program: most use common function names, the others random ones.
 
     Parameters
     ----------
     saves_as : int
-        From 0 to 3 one of the usual ways to write a checkpoint; above, functions of its own.
+        0 to 3 select a common way to write a checkpoint; larger values, the program's own
+        functions.
     rng : numpy.random.Generator
     """
     own_saves, own_evaluates = _draw_calls(rng), _draw_calls(rng)
@@ -100,18 +101,16 @@ def _draw_calls(rng: np.random.Generator) -> tuple[Call, ...]:
     return tuple((word(), f"{word()}.py", int(rng.integers(1, 2000))) for _ in range(depth))
 
 
-_N_CAPTURES, _CAPTURE_INTERVAL = 6, 29.0  # samples before the end, as an agent takes them
-_MAX_STALL_CAPTURES = (
-    12  # of a stand-still, from its beginning; an agent goes on, for the room they take
-)
-_STALL_SECONDS = 30.0  # seconds that an operation lasts before an agent takes the first
-_CAPTURE_SPAN = 900.0  # seconds before the end in which it does
+_N_CAPTURES, _CAPTURE_INTERVAL = 6, 29.0  # captures before the end, as an agent takes them
+_MAX_STALL_CAPTURES = 12  # seconds that an operation lasts before a capture
+_STALL_SECONDS = 30.0  # seconds an operation lasts before the first capture
+_CAPTURE_SPAN = 900.0  # seconds before the end in which stacks are captured
 
 
 def stack_times(line: JobTimeline) -> list[float]:
-    """Return when stacks are taken: while an operation lasts for over 30 s, and before the end.
+    """Return when stacks are captured: while an operation exceeds 30 s, and before the end.
 
-    Seconds, ascending; whole ones, as folders of samples are named by them.
+    Whole seconds, ascending, because folders of captures are named by them.
     """
     end = line.plan.end - 1.0
     moments = {end - _CAPTURE_INTERVAL * number for number in range(_N_CAPTURES)}
@@ -124,7 +123,7 @@ def stack_times(line: JobTimeline) -> list[float]:
 
 
 def _stall_spans(line: JobTimeline) -> Iterator[tuple[float, float]]:
-    """Yield the spans in which somebody waits for long: checkpoints, and the end of a hang."""
+    """Yield the spans in which ranks wait for long: checkpoints, and the end of a hang."""
     for begin, until in line.saves:
         if np.isfinite(begin).any():
             yield float(begin[np.isfinite(begin)].min()), float(until.max())
@@ -136,7 +135,7 @@ def _stall_spans(line: JobTimeline) -> Iterator[tuple[float, float]]:
 def sampled_stacks(
     line: JobTimeline, moments: list[float], program: Program | None = None
 ) -> Iterator[tuple[int, int, list[Any]]]:
-    """Yield number of the sample, rank, and its threads; a process that is gone has none.
+    """Yield the number of the capture, the rank and its threads; ended processes have none.
 
     Parameters
     ----------
@@ -144,7 +143,7 @@ def sampled_stacks(
     moments : list of float
         Seconds.
     program : Program, optional
-        By which functions it writes checkpoints and evaluates; the usual ones by default.
+        Functions that write checkpoints and evaluate; the common ones by default.
     """
     program = Program() if program is None else program
     rng = np.random.default_rng([line.plan.seed, 13])
@@ -177,7 +176,7 @@ def _calls(line: JobTimeline, activity: Activity, draw: int, program: Program) -
 
 
 def _stuck_in(line: JobTimeline, entered: npt.NDArray[np.float64]) -> dict[int, Collective]:
-    """Return the last meeting that each rank entered when it stopped for good."""
+    """Return the last collective that each rank entered before it stopped for good."""
     if not line.meetings:
         return {}
     numbers, ranks = np.nonzero((entered == line.stuck_at) & np.isfinite(entered))
@@ -189,7 +188,7 @@ def _stuck_in(line: JobTimeline, entered: npt.NDArray[np.float64]) -> dict[int, 
 
 
 def _awaited(rank: int, is_stuck: bool, draw: int, meeting: Collective | None) -> str:
-    """Return what a rank waits in: what it is stuck in, or is in, or any of its collectives."""
+    """Return the operation that a rank waits in: the one it is stuck in, or in, or a random one."""
     if not is_stuck and meeting is None and draw % 2:
         return "barrier"
     return "all_reduce" if meeting is None else meeting.name(rank).partition(" ")[0]
@@ -226,7 +225,7 @@ _EXTRA = {
 
 
 def folded_profile(line: JobTimeline, rank: int, clock: str, is_slow: bool) -> str:
-    """Return collapsed stacks of a rank, in a slow span or a normal one, on or off the CPU."""
+    """Return collapsed stacks of a rank, in a slow or a normal span, on or off the CPU."""
     plan = line.plan
     rng = np.random.default_rng([plan.seed, rank, int(is_slow), int(clock == "on"), 17])
     paused = plan.share / (1.0 + plan.share) if is_slow and plan.fault == "jitter" else 0.0

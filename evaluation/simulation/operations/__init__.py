@@ -1,1 +1,1 @@
-"""A month of a cluster: machines that fail, jobs that run on them, alerts before some failures."""
+"""A simulated month of a cluster: failing machines, jobs that run on them, and alerts."""

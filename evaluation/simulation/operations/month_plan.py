@@ -1,4 +1,4 @@
-"""What happens in a simulated month whatever anybody does: failures, repairs, alerts, jobs."""
+"""The events of a simulated month that do not depend on actions: failures, alerts and jobs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = [
     "plan_month",
 ]
 
-# 400 training servers, 4.18 faults per 1,000 node-days, half of them down for 0.85 days
-# (InfiniteHBD's traces). A third of what is down comes back within hours and a tenth takes weeks.
+# 400 training servers, 4.18 faults per 1,000 node-days, median downtime 0.85 days (InfiniteHBD's
+# traces). A third of the machines return within hours, a tenth takes weeks.
 _FAULTS_A_DAY = 4.18e-3
 _DOWN_MEDIAN, _DOWN_SPREAD = 0.85, 1.5
-# Sizes of jobs in machines, and how often: many small ones, and a few that take most of the time.
+# Job sizes in machines and their frequency: many small jobs, and a few that take most of the time.
 _SIZES, _SHARES = (1, 2, 4, 8, 16), (0.4, 0.25, 0.15, 0.12, 0.08)
 _HOURS_MEDIAN, _HOURS_SPREAD = 8.0, 1.2
-_TARGET_UTILIZATION = 0.85  # of the machines' time that the jobs ask for
+_TARGET_UTILIZATION = 0.85  # share of the machines' time that jobs request
 LIST_HOUR = Nanoseconds(6 * HOUR)
-"""When the list of a day is made, after midnight."""
+"""Time after midnight at which the list of a day is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuality:
-    """How good the daily list is.
+    """Quality of the daily list.
 
     Attributes
     ----------
     recall : float
-        Share of the failures that have an alert in the day before.
+        Share of the failures with an alert in the day before.
     precision : float
-        Share of the alerts that a failure follows within a day.
+        Share of the alerts that are followed by a failure within a day.
     """
 
     recall: float = 0.3
@@ -57,7 +57,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAlert:
-    """A machine on the list of a day; `true` if it breaks down within the day that follows."""
+    """A machine on the list of a day; `true` if it fails within the following day."""
 
     machine: int
     at: Nanoseconds
@@ -66,7 +66,7 @@ class SimulatedAlert:
 
 @dataclass(frozen=True, slots=True)
 class MonthJob:
-    """A job that somebody hands in: how many machines, and hours of work."""
+    """A submitted job: number of machines and hours of work."""
 
     number: int
     at: Nanoseconds
@@ -76,7 +76,7 @@ class MonthJob:
 
 @dataclass(frozen=True, slots=True)
 class MonthPlan:
-    """A month in which nobody has acted yet.
+    """The events of a month, before any action.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class MonthPlan:
     start, end : int
         Nanoseconds since 1970 UTC.
     breakdowns, alerts, jobs : tuple
-        In the order of their times.
+        In order of time.
     """
 
     machines: int
@@ -142,7 +142,7 @@ def _alerts(
     breakdowns: tuple[Breakdown, ...],
     odds: ListQuality,
 ) -> tuple[SimulatedAlert, ...]:
-    """Draw the lists: before some failures, and as many others as the precision says."""
+    """Draw the lists: alerts for some failures, and false alerts according to the precision."""
     foreseen = [b for b in breakdowns if rng.random() < odds.recall]
     first = start + LIST_HOUR
     days_of = [(b.at - first) // DAY for b in foreseen]
@@ -160,7 +160,7 @@ def _alerts(
 def _jobs(
     rng: np.random.Generator, machines: int, days: int, start: Nanoseconds
 ) -> tuple[MonthJob, ...]:
-    """Draw jobs until they ask for most of the machines' time."""
+    """Draw jobs until they request the target share of the machines' time."""
     left, plans = _TARGET_UTILIZATION * machines * days * 24, list[tuple[float, int, float]]()
     while left > 0:
         size = min(int(rng.choice(_SIZES, p=_SHARES)), machines)

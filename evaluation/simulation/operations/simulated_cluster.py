@@ -1,4 +1,4 @@
-"""A simulated cluster in a month: what is done to its machines changes only what jobs meet."""
+"""A simulated cluster: actions on its machines change which jobs failures hit, not the failures."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from forewarn.features.time_units import HOUR, Nanoseconds
 __all__ = ["GPUS_PER_MACHINE", "Cluster", "MonthTotal", "StopCosts"]
 
 GPUS_PER_MACHINE = 8
-"""GPUs of a machine."""
+"""GPUs per machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopCosts:
-    """Hours that a stop costs, beside the work since the last checkpoint.
+    """Hours that a stop costs, in addition to the work since the last checkpoint.
 
     Attributes
     ----------
     unplanned, planned : float
-        Until the job runs again: detection, scheduling and start, or a restart that was planned.
+        Until the job runs again: detection, scheduling and start, or a planned restart.
     checkpoint : float
-        Between two checkpoints.
+        Hours between two checkpoints.
     """
 
     unplanned: float = 0.5
@@ -41,20 +41,20 @@ class _Job:
 
 @dataclass(slots=True)
 class MonthTotal:
-    """What a month came to, in GPU-hours.
+    """Totals of a month, in GPU-hours.
 
     Attributes
     ----------
     done : float
-        Of work that counts.
+        Useful work.
     lost : float
-        Of work that was done for nothing, and of waiting for a job to run again.
+        Lost work, and waiting until a job runs again.
     isolated : float
-        Of machines that were empty and out of service, and had not failed.
+        Idle time of healthy machines that were out of service.
     killed, stopped : int
-        Jobs that a failure ended, and jobs that were requeued by us.
+        Jobs ended by a failure, and jobs requeued by an action.
     emptied : int
-        Failures that met no job, because the machine had been taken out before.
+        Failures that hit no job, because the machine was already drained.
     """
 
     done: float = 0.0
@@ -67,7 +67,7 @@ class MonthTotal:
 
 @dataclass(slots=True)
 class Cluster:
-    """Machines, a queue, and the time.
+    """Machines, a job queue, and the current time.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Cluster:
     now : int
         Nanoseconds since 1970 UTC.
     drained, avoided : set of int
-        Machines that get no job, and those that get one last.
+        Machines that get no job, and machines that get one last.
     total : MonthTotal
     """
 
@@ -95,14 +95,14 @@ class Cluster:
     def __post_init__(self) -> None:
         self.now = self.plan.start
 
-    # --- what a scheduler shows -------------------------------------------------------------------
+    # --- what a scheduler sees --------------------------------------------------------------------
 
     def down(self, machine: int) -> bool:
-        """Tell whether it has failed and is not repaired."""
+        """Tell whether a machine has failed and is not repaired yet."""
         return self._down.get(machine, self.now) > self.now
 
     def job_on(self, machine: int) -> int | None:
-        """Return the number of the job on a machine; a machine has one at most."""
+        """Return the number of the job on a machine; a machine has at most one."""
         running = self._running.get(machine)
         return None if running is None else running.plan.number
 
@@ -116,8 +116,8 @@ class Cluster:
     # --- time -------------------------------------------------------------------------------------
 
     def advance(self, until: Nanoseconds) -> None:
-        """Let time go on; what ends, fails, comes and starts does so in the order of time."""
-        self._start_jobs()  # somebody may have requeued one, or given a machine back
+        """Advance time; jobs end, start and arrive and machines fail in order of time."""
+        self._start_jobs()  # a job may have been requeued, or a machine returned to service
         while (moment := self._next_moment(until)) < until:
             self._pass(moment)
             self._end_jobs()
@@ -135,7 +135,7 @@ class Cluster:
         return min([until, *ends, *repairs, *coming, *(breakdown.at for breakdown in broken)])
 
     def _pass(self, moment: Nanoseconds) -> None:
-        """Count what idles until then."""
+        """Count the idle time until then."""
         hours = (moment - self.now) / HOUR
         idle = sum(
             machine not in self._running and not self.down(machine) for machine in self.drained
@@ -172,7 +172,7 @@ class Cluster:
                 self.total.emptied += 1
 
     def _stop(self, job: _Job, for_nothing: float, waits: float) -> None:
-        """Take a job off its machines; what it has saved counts, and it is next in the queue."""
+        """Remove a job from its machines and put it first in the queue; saved work counts."""
         gpus = len(job.machines) * GPUS_PER_MACHINE
         ran = (self.now - job.since) / HOUR
         saved = max(ran - job.waits - for_nothing, 0.0)
@@ -195,7 +195,7 @@ class Cluster:
             self._queue.append(_Job(plan, plan.hours, self.now))
 
     def _start_jobs(self) -> None:
-        """Start what fits, in the order of the queue; smaller jobs may pass a large one."""
+        """Start jobs in the order of the queue; smaller jobs may pass one that does not fit."""
         free = [
             machine
             for machine in range(self.plan.machines)

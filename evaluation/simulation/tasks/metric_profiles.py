@@ -1,4 +1,4 @@
-"""The metrics of a simulated machine: levels, noise, and what belongs together."""
+"""Profiles of the metrics of a simulated machine: levels, noise, and families."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ __all__ = ["METRIC_PROFILES", "MetricProfile"]
 
 @dataclass(frozen=True, slots=True)
 class MetricProfile:
-    """How a metric of a healthy machine behaves.
+    """Behaviour of a metric of a healthy machine.
 
     Attributes
     ----------
     name : str
     family : str
-        Metrics that a fault shows in together.
+        Family of metrics in which a fault shows together.
     busy, idle, saving : (float, float)
-        Range of the task's level while it computes, between two steps, and in a checkpoint.
+        Range of the task's level while it computes, between two steps, and during a checkpoint.
     noise : float
         Deviation of a machine from second to second, as a share of `busy`.
     lasting : float
         Deviation of a machine's own level, as a share.
     top : float
-        Nothing is above it.
+        Upper bound of the values.
     inertia : float
-        Of one second's noise that is still there in the next.
+        Autocorrelation of the noise between adjacent seconds.
     """
 
     name: str

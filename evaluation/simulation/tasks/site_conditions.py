@@ -1,4 +1,4 @@
-"""Conditions of a simulated site, drawn anew for each set: no rule fits only one simulator."""
+"""Random conditions of a simulated site, so that no rule is tuned to a single simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Conditions", "MetricConditions", "draw_conditions"]
 
 Generator = np.random.Generator
 
-# Samples of a pull and of a continuity, by seconds between two samples.
+# Samples per pull and per continuity, by seconds between two samples.
 _CADENCES = ((1, 900, 240), (1, 900, 240), (60, 240, 30), (300, 180, 24))
 _SIZES = ((4, 4), (8, 8), (12, 12), (4, 40), (4, 120), (4, 120))
 _FAMILIES = {
@@ -22,32 +22,32 @@ _FAMILIES = {
     "tensor_core_activity": "gpu",
     "nvlink_bandwidth": "link",
 }
-_QUANTA = (0.0, 0.0, 0.0001, 0.01, 0.02)  # of the range: whole percents and coarser
+_QUANTA = (0.0, 0.0, 0.0001, 0.01, 0.02)  # share of the range: whole percents and coarser
 _TAILS = (2.5, 4.0, np.inf)  # degrees of freedom of the noise
 
 
 @dataclass(frozen=True, slots=True)
 class MetricConditions:
-    """How a metric of healthy machines behaves; everything as a share of its range.
+    """Behaviour of a metric of healthy machines; all values are shares of its range.
 
     Attributes
     ----------
     name, family : str
     level : float
-        While the task computes.
+        Level while the task computes.
     idle : float
-        Between two steps, as a share of the level.
+        Level between two steps, as a share of `level`.
     noise : float
-        Deviation from sample to sample.
+        Standard deviation from sample to sample.
     tail : float
         Degrees of freedom of the noise.
     inertia : float
-        Of one sample's noise that is still there in the next.
+        Autocorrelation of the noise between adjacent samples.
     lasting, gain, drift : float
-        Deviations of a machine's own level, of how strongly it follows the task, and of what it
-        moves by in a pull.
+        Deviations of a machine's own level, of its response to the task, and of its movement
+        within a pull.
     quantum : float
-        Smallest step that is shown; 0 for none.
+        Smallest visible step; 0 for none.
     """
 
     name: str
@@ -65,38 +65,38 @@ class MetricConditions:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the tasks of a site have in common.
+    """Conditions that all tasks of a site share.
 
     Attributes
     ----------
     seconds : int
         Between two samples.
     samples, continuity : int
-        Of a pull, and for which a machine has to stand out.
+        Samples of a pull, and samples for which a machine has to deviate.
     sizes : (int, int)
-        Fewest and most machines of a task.
+        Smallest and largest number of machines of a task.
     stages : int
-        Most pipeline stages of a task.
+        Largest number of pipeline stages.
     stage_spread : float
-        By which stages differ, as a share.
+        Difference between stages, as a share.
     period, duty : float
-        Samples of a step, and the share of it in which machines compute.
+        Samples per step, and the share of a step in which machines compute.
     skew : float
         Deviation of the machines' clocks, in samples.
     wander : float
-        Deviation of the whole task's level in a pull, as a share.
+        Deviation of the whole task's level within a pull, as a share.
     saving : float
-        Chance of a checkpoint in a pull.
+        Probability of a checkpoint in a pull.
     missing, bursts : float
-        Shares of samples: lost ones, and beginnings of longer gaps.
+        Shares of samples that are lost, and that start longer gaps.
     odd : float
-        Share of machines that differ for good on some metrics.
+        Share of machines with permanent offsets on some metrics.
     jitters : float
-        For each machine and pull.
+        Jitters per machine and pull.
     weakest, strongest : float
-        Of what can be lost that a fault takes away.
+        Smallest and largest strength of a fault, as a share of the possible loss.
     from_start : float
-        Share of faults that have been there before the first sample.
+        Share of faults that exist before the first sample.
     metrics : tuple of MetricConditions
     """
 
@@ -124,10 +124,10 @@ class Conditions:
 def draw_conditions(generator: Generator) -> Conditions:
     """Draw the conditions of a site.
 
-    The ranges are those seen on real servers, a second and a minute apart: noise of 0.003 to 0.09
-    of the range, correlated by -0.02 to 0.99, with deviations of 1 to 20 times what the median
-    would have; lasting differences of 0.002 to 0.16, drifts of 0.001 to 0.1 in a pull, and single
-    values that stay for a pull.
+    The ranges are those seen on real servers, sampled every second and every minute: noise of
+    0.003 to 0.09 of the range with autocorrelation of -0.02 to 0.99 and tails of 1 to 20 times
+    the median deviation; permanent offsets of 0.002 to 0.16, drifts of 0.001 to 0.1 within a
+    pull, and values that stay constant for a pull.
     """
     seconds, samples, continuity = _CADENCES[generator.integers(len(_CADENCES))]
     smooth = seconds > 1  # a sample is the mean of many steps
@@ -172,5 +172,5 @@ def _draw_metric(generator: Generator, name: str, smooth: bool) -> MetricConditi
 
 
 def _log(generator: Generator, low: float, high: float) -> float:
-    """Draw evenly on a logarithmic scale."""
+    """Draw a log-uniform number."""
     return float(np.exp(generator.uniform(np.log(low), np.log(high))))

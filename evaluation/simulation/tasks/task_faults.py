@@ -1,4 +1,4 @@
-"""Faults of a machine in a running task: how often, where they show, and how strongly."""
+"""Faults of a machine in a running task: frequency, affected metrics and strength."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class FaultKind:
     ----------
     name : str
     share : float
-        Of all faults, in percent: Minder's table of seven months.
+        Percent of all faults, from Minder's table of seven months.
     shows : mapping of str to float
-        Chance to show in each family of metrics. The paper says in words which family shows which
-        fault; the chances are ours.
+        Probability of showing in each family of metrics. The paper describes in words which family
+        shows which fault; the numbers are guesses.
     spreads : float
-        Chance that the rest of the task slows down with it.
+        Probability that the rest of the task slows down too.
     """
 
     name: str
@@ -56,9 +56,9 @@ class Fault:
     kind : str
     machine : int
     start, end : float
-        Seconds from the beginning of the task's data.
+        Seconds from the start of the task's data.
     strength : mapping of str to float
-        By family of metrics, 0 to 1: of what can be lost that is lost; may be empty.
+        Loss by family of metrics, from 0 to 1 of the possible loss; may be empty.
     spread_after : float
         Seconds until the whole task slows down; infinite if it does not.
     """
@@ -72,7 +72,7 @@ class Fault:
 
 
 def draw_fault(generator: np.random.Generator, machine: int, start: float) -> Fault:
-    """Draw kind, duration, and where and how strongly it shows."""
+    """Draw the kind and duration of a fault, and where and how strongly it shows."""
     shares = np.array([kind.share for kind in TASK_FAULTS])
     kind = TASK_FAULTS[generator.choice(len(TASK_FAULTS), p=shares / shares.sum())]
     seconds = _MEDIAN_SECONDS * np.exp(_SPREAD_OF_SECONDS * generator.standard_normal())

@@ -1,4 +1,4 @@
-"""Simulated training tasks at one sample a second, healthy or with a faulty machine."""
+"""Simulated training tasks sampled once a second, healthy or with a faulty machine."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ __all__ = [
 Generator = np.random.Generator
 
 _MIN_MACHINES, _MAX_MACHINES = 4, 1500
-_START = (120.0, 420.0)  # seconds into a pull at which a fault begins
-_REPAIRED = 0.6  # of the time from one fault of a task to the next, the first is over at the latest
-_JITTERS_PER_HOUR = 0.25  # and machine: short-lived, healthy
+_START = (120.0, 420.0)  # seconds into a pull at which a fault starts
+_REPAIRED = 0.6  # latest end of a fault, as a share of the time to the next one
+_JITTERS_PER_HOUR = 0.25  # per machine: short deviations of healthy machines
 _JITTER_SECONDS, _JITTER_SPREAD, _MAX_JITTER_SECONDS = 20.0, 0.8, 150.0
-_OUTLIER_SHARE = 0.03  # of machines differ for good on some metrics
-_REPLACED = 0.05  # of tasks have a machine replaced
-_FROZEN_SENSOR_SHARE = 0.02  # of tasks have a sensor that hangs
+_OUTLIER_SHARE = 0.03  # share of machines with permanent offsets on some metrics
+_REPLACED = 0.05  # share of tasks in which a machine is replaced
+_FROZEN_SENSOR_SHARE = 0.02  # share of tasks with a frozen sensor
 _SLOW = 0.9
-_MISSING, _BURSTS = 0.002, 0.0003  # of samples: single ones, and beginnings of longer gaps
+_MISSING, _BURSTS = 0.002, 0.0003  # shares of samples: lost ones, and starts of longer gaps
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTask:
-    """What the machines of a task sent.
+    """The samples that the machines of a task sent.
 
     Attributes
     ----------
     machines : tuple of str
     group : tuple of str
-        Pipeline stage of each.
+        Pipeline stage of each machine.
     samples : dict of str to ndarray of shape (n_machines, n_seconds), float32
         NaN where a sample is missing.
     faults : tuple of Fault
@@ -57,16 +57,16 @@ class SimulatedTask:
 
 @dataclass(frozen=True, slots=True)
 class _Rhythm:
-    """The task's own course, by second.
+    """The common course of the task, by second.
 
     Attributes
     ----------
     busy : ndarray of shape (n_stages, n_seconds)
-        0 between two steps to 1 while computing.
+        From 0 between two steps to 1 while computing.
     saving : ndarray of shape (n_seconds,)
-        1 in a checkpoint.
+        1 during a checkpoint.
     alone : ndarray of shape (n_seconds,)
-        1 where rank 0 is still saving.
+        1 while rank 0 is still saving.
     """
 
     busy: Float32Array
@@ -76,7 +76,7 @@ class _Rhythm:
 
 @compiled
 def apply_inertia(noise: Float32Array, inertia: float) -> None:
-    """Make independent noise into one that remembers, of the same deviation."""
+    """Turn independent noise into autocorrelated noise of the same deviation, in place."""
     fresh = np.sqrt(1.0 - inertia * inertia)
     for machine in range(noise.shape[0]):
         for second in range(1, noise.shape[1]):
@@ -85,13 +85,13 @@ def apply_inertia(noise: Float32Array, inertia: float) -> None:
 
 
 def draw_machine_count(generator: Generator, largest: int = _MAX_MACHINES) -> int:
-    """Draw the number of machines of a task: as many tasks of 4 to 40 as of 40 to 400."""
+    """Draw the number of machines: as many tasks of 4 to 40 machines as of 40 to 400."""
     low, high = np.log(_MIN_MACHINES), np.log(largest + 1)
     return int(np.exp(generator.uniform(low, high)))
 
 
 def healthy_task(generator: Generator, n_machines: int, seconds: int) -> SimulatedTask:
-    """Simulate a task in which nothing is wrong: jitters, checkpoints, odd machines, lost samples.
+    """Simulate a task without faults: jitters, checkpoints, outlier machines, lost samples.
 
     Parameters
     ----------
@@ -104,14 +104,14 @@ def healthy_task(generator: Generator, n_machines: int, seconds: int) -> Simulat
 def faulty_task(
     generator: Generator, n_machines: int, seconds: int, n_faulty: int = 1
 ) -> SimulatedTask:
-    """Simulate a task in which one machine fails, or several at once.
+    """Simulate a task in which one or several machines fail.
 
     Parameters
     ----------
     generator : numpy Generator
     n_machines, seconds : int
     n_faulty : int
-        They fail of the same cause in the same moment, as behind one switch.
+        They fail at the same time with the same fault, like machines behind one switch.
     """
     start = float(generator.uniform(*_START)) * seconds / 900.0
     machines = generator.choice(n_machines, size=n_faulty, replace=False)
@@ -121,14 +121,14 @@ def faulty_task(
 
 
 def long_task(generator: Generator, n_machines: int, seconds: int, n_faults: int) -> SimulatedTask:
-    """Simulate a task in which machines fail one after another and come back repaired.
+    """Simulate a task in which machines fail one after another and are repaired.
 
     Parameters
     ----------
     generator : numpy Generator
     n_machines, seconds : int
     n_faults : int
-        At most one for each machine.
+        At most one fault per machine.
     """
     each = seconds / n_faults
     machines = generator.choice(n_machines, size=n_faults, replace=False)
@@ -163,14 +163,14 @@ def _simulate(generator: Generator, n: int, seconds: int, faults: Sequence[Fault
 
 
 def _stages(generator: Generator, n: int) -> Int64Array:
-    """Put neighbouring machines into pipeline stages of equal size."""
+    """Assign neighbouring machines to pipeline stages of equal size."""
     possible = [k for k in (1, 2, 4, 8) if n >= 4 * k]
     n_stages = possible[generator.integers(len(possible))]
     return np.arange(n) * n_stages // n
 
 
 def _rhythm(generator: Generator, n_stages: int, seconds: int) -> _Rhythm:
-    """Draw steps of some seconds and checkpoints; stages follow each other."""
+    """Draw steps of some seconds, and checkpoints; stages follow each other."""
     period = float(np.exp(generator.uniform(np.log(3.0), np.log(40.0))))
     duty = generator.uniform(0.6, 0.9)
     clock = np.cumsum(1.0 + 0.02 * generator.standard_normal(seconds)) / period
@@ -192,7 +192,7 @@ def _rhythm(generator: Generator, n_stages: int, seconds: int) -> _Rhythm:
 
 
 def _slowed(generator: Generator, seconds: int, faults: Sequence[Fault]) -> Float32Array:
-    """Return how much of its pace the whole task keeps, by second."""
+    """Return the remaining speed of the whole task, as a share, by second."""
     pace = np.ones(seconds, dtype=np.float32)
     for fault in faults:
         if fault.spread_after < np.inf:
@@ -208,12 +208,12 @@ def _levels(
     stages: Int64Array,
     slowed: Float32Array,
 ) -> Float32Array:
-    """Return what every machine would show if it were like all others of its stage."""
+    """Return the values of a machine without differences from the others of its stage."""
     n_stages = len(rhythm.busy)
     busy = generator.uniform(*profile.busy) * generator.normal(1.0, 0.1, (n_stages, 1))
     idle = np.minimum(generator.uniform(*profile.idle), busy)
     if profile.inertia > _SLOW:
-        idle = busy  # it does not follow single steps
+        idle = busy  # the metric does not follow single steps
     course = idle + (busy - idle) * rhythm.busy * slowed
     saving = generator.uniform(*profile.saving)
     course = course * (1.0 - rhythm.saving) + saving * rhythm.saving
@@ -224,7 +224,7 @@ def _levels(
 def _machine_factors(
     generator: Generator, profile: MetricProfile, n: int, odd: BoolArray
 ) -> Float32Array:
-    """Return the lasting difference of every machine; a few differ as much as a fault would."""
+    """Return the permanent offset of every machine; a few are as large as a fault's effect."""
     factors = np.exp(profile.lasting * generator.standard_normal(n))
     strongly = odd & (generator.random(n) < 0.4)
     factors[strongly] *= np.exp(generator.choice([-1, 1], n) * generator.uniform(0.1, 0.5, n))[
@@ -234,7 +234,7 @@ def _machine_factors(
 
 
 def _rank_zero(profile: MetricProfile, level: Float32Array, rhythm: _Rhythm) -> None:
-    """Rank 0 logs and schedules all the time, and saves when the others have ended."""
+    """Rank 0 logs and schedules all the time, and saves after the others have finished."""
     if profile.family == "cpu":
         level[0] = level[0] * 1.2 + 4.0 + 25.0 * rhythm.alone
     if profile.family == "disk":
@@ -244,7 +244,7 @@ def _rank_zero(profile: MetricProfile, level: Float32Array, rhythm: _Rhythm) -> 
 
 
 def _jitters(generator: Generator, n: int, seconds: int) -> list[Fault]:
-    """Return what looks like a fault and is over soon."""
+    """Return deviations that look like faults and end soon."""
     count = generator.poisson(_JITTERS_PER_HOUR * n * seconds / 3600.0)
     jitters = []
     for _ in range(count):
@@ -259,7 +259,7 @@ def _jitters(generator: Generator, n: int, seconds: int) -> list[Fault]:
 def _apply_fault(
     generator: Generator, profile: MetricProfile, level: Float32Array, fault: Fault
 ) -> None:
-    """Change what a machine shows while a fault lasts."""
+    """Change the values of a machine while a fault lasts."""
     strength = fault.strength.get(profile.family)
     if strength is None:
         return
@@ -267,13 +267,13 @@ def _apply_fault(
     if profile.family == "pfc":
         row += strength**2 * 8000.0 * np.exp(0.3 * generator.standard_normal())
     elif profile.family == "cpu" and generator.random() < 0.2:
-        row += strength * 0.6 * (100.0 - row)  # it waits in a busy loop
+        row += strength * 0.6 * (100.0 - row)  # busy waiting
     else:
         row *= 1.0 - 0.9 * strength
 
 
 def _drop_samples(generator: Generator, values: dict[str, Float32Array]) -> None:
-    """Lose samples, replace a machine, and let a sensor hang."""
+    """Drop samples, replace a machine, and freeze a sensor."""
     first = next(iter(values.values()))
     n, seconds = first.shape
     lost = generator.random((n, seconds), dtype=np.float32) < _MISSING

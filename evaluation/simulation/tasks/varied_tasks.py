@@ -1,4 +1,4 @@
-"""Simulated tasks of a site whose conditions were drawn, healthy or with a faulty machine."""
+"""Simulated tasks under the random conditions of a site, healthy or with a faulty machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["draw_varied_count", "varied_task"]
 
 Generator = np.random.Generator
 
-_PULL_SECONDS = 900.0  # seconds, on which the lengths of faults are drawn
-_JITTER = 0.1  # of a continuity, in the median
-_RAISING_FAULT_SHARE = 0.2  # of faults raise what a machine shows
+_PULL_SECONDS = 900.0  # seconds; fault durations are drawn for pulls of this length
+_JITTER = 0.1  # median duration, as a share of a continuity
+_RAISING_FAULT_SHARE = 0.2  # share of faults that raise the values instead of lowering them
 
 
 def draw_varied_count(generator: Generator, conditions: Conditions) -> int:
@@ -43,7 +43,7 @@ def varied_task(
     generator : numpy Generator
     conditions : Conditions
     limits : sequence of MetricLimits
-        Of the metrics of the conditions, in their order: what is drawn are shares of them.
+        Limits of the metrics in the conditions, in the same order; drawn values are shares of them.
     n_machines : int
     faulty : bool
     """
@@ -71,7 +71,7 @@ def varied_task(
 
 
 def _rhythm(generator: Generator, conditions: Conditions, n: int) -> tuple[Float32Array, BoolArray]:
-    """Return who computes how much by sample, and when the task saves."""
+    """Return the activity of each machine by sample, and when the task saves a checkpoint."""
     samples, period = conditions.samples, conditions.period
     late = conditions.skew * generator.standard_normal((n, 1))
     clock = (np.cumsum(1.0 + 0.05 * generator.standard_normal(samples)) - late) / period
@@ -92,7 +92,7 @@ def _level(
     stages: Int64Array,
     busy: Float32Array,
 ) -> Float64Array:
-    """Return what each machine would show without noise of its own."""
+    """Return the values of each machine without its own noise."""
     by_stage = 1.0 + conditions.stage_spread * _fixed(metric, int(stages.max()) + 1)
     gain = 1.0 + metric.gain * generator.standard_normal(len(stages))
     steps = generator.standard_normal(conditions.samples) / np.sqrt(conditions.samples)
@@ -103,7 +103,7 @@ def _level(
 
 
 def _fixed(metric: MetricConditions, n: int) -> Float64Array:
-    """Draw what belongs to the site and not to a task: the same in each."""
+    """Draw what is the same in all tasks of the site."""
     return np.random.default_rng(int(metric.level * 1e9)).standard_normal(n)
 
 
@@ -114,7 +114,7 @@ def _own(
     samples: int,
     odd: BoolArray,
 ) -> Float64Array:
-    """Return what a machine always differs by, and how that moves."""
+    """Return the permanent offset of each machine, and its movement."""
     lasting = metric.lasting * generator.standard_normal(n)
     lasting[odd & (generator.random(n) < 0.4)] += generator.choice([-1, 1]) * 0.3 * metric.level
     steps = generator.standard_normal((n, samples)) / np.sqrt(samples)
@@ -144,7 +144,7 @@ def _fault(generator: Generator, conditions: Conditions, n: int) -> Fault:
 
 
 def _jitters(generator: Generator, conditions: Conditions, n: int) -> list[Fault]:
-    """Return what looks like a fault and is over soon."""
+    """Return deviations that look like faults and end soon."""
     jitters = []
     for _ in range(generator.poisson(conditions.jitters * n)):
         begin = float(generator.uniform(0.0, conditions.samples))
@@ -156,7 +156,7 @@ def _jitters(generator: Generator, conditions: Conditions, n: int) -> list[Fault
 
 
 def _pace(generator: Generator, samples: int, faults: Sequence[Fault]) -> Float32Array:
-    """Return how much of its pace the whole task keeps."""
+    """Return the remaining speed of the whole task, as a share."""
     pace = np.ones(samples, dtype=np.float32)
     for fault in faults:
         if fault.spread_after < np.inf:
@@ -179,7 +179,7 @@ def _apply_fault(
 
 
 def _in_units(limit: MetricLimits, shares: Float64Array) -> Float32Array:
-    """Return values in the units of the metric."""
+    """Return shares converted to the units of the metric."""
     if limit.log:
         low, high = np.log1p(limit.low), np.log1p(limit.high)
         values = np.expm1(low + shares * (high - low))

@@ -1,1 +1,1 @@
-"""What a detector learns from tasks that were mostly healthy."""
+"""Fits a detector to tasks that were mostly healthy."""

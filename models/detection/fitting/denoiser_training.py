@@ -17,7 +17,7 @@ _EPOCHS = 30
 _BATCH = 256
 _LEARNING_RATE = 1e-2
 _FINAL_RATE = 3e-4
-# Share of the divergence from the standard normal in the loss. The reconstruction shall come under
+# Weight of the Kullback-Leibler divergence in the loss. The reconstruction error has to fall below
 # 1e-4 on metrics scaled to one; with a weight of one the latent variables would carry nothing.
 _DIVERGENCE = 1e-5
 
@@ -25,7 +25,7 @@ _DIVERGENCE = 1e-5
 def build_vae(keras: Any, length: int, n_parts: int) -> tuple[Any, Any]:
     """Return encoder (windows to mean and log variance) and decoder (latent to windows)."""
     layers = keras.layers
-    # Unrolled: eight steps of a loop cost more than their arithmetic.
+    # Unrolled: the overhead of a loop of eight steps exceeds its arithmetic.
     windows = layers.Input((length, n_parts))
     hidden = layers.LSTM(HIDDEN, unroll=True, name="encoder")(windows)
     mean = layers.Dense(LATENT, name="mean")(hidden)
@@ -44,7 +44,7 @@ def fit_lstm_vae(windows: Float32Array, *, seed: int) -> tuple[LstmVae, float]:
     Parameters
     ----------
     windows : ndarray of shape (n, length, parts), float32
-        Scaled, nothing missing.
+        Scaled, without missing samples.
     seed : int
 
     Returns
@@ -86,7 +86,7 @@ def fit_lstm_vae(windows: Float32Array, *, seed: int) -> tuple[LstmVae, float]:
 
 
 def weights_from_keras(encoder: Any, decoder: Any) -> dict[str, Float32Array]:
-    """Return the weights under the names that `LstmVae` knows."""
+    """Return the weights under the names that `LstmVae` expects."""
     weights: dict[str, Float32Array] = {}
     for name in ("encoder", "decoder"):
         layer = (encoder if name == "encoder" else decoder).get_layer(name)
@@ -99,7 +99,7 @@ def weights_from_keras(encoder: Any, decoder: Any) -> dict[str, Float32Array]:
 
 
 def _error(fitted: LstmVae, windows: Float32Array) -> float:
-    """Return the mean squared error of the reconstruction of the windows."""
+    """Return the mean squared reconstruction error of the windows."""
     n, length, n_parts = windows.shape
     reconstructed = fitted.reconstruct(np.ascontiguousarray(windows.transpose(2, 0, 1)))
     originals = windows.reshape(n, length * n_parts).T

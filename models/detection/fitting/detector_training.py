@@ -1,4 +1,4 @@
-"""Trains a detector on tasks that were mostly healthy, and judges the jobs it leaves out."""
+"""Trains a detector on mostly healthy tasks and cross-validates it by job."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = [
     "train_detector",
 ]
 
-_CONTAMINATION = 0.1  # of the tasks may hold a fault that nobody labelled
+_CONTAMINATION = 0.1  # share of the tasks that may contain an unlabelled fault
 _MAX_FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorTerms:
-    """What a detector is trained for.
+    """What to train a detector for.
 
     Attributes
     ----------
     rules : Rules
     activity : str or None
     per_day : float
-        False alarms per task and day.
+        Requested false alarms per task and day.
     labelled : frozenset of str
-        Tasks that somebody has called healthy: they are never left out.
+        Tasks that were labelled healthy; they are never excluded.
     """
 
     rules: DetectionRules
@@ -52,16 +52,16 @@ class DetectorTerms:
 
 @dataclass(frozen=True, slots=True)
 class TrainedDetector:
-    """A detector and what it was trained on.
+    """A detector and the data it was trained on.
 
     Attributes
     ----------
     detector : Detector
     left_out : tuple of Suspect
-        Tasks that look faulty to a detector fitted without their job.
+        Tasks excluded because they look faulty to a detector fitted without their job.
     shown : ShownSpreads
     reached : mapping of str to mapping of str to Reached
-        By metric and task, those left out as well.
+        By metric and task, including excluded tasks.
     """
 
     detector: Detector
@@ -71,23 +71,23 @@ class TrainedDetector:
 
     @property
     def tasks(self) -> set[str]:
-        """The tasks of which anything can be said, without those left out."""
+        """Tasks that can be judged on some metric, without the excluded ones."""
         out = {suspect.task for suspect in self.left_out}
         return {task for tasks in self.reached.values() for task in tasks} - out
 
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """What detectors said of jobs that they were not fitted to.
+    """Verdicts on jobs that the detectors were not fitted to.
 
     Attributes
     ----------
     judged : int
-        Tasks.
+        Number of tasks.
     days : float
     alarms : tuple of Suspect
     blind : float
-        Share of the machines of which nothing could be said.
+        Share of the machines without a verdict.
     """
 
     judged: int
@@ -99,14 +99,14 @@ class CrossValidation:
 def train_detector(
     source: TaskSource, metrics: Sequence[MetricModel], terms: DetectorTerms
 ) -> TrainedDetector:
-    """Find what is usual on each metric, which tasks to leave out, and the thresholds.
+    """Fit the healthy spread of each metric, exclude suspicious tasks, and fit the thresholds.
 
     Parameters
     ----------
     source : callable
-        Opens the tasks one after the other, each time that it is called.
+        Opens the tasks one after the other, each time it is called.
     metrics : sequence of MetricModel
-        Without a threshold; what is usual is fitted in mode `forewarn`.
+        Without thresholds; in mode `forewarn` the healthy spread is fitted too.
     terms : Terms
     """
     detector = Detector(terms.rules, (), terms.activity)
@@ -129,7 +129,7 @@ def train_detector(
 def cross_validate(
     source: TaskSource, trained: TrainedDetector, terms: DetectorTerms
 ) -> CrossValidation:
-    """Judge every job by a detector that was fitted without it; jobs are taken together in folds.
+    """Judge every job with a detector fitted without it; jobs are grouped into folds.
 
     Parameters
     ----------
@@ -161,10 +161,10 @@ def cross_validate(
 
 
 def _changed_tasks(left_out: Sequence[Suspect]) -> set[str]:
-    """Return the tasks in which a machine has become different.
+    """Return the tasks in which a machine changed during the task.
 
-    What has been so since the first sample may be a fault or how that machine is. Until somebody
-    has labelled it, it counts for what machines may differ by.
+    A deviation since the first sample may be a fault or how that machine is. Until it is labelled,
+    it counts as a tolerated difference.
     """
     return {suspect.task for suspect in left_out if not suspect.lasting}
 
@@ -181,7 +181,7 @@ def _blind_share(source: TaskSource, detector: Detector, tasks: set[str]) -> flo
 
 
 def _fitted_without(trained: TrainedDetector, unseen: set[str], terms: DetectorTerms) -> Detector:
-    """Fit what is usual and the thresholds to the tasks that are left."""
+    """Fit spreads and thresholds without the unseen tasks."""
     detector = trained.detector
     share = terms.per_day / len(detector.metrics)
     changed = _changed_tasks(trained.left_out) | unseen
@@ -209,7 +209,7 @@ def _with_thresholds(
     out: set[str],
     per_day: float,
 ) -> list[MetricModel]:
-    """Give metrics thresholds: any may raise the alarm, so that each has its part of them."""
+    """Fit thresholds; each metric gets an equal share of the false alarms."""
     same = have_stable_names(model.usual for model in models)
     thresholds = fit_thresholds(reached, per_day, out, names_tell=same)
     return [replace(model, threshold=thresholds[model.name]) for model in models]

@@ -1,4 +1,4 @@
-"""What single machines reach beside the others, where names are the same in each task."""
+"""Score levels of single machines, for sites where a machine keeps its name from task to task."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from forewarn.models.detection.threshold import TAIL_QUANTILE, log_scores
 __all__ = ["machine_levels"]
 
 
-_N_BURN_IN_TASKS = 7  # tasks of a machine that say nothing of it yet
-_PRIOR_TASKS = 16.0  # tasks beyond these that make half of what a machine shows believed
+_N_BURN_IN_TASKS = 7  # first tasks of a machine, which do not count
+_PRIOR_TASKS = 16.0  # further tasks at which half of a machine's level is used
 
 
 def machine_levels(tasks: Iterable[tuple[Sequence[str], Float32Array]]) -> dict[str, float]:
-    """Return by how much the logarithm of what each machine reaches lies above the others'.
+    """Return how far the log score of each machine lies above that of all machines.
 
-    Compared are upper fifths, from which thresholds are fitted. What a machine differs by is drawn
-    towards 0 like the mean of an empirical Bayes estimate: n tasks after the first
-    seven count as n / (n + 16).
+    The upper fifths are compared, because thresholds are fitted to them. A machine's level is
+    shrunk towards 0 like an empirical Bayes estimate: n tasks after the first seven count as
+    n / (n + 16).
 
     Parameters
     ----------
     tasks : iterable of (sequence of str, ndarray of shape (n_machines,))
-        The machines of each healthy task, and the highest threshold at which each of them would
-        still have been named; not finite where nothing can be said.
+        The machines of each healthy task, and the highest threshold that each would still have
+        reached; not finite where a machine has no score.
 
     Returns
     -------
     dict of str to float
-        Machines of eight tasks and more.
+        Level of each machine that was in eight tasks or more.
 
     Examples
     --------

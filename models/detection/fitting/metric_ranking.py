@@ -1,4 +1,4 @@
-"""Which metrics tell faulty machines from healthy ones best (Minder, section 4.3)."""
+"""Ranks metrics by how well they separate faulty from healthy machines (Minder, section 4.3)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _MAX_DEPTH = 5
 
 
 def max_abs_z(series: Float32Array, window: int, span: int) -> float:
-    """Return the largest |z| of a machine among the machines, in the mean over a span.
+    """Return the largest |z| of any machine relative to all machines, averaged over a span.
 
     Parameters
     ----------
     series : ndarray of shape (n_machines, n_ticks)
         Scaled, NaN where missing.
     window : int
-        Ticks whose mean is compared.
+        Ticks that are averaged before machines are compared.
     span : int
-        Ticks for which a machine has to stand out: a jitter does not count.
+        Ticks for which a machine has to deviate, so that jitters do not count.
     """
     n_ticks = series.shape[1] // window * window
     if not n_ticks or len(series) < 2:
         return 0.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nothing there: NaN, which is left out
+        warnings.simplefilter("ignore", RuntimeWarning)  # an empty slice gives NaN
         means = np.nanmean(series[:, :n_ticks].reshape(len(series), -1, window), axis=2)
         spread = np.nanstd(means, axis=0)
         z = (means - np.nanmean(means, axis=0)) / np.where(spread > 1e-6, spread, np.inf)
@@ -44,7 +44,7 @@ def max_abs_z(series: Float32Array, window: int, span: int) -> float:
 def rank_metrics(
     names: Sequence[str], largest: Float64Array, faulty: BoolArray, seed: int
 ) -> list[tuple[str, float]]:
-    """Order metrics by what a decision tree gains from them.
+    """Order metrics by their importance in a decision tree.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def rank_metrics(
     Returns
     -------
     list of (str, float)
-        Name and importance, the best first; those that gain nothing keep their order.
+        Name and importance, the most important first; metrics of no importance keep their order.
     """
     from sklearn.tree import DecisionTreeClassifier
 

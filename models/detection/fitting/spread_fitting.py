@@ -1,4 +1,4 @@
-"""Fits what machines of healthy tasks differ by on a metric."""
+"""Fits how much machines of healthy tasks differ on a metric."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ __all__ = [
 
 
 _TOLERATED_QUANTILE = (
-    0.999  # of the machines of healthy tasks: what they always differ by is forgiven
+    0.999  # quantile of healthy machines up to which a permanent difference is tolerated
 )
 _TOLERANCE_FACTOR = 2.0
 _MIN_TASKS_PER_MACHINE = (
-    8  # healthy tasks after which a machine is forgiven what it showed, not what any did
+    8  # healthy tasks after which a machine's own range replaces the common tolerance
 )
 _MAX_WITHIN_MACHINE_SHARE = (
-    0.25  # of what machines differ by is what one differs by from task to task
+    0.25  # largest spread within a machine, relative to that between machines, for stable names
 )
-_MAX_FROZEN_SHARE = 0.05  # of the machines of a metric may have a sensor that hangs
-_MIN_TASKS_PER_GROUP = 2  # that had a small group, so that something is known of it
-_NEVER_FROZEN = 1_000_000_000  # ticks: no sensor of the metric is ever taken for hanging
+_MAX_FROZEN_SHARE = 0.05  # largest share of a metric's machines that may have a frozen sensor
+_MIN_TASKS_PER_GROUP = 2  # tasks with a small group before its offset is used
+_NEVER_FROZEN = 1_000_000_000  # ticks; no sensor of the metric is ever considered frozen
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpread:
-    """What a task showed on a metric, machine by machine; NaN where nothing can be said.
+    """Spread of one task on one metric, per machine; NaN where it cannot be measured.
 
     Attributes
     ----------
     machines : tuple of str
     deviation : float
-        Of its machines from the others, in the median.
+        Median deviation of its machines from their peers.
     offset, spread : ndarray of shape (n_machines,)
-        Medians over its blocks: signed difference from the others, and its size without it.
+        Medians over the blocks: signed difference from the peers, and size of the rest.
     still : ndarray of shape (n_machines,)
-        Ticks of the longest run of one value that would be taken for a sensor that hangs.
+        Ticks of the longest run of one value that would count as a frozen sensor.
     """
 
     machines: tuple[str, ...]
@@ -62,7 +62,7 @@ class TaskSpread:
 
 
 def measure_task_spread(detector: Detector, model: MetricModel, task: Task) -> TaskSpread | None:
-    """Return what a task shows on a metric; None if nothing can be said of any machine."""
+    """Measure a task's spread on a metric; return None if no machine can be measured."""
     still = _frozen_runs(detector, model, task)
     plain = replace(model, usual=HealthySpread(still=_NEVER_FROZEN, groups=model.usual.groups))
     done = detector.examine(task, plain, None, detector.pauses(task))
@@ -80,7 +80,7 @@ def measure_task_spread(detector: Detector, model: MetricModel, task: Task) -> T
 
 
 def _frozen_runs(detector: Detector, model: MetricModel, task: Task) -> Float32Array | None:
-    """Return the ticks of each machine's longest run that a rule for all metrics calls hanging."""
+    """Return each machine's longest run, in ticks, that the common rule considers frozen."""
     longest: Float32Array = np.zeros(len(task.machines), dtype=np.float32)
     for limits in model.limits:
         values = task.series(limits.name)
@@ -92,7 +92,7 @@ def _frozen_runs(detector: Detector, model: MetricModel, task: Task) -> Float32A
 
 
 def _machine_medians(values: Float32Array) -> Float32Array:
-    """Return the median of each machine; NaN where there is none."""
+    """Return the median of each machine; NaN for a machine without values."""
     out = np.full(len(values), np.nan, dtype=np.float32)
     measured = np.isfinite(values).any(axis=1)
     out[measured] = np.nanmedian(values[measured], axis=1)
@@ -102,15 +102,16 @@ def _machine_medians(values: Float32Array) -> Float32Array:
 def fit_healthy_spread(
     tasks: Sequence[TaskSpread], groups: Mapping[str, float], *, doubted: float = 0.0
 ) -> HealthySpread:
-    """Find what machines of healthy tasks differ by, and how much of it is there for good.
+    """Fit how much machines of healthy tasks differ, and which part of it is permanent.
 
     Parameters
     ----------
     tasks : sequence of TaskSpread
     groups : mapping of str to float
-        What small groups differ by (`group_levels`).
+        Offsets of small groups (`group_levels`).
     doubted : float
-        Share of the tasks that may hold a fault: those with the greatest differences do not count.
+        Share of the tasks that may contain a fault; those with the largest differences are
+        excluded.
     """
     if not tasks:
         return HealthySpread(0.0, 0.0, 0.0, groups=groups)
@@ -127,17 +128,17 @@ def fit_healthy_spread(
 
 
 def share_tolerance(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
-    """Let metrics in which no machine happened to differ for good learn from the others.
+    """Let metrics without a permanent offset adopt the tolerance of the other metrics.
 
-    Machines that always differ are few, and each does so on some metrics only: that of hundreds
-    none was odd on one metric does not say that none ever is. What is forgiven is at least what is
-    in the middle of the metrics. Where names tell machines apart this is not needed: the machines
-    themselves have been seen.
+    Few machines have permanent offsets, each on some metrics only. If none of a few hundred
+    machines had one on a metric, others still may. The tolerance is therefore at least the median
+    over the metrics. This is not needed if machine names are stable: then the machines themselves
+    have been observed.
 
     Parameters
     ----------
     spreads : sequence of HealthySpread
-        Of all metrics of a site.
+        All metrics of a site.
 
     Examples
     --------
@@ -153,7 +154,7 @@ def share_tolerance(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
 
 
 def _tolerated_value(values: Sequence[Float32Array], doubted: float) -> float:
-    """Return what nearly all machines stay below, in tasks without the most extreme ones."""
+    """Return a value that nearly all machines stay below, without the most extreme tasks."""
     ascending = sorted(
         (machines for machines in values if len(machines)),
         key=lambda machines: float(machines.max()),
@@ -163,16 +164,16 @@ def _tolerated_value(values: Sequence[Float32Array], doubted: float) -> float:
 
 
 def _frozen_limit(tasks: Sequence[TaskSpread]) -> int:
-    """Return 0 if the rule for all metrics suits these machines, else that none of them hangs.
+    """Return 0 if the common rule for frozen sensors fits, else a value that is never reached.
 
-    A gauge of whole percents, or one that nothing happens to, does not hang.
+    Gauges of whole percents, and metrics on which nothing happens, are not frozen.
     """
     runs = np.concatenate([task.still for task in tasks])
     return _NEVER_FROZEN if (runs > 0).sum() > max(1.0, _MAX_FROZEN_SHARE * len(runs)) else 0
 
 
 def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
-    """Return the offsets that are forgiven machines which many of the tasks had."""
+    """Return the tolerated offsets of machines that were in many of the tasks."""
     shown: dict[str, list[float]] = {}
     for task in tasks:
         for machine, offset in zip(task.machines, task.offset.tolist(), strict=True):
@@ -189,10 +190,10 @@ def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
 
 
 def _are_names_stable(offsets: Sequence[Float64Array]) -> bool:
-    """Tell whether the name of a machine says what it differs by: in each task it is the same.
+    """Tell whether offsets follow machine names from task to task.
 
-    Where names are given anew in each task, as ranks are, a machine differs from itself as much
-    as from any other.
+    If names are assigned per task, as ranks are, a machine differs from itself as much as from
+    any other.
     """
     own = np.concatenate([np.abs(machine - np.median(machine)) for machine in offsets])
     everybody = np.concatenate(offsets)
@@ -207,7 +208,7 @@ def _range(offsets: Float64Array) -> Range:
 
 
 def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
-    """Return what each small group of a task differs by from the machines of the task."""
+    """Return the offset of each small group of a task from the machines of the task."""
     values = task.series(limits.name)
     small = np.flatnonzero(task.in_small_group)
     if values is None or not len(small) or not task.group_names:
@@ -227,7 +228,7 @@ def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
 
 
 def group_levels(differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return what small groups differ by, in the median over the tasks that had them."""
+    """Return the median offset of each small group over the tasks that had it."""
     by_group: dict[str, list[float]] = {}
     for task in differences:
         for group, difference in task.items():

@@ -1,4 +1,4 @@
-"""What tasks showed their machines to differ by, from which follows what is usual."""
+"""Spreads measured in each training task, from which the healthy spread is fitted."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Differences = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 @dataclass(frozen=True, slots=True)
 class TaskSpreads:
-    """What tasks showed, by metric and task.
+    """Spreads and group offsets measured in each training task.
 
     Attributes
     ----------
     spreads : mapping of str to mapping of str to TaskSpread
-        Empty in mode `minder`.
+        By metric and task; empty in mode `minder`.
     differences : mapping of str to mapping of str to mapping of str to float
-        What small groups differ by.
+        Offsets of small groups, by metric, task and group.
     """
 
     spreads: Mapping[str, Mapping[str, TaskSpread]]
@@ -43,13 +43,13 @@ class TaskSpreads:
     def measure(
         cls, source: TaskSource, detector: Detector, metrics: Sequence[MetricModel]
     ) -> Self:
-        """Look at every task.
+        """Measure every task.
 
         Parameters
         ----------
         source : callable
         detector : Detector
-            Its rules and its activity count.
+            Only its rules and its activity metric are used.
         metrics : sequence of MetricModel
         """
         differences = _differences(source, metrics)
@@ -59,15 +59,15 @@ class TaskSpreads:
     def usual(
         self, models: Sequence[MetricModel], out: Container[str] = (), *, doubted: float = 0.0
     ) -> list[MetricModel]:
-        """Fit what is usual, metric by metric, and let the metrics learn from each other.
+        """Fit the healthy spread of each metric, and share the tolerance between metrics.
 
         Parameters
         ----------
         models : sequence of MetricModel
         out : container of str
-            Tasks that do not count.
+            Tasks to exclude.
         doubted : float
-            Share of the tasks that may hold a fault (`fit_healthy_spread`).
+            Share of the tasks that may contain a fault (`fit_healthy_spread`).
         """
         own = []
         for model in models:
@@ -79,14 +79,14 @@ class TaskSpreads:
 
 
 def _exclude(tasks: Mapping[str, _PerTask], out: Container[str]) -> dict[str, _PerTask]:
-    """Leave some tasks out."""
+    """Return the tasks except some."""
     return {task: of_task for task, of_task in tasks.items() if task not in out}
 
 
 def _differences(
     source: TaskSource, metrics: Sequence[MetricModel]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Return what small groups differ by in each task, by metric and task."""
+    """Return the offsets of small groups, by metric, task and group."""
     by_metric: dict[str, dict[str, dict[str, float]]] = {model.name: {} for model in metrics}
     for training in source():
         if training.task.in_small_group.any():
@@ -104,7 +104,7 @@ def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]])
 def _spreads(
     source: TaskSource, detector: Detector, metrics: Sequence[MetricModel]
 ) -> dict[str, dict[str, TaskSpread]]:
-    """Return what each task shows on each metric; nothing in mode `minder`."""
+    """Return the spread of each task on each metric; nothing in mode `minder`."""
     by_metric: dict[str, dict[str, TaskSpread]] = {model.name: {} for model in metrics}
     if detector.rules.mode == "minder":
         return by_metric

@@ -1,4 +1,4 @@
-"""Fits the thresholds of a detector to what healthy tasks reach, and tells which may not be so."""
+"""Fits thresholds to the scores of healthy tasks, and finds tasks that may contain a fault."""
 
 from __future__ import annotations
 
@@ -24,33 +24,31 @@ __all__ = [
 ]
 
 
-_CONTAMINATION = 0.1  # of the jobs may hold a fault that nobody labelled
-_MIN_METRIC_SHARE = 0.05  # of the metrics, at least, a fault shows in
+_CONTAMINATION = 0.1  # share of the jobs that may contain an unlabelled fault
+_MIN_METRIC_SHARE = 0.05  # smallest share of the metrics on which a fault shows
 _FOLDS = 10
-_MAX_ALARM_SHARE = 0.02  # of the tasks
-_MIN_HABITUAL_JOBS = (
-    2  # jobs whose machines have always differed: then it is no fault of one of them
-)
-_MIN_JOBS = 5  # of fewer nobody can tell which is the odd one
+_MAX_ALARM_SHARE = 0.02  # share of the tasks with alarms above which a metric is too noisy
+_MIN_HABITUAL_JOBS = 2  # jobs in which machines always differed on a metric: then it is no fault
+_MIN_JOBS = 5  # with fewer jobs no outlier can be identified
 
 
 @dataclass(frozen=True, slots=True)
 class PeakScore:
-    """How far a task came on one metric.
+    """The highest score of a task on one metric.
 
     Attributes
     ----------
     highest : float
-        Threshold at which it would just have named a machine.
+        Highest threshold at which a machine would still have been identified.
     n_machines : int
     days : float
     machine : str
-        Which would have been named.
+        The machine with that score.
     lasting : bool
-        It has been so since its first sample.
+        It has had such scores since its first sample.
     machines : tuple of str
     by_machine : ndarray of shape (n_machines,)
-        Threshold at which each would just have been named; not finite where nothing can be said.
+        Highest threshold that each machine reached; not finite where it has no score.
     """
 
     highest: float
@@ -62,7 +60,7 @@ class PeakScore:
     by_machine: Float32Array = field(default_factory=lambda: np.empty(0, np.float32), compare=False)
 
     def without(self, levels: Mapping[str, float]) -> PeakScore:
-        """Return how far the task came beyond the levels of its machines."""
+        """Return the score after subtracting the levels of the machines."""
         own = np.array([levels.get(name, 0.0) for name in self.machines])
         beyond = np.exp(log_scores(self.by_machine) - own)[np.isfinite(self.by_machine)]
         return replace(self, highest=float(beyond.max()))
@@ -70,15 +68,15 @@ class PeakScore:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A training task that does not look healthy to a detector fitted without its job.
+    """A training task that looks faulty to a detector fitted without its job.
 
     Attributes
     ----------
     task, machine, metric : str
     score : float
-        How many times the threshold it came to.
+        Highest score, in multiples of the threshold.
     lasting : bool
-        On every metric that shows it the machine has been so since its first sample.
+        On every metric that shows it, the machine has deviated since its first sample.
     """
 
     task: str
@@ -89,9 +87,9 @@ class Suspect:
 
     @property
     def why(self) -> str:
-        """Why it was taken for faulty."""
+        """Reason for excluding the task."""
         return (
-            f"{self.machine} came to {self.score:.1f} times the threshold of {self.metric}, "
+            f"{self.machine} reached {self.score:.1f} times the threshold of {self.metric} "
             "fitted without its job"
         )
 
@@ -99,7 +97,7 @@ class Suspect:
 def sample_windows(
     series: Float32Array, length: int, n: int, generator: np.random.Generator
 ) -> Float32Array:
-    """Draw windows without a missing sample, shape (at most n, length, parts).
+    """Draw windows without missing samples, shape (at most n, length, parts).
 
     Parameters
     ----------
@@ -119,7 +117,7 @@ def sample_windows(
 
 
 def peak_score(detector: Detector, model: MetricModel, task: Task, days: float) -> PeakScore | None:
-    """Return how far a task comes on a metric; None if nothing can be said of any machine."""
+    """Return the highest score of a task on a metric; None if no machine has a score."""
     done = detector.examine(task, model, None, detector.pauses(task))
     if done is None:
         return None
@@ -139,18 +137,18 @@ def fit_thresholds(
     *,
     names_tell: bool = False,
 ) -> dict[str, Threshold]:
-    """Fit the threshold of each metric to what healthy tasks reach (`fit_threshold`).
+    """Fit the threshold of each metric to the scores of healthy tasks (`fit_threshold`).
 
     Parameters
     ----------
     reached : mapping of str to mapping of str to Reached
-        By metric and task. Without any task nothing can be named by a metric.
+        By metric and task. A metric without any task gets a threshold that nothing reaches.
     per_day : float
-        False alarms by each metric, per task and day.
+        False alarms of each metric, per task and day.
     out : container of str
-        Tasks that do not count.
+        Tasks to exclude.
     names_tell : bool
-        A name is the same machine in each task: then each has a threshold of its own.
+        Machine names are stable, so each machine gets its own threshold.
     """
     certain = {
         metric: [of_task for task, of_task in tasks.items() if task not in out]
@@ -164,7 +162,7 @@ def fit_thresholds(
 def _by_machine(
     usual: Mapping[str, Threshold], certain: Mapping[str, Sequence[PeakScore]], per_day: float
 ) -> dict[str, Threshold]:
-    """Give machines thresholds of their own: as much above what each reaches as all others."""
+    """Fit a threshold per machine: the same distance above its own level for all machines."""
     levels = {
         metric: machine_levels((task.machines, task.by_machine) for task in tasks)
         for metric, tasks in certain.items()
@@ -183,7 +181,7 @@ def _by_machine(
 
 
 def _spread(metrics: Iterable[Sequence[PeakScore]]) -> float:
-    """Return by how much what tasks reach scatters, over all metrics."""
+    """Return the spread of log scores over all metrics."""
     return pooled_spread(
         ([task.highest for task in tasks], [task.n_machines for task in tasks]) for tasks in metrics
     )
@@ -207,11 +205,11 @@ def _fit_one(
 def find_suspects(
     reached: Mapping[str, Mapping[str, PeakScore]], jobs: Mapping[str, str], per_day: float
 ) -> list[Suspect]:
-    """Return the tasks that may hold a fault which nobody labelled.
+    """Return the tasks that may contain an unlabelled fault.
 
-    A tenth of the jobs, those that stand out most, are judged by thresholds that were fitted
-    without any of them: faults that hide each other are found together. What machines of several
-    jobs have differed by since their first sample is how machines differ, and no fault.
+    The tenth of the jobs with the highest scores is judged by thresholds fitted without any of
+    them, so that faults that mask each other are found together. If machines of several jobs have
+    differed on a metric since their first sample, that is normal variation and no fault.
 
     Parameters
     ----------
@@ -220,7 +218,7 @@ def find_suspects(
     jobs : mapping of str to str
         The job of every task.
     per_day : float
-        False alarms by each metric, per task and day.
+        False alarms of each metric, per task and day.
     """
     names = sorted(set(jobs.values()))
     if len(names) < _MIN_JOBS:
@@ -246,20 +244,20 @@ def find_suspects(
     by_task: dict[str, list[Suspect]] = {}
     for suspect in _drop_habitual(judged, jobs):
         by_task.setdefault(suspect.task, []).append(suspect)
-    # Of many metrics any may do for once what it never did: that alone is no fault.
+    # With many metrics, one of them exceeds its threshold by chance: that alone is no fault.
     least = int(np.ceil(_MIN_METRIC_SHARE * len(reached)))
     named = [_strongest(by) for by in by_task.values() if len(by) >= least]
     return sorted(named, key=lambda suspect: suspect.task)
 
 
 def _strongest(suspects: Sequence[Suspect]) -> Suspect:
-    """Return what shows a task's fault most; lasting only if all of it is."""
+    """Return the finding with the highest score; lasting only if all findings are."""
     first = max(suspects, key=lambda suspect: suspect.score)
     return replace(first, lasting=all(suspect.lasting for suspect in suspects))
 
 
 def _drop_habitual(judged: Sequence[Suspect], jobs: Mapping[str, str]) -> list[Suspect]:
-    """Leave out what has been so since the first sample in several jobs, metric by metric."""
+    """Drop findings that have existed since the first sample in several jobs, per metric."""
     lasting = [suspect for suspect in judged if suspect.lasting]
     habits = {
         metric
@@ -272,9 +270,9 @@ def _drop_habitual(judged: Sequence[Suspect], jobs: Mapping[str, str]) -> list[S
 def _is_steady(
     tasks: Mapping[str, PeakScore], jobs: Mapping[str, str], per_day: float, spread: float
 ) -> bool:
-    """Tell whether a metric names nobody in jobs that its thresholds were not fitted to.
+    """Tell whether a metric raises few alarms in jobs that its thresholds were not fitted to.
 
-    Where it does, it is the metric that is restless, and not the task that stands out most on it.
+    If it raises many, the metric is noisy and its highest task is no outlier.
     """
     names = sorted({jobs[task] for task in tasks})
     fold = {job: number % _FOLDS for number, job in enumerate(names)}
@@ -295,7 +293,7 @@ def _judge_tasks(
     judged: Mapping[str, Mapping[str, PeakScore]],
     per_day: float,
 ) -> list[Suspect]:
-    """Return how far each task comes on each metric, in thresholds fitted to some tasks."""
+    """Return each task's score on each metric, in multiples of thresholds fitted to some tasks."""
     judgements = []
     thresholds = fit_thresholds(fitted_to, per_day)
     for metric, tasks in judged.items():

@@ -17,7 +17,7 @@ QUIET = PullOutcome(None, None, "", 4)
 FALSE = PullOutcome(None, "c", "", 4)
 
 
-def test_only_the_right_machine_is_right() -> None:
+def test_only_faulty_machine_counts_as_hit() -> None:
     found = evaluate_verdicts([RIGHT, RIGHT, MISSED, WRONG, QUIET, FALSE])
     assert found["precision"] == 2 / 4
     assert found["recall"] == 2 / 4
@@ -29,7 +29,7 @@ def test_only_the_right_machine_is_right() -> None:
     assert 0.0 <= low < 0.5 < high <= 1.0
 
 
-def test_what_cannot_be_said_is_null() -> None:
+def test_undefined_metrics_are_null() -> None:
     found = evaluate_verdicts([MISSED, QUIET])
     assert found["precision"] is None
     assert found["recall"] == 0.0
@@ -37,7 +37,7 @@ def test_what_cannot_be_said_is_null() -> None:
     assert evaluate_verdicts([QUIET])["recall"] is None
 
 
-def test_the_best_threshold_in_hindsight() -> None:
+def test_best_threshold_maximizes_f1() -> None:
     pulls = [
         PullOutcome("a", None, "ecc error", 4, strongest=(("x", 0.2), ("a", 0.9))),
         PullOutcome(None, None, "", 4, strongest=(("b", 0.5), ("c", 0.1))),
@@ -49,7 +49,7 @@ def test_the_best_threshold_in_hindsight() -> None:
     assert found == pytest.approx({"f1": 0.8, "precision": 2 / 3, "recall": 1.0, "scale": 0.3})
 
 
-def test_in_hindsight_a_weak_finding_waits_for_the_other_metrics() -> None:
+def test_weak_finding_yields_to_other_metrics() -> None:
     pulls = [
         PullOutcome("a", None, "ecc error", 4, strongest=(("b", 1.1), ("a", 1.9))),
         PullOutcome("c", None, "ecc error", 4, strongest=(("c", 1.1),)),
@@ -58,11 +58,11 @@ def test_in_hindsight_a_weak_finding_waits_for_the_other_metrics() -> None:
     assert evaluate_best_thresholds(pulls, sure=2.0)["f1"] == 1.0
 
 
-def test_who_never_names_anybody_has_nothing_in_hindsight() -> None:
+def test_method_without_alarms_scores_zero() -> None:
     assert evaluate_best_thresholds([MISSED, QUIET])["f1"] == 0.0
 
 
-def test_chance_by_arithmetic() -> None:
+def test_random_guess_matches_expectation() -> None:
     found = evaluate_random_guess([RIGHT, WRONG, QUIET])
     assert found["precision"] == pytest.approx((1 / 4 + 1 / 8) / 3)
     assert found["recall"] == pytest.approx((1 / 4 + 1 / 8) / 2)

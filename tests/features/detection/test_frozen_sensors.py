@@ -9,7 +9,7 @@ def moving(n: int = 6, ticks: int = 50) -> np.ndarray:
     return np.random.default_rng(0).random((n, ticks)).astype(np.float32)
 
 
-def test_one_value_for_longer_than_usual_is_a_sensor_that_hangs() -> None:
+def test_long_constant_run_is_frozen() -> None:
     series = moving()
     series[2, 20:] = series[2, 20]
     found = find_frozen(series, 25)
@@ -18,30 +18,30 @@ def test_one_value_for_longer_than_usual_is_a_sensor_that_hangs() -> None:
     assert not np.delete(found, 2, axis=0).any()
 
 
-def test_a_shorter_stand_still_is_believed() -> None:
+def test_short_constant_run_is_kept() -> None:
     series = moving()
     series[2, 20:44] = series[2, 20]
     assert not find_frozen(series, 25).any()
 
 
-def test_at_a_limit_a_machine_does_nothing_but_its_sensor_works() -> None:
+def test_constant_at_limit_is_not_frozen() -> None:
     series = moving()
     series[2, 20:] = 0.0
     series[3, 20:] = 1.0
     assert not find_frozen(series, 25).any()
 
 
-def test_at_a_limit_from_the_beginning_nothing_shows_that_it_works() -> None:
+def test_always_constant_at_limit_is_frozen() -> None:
     series = moving()
     series[2] = 0.0
     assert find_frozen(series, 25)[2].all()
 
 
-def test_a_metric_that_stands_still_everywhere_hangs_nowhere() -> None:
+def test_metric_constant_everywhere_is_not_frozen() -> None:
     assert not find_frozen(np.full((6, 50), 0.5, np.float32), 25).any()
 
 
-def test_what_is_missing_does_not_hang() -> None:
+def test_missing_samples_are_not_frozen() -> None:
     series = moving()
     series[1] = np.nan
     assert not find_frozen(series, 25).any()

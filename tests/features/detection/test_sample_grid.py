@@ -21,7 +21,7 @@ def laid(ticks: dict[str, list[int]], interval: int = SECOND, shift: int = 0) ->
     return build_task_grid(codes, names, time + shift, interval)
 
 
-def test_a_sample_goes_to_the_nearest_tick() -> None:
+def test_sample_goes_to_nearest_tick() -> None:
     grid = build_task_grid(
         np.array([0, 0, 1, 1], np.int32),
         ["b", "a"],
@@ -34,7 +34,7 @@ def test_a_sample_goes_to_the_nearest_tick() -> None:
     assert found.tolist() == [[3.0, 4.0], [1.0, 2.0]]
 
 
-def test_short_gaps_take_the_nearest_sample_and_long_ones_stay() -> None:
+def test_short_gaps_are_filled() -> None:
     grid = laid({"a": [0, 3, 4, 9], "b": list(range(10)), "c": list(range(10))})
     found = grid.on_ticks(np.arange(24, dtype=np.float32))
     assert found[0, :5].tolist() == [0.0, 0.0, 1.0, 1.0, 2.0]
@@ -42,18 +42,18 @@ def test_short_gaps_take_the_nearest_sample_and_long_ones_stay() -> None:
     assert found[0, 9] == 3.0
 
 
-def test_of_two_equally_near_samples_the_earlier_is_taken() -> None:
+def test_earlier_of_two_nearest_samples_is_used() -> None:
     grid = laid({"a": [0, 2], "b": [0, 1, 2]})
     assert grid.on_ticks(np.array([5, 7, 1, 1, 1], np.float32))[0].tolist() == [5.0, 5.0, 7.0]
 
 
-def test_nothing_is_there_before_a_machine_joins_and_after_it_leaves() -> None:
+def test_no_values_outside_machine_lifetime() -> None:
     grid = laid({"a": [4, 5, 6], "b": list(range(10)), "c": list(range(10))})
     found = grid.on_ticks(np.ones(23, np.float32))
     assert np.flatnonzero(np.isfinite(found[0])).tolist() == [4, 5, 6]
 
 
-def test_a_clock_that_is_off_does_not_stretch_the_time_of_the_task() -> None:
+def test_wrong_clock_does_not_extend_span() -> None:
     usual = list(range(100, 200))
     ticks = {f"n{i}": usual for i in range(9)} | {"off": [t + 86_400 for t in usual]}
     grid = laid(ticks)
@@ -62,24 +62,24 @@ def test_a_clock_that_is_off_does_not_stretch_the_time_of_the_task() -> None:
     assert np.isnan(grid.on_ticks(np.ones(1000, np.float32))[9]).all()
 
 
-def test_infinity_is_no_sample() -> None:
+def test_infinity_is_missing() -> None:
     grid = laid({"a": [0, 1, 2], "b": [0, 1, 2]})
     values = np.array([1, np.inf, 3, 1, 1, 1], np.float32)
     assert grid.on_ticks(values)[0].tolist() == [1.0, 1.0, 3.0]
 
 
-def test_a_time_too_long_for_its_interval_is_refused() -> None:
-    with pytest.raises(TaskGridError, match="expected a shorter time"):
+def test_too_many_intervals_are_refused() -> None:
+    with pytest.raises(TaskGridError, match="expected a shorter span"):
         laid({"a": [0, 10**9], "b": [0, 10**9], "c": [0, 10**9]})
 
 
-def test_no_sample_is_refused() -> None:
+def test_no_samples_are_refused() -> None:
     with pytest.raises(TaskGridError, match="no samples"):
         build_task_grid(np.empty(0, np.int32), [], np.empty(0, np.int64), SECOND)
 
 
 @given(st.sets(st.integers(0, 40), min_size=2), st.integers(0, 10**6))
-def test_the_fill_is_that_of_a_plain_loop(ticks: set[int], shift: int) -> None:
+def test_fill_matches_plain_loop(ticks: set[int], shift: int) -> None:
     order = sorted(ticks)
     whole = list(range(41))
     grid = laid(
@@ -97,6 +97,6 @@ def test_the_fill_is_that_of_a_plain_loop(ticks: set[int], shift: int) -> None:
             assert found[tick] == nearest
 
 
-def test_the_same_tick_has_the_same_number_in_any_pull() -> None:
+def test_tick_numbers_agree_across_pulls() -> None:
     one, two = laid({"a": [5, 6], "b": [5, 6]}), laid({"a": [6, 7], "b": [6, 7]})
     assert one.time(1) == two.time(0) == 6 * SECOND

@@ -10,9 +10,7 @@ from forewarn.models.detection.continuity import continuity_levels, longest_excu
 
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.sampled_from([0.5, 0.9, 1.0]))
-def test_a_level_is_the_highest_threshold_that_is_passed(
-    seed: int, span: int, share: float
-) -> None:
+def test_level_is_highest_exceeded_threshold(seed: int, span: int, share: float) -> None:
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 6, (3, 20)).astype(np.float32)
     scores[generator.random((3, 20)) < 0.2] = np.nan
@@ -27,7 +25,7 @@ def test_a_level_is_the_highest_threshold_that_is_passed(
 
 
 @given(st.integers(0, 10**6), st.floats(0, 5))
-def test_a_floor_changes_nothing_at_or_above_it(seed: int, floor: float) -> None:
+def test_floor_keeps_levels_above_it(seed: int, floor: float) -> None:
     scores = np.random.default_rng(seed).integers(0, 6, (4, 30)).astype(np.float32)
     whole, short = continuity_levels(scores, 6, 0.9), continuity_levels(scores, 6, 0.9, floor)
     assert ((whole >= floor) == (short >= floor)).all()
@@ -35,7 +33,7 @@ def test_a_floor_changes_nothing_at_or_above_it(seed: int, floor: float) -> None
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3))
-def test_the_longest_spell_is_that_of_a_plain_loop(seed: int, quiet: int) -> None:
+def test_longest_excursion_matches_plain_loop(seed: int, quiet: int) -> None:
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 4, (3, 25)).astype(np.float32)
     scores[generator.random((3, 25)) < 0.15] = np.nan

@@ -38,7 +38,7 @@ def random_weights(n_parts: int, scale: float, seed: int = 0) -> dict[str, Float
 
 @pytest.mark.parametrize("n_parts", [1, 3])
 @pytest.mark.parametrize("scale", [0.3, 1.0])
-def test_it_scores_as_keras_does(n_parts: int, scale: float) -> None:
+def test_scores_match_keras(n_parts: int, scale: float) -> None:
     keras = fresh_keras(0)
     encoder, decoder = build_vae(keras, LENGTH, n_parts)
     generator = np.random.default_rng(1)
@@ -54,7 +54,7 @@ def test_it_scores_as_keras_does(n_parts: int, scale: float) -> None:
     assert np.abs(ours - wanted).max() < 1e-5
 
 
-def test_a_window_does_not_depend_on_what_else_is_scored() -> None:
+def test_window_is_independent_of_others() -> None:
     model = LstmVae(LENGTH, random_weights(1, 0.5))
     series = np.random.default_rng(2).random((1, 7, 300)).astype(np.float32)
     whole = model.reconstruct(series)
@@ -62,7 +62,7 @@ def test_a_window_does_not_depend_on_what_else_is_scored() -> None:
     assert np.array_equal(model.reconstruct(series[:, :, 100:])[:50], whole[100:150])
 
 
-def test_what_is_missing_spoils_no_other_window() -> None:
+def test_missing_samples_affect_own_windows_only() -> None:
     model = LstmVae(LENGTH, random_weights(1, 0.5))
     series = np.random.default_rng(3).random((1, 4, 60)).astype(np.float32)
     holed = series.copy()
@@ -73,12 +73,12 @@ def test_what_is_missing_spoils_no_other_window() -> None:
     assert np.array_equal(np.delete(found, 2, axis=2), np.delete(whole, 2, axis=2))
 
 
-def test_fewer_samples_than_a_window_give_nothing() -> None:
+def test_too_few_samples_give_no_windows() -> None:
     model = LstmVae(LENGTH, random_weights(1, 0.5))
     assert model.reconstruct(np.zeros((1, 3, 5), np.float32)).shape == (0, 8, 3)
 
 
-def test_training_learns_the_shape_and_leaves_out_the_noise() -> None:
+def test_training_learns_shape_without_noise() -> None:
     generator = np.random.default_rng(0)
     level = generator.uniform(0.2, 0.8, (4000, 1, 1)).astype(np.float32)
     clean = np.repeat(level, LENGTH, axis=1)

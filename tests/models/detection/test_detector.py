@@ -68,7 +68,7 @@ def named(verdict: Verdict) -> list[int]:
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 40, 300])
-def test_nobody_is_named_in_a_healthy_task_and_the_faulty_machine_is(n: int) -> None:
+def test_faulty_machine_is_identified(n: int) -> None:
     series = healthy(n)
     assert named(found(series)) == []
     series["two"][1, 150:] -= 0.3
@@ -80,7 +80,7 @@ def test_nobody_is_named_in_a_healthy_task_and_the_faulty_machine_is(n: int) -> 
     assert 0.85 * RULES.continuity <= one.at - 150 <= RULES.continuity + 10
 
 
-def test_less_than_a_continuity_is_a_jitter() -> None:
+def test_short_deviation_is_jitter() -> None:
     series = healthy(8)
     series["one"][3, 150:180] -= 0.3
     series["two"][5, 100:103] -= 0.3  # single odd samples are none
@@ -93,7 +93,7 @@ def test_less_than_a_continuity_is_a_jitter() -> None:
     assert jitter.score > 1.0
 
 
-def test_a_jitter_is_told_when_it_is_over_and_not_of_who_is_named() -> None:
+def test_jitter_is_reported_after_recovery() -> None:
     series = healthy(8)
     series["one"][3, TICKS - 20 :] -= 0.3
     series["two"][1, 100:120] -= 0.3
@@ -103,14 +103,14 @@ def test_a_jitter_is_told_when_it_is_over_and_not_of_who_is_named() -> None:
     assert verdict.jitters == ()
 
 
-def test_a_tenth_of_the_windows_may_be_quiet() -> None:
+def test_tenth_of_windows_may_be_quiet() -> None:
     series = healthy(8)
     series["one"][3, 150:] -= 0.3
     series["one"][3, 170] = 0.5
     assert named(found(series)) == [3]
 
 
-def test_the_first_metric_in_order_that_finds_one_wins() -> None:
+def test_first_metric_with_finding_wins() -> None:
     series = healthy(8)
     series["two"][2, 100:] -= 0.3
     series["one"][3, 200:] -= 0.3
@@ -118,7 +118,7 @@ def test_the_first_metric_in_order_that_finds_one_wins() -> None:
     assert found(series).examined == ("one",)
 
 
-def test_a_weak_finding_waits_for_what_the_other_metrics_show() -> None:
+def test_weak_finding_yields_to_other_metrics() -> None:
     series = healthy(8)
     series["one"][3, 150:] -= 0.13
     series["two"][2, 150:] -= 0.4
@@ -128,35 +128,33 @@ def test_a_weak_finding_waits_for_what_the_other_metrics_show() -> None:
     assert named(found(series)) == [2]
 
 
-def test_several_at_once_are_all_named() -> None:
+def test_simultaneous_faults_are_all_reported() -> None:
     series = healthy(12)
     series["one"][[2, 7], 150:] -= 0.3
     assert sorted(named(found(series))) == [2, 7]
 
 
-def test_of_four_the_two_that_have_changed_are_faulty_and_not_the_other_two() -> None:
+def test_changed_half_of_four_is_faulty() -> None:
     series = healthy(4)
     series["one"][[0, 2], 150:] -= 0.3
     assert sorted(named(found(series))) == [0, 2]
 
 
-def test_where_half_goes_up_and_half_goes_down_nobody_can_tell() -> None:
+def test_opposite_halves_are_undecided() -> None:
     series = healthy(4)
     series["one"][[0, 2], 150:] -= 0.2
     series["one"][[1, 3], 150:] += 0.2
     assert named(found(series)) == []
 
 
-def test_machines_of_another_stage_are_no_outliers() -> None:
+def test_other_stage_is_no_outlier() -> None:
     series = healthy(12)
     series["one"][8:, 150:] -= 0.3  # a whole stage works on something else now
     groups = [0] * 8 + [1] * 4
     assert named(found(series, groups=groups)) == []
 
 
-def test_who_has_always_been_different_is_not_named_and_who_is_so_beyond_all_is_a_straggler() -> (
-    None
-):
+def test_permanent_offset_is_tolerated_or_straggler() -> None:
     series = healthy(8)
     series["one"][2] += 0.2
     assert named(found(series)) == []
@@ -166,7 +164,7 @@ def test_who_has_always_been_different_is_not_named_and_who_is_so_beyond_all_is_
     assert verdict.findings[0].always
 
 
-def test_a_lost_sample_makes_no_change_of_what_has_always_been_so() -> None:
+def test_lost_sample_keeps_straggler() -> None:
     series = healthy(8)
     series["one"][3] -= 0.48
     series["one"][3, 30] = np.nan
@@ -175,7 +173,7 @@ def test_a_lost_sample_makes_no_change_of_what_has_always_been_so() -> None:
     assert finding.since < 5
 
 
-def test_a_fault_goes_before_a_straggler() -> None:
+def test_fault_precedes_straggler() -> None:
     series = healthy(8)
     series["one"][3] -= 0.48
     series["two"][5, 150:] -= 0.3
@@ -184,7 +182,7 @@ def test_a_fault_goes_before_a_straggler() -> None:
     assert not verdict.findings[0].always
 
 
-def test_a_checkpoint_of_the_whole_task_with_rank_zero_still_busy_is_a_phase() -> None:
+def test_checkpoint_is_a_pause() -> None:
     series = healthy(8) | {"busy": np.full((8, TICKS), 0.9, np.float32)}
     series["busy"][:, 100:138] = 0.0
     series["one"][1:, 100:138] = 0.1
@@ -195,7 +193,7 @@ def test_a_checkpoint_of_the_whole_task_with_rank_zero_still_busy_is_a_phase() -
     assert named(model.find(task(series))[0]) == []
 
 
-def test_the_machine_that_does_not_come_back_after_a_pause_is_the_finding() -> None:
+def test_machine_inactive_after_pause_is_reported() -> None:
     series = healthy(8) | {"busy": np.full((8, TICKS), 0.9, np.float32)}
     series["busy"][:, 150:180] = 0.0
     series["one"][:, 150:180] = 0.05
@@ -205,7 +203,7 @@ def test_the_machine_that_does_not_come_back_after_a_pause_is_the_finding() -> N
     assert verdict.findings[0].since >= 176
 
 
-def test_a_sensor_that_hangs_makes_a_machine_blind_and_names_nobody() -> None:
+def test_frozen_sensor_gives_no_data() -> None:
     series = healthy(8)
     series["one"][3, 100:] = 0.2
     verdict = found(series)
@@ -214,7 +212,7 @@ def test_a_sensor_that_hangs_makes_a_machine_blind_and_names_nobody() -> None:
 
 
 @pytest.mark.parametrize("gone", [np.s_[100:], np.s_[:]])
-def test_a_machine_that_is_gone_is_blind_and_the_others_are_compared(gone: slice) -> None:
+def test_absent_machine_gives_no_data(gone: slice) -> None:
     series = healthy(8)
     for one in series.values():
         one[3, gone] = np.nan
@@ -224,7 +222,7 @@ def test_a_machine_that_is_gone_is_blind_and_the_others_are_compared(gone: slice
     assert verdict.blind == (3,)
 
 
-def test_a_machine_that_joins_in_the_middle_is_compared_while_it_is_there() -> None:
+def test_late_machine_is_compared_while_present() -> None:
     series = healthy(8)
     for one in series.values():
         one[3, :120] = np.nan
@@ -234,13 +232,13 @@ def test_a_machine_that_joins_in_the_middle_is_compared_while_it_is_there() -> N
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_of_one_or_two_machines_nobody_is_named(n: int) -> None:
+def test_tasks_below_three_machines_have_no_finding(n: int) -> None:
     series = healthy(n)
     series["one"][0, 150:] -= 0.4
     assert named(found(series)) == []
 
 
-def test_a_metric_that_nobody_sends_is_absent() -> None:
+def test_unsent_metric_is_absent() -> None:
     series = healthy(8)
     del series["one"]
     series["two"][1, 150:] -= 0.3
@@ -250,7 +248,7 @@ def test_a_metric_that_nobody_sends_is_absent() -> None:
     assert found({"other": series["two"]}).absent == ("one", "two")
 
 
-def test_a_pull_shorter_than_a_window_names_nobody() -> None:
+def test_pull_shorter_than_window_has_no_finding() -> None:
     assert named(found(healthy(8, ticks=3))) == []
     assert named(found(healthy(8, ticks=30))) == []
 
@@ -263,7 +261,7 @@ def test_infinities_are_missing() -> None:
     assert verdict.blind == (3,)
 
 
-def test_an_earlier_call_makes_a_machine_known() -> None:
+def test_earlier_call_provides_baseline() -> None:
     before, now = healthy(8, 1), healthy(8, 2)
     now["one"][3] -= 0.3  # since its first sample in this pull
     model = detector()
@@ -276,7 +274,7 @@ def test_an_earlier_call_makes_a_machine_known() -> None:
     assert named(model.find(task(now, first=2 * TICKS), after)[0]) == [3]
 
 
-def test_a_listed_machine_is_named_on_less_evidence() -> None:
+def test_listed_machine_needs_less_evidence() -> None:
     series = healthy(8)
     series["one"][3, 150:] -= 0.1
     level = highest(series, 3) * 1.05
@@ -290,7 +288,7 @@ def none(series: Mapping[str, Floats]) -> Floats:
     return np.zeros(next(iter(series.values())).shape[1] - RULES.window + 1, dtype=bool)
 
 
-def test_the_paper_names_the_farthest_machine_if_it_is_the_same_all_the_time() -> None:
+def test_minder_reports_constantly_farthest_machine() -> None:
     rules = replace(RULES, mode="minder")
     series = healthy(20)
     model = detector(rules, level=3.0)
@@ -302,7 +300,7 @@ def test_the_paper_names_the_farthest_machine_if_it_is_the_same_all_the_time() -
     assert named(model.find(task(series))[0]) == []
 
 
-def test_no_threshold_of_the_paper_can_name_one_of_four_above_its_bound() -> None:
+def test_minder_score_bound_for_four_machines() -> None:
     rules = replace(RULES, mode="minder")
     series = healthy(4)
     series["one"][1, 150:] -= 0.5
@@ -322,13 +320,13 @@ def stages(levels: Sequence[float], each: int, slow: int | None = None, seed: in
     return replace(made, group_names=tuple(f"stage-{number}" for number in groups))
 
 
-def test_groups_of_two_are_never_compared_with_strangers() -> None:
+def test_groups_of_two_are_not_compared() -> None:
     verdict, _ = detector().find(stages([0.3, 0.31, 0.3, 0.6], each=2))
     assert named(verdict) == []
     assert verdict.too_small == tuple(range(8))
 
 
-def test_groups_of_two_are_compared_through_what_healthy_tasks_showed_of_them() -> None:
+def test_small_groups_use_known_offsets() -> None:
     known = replace(USUAL, groups={f"stage-{i}": d for i, d in enumerate([0.0, 0.01, 0.0, 0.3])})
     one = detector()
     one.metrics = [replace(model, usual=known) for model in one.metrics]
@@ -339,12 +337,12 @@ def test_groups_of_two_are_compared_through_what_healthy_tasks_showed_of_them() 
     assert verdict.too_small == ()
 
 
-def test_of_a_group_of_three_the_odd_one_is_named_and_not_the_two_others() -> None:
+def test_outlier_of_three_is_reported() -> None:
     verdict, _ = detector().find(stages([0.3, 0.8], each=3, slow=4))
     assert named(verdict) == [4]
 
 
-def test_the_past_of_a_call_can_be_given_to_the_next() -> None:
+def test_baseline_carries_over_to_next_call() -> None:
     _, pasts = detector().find(task(healthy(8)))
     assert set(pasts) == {"one", "two"}
     assert all(isinstance(past, MachineBaseline) for past in pasts.values())
@@ -378,9 +376,7 @@ def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
 
 
 @pytest.mark.parametrize(("step", "ticks"), [(1, 350), (7, 500), (30, 500), (150, 500)])
-def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(
-    step: int, ticks: int
-) -> None:
+def test_stream_matches_whole_calls(step: int, ticks: int) -> None:
     series = healthy(9, ticks=ticks)
     series["two"][4, 300:] -= 0.3
     assert first_named(in_parts(healthy(9, ticks=ticks), step, go_on=True)[0]) is None
@@ -392,7 +388,7 @@ def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(
     assert abs(streamed[2] - whole[2]) <= 2
 
 
-def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_scores_only_new_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
     plain = Windows.from_series
 
@@ -408,7 +404,7 @@ def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(rest) <= 5 + 2 * RULES.block
 
 
-def test_a_stream_takes_up_who_joins_and_looks_again_at_a_pause_that_was_none() -> None:
+def test_stream_handles_joins_and_false_pauses() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:] -= 0.3
     pasts: dict[str, MachineBaseline] = {}
@@ -430,7 +426,7 @@ def test_a_stream_takes_up_who_joins_and_looks_again_at_a_pause_that_was_none() 
         assert named(verdict) == ([2] if end == 400 else [])
 
 
-def test_the_machine_that_does_not_come_back_from_an_early_pause_is_named() -> None:
+def test_machine_inactive_after_early_pause_is_reported() -> None:
     series = healthy(8)
     series["two"][:, 10:45] *= 0.1
     verdict, _ = detector(activity="two").find(task(series))
@@ -441,7 +437,7 @@ def test_the_machine_that_does_not_come_back_from_an_early_pause_is_named() -> N
 
 
 @pytest.mark.parametrize("late", [5, 40, 75])
-def test_a_stream_looks_again_where_samples_came_late(late: int) -> None:
+def test_stream_rescores_late_samples(late: int) -> None:
     """One machine of nine sends its samples in bundles."""
     series = healthy(9, ticks=600)
     series["two"][4, 300:] -= 0.3
@@ -457,14 +453,14 @@ def test_a_stream_looks_again_where_samples_came_late(late: int) -> None:
     assert when[0] <= 300 + RULES.continuity + 10 + late
 
 
-def test_a_stream_forgets_what_a_sensor_showed_that_hangs() -> None:
+def test_stream_drops_frozen_sensor_samples() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:] = 0.1
     said, _ = in_parts(series, 5, go_on=True)
     assert all(not verdict.jitters and not verdict.findings for _, verdict in said[-20:])
 
 
-def test_a_call_that_has_nothing_new_says_the_same_again() -> None:
+def test_call_without_new_windows_repeats_verdict() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:450] -= 0.3
     first, pasts = detector().find(task(series), go_on=True)
@@ -473,7 +469,7 @@ def test_a_call_that_has_nothing_new_says_the_same_again() -> None:
     assert named(first) == named(again) == [4]
 
 
-def test_who_falls_silent_or_only_half_way_is_not_back() -> None:
+def test_silent_or_partial_recovery_is_no_jitter() -> None:
     series = healthy(8)
     series["one"][3, 150:180] -= 0.3
     series["one"][3, 180:] = np.nan
@@ -488,7 +484,7 @@ def highest(series: Mapping[str, Floats], machine: int) -> float:
     return float(done.highest()[machine])
 
 
-def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
+def test_offset_hidden_by_limit_is_ignored() -> None:
     """All are at the limit of a metric; the task slows down, and one of them is still there."""
     series = healthy(8)
     series["one"] = np.minimum(series["one"] + 0.55, 1.0)
@@ -507,7 +503,7 @@ def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "weak"), [(1.0, 0.88, []), (0.97, 0.85, [3]), (1.0, 0.8, [3])]
 )
-def test_the_first_to_come_off_a_limit_has_to_fall_clearly(
+def test_machine_leaving_limit_must_fall_clearly(
     before: float, after: float, weak: list[int]
 ) -> None:
     """By how much the others are above it nobody sees; machines differ by up to 0.15 for good."""

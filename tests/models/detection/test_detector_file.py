@@ -49,12 +49,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_saved_is_loaded(folder: Path) -> None:
+def test_saved_detector_round_trips(folder: Path) -> None:
     (metric,) = load_detector(folder).detector.metrics
     assert metric.threshold == Threshold(0.5, 0.25, 0.75, 0.1, {"node-3": -0.375})
 
 
-def test_a_detector_from_before_machines_had_thresholds_of_their_own_is_loaded(
+def test_detector_without_machine_thresholds_loads(
     folder: Path,
 ) -> None:
     path = folder / "detector.json"
@@ -67,7 +67,7 @@ def test_a_detector_from_before_machines_had_thresholds_of_their_own_is_loaded(
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 @pytest.mark.parametrize("saved", ["0.75", "0.125", "100.0"], ids=["margin", "usual", "limit"])
-def test_a_number_that_is_not_finite_is_refused(folder: Path, saved: str, number: str) -> None:
+def test_non_finite_number_is_refused(folder: Path, saved: str, number: str) -> None:
     path = folder / "detector.json"
     text = path.read_text()
     assert text.count(f" {saved}") == 1
@@ -79,7 +79,7 @@ def test_a_number_that_is_not_finite_is_refused(folder: Path, saved: str, number
 
 @pytest.mark.parametrize("part", SHAPES)
 @pytest.mark.parametrize("change", ["nan", "shape"])
-def test_weights_that_denoise_nothing_are_refused(folder: Path, part: str, change: str) -> None:
+def test_invalid_denoiser_weights_are_refused(folder: Path, part: str, change: str) -> None:
     path = folder / "denoisers.npz"
     with np.load(path) as arrays:
         saved = {name: arrays[name] for name in arrays.files}

@@ -33,7 +33,7 @@ def scores(
     return score_against_baseline(found, numbers, np.zeros(n, int), TERMS, usual, known)
 
 
-def test_a_machine_that_has_always_been_different_is_none_to_name() -> None:
+def test_permanent_offset_is_tolerated() -> None:
     values = quiet()
     values[:, :, 3] += 0.3
     assert np.nanmedian(scores(values)[0][:, 3]) < 2
@@ -41,7 +41,7 @@ def test_a_machine_that_has_always_been_different_is_none_to_name() -> None:
     assert np.nanmedian(unforgiving[:, 3]) > 5
 
 
-def test_one_that_becomes_different_stands_out() -> None:
+def test_new_offset_deviates() -> None:
     values = quiet()
     values[80:, :, 3] += 0.3
     found, _ = scores(values)
@@ -50,20 +50,20 @@ def test_one_that_becomes_different_stands_out() -> None:
     assert np.nanmax(np.delete(found, 3, axis=1)) < 5
 
 
-def test_a_difference_beyond_the_cap_is_not_forgiven() -> None:
+def test_offset_beyond_tolerance_deviates() -> None:
     values = quiet()
     values[:, :, 3] += 0.9
     assert np.nanmin(scores(values)[0][:, 3]) > 3
 
 
-def test_a_jitter_in_the_early_part_harms_nobody() -> None:
+def test_early_jitter_does_not_spoil_baseline() -> None:
     """Two thirds of what serves as a past are spoiled; the machine is like the others again."""
     values = quiet()
     values[:18, :, 3] += 0.3
     assert np.nanmax(scores(values)[0][30:, 3]) < 5
 
 
-def test_an_earlier_call_tells_what_is_usual() -> None:
+def test_earlier_call_provides_baseline() -> None:
     before = quiet(seed=1)
     before[:, :, 3] += 0.3
     _, past = scores(before)
@@ -76,7 +76,7 @@ def test_an_earlier_call_tells_what_is_usual() -> None:
     assert np.nanmedian(scores(after)[0][:, 5]) < 2
 
 
-def test_blocks_in_which_a_machine_stands_out_teach_nothing() -> None:
+def test_deviating_blocks_stay_out_of_baseline() -> None:
     values = quiet()
     values[60:, :, 3] += 0.3
     _, past = scores(values)
@@ -85,7 +85,7 @@ def test_blocks_in_which_a_machine_stands_out_teach_nothing() -> None:
     assert np.isfinite(np.delete(past.offset, 3, axis=0)).all()
 
 
-def test_overlapping_calls_know_what_one_long_call_knows() -> None:
+def test_overlapping_calls_match_one_call() -> None:
     values = quiet(windows=200)
     _, whole = scores(values)
     _, first = scores(values[:120])
@@ -94,7 +94,7 @@ def test_overlapping_calls_know_what_one_long_call_knows() -> None:
     assert np.allclose(second.offset, whole.offset, equal_nan=True)
 
 
-def test_a_new_machine_has_no_past_and_one_that_left_is_forgotten() -> None:
+def test_baseline_follows_machine_set() -> None:
     _, past = scores(quiet())
     moved = past.of(["1", "0", "new"])
     assert np.array_equal(moved.offset[0], past.offset[1])

@@ -17,7 +17,7 @@ ORDER = {"euclidean": 2, "manhattan": 1, "chebyshev": np.inf}
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 9))
-def test_sums_are_those_of_a_plain_loop(distance: Distance, seed: int, n: int) -> None:
+def test_sums_match_plain_loop(distance: Distance, seed: int, n: int) -> None:
     generator = np.random.default_rng(seed)
     windows = generator.normal(0, 1, (3, 5, n)).astype(np.float32)
     there = generator.random((3, n)) < 0.8
@@ -35,7 +35,7 @@ def test_sums_are_those_of_a_plain_loop(distance: Distance, seed: int, n: int) -
             assert found[w, i] == pytest.approx(wanted, rel=1e-4, abs=1e-5)
 
 
-def test_the_score_of_one_outlier_cannot_pass_its_bound() -> None:
+def test_outlier_score_is_bounded() -> None:
     """Of four machines no threshold above 1.73 can ever be passed (DESIGN, decision 11)."""
     for n in (4, 10, 100):
         sums = np.ones((1, n), np.float32)
@@ -43,5 +43,5 @@ def test_the_score_of_one_outlier_cannot_pass_its_bound() -> None:
         assert normal_scores(sums).max() == pytest.approx(np.sqrt(n - 1), rel=1e-3)
 
 
-def test_machines_that_are_alike_score_nothing() -> None:
+def test_equal_machines_score_zero() -> None:
     assert (normal_scores(np.full((2, 5), 7.0, np.float32)) == 0).all()

@@ -14,9 +14,7 @@ from forewarn.models.detection.windows import Windows
 
 
 @given(st.integers(0, 10**6), st.integers(3, 12), st.integers(1, 3))
-def test_it_is_the_median_of_the_others_and_of_three_that_of_all(
-    seed: int, n: int, n_groups: int
-) -> None:
+def test_reference_is_median_of_others(seed: int, n: int, n_groups: int) -> None:
     generator = np.random.default_rng(seed)
     values = generator.integers(0, 5, (4, n)).astype(np.float32)
     values[generator.random((4, n)) < 0.2] = np.nan
@@ -33,7 +31,7 @@ def test_it_is_the_median_of_the_others_and_of_three_that_of_all(
 
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=40), st.integers(0, 39))
-def test_select_partitions(values: list[float], k: int) -> None:
+def test_partial_sort_partitions(values: list[float], k: int) -> None:
     k %= len(values)
     array = np.array(values, np.float32)
     partial_sort(array, len(array), k)
@@ -42,7 +40,7 @@ def test_select_partitions(values: list[float], k: int) -> None:
     assert (array[k:] >= array[k]).all()
 
 
-def test_offset_square_and_level_of_a_window() -> None:
+def test_window_offset_square_and_level() -> None:
     windows = np.zeros((1, 2, 4), np.float32)
     windows[0, :, 3] = [1.0, 3.0]
     found = peer_deviations(Windows.from_values(windows), np.ones((1, 4), bool), np.zeros(4, int))
@@ -52,9 +50,7 @@ def test_offset_square_and_level_of_a_window() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(3, 9), st.integers(1, 3), st.integers(2, 5))
-def test_windows_that_share_rows_say_the_same_as_each_by_itself(
-    seed: int, n: int, n_groups: int, length: int
-) -> None:
+def test_shared_rows_match_separate_windows(seed: int, n: int, n_groups: int, length: int) -> None:
     generator = np.random.default_rng(seed)
     series = generator.normal(0, 1, (1, n, 30)).astype(np.float32)
     series[generator.random(series.shape) < 0.05] = np.nan
@@ -70,19 +66,19 @@ def test_windows_that_share_rows_say_the_same_as_each_by_itself(
         assert getattr(together, part).tobytes() == getattr(by_itself, part).tobytes()
 
 
-def test_one_of_four_that_is_far_off_does_not_move_what_the_others_are_compared_with() -> None:
+def test_outlier_does_not_move_reference() -> None:
     values = np.array([[1.0, 1.1, 0.9, 50.0]], np.float32)
     apart = np.abs(values - medians_of_others(values, np.zeros(4, int)))
     assert apart[0, :3].max() < 0.25
     assert apart[0, 3] > 48
 
 
-def test_of_two_machines_nothing_is_said() -> None:
+def test_two_machines_give_no_value() -> None:
     assert np.isnan(medians_of_others(np.zeros((3, 2), np.float32), np.zeros(2, int))).all()
 
 
 @pytest.mark.parametrize("groups", [[0, 0, 0, 0, 1, 1, 1, 1]])
-def test_groups_are_compared_within(groups: list[int]) -> None:
+def test_comparison_stays_within_group(groups: list[int]) -> None:
     values = np.array([[0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 9.0, 9.0]], np.float32)
     found = medians_of_others(values, np.array(groups))
     assert (found == values).all()

@@ -14,7 +14,7 @@ from forewarn.models.detection.threshold import (
 DAY_OF_PULLS = 1 / 96  # of 15 minutes
 
 
-def test_the_wanted_rate_comes_out_where_the_tail_is_what_is_assumed() -> None:
+def test_requested_rate_holds_under_assumed_tail() -> None:
     generator = np.random.default_rng(0)
     sizes = np.exp(generator.uniform(np.log(4), np.log(1500), 400)).astype(int)
     tail, slope = 0.2, 0.1
@@ -30,7 +30,7 @@ def test_the_wanted_rate_comes_out_where_the_tail_is_what_is_assumed() -> None:
     assert passed.mean() * 96 == pytest.approx(wanted, rel=0.6)
 
 
-def test_a_rarer_alarm_needs_a_higher_threshold() -> None:
+def test_rarer_alarms_need_higher_threshold() -> None:
     highest = np.random.default_rng(1).lognormal(0, 0.3, 60)
     sizes = np.full(60, 16)
     days = np.full(60, DAY_OF_PULLS)
@@ -38,19 +38,19 @@ def test_a_rarer_alarm_needs_a_higher_threshold() -> None:
     assert seldom.at(16) > often.at(16) > 0.9 * highest.max()
 
 
-def test_no_threshold_is_below_what_a_healthy_pull_reached() -> None:
+def test_threshold_exceeds_healthy_scores() -> None:
     mostly_still = [0.0] * 12 + [1.0, 1.5, 2.0, 3.0, 3.0, 4.0, 5.0, 6.0]
     found = fit_threshold(mostly_still, [4] * 20, [900 / 86400] * 20, per_day=0.02)
     assert 6.0 < found.at(4) < 60.0
 
 
 @pytest.mark.parametrize("highest", [0.0, 0.4])
-def test_no_threshold_is_below_the_least_effect_that_matters(highest: float) -> None:
+def test_threshold_has_minimum(highest: float) -> None:
     found = fit_threshold([highest] * 1000, [4] * 1000, [0.01] * 1000, per_day=0.02)
     assert found.at(4) == MIN_THRESHOLD
 
 
-def test_a_threshold_falls_with_evidence() -> None:
+def test_threshold_falls_with_evidence() -> None:
     reached = np.tile([0.9, 1.0, 1.1, 1.2], 100)
     levels = [
         fit_threshold(reached[:n], np.full(n, 8), np.full(n, 0.01), per_day=0.02).at(8)
@@ -60,7 +60,7 @@ def test_a_threshold_falls_with_evidence() -> None:
     assert levels[0] > 2 * levels[-1] > 2 * 1.2
 
 
-def test_a_listed_machine_needs_less_and_the_others_more() -> None:
+def test_prior_lowers_threshold_of_listed_machine() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2)
     eased, plain, raised = threshold.each(("a", "b", "c"), np.array([4.0, 1.0, 0.5]))
     assert eased < plain == threshold.at(3) < raised
@@ -69,12 +69,12 @@ def test_a_listed_machine_needs_less_and_the_others_more() -> None:
     assert 0.0 < np.log(plain / eased) < 0.2 * np.log(4)
 
 
-def test_without_a_pull_there_is_no_threshold() -> None:
-    with pytest.raises(ValueError, match="no pull"):
+def test_no_pull_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one pull"):
         fit_threshold([], [], [], per_day=1.0)
 
 
-def test_a_metric_in_which_nothing_odd_happened_to_happen_learns_from_the_others() -> None:
+def test_quiet_metric_uses_pooled_spread() -> None:
     generator = np.random.default_rng(3)
     sizes = np.full(60, 8)
     days = np.full(60, DAY_OF_PULLS)
@@ -87,14 +87,14 @@ def test_a_metric_in_which_nothing_odd_happened_to_happen_learns_from_the_others
     assert beside.at(8) > 1.5 * alone.at(8)
 
 
-def test_few_pulls_say_little_of_how_a_site_scatters() -> None:
+def test_few_pulls_barely_change_spread() -> None:
     one = [([4.0], [8])] * 40
     assert pooled_spread(one) == PRIOR_SPREAD
     quiet = [([0.0] * 60, [8] * 60)] * 40  # where nothing happens nothing scatters
     assert pooled_spread(quiet) == PRIOR_SPREAD
 
 
-def test_a_machine_of_its_own_is_never_below_the_least_effect_that_matters() -> None:
+def test_machine_threshold_has_minimum() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2, {"a": -3.0, "b": 1.0})
     quiet, loud, stranger = threshold.of(("a", "b", "c"))
     assert (quiet, stranger) == (MIN_THRESHOLD, threshold.at(3))

@@ -29,7 +29,7 @@ def level(known: ThresholdAdaptation, task: str) -> float:
     return model.threshold.at(8)
 
 
-def test_a_first_hour_raises_the_thresholds_of_its_own_task_most() -> None:
+def test_first_hour_raises_own_task_most() -> None:
     known = ThresholdAdaptation()
     known.watched("a", 0, FIRST_HOUR // 2)
     known.learn("a", {"one": 0.95})
@@ -37,7 +37,7 @@ def test_a_first_hour_raises_the_thresholds_of_its_own_task_most() -> None:
     assert level(known, "b") == pytest.approx(4.0 * 1.1 * 0.95)
 
 
-def test_after_the_first_hour_a_task_is_one_of_the_site() -> None:
+def test_later_scores_count_for_site() -> None:
     known = ThresholdAdaptation()
     known.watched("a", 0, 2 * FIRST_HOUR)
     known.learn("a", {"one": 0.95})
@@ -45,14 +45,14 @@ def test_after_the_first_hour_a_task_is_one_of_the_site() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
-def test_nothing_lowers_a_threshold(share: float) -> None:
+def test_thresholds_never_fall(share: float) -> None:
     known = ThresholdAdaptation()
     known.watched("a", 0, FIRST_HOUR // 2)
     known.learn("a", {"one": share})
     assert level(known, "a") == pytest.approx(4.0)
 
 
-def test_a_threshold_does_not_climb_without_end() -> None:
+def test_raise_is_bounded() -> None:
     known = ThresholdAdaptation()
     known.watched("a", 0, FIRST_HOUR // 2)
     for _ in range(100):
@@ -60,14 +60,14 @@ def test_a_threshold_does_not_climb_without_end() -> None:
     assert level(known, "a") == pytest.approx(12.0)
 
 
-def test_time_that_calls_share_is_watched_once() -> None:
+def test_overlapping_time_counts_once() -> None:
     known = ThresholdAdaptation()
     known.watched("a", 0, 900)
     known.watched("a", 480, 1380)
     assert known.days == pytest.approx(1380 / DAY)
 
 
-def test_a_share_is_of_what_the_machine_itself_needs() -> None:
+def test_share_uses_machine_threshold() -> None:
     """Of a loud machine at 6 that needs 8, and a quiet one at 1.8 that needs 2."""
     own = replace(FITTED, machines={"loud": float(np.log(2.0)), "quiet": -float(np.log(2.0))})
     detector = replace(DETECTOR, metrics=(replace(DETECTOR.metrics[0], threshold=own),))

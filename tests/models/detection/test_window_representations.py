@@ -14,7 +14,7 @@ def series(seed: int) -> np.ndarray:
     return found
 
 
-def test_a_machine_of_another_level_is_the_farthest_by_mahalanobis_distance() -> None:
+def test_outlier_has_largest_mahalanobis_distance() -> None:
     moments = fit_moments([series(seed) for seed in range(5)], 8)
     pull = series(9)
     pull[1, 3] -= 0.2
@@ -23,7 +23,7 @@ def test_a_machine_of_another_level_is_the_farthest_by_mahalanobis_distance() ->
     assert (sums.argmax(axis=1) == 3).mean() > 0.9
 
 
-def test_moments_are_in_units_of_their_spread() -> None:
+def test_moments_are_standardized() -> None:
     """Else a kurtosis, which is large, would leave no component to the means."""
     moments = fit_moments([series(seed) for seed in range(5)], 8)
     vectors = (
@@ -32,7 +32,7 @@ def test_moments_are_in_units_of_their_spread() -> None:
     assert np.allclose(vectors.std(axis=0), 1.0, atol=0.4)
 
 
-def test_means_are_those_of_the_windows() -> None:
+def test_means_match_windows() -> None:
     pull = series(1)
     found = WindowMeans(8).reconstruct(pull)
     assert found.shape == (393, 2, 8)

@@ -971,7 +971,7 @@ def test_request_urls_are_not_logged(caplog: pytest.LogCaptureFixture, tmp_path:
         ('machine_id = "../x"', "expected a name of letters"),
         ('[collection]\ninterval = "soon"', "expected a duration"),
         ('[collection]\nsources = ["disk"]', "'gpu', 'kernel_log' or 'proc'"),
-        ("x = [", "is no TOML file"),
+        ("x = [", "is not a TOML file"),
         ('collector = "http://127.0.0.1:9"', "FOREWARN_TOKEN is not set"),
         ('gpu = "nvml"', "no GPU was read"),
     ],

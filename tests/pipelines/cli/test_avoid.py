@@ -45,7 +45,7 @@ def write_list(lists: Path, day: str, machines: list[str | None]) -> None:
     pd.DataFrame(columns).to_parquet(folder / "at_risk.parquet")
 
 
-def test_it_prints_an_option_for_a_job(avoid: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_scheduler_option(avoid: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert avoid("--at", "2025-03-02T01:00:00Z") == 0
     assert capsys.readouterr().out == "--exclude=node-[01-02,07]\n"
     assert avoid("--at", "2025-03-02T01:00:00Z", "--most", "1") == 0
@@ -53,7 +53,7 @@ def test_it_prints_an_option_for_a_job(avoid: Run, capsys: pytest.CaptureFixture
     assert (printed.out, printed.err) == ("--exclude=node-07\n", "2 more machines are at risk\n")
 
 
-def test_a_list_counts_at_its_time(avoid: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_is_valid_at_its_time(avoid: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert avoid("--at", "2025-03-01T23:00:00Z", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
         "at": "2025-03-01T23:00:00Z",
@@ -66,7 +66,7 @@ def test_a_list_counts_at_its_time(avoid: Run, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("options", [("--at", "2025-03-03T06:00:00Z"), ()])
-def test_a_list_that_is_too_old_is_an_error_and_no_empty_list(
+def test_stale_list_is_an_error(
     avoid: Run, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
     with pytest.raises(
@@ -76,17 +76,17 @@ def test_a_list_that_is_too_old_is_an_error_and_no_empty_list(
     assert capsys.readouterr().out == ""
 
 
-def test_a_name_from_the_lists_cannot_be_an_option(
+def test_name_cannot_become_an_option(
     avoid: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_list(tmp_path, "2025-03-04", ["n1 --wrap=reboot", "n2", None])
     assert avoid("--at", "2025-03-04T01:00:00Z") == 0
     printed = capsys.readouterr()
     assert printed.out == "--exclude=n2\n"
-    assert printed.err == "left out: 1 names such as 'n1 --wrap=reboot'\n"
+    assert printed.err == "ignored: 1 invalid names such as 'n1 --wrap=reboot'\n"
 
 
-def test_nobody_flagged_prints_nothing(
+def test_no_flagged_machine_prints_nothing(
     avoid: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_list(tmp_path, "2025-03-04", [None, "n2"])

@@ -75,7 +75,9 @@ def folder(
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_folder_with_a_colon(chain: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_name_may_contain_colon(
+    chain: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     commands, written = CHAINS[chain]
     for command in commands:

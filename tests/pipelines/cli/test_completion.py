@@ -32,7 +32,7 @@ def _completed(script: Path, folder: Path, *words: str) -> set[str]:
     return set(filter(None, run.stdout.splitlines()))
 
 
-def test_bash_completes_commands_and_their_commands(bash: Path, tmp_path: Path) -> None:
+def test_bash_completes_commands(bash: Path, tmp_path: Path) -> None:
     assert _completed(bash, tmp_path, "co") == {"collect", "compact", "completion"}
     assert _completed(bash, tmp_path, "models", "r") == {"rollback"}
     assert _completed(bash, tmp_path, "completion", "") == {"bash", "zsh"}
@@ -44,7 +44,7 @@ def test_bash_completes_options_and_paths(bash: Path, tmp_path: Path) -> None:
     assert "records" in _completed(bash, tmp_path, "backtest", "--records", "rec")
 
 
-def test_zsh_gets_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh_completes_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
     script = capsys.readouterr().out
     assert script.startswith("#compdef forewarn")
@@ -53,7 +53,7 @@ def test_zsh_gets_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert ":records:_files" in script
 
 
-def test_completion_of_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["completion", "csh"])
     assert stop.value.code == 2

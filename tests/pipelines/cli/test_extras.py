@@ -96,7 +96,7 @@ def test_each_command_names_its_extra() -> None:
 
 
 @pytest.mark.parametrize("extra", ["", "score", "server"])
-def test_a_command_imports_only_what_its_extra_installs(extra: str) -> None:
+def test_command_imports_only_its_extra(extra: str) -> None:
     modules: set[str] = set()
     for parser in COMMANDS.values():
         if parser.get_default("extra") == extra:
@@ -105,14 +105,14 @@ def test_a_command_imports_only_what_its_extra_installs(extra: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_of_each_command_needs_no_extra() -> None:
+def test_help_needs_no_extra() -> None:
     done = run("", COMMANDS_HELP, json.dumps([[], *(words.split() for words in COMMANDS)]))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: forewarn") == len(COMMANDS) + 1
 
 
 @pytest.mark.parametrize("extra", ["score", "train", "server", "airflow", "dask", "postgresql"])
-def test_the_modules_of_an_extra_are_called_as_we_think(extra: str) -> None:
+def test_extra_modules_have_known_names(extra: str) -> None:
     require_extra("forewarn", extra)
     assert [*extra_modules(extra)]
 
@@ -131,16 +131,14 @@ def test_the_modules_of_an_extra_are_called_as_we_think(extra: str) -> None:
         ("score", "score --records r --model models:/m --at 2025-01-26 --out o", "score", "train"),
     ],
 )
-def test_a_command_without_its_extra_is_one_line(
-    installed: str, words: str, command: str, extra: str
-) -> None:
+def test_missing_extra_is_one_line(installed: str, words: str, command: str, extra: str) -> None:
     done = run(installed, "sys.exit(main(sys.argv[2:]))", *words.split())
     line = rf'forewarn: error: `forewarn {command}` needs \w+: pip install "forewarn\[{extra}\]"\.'
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(line, done.stderr.rstrip()), done.stderr
 
 
-def test_a_module_of_no_extra_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_module_of_no_extra_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(args: Namespace) -> int:
         del args
         raise ModuleNotFoundError("No module named 'forewarn.gone'", name="forewarn.gone")

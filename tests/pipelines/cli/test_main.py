@@ -56,7 +56,7 @@ def test_wrong_usage_is_one_line(
     assert all(word in line for word in words)
 
 
-def test_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0
@@ -74,7 +74,7 @@ def test_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         ("windows = ", ["TOML"]),
     ],
 )
-def test_wrong_configuration_is_one_line(
+def test_invalid_configuration_is_one_line(
     text: str, words: list[str], records: Path, out: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ def test_wrong_configuration_is_one_line(
     assert not out.exists()
 
 
-def test_peers_that_were_asked_for_must_be_there(
+def test_configured_peers_must_exist(
     records: Path, config: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = tmp_path / "peers.toml"
@@ -137,7 +137,7 @@ def test_empty_and_absent_folder(
     assert not out.exists()
 
 
-def test_no_failure_known_in_any_training_span(
+def test_no_failure_in_any_training_span(
     fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -167,18 +167,18 @@ def test_wrong_cadence(
     assert "= 1 h within" in line
 
 
-def test_a_training_says_how_many_days_there_were(
+def test_train_reports_available_days(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     records = write(fleet[fleet["timestamp"] < "2025-01-06"], tmp_path / "records")
     arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-06"]
     assert main(["train", *arguments, "--model", str(tmp_path / "model")]) == 0
-    words = "trained on 5 days (all there are, `training.lengths` wants 6)\n"
+    words = "trained on 5 days (all available; `training.lengths` asks for 6)\n"
     assert capsys.readouterr().out.endswith(words)
 
 
-def test_training_with_too_few_failures_leaves_no_folder(
+def test_too_few_failures_leave_no_folder(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -197,7 +197,7 @@ def test_training_with_too_few_failures_leaves_no_folder(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["records", "variable.toml"]
 
 
-def test_simulate_writes_what_the_contract_names(tmp_path: Path) -> None:
+def test_simulate_writes_contract_files(tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path), "--gpus", "16", "--days", "2", "--seed", "5"]
     assert main(["simulate", "fleet", *arguments]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cmdb.csv", "records", "truth.csv"]
@@ -206,7 +206,7 @@ def test_simulate_writes_what_the_contract_names(tmp_path: Path) -> None:
     assert len(np.unique(pd.read_csv(tmp_path / "cmdb.csv")["gpu_serial"])) >= 16
 
 
-def test_a_home_that_cannot_be_written_to_is_no_warning() -> None:
+def test_unwritable_home_gives_no_warning() -> None:
     code = (
         "from forewarn.pipelines.cli.main import main\n"
         "main(['doctor', 'none'])\n"

@@ -53,9 +53,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def test_what_others_registered_is_listed_and_cannot_be_promoted(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_version_cannot_be_promoted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.add({})
     site.add({"forewarn.at": "soon", "forewarn.length": "-3", "forewarn.champion": "yes"})
     site.add({"forewarn.at": "9" * 400, "forewarn.length": "²", "forewarn.gate": "\x1b[2J\n\u202e"})
@@ -75,7 +73,7 @@ def test_what_others_registered_is_listed_and_cannot_be_promoted(
 
 
 @pytest.mark.parametrize("follows", ["77", "../../1", "1", "2", "", "²"])
-def test_a_rollback_to_what_is_not_there_changes_nothing(
+def test_rollback_to_missing_version_is_refused(
     site: Site, follows: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.add({})
@@ -105,7 +103,7 @@ OUTSIDE = {"format": 1, "models": ["../../../../outside"], "digests": {}, "encod
 
 
 @pytest.mark.parametrize("description", ["", "[]", "null", "\ud800", json.dumps(OUTSIDE)])
-def test_no_code_of_an_artefact_is_run_and_no_file_outside_of_it_is_named(
+def test_artefact_code_and_paths_are_not_trusted(
     site: Site, tmp_path: Path, description: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "outside").mkdir()
@@ -121,7 +119,7 @@ def test_no_code_of_an_artefact_is_run_and_no_file_outside_of_it_is_named(
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "1"), ("promote", "1"), ("rollback",)])
-def test_a_damaged_registry_is_one_line(
+def test_damaged_registry_is_one_line(
     tmp_path: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = Site(tmp_path)
@@ -131,7 +129,7 @@ def test_a_damaged_registry_is_one_line(
     assert f"`registry.store` {tmp_path}/mlflow" in one_line(capsys)
 
 
-def test_a_password_in_the_address_of_a_registry_is_not_printed(
+def test_registry_password_is_not_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "config.toml"

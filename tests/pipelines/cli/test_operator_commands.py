@@ -39,9 +39,7 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_what_is_open_is_listed_with_what_holds_it_back(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_open_incidents_show_blocker(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["respond", "--once", "--config", config]) == 0
     capsys.readouterr()
     assert main(["incidents", "--config", config]) == 0
@@ -55,17 +53,19 @@ def test_what_is_open_is_listed_with_what_holds_it_back(
     assert line["decision"]["held_back"]
 
 
-def test_json_is_alone_on_stdout(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_only_json(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["switch", "off", "--config", config]) == 0
     capsys.readouterr()
     assert main(["incidents", "--machine", "node-18", "--config", config, "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "no open incidents" in printed.err
-    assert "acting is switched off" in printed.err
+    assert "actions are switched off" in printed.err
 
 
-def test_a_person_owns_undoes_and_judges(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_person_acknowledges_undoes_and_judges(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["ack", "1", "--config", config]) == 0
     assert main(["ack", "1", "--config", config, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"incident": 1, "changed": False}
@@ -78,37 +78,31 @@ def test_a_person_owns_undoes_and_judges(config: str, capsys: pytest.CaptureFixt
         assert [note.act for note in ledger.notes()] == ["undo", "outcome", "ack"]
 
 
-def test_nothing_is_approved_that_was_not_proposed(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_approval_needs_a_proposal(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["approve", "1", "--config", config]) == 2
     assert "nothing is decided yet" in capsys.readouterr().err
     assert main(["approve", "99", "--config", config]) == 2
     assert "incident 99: there is none" in capsys.readouterr().err
 
 
-def test_the_switch_is_a_file_first_and_only_on_removes_it(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_switch_file_is_removed_only_by_on(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = Path(config).parent / STOP_FILE
     assert main(["switch", "off", "--config", config, "--why", "fire"]) == 0
     assert "fire" in stop.read_text()
     assert main(["respond", "--once", "--config", config]) == 0
     assert main(["incidents", "--config", config]) == 0
-    assert "acting is switched off" in capsys.readouterr().out
+    assert "actions are switched off" in capsys.readouterr().out
     assert main(["switch", "on", "--config", config]) == 0
     assert not stop.exists()
 
 
-def test_the_switch_works_while_the_ledger_is_no_ledger(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_switch_works_with_broken_ledger(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(config).parent
     (folder / "ledger.db").write_text("no ledger")
     assert main(["switch", "off", "--config", config]) == 2
     captured = capsys.readouterr()
     assert (folder / STOP_FILE).exists()
-    assert "acting is off while" in captured.out
+    assert "actions are off while" in captured.out
     assert captured.err.count("\n") == 1
 
 
@@ -124,7 +118,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
 @pytest.mark.parametrize("in_use", [False, True])
-def test_a_full_disk_does_not_keep_the_switch_on(
+def test_full_disk_does_not_stop_switch(
     in_use: bool, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = small_disk / "my.toml"
@@ -137,7 +131,7 @@ def test_a_full_disk_does_not_keep_the_switch_on(
             file.write(b"x" * 1024)
     assert main(["switch", "off", "--config", str(config), "--why", "fire"]) == 0
     printed = capsys.readouterr()
-    assert "acting is off while" in printed.out
+    assert "actions are off while" in printed.out
     assert (small_disk / STOP_FILE).stat().st_size == 0
     assert "Traceback" not in printed.err
     off = ResponseSite.from_config(config).switch(None).off()
@@ -147,7 +141,7 @@ def test_a_full_disk_does_not_keep_the_switch_on(
     assert main(["switch", "on", "--config", str(config)]) == 0
 
 
-def test_without_a_file_and_a_ledger_acting_is_not_off(
+def test_failed_switch_is_reported(
     config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(path: Path, **_: object) -> None:
@@ -157,12 +151,12 @@ def test_without_a_file_and_a_ledger_acting_is_not_off(
     (Path(config).parent / "ledger.db").write_text("no ledger")
     assert main(["switch", "off", "--config", config]) == 2
     captured = capsys.readouterr()
-    assert "acting is NOT switched off" in captured.err
-    assert "acting is off" not in captured.out
+    assert "actions are NOT switched off" in captured.err
+    assert "actions are off" not in captured.out
 
 
 @pytest.mark.parametrize("command", [["switch", "off"], ["drain", "node-17"], ["ack", "1"]])
-def test_nobody_speaks_to_a_ledger_that_no_loop_reads(
+def test_folder_without_ledger_is_refused(
     command: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -171,18 +165,16 @@ def test_nobody_speaks_to_a_ledger_that_no_loop_reads(
     """Without --config, in a folder without a ledger, nothing is made and the call is refused."""
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
-    assert "holds no ledger.db, expected the `--config` of" in capsys.readouterr().err
+    assert "contains no ledger.db, expected the `--config` of" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_configuration_the_ledger_of_the_folder_is_meant(
-    config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ledger_of_folder_is_the_default(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(config).parent)
     assert main(["ack", "1"]) == 0
 
 
-def test_incidents_need_no_configuration_and_no_ledger(
+def test_incidents_work_without_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -190,7 +182,7 @@ def test_incidents_need_no_configuration_and_no_ledger(
     assert capsys.readouterr().out == "no open incidents\n"
 
 
-def test_a_token_is_shown_once_and_its_digest_is_what_the_server_needs(
+def test_token_is_shown_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["respond", "--new-token", "ann:act"]) == 0
@@ -200,7 +192,7 @@ def test_a_token_is_shown_once_and_its_digest_is_what_the_server_needs(
     assert main(["respond", "--new-token", "ann:king"]) == 2
 
 
-def test_a_call_says_what_it_should_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_respond_needs_a_mode(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["respond"]) == 2
     assert (
         "expected --once, --score, --slurm-history, or --watch and --serve"
@@ -208,15 +200,15 @@ def test_a_call_says_what_it_should_do(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
-def test_a_score_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_without_actions_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "my.toml").write_text("")
     assert main(["respond", "--score", "--config", str(tmp_path / "my.toml")]) == 0
     assert capsys.readouterr().out == "No incident so far, so there is nothing to score.\n"
 
 
-def test_whoever_only_looks_makes_no_ledger(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_listing_creates_no_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "site.toml"
     config.write_text("")
     assert main(["incidents", "--config", str(config)]) == 0
@@ -235,7 +227,7 @@ def test_whoever_only_looks_makes_no_ledger(
         ("incidents", "opened_at", 2**63 - 1, "expected a number below 2^62"),
     ],
 )
-def test_rows_that_cannot_be_read_are_listed_and_end_nothing(
+def test_unreadable_rows_are_listed(
     config: str,
     capsys: pytest.CaptureFixture[str],
     table: str,

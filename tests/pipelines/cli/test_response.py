@@ -17,7 +17,7 @@ def site(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_diff_says_each_change_in_a_line(site: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_prints_one_line_per_change(site: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "diff", "default", site]) == 0
     line = "xid 74 (NVLink error): step: check in mode finish -> check in mode now\n"
     assert capsys.readouterr() == (line, "")
@@ -30,16 +30,12 @@ def test_diff_says_each_change_in_a_line(site: str, capsys: pytest.CaptureFixtur
     }
 
 
-def test_diff_of_a_policy_with_itself_is_empty(
-    site: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_of_equal_policies_is_empty(site: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "diff", site, site]) == 0
     assert capsys.readouterr() == ("", "")
 
 
-def test_diff_of_a_file_that_is_none_is_one_line_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_of_invalid_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "diff", "default", str(tmp_path / "none.toml")]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -345,7 +345,7 @@ def test_landing_size_is_bounded(publisher: Publisher, monkeypatch: pytest.Monke
         ("a=secret", ["--repairs", "no.csv"], "no such file"),
         ("a=secret", ["--config", "half.toml"], "belong together"),
         ("a=secret", ["--config", "no_key.toml"], "certificate"),
-        ("a=secret", ["--port", "{taken}"], "cannot listen there"),
+        ("a=secret", ["--port", "{taken}"], "cannot listen"),
     ],
 )
 def test_startup_error_is_last_line(

@@ -341,14 +341,14 @@ def test_path_in_host_name(
     row = (READING if part == "readings" else EVENT) | {"machine_id": name}
     with caplog.at_level(logging.WARNING):
         answer = service.post(body(**{part: [row]}))
-    refused(service, caplog.text, answer, 422, "no name of a host")
+    refused(service, caplog.text, answer, 422, "not a valid host name")
 
 
 @pytest.mark.parametrize(
     ("content", "headers", "status", "why"),
     [
-        (b"{", {}, 400, "no JSON"),
-        (b"[" * 90_000, {}, 400, "no JSON"),
+        (b"{", {}, 400, "not JSON"),
+        (b"[" * 90_000, {}, 400, "not JSON"),
         (b'{"readings": [{"timestamp": NaN}]}', {}, 400, "NaN"),
         (b"[]", {}, 422, "expected an object"),
         (b"{}", {}, 422, "expected an object"),
@@ -360,7 +360,7 @@ def test_path_in_host_name(
         (b'{"readings": [{"timestamp": 1, "slot": 99999999999}]}', {}, 422, "`slot`"),
         (body(readings=[READING | {"gpu_serial": "x" * 300}]), {}, 422, "a text of 300"),
         (b"no gzip", {"Content_Encoding": "gzip"}, 400, "gzip"),
-        (gzip.compress(b"{}", mtime=0)[:-5], {"Content_Encoding": "gzip"}, 400, "cut off"),
+        (gzip.compress(b"{}", mtime=0)[:-5], {"Content_Encoding": "gzip"}, 400, "truncated"),
         (b"{}", {"Content_Encoding": "br"}, 415, "gzip"),
         (b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
         (b"no arrow", {"Content_Type": ARROW["Content-Type"]}, 422, "Arrow"),
@@ -491,11 +491,11 @@ def test_site_patterns_limit_host_lists() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a:=x", "no name of a host"),
-        ("a:n-[1-=x", "no host list"),
-        ("a:n-[9-1]=x", "no host list"),
-        ("a:b/c=x", "no name of a host"),
-        ("a:n-[1-999999999]=x", "no host list"),
+        ("a:=x", "not a valid host name"),
+        ("a:n-[1-=x", "invalid host list"),
+        ("a:n-[9-1]=x", "invalid host list"),
+        ("a:b/c=x", "not a valid host name"),
+        ("a:n-[1-999999999]=x", "invalid host list"),
     ],
 )
 def test_invalid_host_lists_are_one_line(text: str, why: str) -> None:

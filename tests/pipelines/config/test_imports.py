@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 
-def test_who_brings_records_in_imports_the_names_of_models_and_no_model() -> None:
+def test_ingestion_imports_no_model() -> None:
     code = (
         "import json, sys\n"
         "import forewarn.pipelines.collector.collector_service, forewarn.pipelines.ingest.host_file_ingest\n"

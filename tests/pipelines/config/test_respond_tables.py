@@ -11,14 +11,14 @@ def _respond(**table: object) -> Settings:
     return parse_settings({"respond": table}, name="my.toml")
 
 
-def test_nobody_acts_unless_it_is_said() -> None:
+def test_default_mode_only_observes() -> None:
     respond = Settings().respond
     assert respond.driver == "none"
     assert respond.pools == {}
     assert _respond(pools={"train": {}}).respond.pool("train").mode is PoolMode.OBSERVE
 
 
-def test_a_pool_has_its_own_limits_and_those_of_the_fleet() -> None:
+def test_pool_limits_apply_with_fleet_limits() -> None:
     table = {"mode": "act", "control": 0.1, "machines": 3, "share": 0.5, "killed_jobs": 0}
     respond = _respond(driver="slurm", fleet_rate=4, refill="2d", pools={"train": table}).respond
     limits = Limits(machines=3, share=0.5, fleet_rate=4, killed_jobs=0, refill=Nanoseconds(2 * DAY))
@@ -39,12 +39,12 @@ def test_a_pool_has_its_own_limits_and_those_of_the_fleet() -> None:
         ({"ledger": ""}, "respond.ledger"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(table: dict[str, object], words: str) -> None:
+def test_contradictory_settings_are_refused(table: dict[str, object], words: str) -> None:
     with pytest.raises(SettingsError, match=r"^my\.toml: ") as caught:
         _respond(**table)
     assert words in str(caught.value)
 
 
-def test_a_freeze_is_a_span_of_utc() -> None:
+def test_freeze_is_a_utc_span() -> None:
     (span,) = _respond(freeze=[["1970-01-02", "1970-01-03T12:00:00Z"]]).respond.frozen
     assert span == (DAY, 2 * DAY + DAY // 2)

@@ -80,7 +80,7 @@ def refused(text: str) -> str:
 # --- defaults ----------------------------------------------------------------------------------
 
 
-def test_defaults_are_those_of_the_contract() -> None:
+def test_defaults_match_contract() -> None:
     assert read(CONTRACT) == Settings()
     assert [metric.name for metric in Settings().detection.metrics] == [
         "pfc_tx_packet_rate", "cpu_usage", "gpu_duty_cycle", "power_draw",
@@ -91,13 +91,13 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (second.low, second.high, second.scale) == (0.0, 100.0, "linear")
 
 
-def test_the_example_holds_the_defaults() -> None:
+def test_example_holds_defaults() -> None:
     example = load_settings(EXAMPLE)
     assert example == Settings()
     assert example.model_dump() == Settings().model_dump() == load_settings(None).model_dump()
 
 
-def test_the_example_holds_every_key_and_only_once() -> None:
+def test_example_holds_every_key_once() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     commented = set(re.findall(r"^# (\w+) = ", text, re.MULTILINE))  # without a default
@@ -110,7 +110,7 @@ def test_the_example_holds_every_key_and_only_once() -> None:
         assert set(table) | (optional & commented) == set(fields), name
 
 
-def test_an_empty_file_has_all_defaults() -> None:
+def test_empty_file_has_all_defaults() -> None:
     assert read("") == Settings()
 
 
@@ -121,7 +121,7 @@ def test_horizon_and_step_are_nanoseconds() -> None:
     assert (hourly.horizon, hourly.step) == (DAY, 120 * MINUTE)
 
 
-def test_settings_cannot_be_changed() -> None:
+def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Settings().windows.length = 3
 
@@ -142,12 +142,12 @@ def test_settings_cannot_be_changed() -> None:
         ("10 min", 10 * MINUTE),
     ],
 )
-def test_a_duration_has_a_number_and_a_unit(text: str, nanoseconds: int) -> None:
+def test_duration_has_number_and_unit(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds
 
 
 @given(st.integers(1, 10**5), st.sampled_from(["ms", "s", "min", "h", "d"]))
-def test_durations_grow_with_number_and_unit(number: int, unit: str) -> None:
+def test_durations_scale_with_number_and_unit(number: int, unit: str) -> None:
     units = {"ms": 10**6, "s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
     assert parse_duration(f"{number}{unit}") == number * units[unit]
 
@@ -174,12 +174,12 @@ def test_durations_grow_with_number_and_unit(number: int, unit: str) -> None:
         True,
     ],
 )
-def test_what_is_no_duration_is_refused(text: object) -> None:
+def test_invalid_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match='expected a duration such as "10min"'):
         parse_duration(text)
 
 
-def test_a_duration_is_never_rounded_to_nothing() -> None:
+def test_duration_is_never_rounded_to_zero() -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         parse_duration("0.0000001ms")
 
@@ -197,7 +197,7 @@ def test_a_duration_is_never_rounded_to_nothing() -> None:
         ("[features]\nfloat = ['a']\ninteger = ['b']", "features.integer"),
     ],
 )
-def test_an_unknown_key_is_named(text: str, key: str) -> None:
+def test_unknown_key_is_named(text: str, key: str) -> None:
     assert f"unknown key `{key}`" in refused(text)
 
 
@@ -234,7 +234,7 @@ def test_an_unknown_key_is_named(text: str, key: str) -> None:
         ("[[detection.metrics]]\nname = 'a'\nscale = 'ln'", "detection.metrics.0.scale", "'ln'"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_was_found(text: str, key: str, found: str) -> None:
+def test_invalid_value_is_quoted(text: str, key: str, found: str) -> None:
     message = refused(text)
     assert f"`{key}`" in message
     assert found in message
@@ -250,7 +250,7 @@ def test_a_wrong_value_is_named_with_what_was_found(text: str, key: str, found: 
         ("[evaluation]\nnegatives_per_positive = inf", "evaluation.negatives_per_positive"),
     ],
 )
-def test_infinity_is_no_number_to_count_with(text: str, key: str) -> None:
+def test_infinity_is_refused(text: str, key: str) -> None:
     assert f"`{key}`" in refused(text)
 
 
@@ -262,20 +262,20 @@ def test_infinity_is_no_number_to_count_with(text: str, key: str) -> None:
         ("[training]\nseed = false", "training.seed"),
     ],
 )
-def test_a_truth_is_no_number(text: str, key: str) -> None:
+def test_boolean_is_not_a_number(text: str, key: str) -> None:
     assert f"`{key}`" in refused(text)
 
 
-def test_whole_numbers_are_numbers() -> None:
+def test_integers_are_accepted_as_floats() -> None:
     assert read("[training]\nnegatives_per_positive = 4").training.negatives_per_positive == 4.0
     assert read("[training]\nnegatives_per_positive = 0").training.negatives_per_positive == 0.0
 
 
-def test_no_lengths_are_refused() -> None:
+def test_empty_lengths_are_refused() -> None:
     assert "`training.lengths` is empty" in refused("[training]\nlengths = []")
 
 
-def test_the_length_is_chosen_by_an_ensemble_or_a_member_of_one() -> None:
+def test_select_by_names_ensemble_or_member() -> None:
     message = refused("[training]\nselect_by = 'lstm'")
     assert "`training.select_by` is 'lstm', expected one of cascade, cnn, gbdt, mlp" in message
     member = "[training]\nselect_by = 'lstm'\n[ensembles]\nparallel = ['lstm', 'gbdt']"
@@ -284,7 +284,7 @@ def test_the_length_is_chosen_by_an_ensemble_or_a_member_of_one() -> None:
         assert read(f"[training]\nselect_by = '{name}'").training.select_by == name
 
 
-def test_a_column_is_of_one_kind() -> None:
+def test_column_has_one_kind() -> None:
     for text in ("float = ['a', 'a']", "float = ['a']\ncounter = ['b', 'a']"):
         assert "names column `a` twice" in refused(f"[features]\n{text}")
 
@@ -294,7 +294,7 @@ def test_some_column_must_change_over_time(text: str) -> None:
     assert "names no column that changes over time" in refused(f"[features]\n{text}")
 
 
-def test_a_serial_is_no_category() -> None:
+def test_serial_cannot_be_categorical() -> None:
     # Each would be a type of its own, and the serial is not kept as a column.
     message = refused("[features]\ncategorical = ['gpu_serial']\nfloat = ['a']")
     assert "`gpu_serial`" in message
@@ -303,28 +303,28 @@ def test_a_serial_is_no_category() -> None:
 # --- files -------------------------------------------------------------------------------------
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text("[list]\nshare = 0.01\n")
     assert load_settings(path).list.share == 0.01
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(SettingsError, match=f"{path}: cannot be read"):
             load_settings(path)
 
 
 @pytest.mark.parametrize("content", [b"[windows\n", b"a = ", b"\xff\xfe", b"a = 1\na = 2"])
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
+def test_invalid_toml_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "own.toml"
     path.write_bytes(content)
-    with pytest.raises(SettingsError, match=f"{path}: is no TOML file") as caught:
+    with pytest.raises(SettingsError, match=f"{path}: is not a TOML file") as caught:
         load_settings(path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path) -> None:
+def test_invalid_value_names_file(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text("[list]\nshares = 0.01\n")
     with pytest.raises(InputError, match=rf"{path}: unknown key `list.shares`"):
@@ -339,7 +339,7 @@ COLUMNS = {
 RESIDUALS = (("temperature_gpu", "power_draw"), ("power_draw", "utilization_gpu"))
 
 
-def test_where_features_are_given_a_kind_left_out_is_empty() -> None:
+def test_omitted_feature_kind_is_empty() -> None:
     features = read("[features]\nfloat = ['vibration']").features
     assert features.kinds.names == ("vibration",)
     assert features.history == (4, 16, 56)
@@ -347,7 +347,7 @@ def test_where_features_are_given_a_kind_left_out_is_empty() -> None:
     assert features.residuals == RESIDUALS
 
 
-def test_the_plan_is_what_the_settings_say() -> None:
+def test_plan_follows_settings() -> None:
     settings = read('records = {interval = "1h"}\nwindows = {length = 6}')
     plan, notes = settings.plan(COLUMNS)
     assert (plan.window_records, plan.interval, plan.history) == (6, HOUR, (4, 16, 56))
@@ -357,40 +357,40 @@ def test_the_plan_is_what_the_settings_say() -> None:
     assert notes == ()
 
 
-def test_default_peers_that_the_records_lack_are_left_out_with_a_note() -> None:
+def test_missing_default_peers_are_noted() -> None:
     plan, notes = Settings().plan(COLUMNS - {"machine_id"})
     assert plan.peers == ("gpu_type",)
     assert len(notes) == 1
     assert "machine_id" in notes[0]
 
 
-def test_peers_that_were_asked_for_must_be_there() -> None:
+def test_configured_peers_must_exist() -> None:
     settings = read("[features]\nfloat = ['power_draw']\npeers = ['rack']")
     with pytest.raises(SettingsError, match=r"`features.peers` names `rack`"):
         settings.plan(COLUMNS)
     assert settings.plan(COLUMNS | {"rack"})[0].peers == ("rack",)
 
 
-def test_default_residuals_of_columns_that_are_no_floats_are_left_out_with_a_note() -> None:
+def test_default_residuals_need_float_columns() -> None:
     plan, notes = read("[features]\nfloat = ['temperature_gpu', 'power_draw']").plan(COLUMNS)
     assert plan.residuals == (("temperature_gpu", "power_draw"),)
     assert len(notes) == 1
     assert "residuals" in notes[0]
 
 
-def test_residuals_that_were_asked_for_must_be_of_floats() -> None:
+def test_configured_residuals_must_be_floats() -> None:
     message = refused("[features]\nfloat = ['a']\nresiduals = [['a', 'b']]")
     assert "`features.residuals` names `b`, expected a column of `float`" in message
 
 
-def test_an_empty_list_asks_for_nothing() -> None:
+def test_empty_list_disables_feature() -> None:
     text = "[features]\nfloat = ['temperature_gpu']\nhistory = []\npeers = []\nresiduals = []"
     plan, notes = read(text).plan(set())
     assert (plan.history, plan.peers, plan.residuals, notes) == ((), (), (), ())
 
 
 @pytest.mark.parametrize("name", ["power_draw", "xid", "gpu_serial"])
-def test_peers_share_a_text_and_not_a_reading(name: str) -> None:
+def test_peers_must_be_text_columns(name: str) -> None:
     text = f"[features]\nfloat = ['power_draw']\ncode = ['xid']\npeers = ['{name}']"
     with pytest.raises(SettingsError, match=name):
         read(text).plan({*COLUMNS, "gpu_serial"})

@@ -66,11 +66,14 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "spoiled": (cut_inside, "cannot be read"),
     "no file": (Path.unlink, "holds no file"),
     "no Parquet": (lambda path: path.write_text("no parquet"), "cannot be read as"),
-    "no samples": (lambda path: pq.write_table(pq.read_table(path)[:0], path), "holds no samples"),
-    "doubled": (double_a_column, "column `cpu_usage` is there twice"),
-    "doubled time": (double_the_time, "column `timestamp` is there twice"),
-    "fifo": (make_fifo, "is no regular file"),
-    "folder": (make_folder, "is no regular file"),
+    "no samples": (
+        lambda path: pq.write_table(pq.read_table(path)[:0], path),
+        "contains no samples",
+    ),
+    "doubled": (double_a_column, "column `cpu_usage` occurs twice"),
+    "doubled time": (double_the_time, "column `timestamp` occurs twice"),
+    "fifo": (make_fifo, "is not a regular file"),
+    "folder": (make_folder, "is not a regular file"),
 }
 
 
@@ -92,7 +95,7 @@ def printed(capsys: Capture, *arguments: str, code: int = 0) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("command", [("run",), ("watch", "--once")])
-def test_bad_tasks_are_named_with_their_reason_and_the_others_judged(
+def test_bad_tasks_do_not_stop_others(
     command: tuple[str, ...], spoiled: Path, model: Path, capsys: Capture
 ) -> None:
     options = [*command, "--metrics", str(spoiled), "--model", str(model)]
@@ -108,7 +111,7 @@ def test_bad_tasks_are_named_with_their_reason_and_the_others_judged(
         assert f"task={name}" in found[name]["not_judged"]
 
 
-def test_a_bad_task_has_a_line_for_people(spoiled: Path, model: Path, capsys: Capture) -> None:
+def test_bad_task_has_text_line(spoiled: Path, model: Path, capsys: Capture) -> None:
     assert main(["detect", "run", "--metrics", str(spoiled), "--model", str(model)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert len(told) == len(BAD) + 2
@@ -118,7 +121,7 @@ def test_a_bad_task_has_a_line_for_people(spoiled: Path, model: Path, capsys: Ca
 
 
 @pytest.mark.parametrize("command", [("run",), ("watch", "--once")])
-def test_where_every_task_is_bad_the_call_is_refused(
+def test_call_without_valid_task_is_refused(
     command: tuple[str, ...], put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     for name in ("one", "two"):
@@ -133,7 +136,7 @@ def test_where_every_task_is_bad_the_call_is_refused(
     assert "task=one" in line
 
 
-def test_fit_leaves_bad_tasks_out(
+def test_fit_ignores_bad_tasks(
     healthy_metrics: Path, put: Put, fault: Fault, tmp_path: Path, capsys: Capture,
     detection_config: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -157,7 +160,7 @@ def test_fit_leaves_bad_tasks_out(
     assert load_detector(tmp_path / "model").facts.tasks == 3
 
 
-def test_fit_of_nothing_but_bad_tasks_is_refused(
+def test_fit_without_valid_task_is_refused(
     put: Put, fault: Fault, detection_config: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     cut(part(put(fault(6, 2), tmp_path / "m", "one"), "one"))
@@ -214,7 +217,7 @@ def cut_half(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", BAD_STATES.values(), ids=list(BAD_STATES))
-def test_a_bad_state_is_set_aside_and_begun_anew(
+def test_bad_state_is_renamed(
     spoil: Callable[[Path], None], put: Put, fault: Fault, model: Path, tmp_path: Path,
     capsys: Capture,
 ) -> None:  # fmt: skip
@@ -228,7 +231,7 @@ def test_a_bad_state_is_set_aside_and_begun_anew(
     assert json.loads(output.out)["machine"] == "node-0002"
     (note,) = output.err.splitlines()
     assert "job.npz" in note
-    assert "begun anew" in note
+    assert "starting from scratch" in note
     assert sorted(path.name for path in state.iterdir()) == ["job.npz", "job.npz.unusable"]
     assert set(load_baselines(state, "job")) == {"cpu_usage", "power_draw"}
 
@@ -236,7 +239,7 @@ def test_a_bad_state_is_set_aside_and_begun_anew(
 @pytest.mark.parametrize(
     "text", ["", '{"[\\"job\\"', "[1, 2]", '{"a": "b"}', '{"a": null}', "\xff"]
 )
-def test_cut_verdicts_are_set_aside(
+def test_truncated_verdicts_are_renamed(
     text: str, put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     state = tmp_path / "state"
@@ -250,7 +253,7 @@ def test_cut_verdicts_are_set_aside(
     assert json.loads((state / "verdicts.json").read_text())
 
 
-def test_one_bad_list_is_left_out_and_the_others_count(
+def test_bad_list_does_not_stop_others(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(6, 2), tmp_path / "m", "job")
@@ -272,7 +275,7 @@ def test_one_bad_list_is_left_out_and_the_others_count(
     assert len(output.err.splitlines()) == 2
 
 
-def test_a_watch_gives_verdicts_though_no_list_can_be_read(
+def test_watch_continues_without_lists(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(6, 2), tmp_path / "m", "job")
@@ -283,7 +286,7 @@ def test_a_watch_gives_verdicts_though_no_list_can_be_read(
     assert "holds no list" in capsys.readouterr().err
 
 
-def test_a_watch_says_once_why_a_task_is_not_judged(
+def test_watch_reports_unjudged_task_once(
     put: Put, fault: Fault, model: Path, tmp_path: Path
 ) -> None:
     path = part(put(fault(6, 2), tmp_path, "job"), "job")
@@ -299,7 +302,7 @@ def test_a_watch_says_once_why_a_task_is_not_judged(
     assert [line["not_judged"] is None for line in watch.call()] == [False]
 
 
-def test_a_watch_says_the_verdict_of_an_old_task_once(
+def test_watch_reports_old_verdict_once(
     put: Put, fault: Fault, model: Path, tmp_path: Path
 ) -> None:
     """Leave the folder of a job of last week beside one of today."""
@@ -315,7 +318,7 @@ def test_a_watch_says_the_verdict_of_an_old_task_once(
     assert list(again.call()) == []
 
 
-def test_a_watch_goes_on_where_its_state_cannot_be_written(
+def test_watch_continues_with_unwritable_state(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(6, 2), tmp_path / "m", "job")
@@ -326,7 +329,7 @@ def test_a_watch_goes_on_where_its_state_cannot_be_written(
     assert str(tmp_path / "state") in capsys.readouterr().err
 
 
-def test_pictures_of_odd_names_do_not_share_a_file(
+def test_plots_have_distinct_file_names(
     put: Put, fault: Fault, model: Path, tmp_path: Path
 ) -> None:
     names = ["..", "é", "a job", "a_job", "A" * 80, "A" * 81, "$x^{"]

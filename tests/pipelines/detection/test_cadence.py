@@ -106,7 +106,7 @@ def assert_right(lines: dict[str, Any], fit: dict[str, Any]) -> None:
     ("interval", "seconds", "continuity"),
     [("1s", 1.0, "2min"), ("1min", 60.0, "30min"), ("5min", 300.0, "150min")],
 )
-def test_a_second_a_minute_and_five_minutes(
+def test_cadences_of_seconds_and_minutes(
     judged: Callable[..., Any], interval: str, seconds: float, continuity: str
 ) -> None:
     ticks = 400 if interval == "1s" else 160
@@ -115,21 +115,19 @@ def test_a_second_a_minute_and_five_minutes(
 
 
 @pytest.mark.parametrize("cadence", [15, 60])
-def test_a_metric_that_comes_less_often_than_each_interval_is_filled_and_not_blind(
-    judged: Callable[..., Any], cadence: int
-) -> None:
+def test_slow_metric_is_filled(judged: Callable[..., Any], cadence: int) -> None:
     lines, fit = judged(each(cadence))
     assert_right(lines, fit)
 
 
-def test_a_metric_of_whole_percents_that_comes_each_minute_makes_nobody_blind(
+def test_slow_percent_metric_has_data(
     judged: Callable[..., Any],
 ) -> None:
     lines, fit = judged(each_in_whole_percents)
     assert_right(lines, fit)
 
 
-def test_who_falls_silent_and_who_alone_sends_too_seldom_stay_blind(
+def test_silent_machines_have_no_data(
     judged: Callable[..., Any],
 ) -> None:
     silent = each(15)(load(92, 6, 600))
@@ -141,7 +139,7 @@ def test_who_falls_silent_and_who_alone_sends_too_seldom_stay_blind(
     assert (lines["lone"]["machine"], lines["lone"]["blind"]) == (None, ["n04"])
 
 
-def test_a_metric_that_comes_too_seldom_for_a_continuity_is_left_out_with_a_note(
+def test_too_slow_metric_is_ignored_with_note(
     put_samples: Put, detect: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One odd sample of two minutes would stand for half of what has to agree."""
@@ -154,15 +152,18 @@ def test_a_metric_that_comes_too_seldom_for_a_continuity_is_left_out_with_a_note
     both = config.replace("metrics = [", 'metrics = [{name = "seldom"}, ')
     lines, fit, said = detect(tmp_path / "train", tmp_path / "pulls", both)
     assert_right(lines, fit)
-    assert "`seldom` comes each 2 min: too seldom for `detection.continuity`" in said
+    assert "`seldom` is sampled every 2 min: not often enough for `detection.continuity`" in said
     (tmp_path / "alone.toml").write_text("[detection]\n" + config.replace("load", "seldom"))
     options = ["--config", str(tmp_path / "alone.toml"), "--model", str(tmp_path / "none")]
     assert main(["detect", "fit", "--metrics", str(tmp_path / "train"), *options]) == 2
-    assert "`seldom` comes each 2 min: too seldom, expected each 1 min" in capsys.readouterr().err
+    assert (
+        "`seldom` is sampled every 2 min: not often enough. Needed: every 1 min"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "none").exists()
 
 
-def test_a_metric_of_two_values_tells_who_is_off_for_good(judged: Callable[..., Any]) -> None:
+def test_two_valued_metric_shows_permanent_offset(judged: Callable[..., Any]) -> None:
     lines, fit = judged(on_or_off)
     assert_right(lines, fit)
 
@@ -174,7 +175,7 @@ def test_small_tasks(judged: Callable[..., Any], machines: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_groups_of_two_and_three_that_do_other_work(
+def test_groups_of_two_and_three(
     put_samples: Put, detect: Commands, tmp_path: Path, size: int
 ) -> None:
     """Each stage has a level of its own; those of two are pooled once healthy tasks had them."""
@@ -196,7 +197,7 @@ def test_groups_of_two_and_three_that_do_other_work(
     assert len(lines["strange"]["too_small"]) == (8 if size == 2 else 0)
 
 
-def test_gaps_of_all_lengths_are_lost_samples_and_no_cadence() -> None:
+def test_irregular_gaps_are_lost_samples() -> None:
     generator = np.random.default_rng(5)
     grid = np.where(generator.random((6, 2000)) < 0.2, 1.0, np.nan).astype(np.float32)
     assert median_cadence(grid) == 1

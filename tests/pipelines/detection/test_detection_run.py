@@ -50,7 +50,7 @@ def refused(capsys: Capture, *arguments: str) -> str:
     return said[0]
 
 
-def test_the_faulty_machine_is_named_and_nobody_in_a_healthy_task(
+def test_faulty_machine_is_identified(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(12, 5), tmp_path, "faulty")
@@ -75,7 +75,7 @@ def test_the_faulty_machine_is_named_and_nobody_in_a_healthy_task(
     assert healthy["machines"] == 12
 
 
-def test_a_verdict_shows_the_xids_of_the_machine(
+def test_verdict_includes_xids(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(12, 5), tmp_path / "m", "job")
@@ -100,7 +100,7 @@ def test_a_verdict_shows_the_xids_of_the_machine(
     assert "holds no `_events`" in said
 
 
-def test_who_stood_out_for_a_while_is_a_finding_of_its_own_kind(
+def test_jitter_is_reported_separately(
     put: Put, jitter: SimulatedTask, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(jitter, tmp_path, "job")
@@ -144,9 +144,7 @@ sys.exit(bool(heard.buffer) or not found.verdict.findings)
 """
 
 
-def test_nothing_is_compiled_inside_a_pull(
-    put: Put, fault: Fault, model: Path, tmp_path: Path
-) -> None:
+def test_pull_compiles_nothing(put: Put, fault: Fault, model: Path, tmp_path: Path) -> None:
     """In a new process, with nothing compiled before, as in a read-only container."""
     put(fault(8, 2), tmp_path / "m", "job")
     command = [sys.executable, "-W", "ignore", "-c", IN_A_NEW_PROCESS, str(model)]
@@ -160,7 +158,7 @@ def test_nothing_is_compiled_inside_a_pull(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_detector_holds_no_pickle_and_can_lie_where_nobody_may_write(
+def test_detector_is_read_only_without_pickle(
     model: Path, put: Put, fault: Fault, tmp_path: Path, capsys: Capture
 ) -> None:
     names = sorted(path.name for path in model.iterdir())
@@ -176,7 +174,7 @@ def test_a_detector_holds_no_pickle_and_can_lie_where_nobody_may_write(
     assert found["machine"] == "node-0002"
 
 
-def test_rows_in_any_order_doubled_and_in_several_files_give_the_same(
+def test_row_order_and_duplicates_do_not_matter(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(8, 3), tmp_path / "a", "job")
@@ -198,7 +196,7 @@ def test_rows_in_any_order_doubled_and_in_several_files_give_the_same(
     assert one["machine"] == "node-0003"
 
 
-def test_a_state_makes_a_second_call_know_the_machines(
+def test_state_provides_baselines(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     state, known = tmp_path / "state", ["--state", str(tmp_path / "state"), "--model", str(model)]
@@ -218,7 +216,7 @@ def test_a_state_makes_a_second_call_know_the_machines(
     assert (found["machine"], found["kind"]) == ("node-0003", "fault")
 
 
-def test_a_task_name_that_is_no_file_name_stays_in_the_state_folder(
+def test_task_name_stays_in_state_folder(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(8, 3), tmp_path / "m", "..%2F..%2Fetc")
@@ -287,7 +285,7 @@ def weak(fault: Fault, share: float) -> SimulatedTask:
     return task
 
 
-def test_the_list_helps_where_it_is_valid(
+def test_valid_list_acts_as_prior(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     """Look for a fault just too weak without the list; the list then makes the difference."""
@@ -312,9 +310,7 @@ def test_the_list_helps_where_it_is_valid(
     assert all(named[name]["machine"] is None for name in ("other", "past", "unflagged"))
 
 
-def test_the_order_of_metrics_is_shown_and_can_be_set(
-    model: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_metric_order_is_shown_and_set(model: Path, tmp_path: Path, capsys: Capture) -> None:
     mine = tmp_path / "model"
     shutil.copytree(model, mine)
     assert main(["detect", "metrics", "--model", str(mine)]) == 0
@@ -329,7 +325,7 @@ def test_the_order_of_metrics_is_shown_and_can_be_set(
     assert "found 'disk', expected names of power_draw, cpu_usage" in said
 
 
-def test_a_picture_is_drawn(
+def test_verdict_is_plotted(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(fault(8, 2), tmp_path / "m", "a job")
@@ -343,7 +339,7 @@ def test_a_picture_is_drawn(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_title_of_a_picture_says_what_somebody_asks_who_was_woken(
+def test_plot_title_describes_finding(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     from forewarn.pipelines.detection.verdict_plot import plot_title
@@ -352,9 +348,9 @@ def test_the_title_of_a_picture_says_what_somebody_asks_who_was_woken(
     (line,) = lines(capsys, "--metrics", str(tmp_path), "--model", str(model))
     shown = line["evidence"]
     who, what, when, trust = plot_title(line, 8).splitlines()
-    assert who == "job: node-0002 stands out on power_draw"
+    assert who == "job: node-0002 deviates on power_draw"
     assert what == (
-        f"it shows {shown['now']:.4g} (before {shown['before']:.4g}), the others of its group "
+        f"machine: {shown['now']:.4g} (before {shown['before']:.4g}); peers: "
         f"{shown['others_now']:.4g} (before {shown['others_before']:.4g})"
     )
     assert when.startswith("since 2025-03-01 00:06:")
@@ -363,12 +359,12 @@ def test_the_title_of_a_picture_says_what_somebody_asks_who_was_woken(
     line |= {"kind": "straggler", "blind": ["a", "b", "c", "d"], "observe_only": False}
     line["evidence"] |= {"before": None, "unit": "per 1 s"}
     who, what, small, _, blind = plot_title(line, 2).splitlines()
-    assert who == "job: node-0002 differs from the first sample on, on power_draw"
-    assert what.startswith(f"it shows {shown['now']:.4g} per 1 s, the others of its group ")
+    assert who == "job: node-0002 has deviated since its first sample on power_draw"
+    assert what.startswith(f"machine: {shown['now']:.4g} per 1 s; peers: ")
     assert small.startswith("its group has 2 machines: compared with other small groups")
-    assert blind == "nothing can be said of a, b, c and 1 more"
-    nobody = line | {"machine": None, "blind": []}
-    assert plot_title(nobody, 8) == "job: nobody stands out among 8 machines"
+    assert blind == "no data for a, b, c and 1 more"
+    healthy = line | {"machine": None, "blind": []}
+    assert plot_title(healthy, 8) == "job: no faulty machine among 8 machines"
 
 
 def spoiled(put: Put, fault: Fault, folder: Path, change: Callable[[pd.DataFrame], Any]) -> Path:
@@ -389,10 +385,10 @@ def spoiled(put: Put, fault: Fault, folder: Path, change: Callable[[pd.DataFrame
         (lambda f: f.assign(machine=7), "column `machine` is int64, expected a string"),
         (lambda f: f.assign(cpu_usage="high"), "column `cpu_usage` is"),
         (lambda f: f.drop(columns=["cpu_usage", "power_draw"]), "has none of the metrics of this"),
-        (lambda f: f.head(0), "holds no samples"),
+        (lambda f: f.head(0), "contains no samples"),
     ],
 )
-def test_what_breaks_the_contract_is_refused_in_one_line(
+def test_invalid_input_is_refused_in_one_line(
     put: Put,
     fault: Fault,
     model: Path,
@@ -407,7 +403,7 @@ def test_what_breaks_the_contract_is_refused_in_one_line(
     assert "task=job" in line
 
 
-def test_files_that_are_none(model: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_invalid_files_are_refused(model: Path, tmp_path: Path, capsys: Capture) -> None:
     run = ["detect", "run", "--model", str(model), "--metrics"]
     assert "no such folder" in refused(capsys, *run, str(tmp_path / "none"))
     assert "holds no task" in refused(capsys, *run, str(tmp_path))
@@ -417,7 +413,7 @@ def test_files_that_are_none(model: Path, tmp_path: Path, capsys: Capture) -> No
     assert "cannot be read as Parquet" in refused(capsys, *run, str(tmp_path))
 
 
-def test_a_model_that_is_none(
+def test_invalid_model_is_refused(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     metrics = put(fault(6, 2), tmp_path / "m", "job")
@@ -443,7 +439,7 @@ def test_a_model_that_is_none(
     ],
     ids=["one machine", "two machines", "all missing", "all constant", "infinite"],
 )
-def test_what_says_nothing_names_nobody(
+def test_uninformative_metrics_have_no_finding(
     put: Put,
     fault: Fault,
     model: Path,
@@ -456,7 +452,7 @@ def test_what_says_nothing_names_nobody(
     assert found["machine"] is None
 
 
-def test_a_machine_whose_clock_is_off_or_whose_series_is_constant_is_blind(
+def test_wrong_clock_or_constant_series_has_no_data(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     def change(frame: pd.DataFrame) -> pd.DataFrame:
@@ -472,7 +468,7 @@ def test_a_machine_whose_clock_is_off_or_whose_series_is_constant_is_blind(
     assert found["machine"] in (None, "node-0002")
 
 
-def test_incidents_rank_the_metrics(
+def test_incidents_rank_metrics(
     put: Put, fault: Fault, healthy_metrics: Path, detection_config: Path, tmp_path: Path
 ) -> None:
     from forewarn.pipelines.config.settings import load_settings
@@ -499,7 +495,7 @@ def test_incidents_rank_the_metrics(
         ("task,machine,start,end\na,b,soon,2025-03-01\n", "column `start` of row 2 is 'soon'"),
     ],
 )
-def test_incidents_that_cannot_be_read(
+def test_unreadable_incidents_are_refused(
     healthy_metrics: Path, tmp_path: Path, capsys: Capture, text: str, said: str
 ) -> None:
     path = tmp_path / "incidents.csv"
@@ -510,7 +506,7 @@ def test_incidents_that_cannot_be_read(
     assert not (tmp_path / "new").exists()
 
 
-def test_metrics_of_another_site_are_refused_by_fit(
+def test_fit_refuses_metrics_of_other_site(
     healthy_metrics: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     config = tmp_path / "other.toml"

@@ -8,7 +8,7 @@ from forewarn.pipelines.detection.detection_text import verdict_text
 
 
 @pytest.mark.parametrize(("n", "more"), [(3, ""), (4, " and 1 other"), (5, " and 2 others")])
-def test_three_who_are_back_are_named_and_the_others_counted(n: int, more: str) -> None:
+def test_text_names_three_recovered_machines(n: int, more: str) -> None:
     line = {
         "task": "job",
         "machines": 8,

@@ -172,7 +172,7 @@ def watched(
         return list(watch.run(threading.Event()))
 
 
-def test_the_fault_is_named_once_though_the_server_goes_away_twice(
+def test_fault_is_reported_once_despite_outages(
     prometheus: Prometheus, model: Path, begin: int, capsys: Capture
 ) -> None:
     quiet = watched(prometheus, model, begin, {})
@@ -188,7 +188,7 @@ def test_the_fault_is_named_once_though_the_server_goes_away_twice(
     assert quiet[0]["detected_at"] == broken[0]["detected_at"]
 
 
-def test_a_table_says_who_works_on_what(
+def test_table_assigns_machines_to_tasks(
     prometheus: Prometheus, begin: int, jobs: dict[str, SimulatedTask], tmp_path: Path
 ) -> None:
     table = tmp_path / "tasks.csv"
@@ -207,11 +207,11 @@ def test_a_table_says_who_works_on_what(
         (pull,) = live.pulls("cpu_usage", end, 900 * SECOND)
         assert "node-0030" not in pull.grid.machines
         table.write_text("task,machine\nlate,node-0000\nlater,node-0000\n")
-        with pytest.raises(InputError, match="machine 'node-0000' is there twice"):
+        with pytest.raises(InputError, match="machine 'node-0000' occurs twice"):
             list(live.pulls("cpu_usage", end, 900 * SECOND))
 
 
-def test_what_prometheus_has_is_what_the_files_have(
+def test_prometheus_matches_files(
     prometheus: Prometheus,
     begin: int,
     jobs: dict[str, SimulatedTask],
@@ -234,7 +234,7 @@ def test_what_prometheus_has_is_what_the_files_have(
         assert bad.series("disk") is None
 
 
-def test_a_counter_of_prometheus_is_its_increase(
+def test_prometheus_counter_is_its_increase(
     prometheus: Prometheus, begin: int, jobs: dict[str, SimulatedTask]
 ) -> None:
     sampling = Sampling(counters=frozenset({"joules"}))
@@ -248,21 +248,19 @@ def test_a_counter_of_prometheus_is_its_increase(
         assert (bad.unit("joules"), bad.unit("power_draw")) == ("per 1 s", None)
 
 
-def test_the_command_watches_a_server_once(
-    prometheus: Prometheus, model: Path, capsys: Capture
-) -> None:
+def test_once_watches_server_once(prometheus: Prometheus, model: Path, capsys: Capture) -> None:
     options = ["--prometheus", prometheus.url, "--model", str(model), "--once", "--json"]
     assert main(["detect", "watch", *options]) == 0
     assert capsys.readouterr().out == ""  # nothing runs now
 
 
-def test_no_server(model: Path, capsys: Capture) -> None:
+def test_unreachable_server_is_one_line(model: Path, capsys: Capture) -> None:
     options = ["--prometheus", "http://127.0.0.1:9", "--model", str(model), "--once"]
     assert main(["detect", "watch", *options]) == 2
     assert "cannot be reached" in capsys.readouterr().err
 
 
-def test_files_that_grow_are_looked_at_again_and_each_verdict_is_given_once(
+def test_growing_files_report_each_verdict_once(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     metrics, state = tmp_path / "m", tmp_path / "state"
@@ -283,7 +281,7 @@ def test_files_that_grow_are_looked_at_again_and_each_verdict_is_given_once(
     assert named[3] == named[4] == []
 
 
-def test_who_stood_out_for_a_while_is_mentioned_once(
+def test_jitter_is_noted_once(
     put: Put, jitter: SimulatedTask, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     put(jitter, tmp_path, "job")
@@ -293,13 +291,13 @@ def test_who_stood_out_for_a_while_is_mentioned_once(
         assert list(watch.call()) == []
         said.append([line for line in capsys.readouterr().err.splitlines() if "node-0006" in line])
     (line,) = said[0]
-    said_of = re.search(r"job: node-0006 stood out on power_draw for (\d+) s, and is back", line)
+    said_of = re.search(r"job: node-0006 deviated on power_draw for (\d+) s and recovered", line)
     assert said_of is not None
     assert 20 <= int(said_of[1]) <= 110
     assert said[1] == []
 
 
-def test_more_verdicts_than_the_wanted_rate_explains_are_said_when_they_come_and_once(
+def test_excess_of_verdicts_is_noted_once(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     metrics, state = tmp_path / "m", tmp_path / "state"
@@ -319,7 +317,10 @@ def test_more_verdicts_than_the_wanted_rate_explains_are_said_when_they_come_and
     put(fault(10, 4), metrics, "first")
     n_verdicts, (line,) = called()
     assert n_verdicts == 1
-    assert "1 verdict in 0.0208 task-days, more than the 0.02 false alarms a day" in line
+    assert (
+        "1 verdict in 0.0208 task-days, more than the requested rate of 0.02 false alarms a day"
+        in line
+    )
     assert called() == (0, [])
     put(fault(12, 3, seed=6), metrics, "second")
     n_verdicts, (line,) = called()

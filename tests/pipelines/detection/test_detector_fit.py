@@ -38,7 +38,7 @@ def few(put: Put, tmp_path: Path) -> Path:
     return tmp_path / "few"
 
 
-def test_too_little_data_to_tell_is_observe_only_and_every_verdict_says_so(
+def test_too_little_data_is_observe_only(
     few: Path, detection_config: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     code, said = fitted(capsys, few, detection_config, tmp_path / "model")
@@ -52,7 +52,7 @@ def test_too_little_data_to_tell_is_observe_only_and_every_verdict_says_so(
     assert "observe only" in capsys.readouterr().out
 
 
-def test_one_job_alone_cannot_judge_itself(
+def test_single_job_cannot_be_cross_validated(
     few: Path, detection_config: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     for number, folder in enumerate(sorted(few.iterdir())):
@@ -63,7 +63,7 @@ def test_one_job_alone_cannot_judge_itself(
     assert said["observe_only"]
 
 
-def test_a_detector_that_can_name_nobody_is_no_success(
+def test_detector_without_judged_task_fails(
     put: Put, detection_config: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     """Pulls of a minute are shorter than the four minutes of a continuity."""
@@ -76,7 +76,7 @@ def test_a_detector_that_can_name_nobody_is_no_success(
     assert (tmp_path / "model" / "detector.json").exists()
 
 
-def test_a_faulty_training_task_is_named_and_left_out_until_it_is_labelled(
+def test_suspected_task_is_excluded_until_labelled(
     put: Put,
     fault: Fault,
     healthy_metrics: Path,
@@ -100,7 +100,7 @@ def test_a_faulty_training_task_is_named_and_left_out_until_it_is_labelled(
     assert not any("--incidents" in why for why in said["doubts"])
 
 
-def test_a_task_that_somebody_calls_healthy_is_never_left_out(
+def test_labelled_healthy_task_is_kept(
     put: Put,
     fault: Fault,
     healthy_metrics: Path,
@@ -123,7 +123,7 @@ def test_a_task_that_somebody_calls_healthy_is_never_left_out(
 
 
 @pytest.mark.parametrize("held_out", ["5_0_100000_37", "5_0_50000_39", "7_0_50000_58"])
-def test_nobody_is_named_on_real_seconds_of_a_job_that_was_not_fitted_to(
+def test_held_out_real_job_raises_no_alarm(
     held_out: str, shared_data: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     real = shared_data / "machine_metrics" / "exathlon"

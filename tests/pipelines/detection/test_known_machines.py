@@ -28,7 +28,7 @@ def samples(number: int, restless: int, *, lower: int | None = None, order: Any 
 
 
 @pytest.mark.parametrize("named_anew", [False, True])
-def test_a_fault_of_a_machine_that_never_moved_is_no_smaller_for_one_that_always_does(
+def test_fault_size_is_independent_of_other_offsets(
     named_anew: bool, put_samples: Put, detect: Detect, tmp_path: Path
 ) -> None:
     """The fault is a fifth more than what machine 0 always does: found where names tell."""

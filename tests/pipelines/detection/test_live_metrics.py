@@ -53,7 +53,7 @@ def fetched(*answers: dict[str, Any]) -> tuple[list[int], list[float]]:
     return (buffer.times[key] // SECOND).tolist(), buffer.values[key].tolist()
 
 
-def test_a_series_with_another_pod_goes_on_where_the_first_one_ended() -> None:
+def test_series_continues_in_another_pod() -> None:
     first: Samples = [(1, 80.0), (2, 80.0)]
     second: Samples = [(3, 30.0), (4, 30.0)]
     expected = ([1, 2, 3, 4], [80.0, 80.0, 30.0, 30.0])
@@ -61,13 +61,13 @@ def test_a_series_with_another_pod_goes_on_where_the_first_one_ended() -> None:
     assert fetched(answer(a, b)) == fetched(answer(b, a)) == expected
 
 
-def test_the_gpus_of_a_machine_are_its_mean() -> None:
+def test_gpus_of_machine_are_averaged() -> None:
     gpus = [({"gpu": str(i)}, [(1, 10.0 * i), (2, 0.0)]) for i in range(4)]
     assert fetched(answer(*gpus)) == ([1, 2], [15.0, 0.0])
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.sampled_from("abc")), max_size=20))
-def test_how_samples_are_divided_into_series_changes_nothing(parts: list[tuple[int, str]]) -> None:
+def test_split_into_series_does_not_matter(parts: list[tuple[int, str]]) -> None:
     times = sorted({time for time, _ in parts})
     if not times:
         return
@@ -81,7 +81,7 @@ def test_how_samples_are_divided_into_series_changes_nothing(parts: list[tuple[i
     assert np.allclose(values, np.array(times) / 2)
 
 
-def test_an_answer_that_is_too_large_is_one_line() -> None:
+def test_too_large_answer_is_one_line() -> None:
     settings = WatchTable.model_validate({})
     with closing(Recorded("http://127.0.0.1:9")) as server:
         Recorded.answers = []

@@ -22,20 +22,20 @@ def test_tasks_and_groups_by_machine(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("task,node\njob,n1\n", "column `machine` is missing, found task, node"),
-        ("task,machine\na,n1\nb,n1\n", "line 3: machine 'n1' is there twice"),
+        ("task,machine\na,n1\nb,n1\n", "line 3: machine 'n1' occurs twice"),
         ("", "column `task` is missing, found nothing"),
         ("task,machine\njob,n1,0\n", "line 2 has 3 cells, expected 2"),
-        ("task,machine\njob,\n", "line 2 has no task or no machine"),
-        ("task,machine,group\na,n1,0\na,n1,1\n", "line 3: machine 'n1' is there twice"),
+        ("task,machine\njob,\n", "line 2 lacks a task or a machine"),
+        ("task,machine,group\na,n1,0\na,n1,1\n", "line 3: machine 'n1' occurs twice"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_table_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "tasks.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=said):
         Membership.open(path)
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         Membership.open(tmp_path / "none.csv")

@@ -71,7 +71,7 @@ def stored(model: Path) -> dict[str, Any]:
     return dict(metric)
 
 
-def test_a_counter_of_1e15_gets_the_verdict_of_the_same_data_given_as_a_rate(
+def test_large_counter_matches_its_rate(
     given: dict[str, Path], detect: Commands, tmp_path: Path
 ) -> None:
     rate, counter = given["rate"], given["counter"]
@@ -91,7 +91,7 @@ def test_a_counter_of_1e15_gets_the_verdict_of_the_same_data_given_as_a_rate(
     assert (one["limits"]["counter"], other["limits"]["counter"]) == (True, False)
 
 
-def test_a_counter_that_nobody_declared_is_recognised_and_named_in_a_note(
+def test_undeclared_counter_is_recognised(
     given: dict[str, Path], detect: Commands, tmp_path: Path
 ) -> None:
     folder = given["counter"]
@@ -101,13 +101,13 @@ def test_a_counter_that_nobody_declared_is_recognised_and_named_in_a_note(
     config = CONFIG.format(high=2e9, kind="")
     lines, _, said = detect(folder / "train", folder / "pulls", config)
     (note,) = said.splitlines()
-    assert "taken for counters, since they never fall: `bytes` (0 to 2e+09)" in note
+    assert "classified as counters, because they never decrease: `bytes` (0 to 2e+09)" in note
     assert "per 1 s" in note
     assert without_seconds(lines) == without_seconds(declared)
     assert stored(tmp_path / "model") == stored(tmp_path / "declared")
 
 
-def test_limits_of_what_is_counted_become_those_of_its_increase(
+def test_counter_limits_become_increase_limits(
     given: dict[str, Path], detect: Commands, tmp_path: Path
 ) -> None:
     folder = given["counter"]
@@ -119,7 +119,7 @@ def test_limits_of_what_is_counted_become_those_of_its_increase(
     assert lines["faulty"]["machine"] == "n02"
 
 
-def test_what_is_called_a_gauge_is_taken_as_it_is(
+def test_declared_gauge_stays_gauge(
     given: dict[str, Path], detect: Commands, tmp_path: Path
 ) -> None:
     folder = given["counter"]
@@ -129,7 +129,7 @@ def test_what_is_called_a_gauge_is_taken_as_it_is(
     assert not stored(tmp_path / "model")["limits"]["counter"]
 
 
-def test_a_rate_a_sawtooth_and_memory_that_grows_now_and_then_are_no_counters(
+def test_rates_and_sawtooths_are_no_counters(
     detect: Commands, put_samples: Put, tmp_path: Path
 ) -> None:
     names = ("rate", "heap", "memory", "constant")
@@ -147,7 +147,7 @@ def test_a_rate_a_sawtooth_and_memory_that_grows_now_and_then_are_no_counters(
     assert [model["limits"]["counter"] for model in models] == [False] * 4
 
 
-def test_a_reset_is_no_fault_and_hides_none(
+def test_counter_reset_is_no_fault(
     given: dict[str, Path], detect: Commands, put_samples: Put, tmp_path: Path
 ) -> None:
     for name, rate in (("calm", rates(52)), ("faulty", slow(50))):
@@ -169,7 +169,7 @@ def test_a_reset_is_no_fault_and_hides_none(
     assert (series == rate).all()
 
 
-def test_samples_that_come_late_are_no_bursts(
+def test_late_samples_are_no_bursts(
     given: dict[str, Path], detect: Commands, put_samples: Put, tmp_path: Path
 ) -> None:
     """Every other sample of a machine is taken 0.4 s later, and counts what came meanwhile."""
@@ -189,7 +189,7 @@ def test_samples_that_come_late_are_no_bursts(
     assert (lines["calm"]["machine"], lines["calm"]["jitters"]) == (None, [])
 
 
-def test_whole_numbers_beyond_2_to_the_53_are_read(
+def test_integers_above_2_to_53_are_read(
     given: dict[str, Path], detect: Commands, put_samples: Put, tmp_path: Path
 ) -> None:
     put_samples(tmp_path / "large", "faulty", {"bytes": counted(slow(50), start=2**60)})
@@ -198,7 +198,7 @@ def test_whole_numbers_beyond_2_to_the_53_are_read(
     assert lines["faulty"]["machine"] == "n02"
 
 
-def test_a_verdict_and_its_picture_say_what_the_increase_is_per(
+def test_verdict_states_unit_of_increase(
     given: dict[str, Path], detect: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = given["counter"]
@@ -206,14 +206,14 @@ def test_a_verdict_and_its_picture_say_what_the_increase_is_per(
     options = ["--metrics", str(folder / "pulls"), "--model", str(tmp_path / "model")]
     assert main(["detect", "run", *options, "--plot", str(tmp_path / "plots")]) == 0
     words = capsys.readouterr().out.splitlines()[0]
-    assert "n02 stands out on bytes" in words
+    assert "n02 deviates on bytes" in words
     assert " per 1 s, " in words
     assert (tmp_path / "plots" / "faulty.png").stat().st_size > 10_000
     assert main(["detect", "metrics", "--model", str(tmp_path / "model"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["limits"] == "0 to 2e+09, counter"
 
 
-def test_a_watch_over_files_looks_at_increases_too(
+def test_watch_over_files_uses_increases(
     given: dict[str, Path], detect: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = given["counter"]

@@ -96,4 +96,4 @@ def test_missing_nodes_and_results_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["diagnose", "nodes"]) == 2
-    assert "--nodes or --results is missing" in capsys.readouterr().err
+    assert "--nodes or --results is required" in capsys.readouterr().err

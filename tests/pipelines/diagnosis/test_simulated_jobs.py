@@ -126,7 +126,7 @@ def refused(arguments: list[str], capsys: Any) -> str:
 def test_simulation_never_overwrites(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "job", "none")
     again = ["simulate", "job", "--out", str(tmp_path / "job")]
-    assert "is there already" in refused(again, capsys)
+    assert "already exists" in refused(again, capsys)
     odd = ["simulate", "job", "--out", str(tmp_path / "odd"), "--ranks", "7"]
     assert "expected a multiple of 4" in refused(odd, capsys)
     assert not (tmp_path / "odd").exists()

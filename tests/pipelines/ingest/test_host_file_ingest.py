@@ -72,7 +72,7 @@ def test_future_file_name_is_reported(raw: Path, capsys: pytest.CaptureFixture[s
     smi = "index, serial, temperature.gpu\n0, S0, 40\n"
     (raw / "node-0" / "smi_2035-03-01T00:10.csv").write_text(smi)
     assert ingest(raw) == 0
-    assert "left out: 1 times a time in the future in a file name" in capsys.readouterr().err
+    assert "ignored: 1 times a time in the future in a file name" in capsys.readouterr().err
     assert records(raw)["timestamp"].dt.year.unique().tolist() == [2025]
 
 
@@ -158,7 +158,7 @@ def test_gpus_without_uuid_are_not_merged(
     header = "timestamp, uuid, pci.bus_id, temperature.gpu\n"
     (place / "smi.csv").write_text(header + "".join(rows))
     assert ingest(tmp_path / "raw") == 0
-    assert "2 readings name no GPU" in capsys.readouterr().err
+    assert "2 readings identify no GPU" in capsys.readouterr().err
     assert list((tmp_path / "records").glob("date=*")) == []
 
 
@@ -329,7 +329,7 @@ def test_broken_tables_are_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "nothing to read"),
+        ([], "no input given"),
         (["--raw", "{raw}", "--prometheus", "http://x"], "expected one of them"),
         (["--raw", "{raw}/no"], "no such folder"),
         (["--raw", "{raw}/empty"], "holds no file"),

@@ -180,7 +180,7 @@ def test_password_in_address_is_never_written(
     assert main([*arguments, *end]) == 2
     said = capsys.readouterr()
     written = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()]
-    assert f"{fake.url}: asked for" in said.err
+    assert f"{fake.url}: queried intervals" in said.err
     for secret in ("cret", "ada"):
         assert secret not in said.err + said.out + caplog.text
         assert not any(secret.encode() in content for content in written)

@@ -22,7 +22,7 @@ from forewarn.pipelines.rendering.templates import (
 
 
 @pytest.mark.parametrize("value", [None, np.nan, np.inf, pd.NA, pd.NaT, "3", True, [1, 2], {}])
-def test_what_is_not_a_finite_number_is_a_dash(value: object) -> None:
+def test_non_finite_number_is_a_dash(value: object) -> None:
     assert finite_number(value) is None
     assert amount(value) == per_hundred(value) == chance_text(value) == "—"
 
@@ -36,7 +36,7 @@ def test_numpy_numbers_are_numbers(value: object) -> None:
     ("share", "text"),
     [(0.0, "0"), (0.00099, "0.1"), (0.0949, "9.5"), (0.0999, "10"), (1.0, "100")],
 )
-def test_per_hundred_keeps_the_digits_that_matter(share: float, text: str) -> None:
+def test_per_hundred_keeps_significant_digits(share: float, text: str) -> None:
     assert per_hundred(share) == text
 
 
@@ -50,27 +50,27 @@ def test_per_hundred_keeps_the_digits_that_matter(share: float, text: str) -> No
         (0.99, "over 99 %"),
     ],
 )
-def test_a_chance_is_neither_certain_nor_impossible(probability: float, text: str) -> None:
+def test_chance_is_never_0_or_100_percent(probability: float, text: str) -> None:
     assert chance_text(probability) == text
 
 
-def test_times_are_shown_in_utc_whatever_zone_they_came_in() -> None:
+def test_times_are_shown_in_utc() -> None:
     assert moment(pd.Timestamp("2025-03-02 04:50", tz="Europe/Berlin")) == "2 March 2025, 03:50 UTC"
     assert moment(np.datetime64("2025-03-02T04:50:00")) == "2 March 2025, 04:50 UTC"
 
 
 @pytest.mark.parametrize("value", [None, pd.NaT, float("nan")])
-def test_a_missing_time_is_a_dash(value: object) -> None:
+def test_missing_time_is_a_dash(value: object) -> None:
     assert parse_utc(value) is None
     assert moment(value) == "—"
 
 
-def test_text_that_is_no_time_is_shown_as_it_is() -> None:
+def test_other_text_is_unchanged() -> None:
     assert moment("soon") == "soon"
 
 
 @pytest.mark.parametrize("mark", ["\u202e", "\u200b", "\x00", "\n", "\ud800", "\x1b"])
-def test_characters_that_cannot_be_seen_are_shown(mark: str) -> None:
+def test_invisible_characters_are_replaced(mark: str) -> None:
     shown = visible(f"SN{mark}1")
     assert shown == "SN\ufffd1"
     assert shown.encode()
@@ -84,12 +84,12 @@ def marks(text: str) -> str:
     return environment.from_string(template).render()
 
 
-def test_a_bar_is_as_long_as_its_share() -> None:
+def test_bar_length_is_its_share() -> None:
     assert 'class="bar-fill" width="62.0%"' in marks("{{ bar(0.62) }}")
     assert "<svg" not in marks("{{ bar(none) }}")
 
 
-def test_a_whisker_has_a_line_where_there_is_an_interval() -> None:
+def test_whisker_line_needs_an_interval() -> None:
     assert marks("{{ whisker(0.5, none, none, 1.0) }}").count("<line") == 1  # the scale alone
     with_interval = marks("{{ whisker(0.5, 0.4, 0.6, 2.0) }}")
     assert 'x1="20.0%" x2="30.0%"' in with_interval
@@ -97,7 +97,7 @@ def test_a_whisker_has_a_line_where_there_is_an_interval() -> None:
     assert "<svg" not in marks("{{ whisker(none, none, none, 1.0) }}{{ whisker(0, 0, 0, 0) }}")
 
 
-def test_a_name_that_a_template_does_not_get_is_an_error() -> None:
+def test_undefined_template_name_raises() -> None:
     with pytest.raises(jinja2.UndefinedError):
         render_page("at_risk/at_risk_page.html", {})
 
@@ -123,7 +123,7 @@ def schemes() -> list[dict[str, str]]:
     return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", root)) for root in roots]
 
 
-def test_there_is_a_light_and_a_dark_scheme_with_the_same_colours() -> None:
+def test_light_and_dark_schemes_match() -> None:
     light, dark = schemes()
     assert set(light) == set(dark)
     assert luminance(light["page"]) > 0.8
@@ -131,7 +131,7 @@ def test_there_is_a_light_and_a_dark_scheme_with_the_same_colours() -> None:
 
 
 @pytest.mark.parametrize("scheme", schemes(), ids=["light", "dark"])
-def test_text_and_lines_stand_out_from_what_is_behind_them(scheme: dict[str, str]) -> None:
+def test_text_and_lines_have_contrast(scheme: dict[str, str]) -> None:
     for name, back in product(["text", "muted", "link", "bad", "warn", "good"], ["page", "card"]):
         assert contrast(scheme[name], scheme[back]) >= 4.5, (name, back)
     for name, back in product(["c1", "c2", "c3", "c4", "bar"], ["page", "card"]):

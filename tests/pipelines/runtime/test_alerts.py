@@ -37,7 +37,7 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-def test_the_address_of_alerts_reaches_no_log(
+def test_alert_address_is_not_logged(
     address: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -57,7 +57,7 @@ def test_the_address_of_alerts_reaches_no_log(
     "address",
     ["http://[s3cret", "s3cret", "http://127.0.0.1:1/s3cret", "http://s3cret\udcff/", "http://"],
 )
-def test_an_alert_that_nobody_takes_is_a_note(
+def test_undelivered_alert_is_noted(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.environ", {"FOREWARN_ALERT_URL": address})

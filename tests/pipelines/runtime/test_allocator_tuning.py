@@ -50,13 +50,13 @@ def _faults(how: str, pages: int) -> list[int]:
 
 
 @pytest.mark.parametrize("pages", SIZES)
-def test_threads_take_arrays_from_memory_that_was_let_go_of(pages: int) -> None:
+def test_shared_arena_reuses_freed_memory(pages: int) -> None:
     first, *_, last = _faults("shared", pages)
     assert last < first / 4
 
 
 @pytest.mark.parametrize("pages", SIZES)
-def test_otherwise_threads_ask_the_system_for_every_array(pages: int) -> None:
+def test_default_arenas_return_memory(pages: int) -> None:
     first, *_, last = _faults("own", pages)
     assert last >= first / 2
 
@@ -66,7 +66,7 @@ def test_otherwise_threads_ask_the_system_for_every_array(pages: int) -> None:
 )
 @pytest.mark.parametrize("chosen", [None, "system"])
 @pytest.mark.parametrize("when", ["loaded", "later"])
-def test_arrow_gives_back_what_it_lets_go_of_unless_somebody_chose_otherwise(
+def test_arrow_releases_memory_unless_overridden(
     chosen: str | None, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)

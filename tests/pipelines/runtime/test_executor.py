@@ -57,7 +57,7 @@ def slices(request: pytest.FixtureRequest) -> Iterator[SliceMap]:
 in_processes = pytest.mark.parametrize("slices", ["processes", "dask"], indirect=True)
 
 
-def test_results_come_in_order_and_are_the_same_everywhere(slices: SliceMap) -> None:
+def test_results_are_ordered_and_equal(slices: SliceMap) -> None:
     results = list(slices.map(squares, PARTS))
     assert [text for text, _ in results] == [letter.upper() for letter, _ in PARTS]
     for (_, values), part in zip(results, PARTS, strict=True):
@@ -65,7 +65,7 @@ def test_results_come_in_order_and_are_the_same_everywhere(slices: SliceMap) -> 
         assert values.dtype == np.float64
 
 
-def test_a_file_is_surveyed_the_same_everywhere(slices: SliceMap, tmp_path: Path) -> None:
+def test_survey_is_equal_on_all_executors(slices: SliceMap, tmp_path: Path) -> None:
     kinds: dict[str, tuple[str, ...]] = {"counter": ("errors",), "float": ("load",)}
     items = []
     for number in range(3):
@@ -83,7 +83,7 @@ def test_a_file_is_surveyed_the_same_everywhere(slices: SliceMap, tmp_path: Path
     assert repr(surveys) == repr([survey_file(item) for item in items])
 
 
-def test_a_test_window_is_judged_the_same_everywhere(slices: SliceMap, tmp_path: Path) -> None:
+def test_test_window_is_equal_on_all_executors(slices: SliceMap, tmp_path: Path) -> None:
     paths = write(windows(3), tmp_path)
     scores = EvaluatedScores.from_files(paths, protocol(3), None, slices)
     averages = scores.averages["a"]
@@ -95,7 +95,7 @@ def test_a_test_window_is_judged_the_same_everywhere(slices: SliceMap, tmp_path:
     assert averages.draws.shape == (3, 200)
 
 
-def test_an_error_of_a_task_is_raised_as_it_is(slices: SliceMap) -> None:
+def test_task_error_is_raised_unchanged(slices: SliceMap) -> None:
     results = slices.map(refuse, [0, 1, 2])
     assert next(results) == 0
     with pytest.raises(ValueError, match="slice 1 is bad"):
@@ -103,12 +103,12 @@ def test_an_error_of_a_task_is_raised_as_it_is(slices: SliceMap) -> None:
     assert list(slices.map(refuse, [5])) == [5]
 
 
-def test_objects_of_ours_do_not_cross(slices: SliceMap) -> None:
-    with pytest.raises(TypeError, match=r"found object in a slice, expected paths"):
+def test_objects_are_not_pickled(slices: SliceMap) -> None:
+    with pytest.raises(TypeError, match=r"a slice contains object, expected paths"):
         list(slices.map(object_of_ours, [1]))
-    with pytest.raises(TypeError, match=r"found Executor in a slice, expected paths"):
+    with pytest.raises(TypeError, match=r"a slice contains Executor, expected paths"):
         list(slices.map(repr_of, [Executor()]))
-    with pytest.raises(TypeError, match="found an array of objects"):
+    with pytest.raises(TypeError, match="a slice contains an array of objects"):
         list(slices.map(repr_of, [np.array([{}])]))
 
 
@@ -116,12 +116,12 @@ def repr_of(value: object) -> str:
     return repr(value)
 
 
-def test_a_task_has_to_be_importable(slices: SliceMap) -> None:
-    with pytest.raises(TypeError, match="expected a function of a module"):
+def test_task_must_be_importable(slices: SliceMap) -> None:
+    with pytest.raises(TypeError, match="must be a module-level function"):
         list(slices.map(lambda part: part, [1]))
 
 
-def test_slices_are_read_as_results_are_taken() -> None:
+def test_slices_are_read_on_demand() -> None:
     read = []
 
     def parts() -> Iterator[int]:
@@ -136,7 +136,7 @@ def test_slices_are_read_as_results_are_taken() -> None:
 
 
 @in_processes
-def test_a_worker_killed_half_way_changes_nothing(slices: SliceMap, tmp_path: Path) -> None:
+def test_killed_worker_changes_nothing(slices: SliceMap, tmp_path: Path) -> None:
     folders = tmp_path / "killed", tmp_path / "here"
     for folder in folders:
         write_dates(folder)
@@ -168,14 +168,14 @@ def write_dates(folder: Path) -> None:
 
 
 @in_processes
-def test_a_slice_that_kills_every_worker_ends_in_one_line(slices: SliceMap) -> None:
+def test_slice_killing_every_worker_fails(slices: SliceMap) -> None:
     with pytest.raises(JobError, match=r"died.*; the host may be out of memory\.$"):
         list(slices.map(die, [1]))
     # The next map finds living workers.
     assert list(slices.map(refuse, [7])) == [7]
 
 
-def test_a_cluster_without_workers_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_without_workers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_module, "_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(executor_module, "_PATIENCE_SECONDS", 0.1)
     address = "127.0.0.1:0"
@@ -187,12 +187,12 @@ def test_a_cluster_without_workers_gets_a_line(monkeypatch: pytest.MonkeyPatch) 
         next(slices.map(refuse, [0]))
 
 
-def test_an_error_of_time_of_a_task_is_its_own(slices: SliceMap) -> None:
+def test_timeout_error_of_task_is_unchanged(slices: SliceMap) -> None:
     with pytest.raises(TimeoutError, match="slice 3 took too long"):
         list(slices.map(take_too_long, [3]))
 
 
-def test_a_scheduler_that_does_not_answer_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_module, "_CONNECT_TIMEOUT", "0.3s")
     executor = Executor("dask", address="tcp://127.0.0.1:9")
     line = r"`executor.address` is 'tcp://127.0.0.1:9': no cluster"
@@ -220,7 +220,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_daemonic_process_gets_its_line() -> None:
+def test_daemonic_process_is_refused() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", DAEMON], capture_output=True, text=True, check=True
     )
@@ -262,7 +262,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_cluster_starts_in_a_task_of_a_local_executor(tmp_path: Path) -> None:
+def test_cluster_starts_in_local_executor_task(tmp_path: Path) -> None:
     script = tmp_path / "supervisor.py"
     script.write_text(SUPERVISED)
     answer = subprocess.run(

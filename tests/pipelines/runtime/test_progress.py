@@ -29,7 +29,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return watch
 
 
-def test_a_stage_that_comes_again_adds_up(watch: Watch) -> None:
+def test_repeated_stage_adds_up(watch: Watch) -> None:
     stages = Stages(started=watch.now)
     for name, seconds in (("read", 2.0), ("fit", 5.0), ("read", 1.5)):
         with stages(name):
@@ -40,7 +40,7 @@ def test_a_stage_that_comes_again_adds_up(watch: Watch) -> None:
     assert figures.seconds == 8.75
 
 
-def test_a_stage_that_fails_is_counted_too(watch: Watch) -> None:
+def test_failed_stage_is_counted(watch: Watch) -> None:
     stages = Stages(started=watch.now)
 
     def fail() -> None:
@@ -73,20 +73,20 @@ print(Stages().figures().peak_rss_bytes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell it")
-def test_the_peak_is_not_that_of_whoever_started_the_program() -> None:
+def test_peak_excludes_parent_process() -> None:
     own = np.ones(64 * MIB)  # 512 MiB
     done = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True)
     assert 5 * MIB < int(done.stdout) < own.nbytes // 2
 
 
-def test_a_note_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_note_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     note("3 rows left out")
     captured = capsys.readouterr()
     assert captured.err == "note: 3 rows left out\n"
     assert captured.out == ""
 
 
-def test_a_bar_shows_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bar_shows_on_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar(2, "train", "training") as bar:
         bar.update()
         bar.set_postfix_str("2025-01-19")
@@ -95,7 +95,7 @@ def test_a_bar_shows_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> N
     assert (captured.out, captured.err) == ("", "")
 
 
-def test_a_long_job_says_in_a_log_how_many_minutes_are_left(
+def test_long_job_logs_remaining_minutes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [0.0]
@@ -116,7 +116,7 @@ def test_few_minutes_are_words(total: int, words: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == f"note: 1 of {total} retrainings are done, {words} left\n"
 
 
-def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_job_logs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     left = TimeRemaining(3, "retrainings", lambda: 0.0)
     for _ in range(3):
         left.step()

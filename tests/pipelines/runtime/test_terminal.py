@@ -31,7 +31,7 @@ def seen(text: str) -> bool:
     return all(c.isprintable() for c in text)
 
 
-def test_plain_text_stays_and_what_cannot_be_seen_is_written_out() -> None:
+def test_invisible_characters_are_escaped() -> None:
     assert escape_text("node-0001 é 日本") == "node-0001 é 日本"
     assert escape_text(EVIL) == (
         "n\\x1b[2J\\x1b]0;x\\x07\\nforewarn: all is well\\u202e\\u2066\\u200b\\x9b\\x7f\\udcff\\r"
@@ -39,9 +39,7 @@ def test_plain_text_stays_and_what_cannot_be_seen_is_written_out() -> None:
 
 
 @pytest.mark.parametrize("print_line", [write_line, print_error, note])
-def test_what_is_printed_is_one_line_that_can_be_seen(
-    print_line: Callable[[str], None], capsys: Capture
-) -> None:
+def test_printed_line_is_printable(print_line: Callable[[str], None], capsys: Capture) -> None:
     print_line(EVIL)
     output = capsys.readouterr()
     (line,) = (output.out + output.err).splitlines()
@@ -58,25 +56,25 @@ def evil_list() -> AtRiskList:
     return AtRiskList(0, rows, unscored, 0.003, 24.0, "v")
 
 
-def test_the_summary_of_a_list_has_a_line_for_each_gpu() -> None:
+def test_list_summary_has_line_per_gpu() -> None:
     lines = list_summary(evil_list()).split("\n")
     assert len(lines) == 3
     assert all(map(seen, lines))
 
 
-def test_the_summary_of_a_list_names_no_machine_that_nobody_knows() -> None:
+def test_list_summary_omits_unknown_machine() -> None:
     made = evil_list()
     table = made.table.assign(machine_id=pd.Series([None], dtype="str"), gpu_serial="S1")
     assert "  S1 50 %: " in list_summary(dataclasses.replace(made, table=table))
 
 
-def test_the_summary_of_a_list_says_of_a_chance_what_its_page_says() -> None:
+def test_list_summary_formats_probability_like_page() -> None:
     made = evil_list()
     rare = made.table.assign(probability=0.0004, gpu_serial="S1", machine_id="m1")
     assert "  S1 on m1 under 0.1 %: " in list_summary(dataclasses.replace(made, table=rare))
 
 
-def test_what_doctor_says_can_be_seen(
+def test_doctor_text_is_printable(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
     frame = fleet[fleet["timestamp"] < "2025-01-03"].copy()
@@ -86,7 +84,7 @@ def test_what_doctor_says_can_be_seen(
     assert all(map(seen, doctor_text(examine(records, load_settings(config))).split("\n")))
 
 
-def test_a_task_that_is_not_judged_keeps_its_name_in_json() -> None:
+def test_unjudged_task_keeps_name_in_json() -> None:
     line = UnjudgedTask(EVIL, EVIL, 0.1).line()
     assert json.loads(json.dumps(line)) == line
     assert seen(escape_text(verdict_text(line)))

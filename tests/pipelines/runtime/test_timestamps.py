@@ -26,18 +26,18 @@ MOMENTS = st.integers(-(2**61), 2**61)
         ("1969-12-31T23:59:59Z", -1),
     ],
 )
-def test_a_moment_without_a_zone_is_utc(text: str, seconds: float) -> None:
+def test_time_without_zone_is_utc(text: str, seconds: float) -> None:
     assert parse_moment(text) == seconds * SECOND
 
 
 @pytest.mark.parametrize("text", ["", "soon", "NaT", "2025-13-01", "2025-02-30", "9999-01-01"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # its text is that of pandas
         parse_moment(text)
 
 
 @pytest.mark.parametrize("text", ["now", "today", "12:00"])
-def test_a_moment_says_its_date_itself(text: str) -> None:
+def test_time_includes_its_date(text: str) -> None:
     # Else a run of the same command tomorrow would silently be another one.
     with pytest.raises(ValueError):  # noqa: PT011  # its text is that of pandas
         parse_moment(text)
@@ -50,12 +50,12 @@ def test_iso_ends_in_z() -> None:
 
 
 @given(MOMENTS)
-def test_iso_is_read_back(moment: int) -> None:
+def test_iso_round_trips(moment: int) -> None:
     assert parse_moment(format_iso(moment)) == moment
 
 
 @given(st.lists(MOMENTS))
-def test_timestamps_are_the_moments_in_utc(moments: list[int]) -> None:
+def test_timestamps_are_utc(moments: list[int]) -> None:
     stamps = to_timestamps(np.array(moments, dtype=np.int64))
     assert str(stamps.dtype) == "datetime64[ns, UTC]"
     assert stamps.astype("int64").tolist() == moments

@@ -13,7 +13,7 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.sandbox.demo import _STRATEGY, _count_without_precursor, _failures
 
 
-def test_failures_without_a_sign_are_those_that_the_truth_calls_sudden(tmp_path: Path) -> None:
+def test_failures_without_precursor_are_sudden(tmp_path: Path) -> None:
     truth = tmp_path / "truth.csv"
     truth.write_text(
         "gpu_serial,failed_at,mechanism\n"
@@ -29,9 +29,7 @@ def test_failures_without_a_sign_are_those_that_the_truth_calls_sudden(tmp_path:
 
 
 @pytest.mark.parametrize("hours", [[np.inf, np.inf], [13.0, np.inf]])
-def test_failures_of_scores_can_be_compared_with_the_truth(
-    hours: list[float], tmp_path: Path
-) -> None:
+def test_score_failures_match_ground_truth(hours: list[float], tmp_path: Path) -> None:
     """A small fleet may have no failure that a list is judged by."""
     failures = int(np.isfinite(hours).sum())
     ends = pd.Timestamp("2025-01-01T23:00Z") + pd.Timedelta("1D") * np.arange(len(hours))
@@ -49,7 +47,7 @@ def test_failures_of_scores_can_be_compared_with_the_truth(
     assert _count_without_precursor(table, truth) == failures
 
 
-def test_full_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_option_exists(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["demo", "--help"])
     assert "--full" in capsys.readouterr().out

@@ -18,9 +18,7 @@ from forewarn.pipelines.cli.main import main
 CODE = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 
 
-def test_it_comes_up_says_where_and_leaves_nothing_running(
-    tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+def test_services_start_and_stop_cleanly(tmp_path: Path, free_port: Callable[[], int]) -> None:
     ports = free_port(), free_port()
     command = [sys.executable, "-c", CODE, "up", "--folder", str(tmp_path), "--gpus", "16"]
     command += ["--airflow-port", str(ports[0]), "--mlflow-port", str(ports[1])]
@@ -61,9 +59,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def test_a_port_that_is_taken_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_used_port_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["up", "--folder", str(tmp_path / "up"), "--mlflow-port", port]) == 2

@@ -17,7 +17,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_the_folder_holds_records_cmdb_and_truth_and_nothing_else(tmp_path: Path) -> None:
+def test_folder_holds_contract_files_only(tmp_path: Path) -> None:
     simulate_fleet_to(tmp_path / "out", n_gpus=40, n_days=3, seed=1, progress=False)
     assert list(contents(tmp_path / "out")) == [
         "cmdb.csv",
@@ -28,7 +28,7 @@ def test_the_folder_holds_records_cmdb_and_truth_and_nothing_else(tmp_path: Path
     ]
 
 
-def test_the_files_hold_what_was_simulated(tmp_path: Path) -> None:
+def test_files_hold_simulated_data(tmp_path: Path) -> None:
     simulate_fleet_to(tmp_path, n_gpus=300, n_days=6, seed=2, progress=False)
     run = simulate_fleet(n_gpus=300, n_days=6, seed=2)
     for day in run:
@@ -45,7 +45,7 @@ def test_the_files_hold_what_was_simulated(tmp_path: Path) -> None:
     assert truth["gpu_serial"].tolist() == run.truth()["gpu_serial"].tolist()
 
 
-def test_strings_are_dictionaries_and_compressed_with_zstd(tmp_path: Path) -> None:
+def test_strings_are_zstd_dictionaries(tmp_path: Path) -> None:
     simulate_fleet_to(tmp_path, n_gpus=8, n_days=1, seed=0, progress=False)
     file = pq.ParquetFile(tmp_path / "records" / "date=2025-01-01" / "part-0.parquet")
     assert file.schema_arrow.names == list(RECORD_COLUMNS)
@@ -55,7 +55,7 @@ def test_strings_are_dictionaries_and_compressed_with_zstd(tmp_path: Path) -> No
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_again_gives_the_same_bytes_and_leaves_other_files_alone(tmp_path: Path) -> None:
+def test_same_seed_gives_same_bytes(tmp_path: Path) -> None:
     simulate_fleet_to(tmp_path, n_gpus=20, n_days=2, seed=4, progress=False)
     before = contents(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
@@ -63,7 +63,7 @@ def test_again_gives_the_same_bytes_and_leaves_other_files_alone(tmp_path: Path)
     assert contents(tmp_path) == before | {"notes.txt": b"mine"}
 
 
-def test_another_seed_replaces_the_files(tmp_path: Path) -> None:
+def test_another_seed_replaces_files(tmp_path: Path) -> None:
     simulate_fleet_to(tmp_path, n_gpus=20, n_days=1, seed=4, progress=False)
     before = contents(tmp_path)
     simulate_fleet_to(tmp_path, n_gpus=20, n_days=1, seed=5, progress=False)
@@ -72,9 +72,7 @@ def test_another_seed_replaces_the_files(tmp_path: Path) -> None:
     assert before["cmdb.csv"] != after["cmdb.csv"]
 
 
-def test_a_file_that_cannot_be_finished_does_not_appear(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_file_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_fleet_to(tmp_path, n_gpus=8, n_days=1, seed=0, progress=False)
     before = contents(tmp_path)
 
@@ -88,9 +86,7 @@ def test_a_file_that_cannot_be_finished_does_not_appear(
     assert contents(tmp_path) == before
 
 
-def test_a_day_is_written_before_the_next_is_simulated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_days_are_written_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     days = iter(simulate_fleet(n_gpus=8, n_days=2, seed=0))
 
     def watched(_self: FleetRun) -> object:
@@ -107,7 +103,7 @@ def test_a_day_is_written_before_the_next_is_simulated(
     ("option", "n_gpus", "n_days", "seed"),
     [("--gpus", 0, 1, 0), ("--days", 1, 0, 0), ("--seed", 1, 1, -1)],
 )
-def test_a_number_out_of_range_names_the_option_and_leaves_nothing(
+def test_out_of_range_number_leaves_nothing(
     tmp_path: Path, option: str, n_gpus: int, n_days: int, seed: int
 ) -> None:
     with pytest.raises(ValueError, match=f"`{option}` must be at least"):
@@ -115,7 +111,7 @@ def test_a_number_out_of_range_names_the_option_and_leaves_nothing(
     assert not (tmp_path / "new").exists()
 
 
-def test_progress_is_silent_without_a_terminal(
+def test_progress_is_silent_without_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     simulate_fleet_to(tmp_path, n_gpus=8, n_days=1, seed=0, progress=True)

@@ -17,7 +17,7 @@ class Closing(logging.Handler):
         super().close()
 
 
-def test_a_server_leaves_the_handlers_of_others_alone() -> None:
+def test_server_keeps_existing_log_handlers() -> None:
     handler = Closing()
     listener = Listener("respond", "127.0.0.1", 0)
     listener.server(Starlette(), limit=10, seconds=1.0, refused=lambda _: None)

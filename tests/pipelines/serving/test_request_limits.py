@@ -75,7 +75,7 @@ def refusals(play: Callable[[Any], None], wait: float = 0.0) -> tuple[list[int],
     return asyncio.run(serve())
 
 
-def test_uvicorn_has_the_parts_that_the_bounds_override() -> None:
+def test_uvicorn_has_overridden_parts() -> None:
     parts = vars(httptools_impl.HttpToolsProtocol)
     absent = [name for name in OVERRIDDEN if not callable(parts.get(name))]
     assert not absent, CHANGED + ", ".join(absent)
@@ -83,7 +83,7 @@ def test_uvicorn_has_the_parts_that_the_bounds_override() -> None:
     assert not absent, f"{CHANGED}STATUS_LINE without {', '.join(absent)}"
 
 
-def test_a_request_in_progress_has_the_fields_that_end_it() -> None:
+def test_request_in_progress_has_expected_fields() -> None:
     kinds = {"response_started": bool, "disconnected": bool, "message_event": asyncio.Event}
 
     def play(protocol: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_request_in_progress_has_the_fields_that_end_it() -> None:
     refusals(play)
 
 
-def test_each_bound_closes_a_connection_with_its_status() -> None:
+def test_each_limit_closes_with_its_status() -> None:
     head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
     results = {
         431: refusals(lambda protocol: protocol.data_received(b"GET / HTTP/1.1\r\n" + b"a" * 99)),

@@ -281,7 +281,7 @@ def test_an_older_retraining_is_registered_and_not_promoted(
     assert (champion_of(site), older.champion) == ("2", "2")
     assert "alert (refused)" in capsys.readouterr().err
     assert main(["models", "promote", older.version, "--config", str(site.config)]) == 0
-    assert "was trained to 2025-01-22T00:00:00Z, before version 2" in capsys.readouterr().err
+    assert "trained as of 2025-01-22T00:00:00Z, replaces version 2" in capsys.readouterr().err
     assert champion_of(site) == older.version
 
 

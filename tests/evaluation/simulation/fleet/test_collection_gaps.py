@@ -8,7 +8,7 @@ from forewarn.evaluation.simulation.fleet.fleet_hardware import make_layout
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
 
 
-def test_a_reboot_hides_its_machine_over_midnight_too() -> None:
+def test_reboot_gap_spans_midnight() -> None:
     layout = make_layout(32, seed=0)
     collection = CollectionGaps(layout, seed=0)
     first = collection.advance(0, [Reboot(1, RECORDS_PER_DAY - 1, 3)])
@@ -18,7 +18,7 @@ def test_a_reboot_hides_its_machine_over_midnight_too() -> None:
     assert first.arrives[:8].mean() > 0.9
 
 
-def test_lone_records_and_whole_machines_go_missing() -> None:
+def test_single_records_and_machines_are_missing() -> None:
     layout = make_layout(1600, seed=1)
     collection = CollectionGaps(layout, seed=1)
     days = [collection.advance(day, []).arrives for day in range(20)]
@@ -30,7 +30,7 @@ def test_lone_records_and_whole_machines_go_missing() -> None:
     assert lone.sum() > 1000
 
 
-def test_values_are_missing_one_by_one_and_all_together() -> None:
+def test_values_are_missing_singly_and_together() -> None:
     day = CollectionGaps(make_layout(1600, seed=2), seed=2).advance(0, [])
     one, other = day.is_null(), day.is_null()
     assert 0.001 < one.mean() < 0.005

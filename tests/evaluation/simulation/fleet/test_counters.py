@@ -48,7 +48,7 @@ class Counting:
         return self.counters.advance(self.day, self.traits, **(arguments | given))
 
 
-def test_totals_add_up_over_days() -> None:
+def test_totals_accumulate_over_days() -> None:
     counting = Counting()
     first, second = counting.advance(), counting.advance()
     for name in COUNTERS:
@@ -58,7 +58,7 @@ def test_totals_add_up_over_days() -> None:
         assert (joined >= 0).all()
 
 
-def test_a_reboot_clears_all_but_the_row_remaps_and_a_repair_clears_those_too() -> None:
+def test_reboot_keeps_row_remaps_repair_resets_all() -> None:
     counting = Counting()
     everywhere = [(position, 70) for position in range(N)]
     before = counting.advance().totals
@@ -73,7 +73,7 @@ def test_a_reboot_clears_all_but_the_row_remaps_and_a_repair_clears_those_too() 
     assert repaired.totals["rows_remapped"][:, 69].sum() > 0
 
 
-def test_two_resets_in_a_day_start_twice() -> None:
+def test_two_resets_in_a_day() -> None:
     counting = Counting()
     day = counting.advance(reboots=marks((0, 30), (0, 90)), ecc_factor=np.float32(1e5))
     totals, added = day.totals["ecc_corrected"][0], day.increases["ecc_corrected"][0]
@@ -81,7 +81,7 @@ def test_two_resets_in_a_day_start_twice() -> None:
     assert (totals[90:] == np.cumsum(added[90:])).all()
 
 
-def test_a_memory_defect_shows_as_corrected_errors_or_as_row_remaps() -> None:
+def test_memory_defect_increases_errors_or_remaps() -> None:
     one, other = list(range(50)), list(range(50, 100))
     for lean, name in ((1.0, "ecc_corrected"), (0.0, "rows_remapped")):
         memory = {"memory": defects(one, lean), "link": NONE}
@@ -90,7 +90,7 @@ def test_a_memory_defect_shows_as_corrected_errors_or_as_row_remaps() -> None:
         assert ill >= well + 2
 
 
-def test_a_link_defect_shows_as_replays_or_as_a_narrow_link() -> None:
+def test_link_defect_increases_replays_or_narrows_link() -> None:
     positions = list(range(50))
     replays = Counting().advance(symptoms={"memory": NONE, "link": defects(positions, 1.0)})
     narrow = Counting().advance(symptoms={"memory": NONE, "link": defects(positions, 0.0)})
@@ -100,7 +100,7 @@ def test_a_link_defect_shows_as_replays_or_as_a_narrow_link() -> None:
     assert (replays.link_width[positions] == 16).mean() > 0.9
 
 
-def test_errors_come_with_traffic_and_stop_where_nothing_works() -> None:
+def test_errors_follow_traffic_and_stop_when_down() -> None:
     still = np.zeros((N, RECORDS_PER_DAY), np.float32)
     busy = Counting().advance(traffic=still + 0.6)
     idle = Counting().advance(traffic=still)
@@ -110,7 +110,7 @@ def test_errors_come_with_traffic_and_stop_where_nothing_works() -> None:
     assert sum(int(down.increases[name].sum()) for name in COUNTERS) == 0
 
 
-def test_healthy_boards_have_bursts_that_end_by_themselves() -> None:
+def test_healthy_boards_have_short_bursts() -> None:
     counting = Counting()
     days = [counting.advance().increases["pcie_replays"].sum(axis=1) for _ in range(40)]
     quiet = counting.traits.replays_per_day < 1

@@ -22,7 +22,7 @@ def whole(defects: Defects, days: int) -> list[float]:
     return levels
 
 
-def test_a_fatal_defect_grows_until_the_gpu_fails() -> None:
+def test_fatal_defect_grows_until_failure() -> None:
     levels = np.array(whole(one(fatal=True), 3))
     assert (levels[:11] == 0).all()
     assert (np.diff(levels[10:310]) > 0).all()
@@ -30,7 +30,7 @@ def test_a_fatal_defect_grows_until_the_gpu_fails() -> None:
     assert levels[309] > 0.1
 
 
-def test_a_benign_defect_rises_and_goes_away() -> None:
+def test_benign_defect_rises_and_heals() -> None:
     levels = np.array(whole(one(fatal=False), 3))
     top = int(levels.argmax())
     assert 150 < top < 170
@@ -38,7 +38,7 @@ def test_a_benign_defect_rises_and_goes_away() -> None:
     assert levels[309] < 0.1 * levels[top]
 
 
-def test_symptoms_name_the_place_and_have_two_faces() -> None:
+def test_symptoms_have_position_and_two_kinds() -> None:
     symptoms = one(fatal=True).symptoms(0, 1)
     assert symptoms.positions.tolist() == [2]
     assert symptoms.first + symptoms.second == pytest.approx(symptoms.level)
@@ -46,7 +46,7 @@ def test_symptoms_name_the_place_and_have_two_faces() -> None:
         assert len(one(fatal=True).symptoms(other, 1).positions) == 0
 
 
-def test_clearing_ends_all_defects_of_one_place() -> None:
+def test_clear_ends_all_defects_of_position() -> None:
     defects = one(fatal=True)
     defects.begin(np.random.default_rng(0), 1, 2, 0, fatal=True, lean=0.5)
     defects.begin(np.random.default_rng(0), 1, 3, 0, fatal=True, lean=0.5)
@@ -58,7 +58,7 @@ def test_clearing_ends_all_defects_of_one_place() -> None:
     assert len(defects.symptoms(0, 1).positions) == 0
 
 
-def test_signs_last_from_hours_to_weeks_and_sudden_failures_have_none() -> None:
+def test_precursors_last_hours_to_weeks() -> None:
     defects, rng = Defects(2000), np.random.default_rng(0)
     for mechanism in range(len(MECHANISMS)):
         for position in range(2000):

@@ -19,7 +19,7 @@ def days(layout: FleetLayout) -> list[DriverDay]:
     return [drivers.advance(day) for day in range(60)]
 
 
-def test_versions_only_rise_and_reach_the_whole_fleet(
+def test_versions_increase_and_reach_whole_fleet(
     layout: FleetLayout, days: list[DriverDay]
 ) -> None:
     version = np.concatenate([day.version for day in days], axis=1)
@@ -35,7 +35,7 @@ def test_versions_only_rise_and_reach_the_whole_fleet(
             assert len(set(reached[layout.rack == rack])) == 1
 
 
-def test_an_upgrade_reboots_its_machines(layout: FleetLayout, days: list[DriverDay]) -> None:
+def test_upgrade_reboots_its_machines(layout: FleetLayout, days: list[DriverDay]) -> None:
     reboots = {(reboot.machine, reboot.at) for day in days for reboot in day.reboots}
     version = np.concatenate([day.version for day in days], axis=1)
     upgrades = np.argwhere(np.diff(version, axis=1) > 0)
@@ -44,7 +44,7 @@ def test_an_upgrade_reboots_its_machines(layout: FleetLayout, days: list[DriverD
     assert len(reboots) > len(upgrades) / 8  # and some reboot for other reasons
 
 
-def test_versions_differ_in_what_they_report(days: list[DriverDay]) -> None:
+def test_versions_report_different_values(days: list[DriverDay]) -> None:
     day = days[-1]
     for trait in ("power", "bandwidth", "ecc", "replays", "timeouts"):
         factors = day.factor(trait)

@@ -18,7 +18,7 @@ def test_summer_is_warmer_than_winter() -> None:
     assert mean_inlet("2025-07-05", 20) - mean_inlet("2025-01-05", 20) > 3
 
 
-def test_air_changes_steadily_and_differs_between_racks() -> None:
+def test_air_varies_smoothly_and_by_rack() -> None:
     layout = make_layout(32, seed=1)  # one rack
     site = Surroundings(layout, 5, np.datetime64("2025-01-01"))
     air = np.concatenate([site.advance(day).inlet[0] for day in range(4)])
@@ -27,7 +27,7 @@ def test_air_changes_steadily_and_differs_between_racks() -> None:
     assert wide.inlet[::32, 0].std() > 0.7
 
 
-def test_now_and_then_a_rack_is_hot_or_short_of_power() -> None:
+def test_racks_overheat_or_lack_power_occasionally() -> None:
     layout = make_layout(1280, seed=2)
     site = Surroundings(layout, 2, np.datetime64("2025-01-01"))
     days = [site.advance(day) for day in range(40)]
@@ -44,7 +44,7 @@ def test_now_and_then_a_rack_is_hot_or_short_of_power() -> None:
     assert np.median(abs(steps)) < 0.1
 
 
-def test_events_go_on_over_midnight() -> None:
+def test_events_continue_over_midnight() -> None:
     site = Surroundings(make_layout(1280, seed=3), 3, np.datetime64("2025-01-01"))
     days = [site.advance(day).cap for day in range(40)]
     over = [((one[:, -1] < 1) & (two[:, 0] == one[:, -1])).any() for one, two in pairwise(days)]

@@ -14,7 +14,7 @@ def total(rates: FailureRates, n_positions: int) -> float:
     return float(sum(each))
 
 
-def test_the_mix_drifts_and_the_total_does_not() -> None:
+def test_mix_drifts_but_total_does_not() -> None:
     layout = make_layout(8000, seed=0)
     rates = FailureRates(layout, seed=0)
     shares, totals = [], []
@@ -28,7 +28,7 @@ def test_the_mix_drifts_and_the_total_does_not() -> None:
     assert (visible.max(axis=0) / visible.min(axis=0) > 1.5).all()
 
 
-def test_about_half_of_all_failures_come_without_a_sign() -> None:
+def test_half_of_failures_have_no_precursor() -> None:
     layout = make_layout(8, seed=0)
     shares = []
     for seed in range(40):
@@ -39,7 +39,7 @@ def test_about_half_of_all_failures_come_without_a_sign() -> None:
     assert (np.mean(shares, axis=0) > 0.03).all()
 
 
-def test_machines_and_slots_differ_but_not_their_mean() -> None:
+def test_frailty_varies_with_unchanged_mean() -> None:
     layout = make_layout(40_000, seed=1)
     rates = FailureRates(layout, seed=1)
     rates.advance(0)
@@ -53,7 +53,7 @@ def test_machines_and_slots_differ_but_not_their_mean() -> None:
     assert memory.max(axis=1) == pytest.approx(memory.min(axis=1))  # it leaves with the board
 
 
-def test_a_frail_board_fails_more_often() -> None:
+def test_frail_board_fails_more_often() -> None:
     rates = FailureRates(make_layout(8, seed=1), seed=1)
     one = rates.per_day(SUDDEN, np.ones(8, np.float32))
     assert rates.per_day(SUDDEN, np.full(8, 3, np.float32)) == pytest.approx(3 * one)

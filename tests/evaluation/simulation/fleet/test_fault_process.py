@@ -42,12 +42,12 @@ def lived() -> Lived:
     return live(6000, N_DAYS, seed=7)
 
 
-def test_about_8_percent_of_the_gpus_fail_in_a_month(lived: Lived) -> None:
+def test_monthly_failure_rate_is_8_percent(lived: Lived) -> None:
     rate = len(lived.failures) / (6000 * N_DAYS)
     assert 0.7 < rate / FAILURES_PER_GPU_DAY < 1.3
 
 
-def test_few_machines_have_most_of_the_failures(lived: Lived) -> None:
+def test_few_machines_have_most_failures(lived: Lived) -> None:
     machines = lived.layout.machine[[failure.position for failure in lived.failures]]
     counts = np.sort(np.bincount(machines, minlength=750))[::-1]
     by_chance = np.random.default_rng(0).poisson(counts.mean(), 750 * 20).reshape(20, 750)
@@ -57,7 +57,7 @@ def test_few_machines_have_most_of_the_failures(lived: Lived) -> None:
     assert counts.var() > 1.5 * counts.mean()
 
 
-def test_a_repaired_machine_often_fails_again_within_a_week(lived: Lived) -> None:
+def test_repaired_machines_often_relapse(lived: Lived) -> None:
     at = np.array([failure.at for failure in lived.failures])
     machine = lived.layout.machine[[failure.position for failure in lived.failures]]
     back = np.array([failure.down_until for failure in lived.failures])
@@ -69,19 +69,19 @@ def test_a_repaired_machine_often_fails_again_within_a_week(lived: Lived) -> Non
     assert 0.2 < np.mean(again) < 0.5  # 0.31 in the trace
 
 
-def test_downtime_is_that_of_the_trace(lived: Lived) -> None:
+def test_downtime_matches_trace(lived: Lived) -> None:
     days = [(failure.down_until - failure.at) / RECORDS_PER_DAY for failure in lived.failures]
     assert np.median(days) == pytest.approx(0.85, rel=0.25)
     assert np.quantile(days, 0.9) == pytest.approx(12.9, rel=0.3)
 
 
-def test_all_mechanisms_fail_and_half_of_the_failures_are_sudden(lived: Lived) -> None:
+def test_all_mechanisms_occur_half_sudden(lived: Lived) -> None:
     counts = np.bincount([f.mechanism for f in lived.failures], minlength=len(MECHANISMS))
     assert counts.min() > 20
     assert 0.3 < counts[SUDDEN] / counts.sum() < 0.7
 
 
-def test_some_gpus_vanish_and_their_board_never_returns(lived: Lived) -> None:
+def test_vanished_gpus_never_return(lived: Lived) -> None:
     vanished = [failure for failure in lived.failures if failure.vanished]
     assert 0.04 < len(vanished) / len(lived.failures) < 0.25
     gone = {failure.device: failure.at for failure in vanished}
@@ -93,7 +93,7 @@ def test_some_gpus_vanish_and_their_board_never_returns(lived: Lived) -> None:
             assert failure.at <= gone.get(failure.device, failure.at)
 
 
-def test_repairs_end_what_failures_began(lived: Lived) -> None:
+def test_repairs_end_failures(lived: Lived) -> None:
     due = {(f.position, f.down_until): f.device for f in lived.failures}
     repairs = [repair for day in lived.days for repair in day.repairs]
     assert len(repairs) > 500
@@ -102,7 +102,7 @@ def test_repairs_end_what_failures_began(lived: Lived) -> None:
     assert 0.5 < np.mean(same) < 0.75  # the others got a new board
 
 
-def test_status_tells_when_a_gpu_works(lived: Lived) -> None:
+def test_status_shows_working_gpus(lived: Lived) -> None:
     status = np.concatenate([day.status for day in lived.days], axis=1)
     expected = np.zeros_like(status)
     for failure in lived.failures:
@@ -112,14 +112,14 @@ def test_status_tells_when_a_gpu_works(lived: Lived) -> None:
     assert (status == expected).all()
 
 
-def test_the_fleet_begins_with_all_gpus_working_and_some_of_them_ill(lived: Lived) -> None:
+def test_fleet_starts_working_with_defects(lived: Lived) -> None:
     down = set(np.flatnonzero(~lived.days[0].up[:, 0]).tolist())
     assert down <= {failure.position for failure in lived.failures if failure.at == 0}
     ill = sum((s.level[:, 0] > 0).sum() for s in lived.days[0].symptoms.values())
     assert ill > 10
 
 
-def test_as_many_gpus_look_ill_and_live_as_look_ill_and_fail(lived: Lived) -> None:
+def test_benign_defects_match_fatal_ones(lived: Lived) -> None:
     ill = {
         (mechanism, int(position))
         for day in lived.days[10:40]
@@ -130,7 +130,7 @@ def test_as_many_gpus_look_ill_and_live_as_look_ill_and_fail(lived: Lived) -> No
     assert 0.25 < len(ill - failed) / len(ill) < 0.75
 
 
-def test_a_sudden_failure_shows_nothing(lived: Lived) -> None:
+def test_sudden_failure_has_no_symptoms(lived: Lived) -> None:
     assert set(lived.days[0].symptoms) == set(VISIBLE)
     sudden = [f for f in lived.failures if f.mechanism == SUDDEN]
     ill = [
@@ -142,7 +142,7 @@ def test_a_sudden_failure_shows_nothing(lived: Lived) -> None:
     assert np.mean(ill) < 0.1  # by chance, of another defect
 
 
-def test_visible_failures_showed_before(lived: Lived) -> None:
+def test_visible_failures_have_precursors(lived: Lived) -> None:
     showed = []
     for failure in lived.failures:
         day, record = divmod(failure.at, RECORDS_PER_DAY)
@@ -154,7 +154,7 @@ def test_visible_failures_showed_before(lived: Lived) -> None:
     assert np.mean(showed) > 0.9  # but for relapses on the day of the repair
 
 
-def test_the_mix_of_failures_drifts() -> None:
+def test_failure_mix_drifts() -> None:
     halves = np.zeros((2, len(MECHANISMS)))
     lived = live(20_000, 60, seed=1)
     for failure in lived.failures:
@@ -164,6 +164,6 @@ def test_the_mix_of_failures_drifts() -> None:
     assert chi_square > 23.5  # 4 degrees of freedom, p = 0.0001
 
 
-def test_the_past_does_not_depend_on_the_future() -> None:
+def test_past_does_not_depend_on_future() -> None:
     short, long = live(800, 8, seed=2), live(800, 20, seed=2)
     assert [day.failures for day in short.days] == [day.failures for day in long.days[:8]]

@@ -15,7 +15,7 @@ from forewarn.evaluation.simulation.fleet.fleet_hardware import (
 START = np.datetime64("2025-01-01")
 
 
-def test_eight_gpus_share_a_machine_and_four_machines_a_rack() -> None:
+def test_machine_has_8_gpus_rack_4_machines() -> None:
     layout = make_layout(70, seed=1)
     assert len(layout) == 70
     assert np.bincount(layout.machine).tolist() == [8] * 8 + [6]
@@ -24,7 +24,7 @@ def test_eight_gpus_share_a_machine_and_four_machines_a_rack() -> None:
     assert layout.machine_positions(8).tolist() == [64, 65, 66, 67, 68, 69]
 
 
-def test_a_rack_has_one_model_and_one_data_centre() -> None:
+def test_rack_has_one_model_and_data_centre() -> None:
     layout = make_layout(3200, seed=1)
     for rack in range(len(layout.rack_names)):
         here = layout.rack == rack
@@ -33,14 +33,14 @@ def test_a_rack_has_one_model_and_one_data_centre() -> None:
         assert layout.rack_names[rack].startswith(layout.centre_names[centre])
 
 
-def test_models_come_by_their_shares() -> None:
+def test_models_follow_their_shares() -> None:
     layout = make_layout(3200, seed=2)
     shares = np.bincount(layout.model) / len(layout)
     assert shares == pytest.approx([model.share for model in GPU_MODELS], abs=0.011)
     assert layout.model_values("limit_watts")[0] == GPU_MODELS[layout.model[0]].limit_watts
 
 
-def test_serials_are_unique_and_not_numbers() -> None:
+def test_serials_are_unique_strings() -> None:
     devices = Devices(make_layout(5000, 0), 0, START)
     for position in range(500):
         devices.replace(position, day=position)
@@ -48,7 +48,7 @@ def test_serials_are_unique_and_not_numbers() -> None:
     assert not any(serial.isdigit() for serial in devices.serials)
 
 
-def test_a_new_board_changes_its_place_only() -> None:
+def test_new_board_changes_one_position() -> None:
     devices = Devices(make_layout(16, 0), 0, START)
     before, boards = devices.traits.copy(), devices.current.copy()
     number = devices.replace(5, day=3)
@@ -60,7 +60,7 @@ def test_a_new_board_changes_its_place_only() -> None:
         assert np.flatnonzero(old != new).tolist() == [5]
 
 
-def test_most_boards_are_quiet_and_some_chatter() -> None:
+def test_some_boards_have_frequent_errors() -> None:
     traits = Devices(make_layout(4000, 0), 0, START).traits
     for rates in (traits.ecc_per_day, traits.replays_per_day):
         assert np.median(rates) < 0.2
@@ -68,7 +68,7 @@ def test_most_boards_are_quiet_and_some_chatter() -> None:
     assert traits.frailty.mean() == pytest.approx(1, abs=0.05)
 
 
-def test_the_cmdb_lists_all_boards_with_their_place_and_warranty() -> None:
+def test_cmdb_lists_boards_with_warranty() -> None:
     devices = Devices(make_layout(400, 0), 0, START)
     devices.replace(9, day=31)
     table = devices.cmdb()

@@ -57,7 +57,7 @@ def fleet() -> Simulated:
     return simulate(320, 24, seed=3)
 
 
-def test_one_seed_gives_one_fleet() -> None:
+def test_same_seed_gives_same_fleet() -> None:
     one, same, other = simulate(20, 3, 5), simulate(20, 3, 5), simulate(20, 3, 6)
     pd.testing.assert_frame_equal(one.records, same.records)
     pd.testing.assert_frame_equal(one.truth, same.truth)
@@ -65,7 +65,7 @@ def test_one_seed_gives_one_fleet() -> None:
     assert not one.records["power_draw"].equals(other.records["power_draw"])
 
 
-def test_the_first_days_do_not_depend_on_the_number_of_days(fleet: Simulated) -> None:
+def test_first_days_do_not_depend_on_n_days(fleet: Simulated) -> None:
     short = simulate(320, 9, seed=3)
     head = fleet.records.iloc[: len(short.records)]
     pd.testing.assert_frame_equal(short.records, head)
@@ -74,7 +74,7 @@ def test_the_first_days_do_not_depend_on_the_number_of_days(fleet: Simulated) ->
     assert set(short.cmdb["gpu_serial"]) <= set(fleet.cmdb["gpu_serial"])
 
 
-def test_iterating_again_lives_through_the_same_days() -> None:
+def test_second_iteration_repeats_the_days() -> None:
     run = simulate_fleet(n_gpus=9, n_days=2, seed=1)
     first = [plain(day.records) for day in run]
     again = [plain(day.records) for day in run]
@@ -83,7 +83,7 @@ def test_iterating_again_lives_through_the_same_days() -> None:
         pd.testing.assert_frame_equal(one, other)
 
 
-def test_columns_and_types_are_those_of_the_contract() -> None:
+def test_columns_and_types_match_contract() -> None:
     (day,) = simulate_fleet(n_gpus=30, n_days=1, seed=0)
     records = day.records
     assert records.columns.tolist() == [
@@ -102,7 +102,7 @@ def test_columns_and_types_are_those_of_the_contract() -> None:
     pd.to_datetime(records["expiration_date"].astype("str").dropna(), format="%Y-%m-%d")
 
 
-def test_a_day_has_the_records_of_that_utc_date() -> None:
+def test_day_holds_records_of_utc_date() -> None:
     start = np.datetime64("2024-02-28")
     days = list(simulate_fleet(n_gpus=8, n_days=3, seed=0, start=start))
     assert [day.date for day in days] == ["2024-02-28", "2024-02-29", "2024-03-01"]
@@ -111,13 +111,13 @@ def test_a_day_has_the_records_of_that_utc_date() -> None:
         assert day.records["timestamp"].dt.minute.mod(10).eq(0).all()
 
 
-def test_rows_come_by_time_and_serial_and_only_once(fleet: Simulated) -> None:
+def test_rows_are_sorted_and_unique(fleet: Simulated) -> None:
     keys = fleet.records[["timestamp", "gpu_serial"]]
     assert keys.equals(keys.sort_values(["timestamp", "gpu_serial"], ignore_index=True))
     assert not keys.duplicated().any()
 
 
-def test_categories_tell_nothing_of_other_days() -> None:
+def test_categories_reveal_no_other_days() -> None:
     for day in simulate_fleet(n_gpus=200, n_days=4, seed=2):
         for name in day.records.select_dtypes("category"):
             categories = day.records[name].cat.categories
@@ -125,7 +125,7 @@ def test_categories_tell_nothing_of_other_days() -> None:
             assert categories.is_monotonic_increasing
 
 
-def test_a_seen_failure_is_first_recorded_when_it_happens(fleet: Simulated) -> None:
+def test_failure_is_recorded_when_seen(fleet: Simulated) -> None:
     failed = fleet.records[fleet.records["failure"] == 1]
     first = {}
     for serial, rows in failed.groupby("gpu_serial"):
@@ -140,7 +140,7 @@ def test_a_seen_failure_is_first_recorded_when_it_happens(fleet: Simulated) -> N
     assert 10 < seen < len(fleet.truth)
 
 
-def test_the_first_failed_record_never_goes_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_failed_record_is_never_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     collect = CollectionGaps.advance
 
     def lose_all(self: CollectionGaps, day: int, reboots: Iterable[Reboot]) -> CollectionDay:
@@ -156,7 +156,7 @@ def test_the_first_failed_record_never_goes_missing(monkeypatch: pytest.MonkeyPa
     assert arrived < set(zip(fleet.truth["gpu_serial"], fleet.truth["failed_at"], strict=True))
 
 
-def test_a_new_board_does_not_change_the_morning_before_it_came(
+def test_new_board_keeps_earlier_readings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mornings: list[Traits] = []
@@ -188,7 +188,7 @@ def test_a_new_board_does_not_change_the_morning_before_it_came(
         assert (morning.ecc_per_day == of_day.ecc_per_day).all()
 
 
-def test_a_vanished_gpu_stops_without_a_failed_record(fleet: Simulated) -> None:
+def test_vanished_gpu_has_no_failed_record(fleet: Simulated) -> None:
     failed = fleet.records[fleet.records["failure"] == 1]
     seen = set(zip(failed["gpu_serial"], failed["timestamp"], strict=True))
     vanished = [
@@ -202,14 +202,14 @@ def test_a_vanished_gpu_stops_without_a_failed_record(fleet: Simulated) -> None:
         assert times.empty or times.max() < row.failed_at
 
 
-def test_a_failed_gpu_does_not_work_until_it_is_repaired(fleet: Simulated) -> None:
+def test_failed_gpu_is_down_until_repair(fleet: Simulated) -> None:
     failed = fleet.records[fleet.records["failure"] == 1]
     assert failed["utilization_gpu"].dropna().eq(0).all()
     read = failed["power_draw"].notna()
     assert 0.1 < read.mean() < 0.9
 
 
-def test_counters_start_at_zero_after_a_repair(fleet: Simulated) -> None:
+def test_counters_start_at_zero_after_repair(fleet: Simulated) -> None:
     returns = 0
     for serial in fleet.truth["gpu_serial"].unique():
         mine = fleet.of(serial)
@@ -221,7 +221,7 @@ def test_counters_start_at_zero_after_a_repair(fleet: Simulated) -> None:
     assert returns > 3
 
 
-def test_counters_fall_only_at_reboots_and_repairs(fleet: Simulated) -> None:
+def test_counters_fall_only_at_reboot_or_repair(fleet: Simulated) -> None:
     falls = 0
     for _, mine in fleet.records.groupby("gpu_serial"):
         gap = (mine["timestamp"].diff() > INTERVAL) | (mine["failure"].shift() == 1)
@@ -251,7 +251,7 @@ def test_readings_are_physical(fleet: Simulated) -> None:
         assert of_model["memory_used"].dropna().between(0, model.memory_mib).all()
 
 
-def test_records_and_values_are_missing_here_and_there(fleet: Simulated) -> None:
+def test_records_and_values_are_missing(fleet: Simulated) -> None:
     healthy = fleet.records[fleet.records["failure"] == 0]
     for name in [*SENSORS, *COUNTERS, "pcie_link_width"]:
         assert 0.0005 < healthy[name].isna().mean() < 0.02
@@ -261,7 +261,7 @@ def test_records_and_values_are_missing_here_and_there(fleet: Simulated) -> None
     assert 0.9 < len(fleet.records) / (320 * 24 * 144) < 1.0
 
 
-def test_missing_values_do_not_foretell_failures(fleet: Simulated) -> None:
+def test_missing_values_do_not_predict_failures(fleet: Simulated) -> None:
     healthy = fleet.records[fleet.records["failure"] == 0]
     soon = np.zeros(len(healthy), bool)
     times = healthy["timestamp"]
@@ -275,14 +275,14 @@ def test_missing_values_do_not_foretell_failures(fleet: Simulated) -> None:
     assert abs(share - expected) < 5 * spread
 
 
-def test_every_record_agrees_with_the_cmdb(fleet: Simulated) -> None:
+def test_records_agree_with_cmdb(fleet: Simulated) -> None:
     columns = ["gpu_serial", "machine_id", "slot", "gpu_type", "rack", "data_center"]
     seen = fleet.records[columns].drop_duplicates().sort_values("gpu_serial", ignore_index=True)
     known = fleet.cmdb[fleet.cmdb["gpu_serial"].isin(seen["gpu_serial"])]
     pd.testing.assert_frame_equal(seen, known[columns].reset_index(drop=True), check_dtype=False)
 
 
-def test_the_fleet_has_what_confuses() -> None:
+def test_fleet_has_confounders() -> None:
     fleet = simulate(320, 24, seed=4).records
     assert {13, 31, 43, 45, 63} <= set(fleet["xid"])
     versions = fleet.groupby("gpu_serial")["driver_version"].nunique()
@@ -296,13 +296,13 @@ def test_the_fleet_has_what_confuses() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("n_gpus", 0), ("n_gpus", -8), ("n_days", 0), ("seed", -1)]
 )
-def test_numbers_out_of_range_are_refused(name: str, value: int) -> None:
+def test_out_of_range_numbers_are_refused(name: str, value: int) -> None:
     numbers = {"n_gpus": 8, "n_days": 1, "seed": 0, name: value}
     with pytest.raises(ValueError, match=f"`{name}` must be at least .*, got {value}"):
         simulate_fleet(n_gpus=numbers["n_gpus"], n_days=numbers["n_days"], seed=numbers["seed"])
 
 
-def test_a_start_within_a_day_is_refused() -> None:
+def test_start_within_a_day_is_refused() -> None:
     with pytest.raises(ValueError, match="`start` must be midnight UTC"):
         simulate_fleet(n_gpus=8, n_days=1, seed=0, start=np.datetime64("2025-01-01T06:00"))
 

@@ -18,7 +18,7 @@ def demand(*shape: float) -> Demand:
     return Demand(1, 100, crashes=False, buggy=False, shape=np.array(shape))
 
 
-def test_single_gpu_jobs_take_one_machine_and_others_take_more() -> None:
+def test_single_gpu_jobs_take_one_machine() -> None:
     rng = np.random.default_rng(0)
     alone = [draw_demand(rng, EVEN, whole=False) for _ in range(300)]
     gangs = [draw_demand(rng, EVEN, whole=True) for _ in range(300)]
@@ -28,7 +28,7 @@ def test_single_gpu_jobs_take_one_machine_and_others_take_more() -> None:
     assert 0.08 < np.mean([d.crashes for d in alone + gangs]) < 0.22
 
 
-def test_weights_shift_the_mix_of_jobs() -> None:
+def test_weights_shift_job_mix() -> None:
     weights = np.array([0.0, 0, 0, 1, 0, 0])  # serving only
     shapes = np.array(
         [draw_demand(np.random.default_rng(i), weights, True).shape for i in range(30)]
@@ -38,7 +38,7 @@ def test_weights_shift_the_mix_of_jobs() -> None:
     assert (shapes[:, 4] >= 0.4).all()
 
 
-def test_dips_come_once_a_period_and_last_for_their_share() -> None:
+def test_dips_repeat_once_per_period() -> None:
     job = np.ones((1, RECORDS_PER_DAY), np.int32)
     steady = demand(80, 0.5, 0.25, 4.0, 0, 0, 0.9, 0.4, 0.7)  # a dip of a quarter every four hours
     load = compute_load([steady], job, 0, job > 0)
@@ -49,7 +49,7 @@ def test_dips_come_once_a_period_and_last_for_their_share() -> None:
     assert load.intensity[0, 0] == pytest.approx(0.9)
 
 
-def test_serving_follows_the_time_of_day_and_idle_is_idle() -> None:
+def test_serving_follows_time_of_day() -> None:
     job = np.tile(np.array([[1], [0]], np.int32), (1, RECORDS_PER_DAY))
     load = compute_load(
         [demand(60, 0, 0, 24, 0.8, 0, 0.5, 0.5, 0.9)], job, 3, np.ones(job.shape, bool)

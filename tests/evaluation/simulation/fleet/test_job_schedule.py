@@ -26,7 +26,7 @@ def works(layout: FleetLayout, days: dict[int, list[Interruption]], n_days: int)
     return [schedule.advance(day, days.get(day, []), everywhere()) for day in range(n_days)]
 
 
-def test_no_gpu_runs_two_jobs_at_once(layout: FleetLayout) -> None:
+def test_gpu_runs_one_job_at_a_time(layout: FleetLayout) -> None:
     stop = [Interruption(3, RECORDS_PER_DAY + 30, RECORDS_PER_DAY + 90)]
     for day, work in enumerate(works(layout, {1: stop}, 3)):
         taken = np.zeros((N_GPUS, RECORDS_PER_DAY), int)
@@ -37,7 +37,7 @@ def test_no_gpu_runs_two_jobs_at_once(layout: FleetLayout) -> None:
         assert ((taken == 1) == work.load.busy).all()
 
 
-def test_machines_of_one_job_work_in_step(layout: FleetLayout) -> None:
+def test_machines_of_a_job_are_synchronous(layout: FleetLayout) -> None:
     (work,) = works(layout, {}, 1)
     long = [run for run in work.runs if run.demand.machines > 1 and run.start < 0]
     assert long
@@ -47,7 +47,7 @@ def test_machines_of_one_job_work_in_step(layout: FleetLayout) -> None:
         assert len(set(layout.model[run.positions])) == 1
 
 
-def test_a_failure_ends_the_job_on_all_its_machines(layout: FleetLayout) -> None:
+def test_failure_ends_job_on_all_machines(layout: FleetLayout) -> None:
     (before,) = works(layout, {}, 1)
     long = [r for r in before.runs if len(r.units) > 1 and r.start < 50 and r.end > 140]
     machine = int(layout.machine[long[0].positions[0]])
@@ -60,7 +60,7 @@ def test_a_failure_ends_the_job_on_all_its_machines(layout: FleetLayout) -> None
     assert not after.load.busy[layout.machine_positions(machine), 100:130].any()
 
 
-def test_what_is_to_come_changes_nothing_before(layout: FleetLayout) -> None:
+def test_past_does_not_depend_on_future(layout: FleetLayout) -> None:
     stops = [Interruption(machine, 100, 120) for machine in range(0, 80, 2)]
     (before,) = works(layout, {}, 1)
     (after,) = works(layout, {0: stops}, 1)
@@ -70,7 +70,7 @@ def test_what_is_to_come_changes_nothing_before(layout: FleetLayout) -> None:
     assert share[0] == pytest.approx(share[1], abs=0.05)
 
 
-def test_a_cordon_lasts_over_days(layout: FleetLayout) -> None:
+def test_cordon_lasts_over_days(layout: FleetLayout) -> None:
     until = 2 * RECORDS_PER_DAY + 60
     days = works(layout, {0: [Interruption(7, 20, until)]}, 4)
     positions = layout.machine_positions(7)
@@ -80,7 +80,7 @@ def test_a_cordon_lasts_over_days(layout: FleetLayout) -> None:
     assert days[3].load.busy[positions].any()
 
 
-def test_a_cordoned_machine_does_not_hold_up_the_others(layout: FleetLayout) -> None:
+def test_cordoned_machine_does_not_block_others(layout: FleetLayout) -> None:
     stops = [Interruption(machine, 0, 3 * RECORDS_PER_DAY) for machine in range(0, 80, 3)]
     free, held = works(layout, {}, 3), works(layout, {0: stops}, 3)
     others = layout.machine % 3 != 0
@@ -90,7 +90,7 @@ def test_a_cordoned_machine_does_not_hold_up_the_others(layout: FleetLayout) -> 
     assert np.mean([len(run.units) > 1 for run in begun]) > 0.2
 
 
-def test_a_gpu_that_is_down_has_no_load(layout: FleetLayout) -> None:
+def test_down_gpu_has_no_load(layout: FleetLayout) -> None:
     up = everywhere()
     up[5, 40:] = False
     load = JobSchedule(layout, 4, START).advance(0, [], up).load
@@ -99,7 +99,7 @@ def test_a_gpu_that_is_down_has_no_load(layout: FleetLayout) -> None:
     assert (load.memory[5, 40:] == 0).all()
 
 
-def test_most_of_the_fleet_is_busy_and_less_so_at_the_weekend(layout: FleetLayout) -> None:
+def test_fleet_is_less_busy_on_weekends(layout: FleetLayout) -> None:
     busy = np.array([work.load.busy.mean() for work in works(layout, {}, 28)])
     assert 0.6 < busy.mean() < 0.97
     weekday = (np.arange(28) + 2) % 7  # 1 January 2025 was a Wednesday

@@ -11,7 +11,7 @@ from forewarn.evaluation.simulation.fleet.random_streams import (
 )
 
 
-def test_each_purpose_and_day_has_its_own_stream() -> None:
+def test_streams_differ_by_purpose_and_day() -> None:
     drawn = {
         float(random_stream(seed, purpose, day).random())
         for seed in (0, 1)
@@ -21,7 +21,7 @@ def test_each_purpose_and_day_has_its_own_stream() -> None:
     assert len(drawn) == 2 * len(Purpose) * 4
 
 
-def test_a_stream_depends_on_nothing_drawn_before() -> None:
+def test_stream_is_independent_of_earlier_draws() -> None:
     first = random_stream(3, Purpose.JOBS, 2)
     first.random(100)
     assert (
@@ -29,14 +29,14 @@ def test_a_stream_depends_on_nothing_drawn_before() -> None:
     )
 
 
-def test_lognormal_has_its_median_and_spread() -> None:
+def test_lognormal_has_median_and_spread() -> None:
     rng = np.random.default_rng(0)
     logs = np.log([draw_lognormal(rng, 0.85, 2.0) for _ in range(4000)])
     assert np.exp(np.median(logs)) == pytest.approx(0.85, rel=0.12)
     assert logs.std() == pytest.approx(2.0, rel=0.05)
 
 
-def test_a_walk_keeps_its_spread_and_forgets_in_time() -> None:
+def test_ar1_has_stationary_spread_and_memory() -> None:
     rng = np.random.default_rng(0)
     start = np.full(20_000, 3.0, np.float32)
     walk = start

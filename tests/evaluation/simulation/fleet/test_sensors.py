@@ -47,7 +47,7 @@ def read(
     )
 
 
-def test_idle_boards_are_cool_slow_and_empty() -> None:
+def test_idle_boards_are_cool_and_empty() -> None:
     idle = read(load(0))
     assert (idle.utilization_gpu == 0).all()
     assert (idle.utilization_memory == 0).all()
@@ -57,7 +57,7 @@ def test_idle_boards_are_cool_slow_and_empty() -> None:
     assert idle.power_draw.mean(1) == pytest.approx(LAYOUT.model_values("idle_watts"), rel=0.15)
 
 
-def test_a_busy_board_reads_what_its_data_sheet_says() -> None:
+def test_busy_board_matches_data_sheet() -> None:
     busy = read(load(100, intensity=1.2))
     assert busy.power_draw.mean(1) == pytest.approx(LAYOUT.model_values("limit_watts"), rel=0.02)
     assert (busy.clock_sm <= LAYOUT.model_values("boost_mhz")[:, None]).all()
@@ -69,7 +69,7 @@ def test_a_busy_board_reads_what_its_data_sheet_says() -> None:
     assert busy.utilization_memory.mean() == pytest.approx(49, abs=2)
 
 
-def test_less_power_means_lower_clocks_and_cooler_boards() -> None:
+def test_power_cap_lowers_clocks_and_temperature() -> None:
     free, capped = read(load(95, 1.0)), read(load(95, 1.0), cap=0.7)
     assert (capped.clock_sm.mean(1) < 0.95 * free.clock_sm.mean(1)).all()
     assert (capped.temperature_gpu.mean(1) < free.temperature_gpu.mean(1) - 3).all()
@@ -77,14 +77,14 @@ def test_less_power_means_lower_clocks_and_cooler_boards() -> None:
     assert (capped.power_draw <= 0.7 * limit + 0.01).all()
 
 
-def test_warm_air_warms_boards_and_drivers_shift_power() -> None:
+def test_inlet_warms_boards_and_driver_shifts_power() -> None:
     cool, warm = read(load(60)), read(load(60), inlet=31)
     assert warm.temperature_gpu.mean() - cool.temperature_gpu.mean() == pytest.approx(5, abs=0.2)
     shifted = read(load(60), power_factor=1.05)
     assert shifted.power_draw.mean() / cool.power_draw.mean() == pytest.approx(1.05, abs=0.01)
 
 
-def test_a_thermal_defect_heats_at_equal_power_and_its_fan_warms_the_neighbours() -> None:
+def test_thermal_defect_heats_board_and_neighbours() -> None:
     well, ill = read(load(90)), read(load(90), thermal=defect(lean=1.0))
     warmer = ill.temperature_gpu.mean(1) - well.temperature_gpu.mean(1)
     machine = LAYOUT.machine == LAYOUT.machine[ILL]
@@ -94,13 +94,13 @@ def test_a_thermal_defect_heats_at_equal_power_and_its_fan_warms_the_neighbours(
     assert ill.power_draw[~machine] == pytest.approx(well.power_draw[~machine])
 
 
-def test_a_hot_spot_throttles_without_a_hot_reading() -> None:
+def test_hot_spot_throttles_at_normal_reading() -> None:
     well, ill = read(load(90)), read(load(90), thermal=defect(lean=0.0))
     assert ill.clock_sm[ILL].mean() < 0.93 * well.clock_sm[ILL].mean()
     assert ill.temperature_gpu[ILL].mean() <= well.temperature_gpu[ILL].mean()
 
 
-def test_a_very_hot_board_slows_down_instead_of_burning() -> None:
+def test_overheated_board_throttles() -> None:
     ill = read(load(100, 1.0), inlet=38, thermal=defect(lean=1.0, level=2.0))
     well = read(load(100, 1.0), inlet=26)
     assert ill.temperature_gpu[ILL].max() < 96
@@ -108,7 +108,7 @@ def test_a_very_hot_board_slows_down_instead_of_burning() -> None:
     assert ill.power_draw[ILL].mean() < well.power_draw[ILL].mean()
 
 
-def test_a_power_defect_dips_or_swings() -> None:
+def test_power_defect_dips_or_oscillates() -> None:
     well = read(load(90)).power_draw[ILL]
     dips = read(load(90), power=defect(lean=1.0)).power_draw[ILL]
     swings = read(load(90), power=defect(lean=0.0)).power_draw[ILL]
@@ -117,14 +117,14 @@ def test_a_power_defect_dips_or_swings() -> None:
     assert swings.std() > 2 * well.std()
 
 
-def test_readings_have_the_steps_of_nvidia_smi() -> None:
+def test_readings_have_nvidia_smi_resolution() -> None:
     readings = read(load(70))
     for values in (readings.temperature_gpu, readings.utilization_gpu, readings.memory_used):
         assert (values == np.round(values)).all()
     assert (readings.clock_sm % 15 == 0).all()
 
 
-def test_temperature_lags_behind_and_over_midnight() -> None:
+def test_temperature_lags_over_midnight() -> None:
     telemetry = SensorSimulator(LAYOUT, seed=0)
     site = DaySurroundings(full(26), full(1))
     arguments = {"power_factor": full(1), "bandwidth_factor": full(1)}

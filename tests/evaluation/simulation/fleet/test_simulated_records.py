@@ -49,7 +49,7 @@ def table() -> tuple[pd.DataFrame, Devices]:
     return records, devices
 
 
-def test_each_cell_ends_in_its_own_row() -> None:
+def test_cells_end_in_their_rows() -> None:
     records, devices = table()
     at = ((records["timestamp"] - pd.Timestamp(BEGIN, tz="UTC")) / INTERVAL).astype(int)
     position = {serial: number for number, serial in enumerate(devices.serials)}
@@ -64,7 +64,7 @@ def test_each_cell_ends_in_its_own_row() -> None:
     assert (records["slot"] == positions % 8).all()
 
 
-def test_failed_silent_and_blind_gpus_appear_as_such() -> None:
+def test_failed_silent_and_blind_gpus_appear() -> None:
     records, devices = table()
     gone = records[records["gpu_serial"] == devices.serials[3]]
     assert gone["failure"].tolist() == [0] * 40 + [1] * 10

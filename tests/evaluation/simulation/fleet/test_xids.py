@@ -47,7 +47,7 @@ def work(interruptions: list[Interruption]) -> WorkDay:
     return schedule.advance(0, interruptions, np.ones(SHAPE, bool))
 
 
-def test_what_the_counters_count_is_logged() -> None:
+def test_counter_events_raise_xids() -> None:
     found = xids(
         counters=counted(
             rows_remapped=(1, 10, 1), ecc_uncorrected=(2, 20, 1), ecc_corrected=(3, 30, 900)
@@ -58,12 +58,12 @@ def test_what_the_counters_count_is_logged() -> None:
     assert found[3, 30] == 92
 
 
-def test_the_most_severe_of_a_record_is_kept() -> None:
+def test_most_severe_xid_is_kept() -> None:
     found = xids(counters=counted(rows_remapped=(1, 10, 1), ecc_uncorrected=(1, 10, 1)))
     assert found[1, 10] in (48, 94, 95)
 
 
-def test_a_failure_shows_a_code_of_its_mechanism() -> None:
+def test_failure_raises_xid_of_mechanism() -> None:
     seen: dict[str, set[int]] = {name: set() for name in MECHANISMS}
     for day in range(30):
         at = day * RECORDS_PER_DAY + 50
@@ -77,7 +77,7 @@ def test_a_failure_shows_a_code_of_its_mechanism() -> None:
     assert 0 in seen["thermal"]
 
 
-def test_a_gpu_that_is_down_logs_nothing_after_its_failure() -> None:
+def test_down_gpu_raises_no_xid() -> None:
     working = np.ones(SHAPE, bool)
     working[4, 60:] = False
     everything = CounterDay(
@@ -88,7 +88,7 @@ def test_a_gpu_that_is_down_logs_nothing_after_its_failure() -> None:
     assert (found[4, 61:] == 0).all()
 
 
-def test_defects_of_link_and_power_raise_their_codes() -> None:
+def test_link_and_power_defects_raise_xids() -> None:
     level = np.full((N, RECORDS_PER_DAY), 1.0, np.float32)
     ill = Symptoms(np.arange(N), level, np.full(N, 0.5, np.float32))
     link = xids(symptoms={"link": ill, "power": NONE})
@@ -99,7 +99,7 @@ def test_defects_of_link_and_power_raise_their_codes() -> None:
     assert (power == 54).sum() > 5
 
 
-def test_jobs_that_crash_or_are_killed_leave_application_codes_at_their_end() -> None:
+def test_ended_jobs_raise_application_xids() -> None:
     day = work([Interruption(machine, 70, 80) for machine in range(0, 40, 3)])
     found = xids(runs=day.runs)
     assert set(np.unique(found[found > 0])) & set(APPLICATION)
@@ -110,7 +110,7 @@ def test_jobs_that_crash_or_are_killed_leave_application_codes_at_their_end() ->
     assert (found[:, 69] > 0).mean() < 0.1
 
 
-def test_a_driver_that_times_out_more_often_does() -> None:
+def test_timeout_factor_raises_timeouts() -> None:
     days = range(40)
     factor = np.full(SHAPE, 2.5, np.float32)
     often = sum((xids(day, timeout_factor=factor) == 119).sum() for day in days)
@@ -118,6 +118,6 @@ def test_a_driver_that_times_out_more_often_does() -> None:
     assert often > 3 * max(seldom, 1)
 
 
-def test_only_known_codes_come() -> None:
+def test_only_known_xids_occur() -> None:
     assert len(set(XIDS)) == len(XIDS)
     assert set(np.unique(xids(runs=work([]).runs))) <= set(XIDS)

@@ -28,7 +28,7 @@ def _plan(*, jobs: tuple[MonthJob, ...], breakdowns: tuple[Breakdown, ...] = ())
     return MonthPlan(2, START, Nanoseconds(2 * DAY), breakdowns, (), jobs)
 
 
-def test_a_job_that_meets_nothing_does_its_work() -> None:
+def test_undisturbed_job_completes() -> None:
     cluster = Cluster(_plan(jobs=(MonthJob(1, _at(1), 2, 5.0),)))
     cluster.advance(_at(2))
     assert [cluster.job_on(machine) for machine in (0, 1)] == [1, 1]
@@ -38,7 +38,7 @@ def test_a_job_that_meets_nothing_does_its_work() -> None:
     assert cluster.total.lost == cluster.total.killed == 0
 
 
-def test_a_failure_loses_the_work_since_the_last_checkpoint_and_the_restart() -> None:
+def test_failure_loses_work_since_checkpoint() -> None:
     # Starts at 0, fails at 2.5 h: 2 h are saved, half an hour is lost. On the other machine it
     # waits half an hour, works 3 h more and ends at 6.
     job, broken = MonthJob(1, START, 1, 5.0), Breakdown(0, _at(2.5), REPAIRED)
@@ -51,7 +51,7 @@ def test_a_failure_loses_the_work_since_the_last_checkpoint_and_the_restart() ->
     assert cluster.total.lost == pytest.approx(1.0 * GPUS_PER_MACHINE)
 
 
-def test_a_machine_that_was_emptied_in_time_fails_without_a_job() -> None:
+def test_drained_machine_fails_without_job() -> None:
     job, broken = MonthJob(1, _at(1), 1, 5.0), Breakdown(0, _at(2.5), REPAIRED)
     cluster = Cluster(_plan(jobs=(job,), breakdowns=(broken,)))
     cluster.drained.add(0)
@@ -60,7 +60,7 @@ def test_a_machine_that_was_emptied_in_time_fails_without_a_job() -> None:
     assert cluster.total.isolated == pytest.approx(2.5 * GPUS_PER_MACHINE)  # until it failed
 
 
-def test_a_job_that_is_requeued_saves_its_work_first() -> None:
+def test_requeued_job_saves_its_work() -> None:
     cluster = Cluster(_plan(jobs=(MonthJob(1, START, 1, 5.0),)))
     cluster.advance(_at(2.5))
     cluster.drained.add(0)
@@ -71,7 +71,7 @@ def test_a_job_that_is_requeued_saves_its_work_first() -> None:
     assert cluster.total.lost == pytest.approx(GPUS_PER_MACHINE / 6)  # the planned restart
 
 
-def test_an_avoided_machine_gets_a_job_last() -> None:
+def test_avoided_machine_is_assigned_last() -> None:
     jobs = (MonthJob(1, _at(1), 1, 5.0), MonthJob(2, _at(2), 1, 5.0))
     cluster = Cluster(_plan(jobs=jobs))
     cluster.avoided.add(0)
@@ -81,9 +81,7 @@ def test_an_avoided_machine_gets_a_job_last() -> None:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), drained=st.sets(st.integers(0, 9)))
-def test_what_is_done_to_machines_never_changes_when_they_fail(
-    seed: int, drained: set[int]
-) -> None:
+def test_actions_do_not_change_failures(seed: int, drained: set[int]) -> None:
     plan = plan_month(10, 4, seed=seed, start=START)
     assert plan == plan_month(10, 4, seed=seed, start=START)
     seen = []
@@ -94,7 +92,7 @@ def test_what_is_done_to_machines_never_changes_when_they_fail(
     assert seen[0] == seen[1]
 
 
-def test_alerts_have_the_odds_that_were_asked_for() -> None:
+def test_alerts_have_requested_quality() -> None:
     plan = plan_month(2000, 60, seed=3, start=START, odds=ListQuality(recall=0.5, precision=0.25))
     n_true = sum(alert.true for alert in plan.alerts)
     assert n_true / len(plan.breakdowns) == pytest.approx(0.5, abs=0.05)
@@ -107,7 +105,7 @@ def test_alerts_have_the_odds_that_were_asked_for() -> None:
         assert soon == alert.true
 
 
-def test_what_counts_is_all_the_work_that_was_asked_for_and_could_be_done() -> None:
+def test_useful_work_is_counted_completely() -> None:
     plan = plan_month(40, 10, seed=5, start=START)
     cluster = Cluster(replace(plan, breakdowns=()))
     cluster.advance(Nanoseconds(60 * DAY))

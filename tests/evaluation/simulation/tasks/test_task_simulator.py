@@ -25,7 +25,7 @@ def task(seed: int, n: int = 24, n_faulty: int = 0, seconds: int = 900) -> Simul
     return healthy_task(generator, n, seconds)
 
 
-def test_the_same_seed_gives_the_same_task() -> None:
+def test_same_seed_gives_same_task() -> None:
     one, two = task(3, n_faulty=1), task(3, n_faulty=1)
     assert one.faults == two.faults
     for name, values in one.samples.items():
@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_task() -> None:
 
 
 @pytest.mark.parametrize("n", [4, 33])
-def test_every_metric_is_within_what_it_can_be(n: int) -> None:
+def test_metrics_stay_in_range(n: int) -> None:
     found = task(1, n)
     assert len(found.machines) == len(found.group) == n
     assert list(found.samples) == [one.name for one in METRIC_PROFILES]
@@ -48,7 +48,7 @@ def test_every_metric_is_within_what_it_can_be(n: int) -> None:
         assert np.isnan(values).mean() < 0.25
 
 
-def test_kinds_of_faults_come_as_often_as_the_paper_counts() -> None:
+def test_fault_kinds_match_paper_frequencies() -> None:
     generator = np.random.default_rng(0)
     counts = Counter(draw_fault(generator, 0, 0.0).kind for _ in range(20_000))
     total = sum(kind.share for kind in TASK_FAULTS)
@@ -56,7 +56,7 @@ def test_kinds_of_faults_come_as_often_as_the_paper_counts() -> None:
         assert counts[kind.name] / 20_000 == pytest.approx(kind.share / total, abs=0.01)
 
 
-def test_a_fault_shows_on_its_machine_and_only_in_its_families() -> None:
+def test_fault_shows_in_its_families_only() -> None:
     changed: list[float] = []
     for seed in range(60):
         found = task(seed, n_faulty=1)
@@ -81,14 +81,14 @@ def test_some_faults_show_nowhere() -> None:
     assert 0.01 < silent / 2000 < 0.2
 
 
-def test_several_machines_fail_of_the_same_cause() -> None:
+def test_several_machines_share_the_fault() -> None:
     found = task(5, n=4, n_faulty=2)
     one, two = found.faults
     assert one.machine != two.machine
     assert (one.kind, one.start, one.strength) == (two.kind, two.start, two.strength)
 
 
-def test_sizes_are_spread_over_the_scales() -> None:
+def test_sizes_cover_the_scales() -> None:
     generator = np.random.default_rng(2)
     sizes = np.array([draw_machine_count(generator) for _ in range(3000)])
     assert sizes.min() == 4
@@ -96,14 +96,14 @@ def test_sizes_are_spread_over_the_scales() -> None:
     assert 0.3 < (sizes < 40).mean() < 0.5
 
 
-def test_rank_zero_is_different_for_good_and_samples_are_lost() -> None:
+def test_rank_zero_differs_and_samples_are_lost() -> None:
     found = task(7)
     cpu = np.nanmedian(found.samples["cpu_usage"], axis=1)
     assert cpu[0] > np.median(cpu)
     assert np.mean([np.isnan(v).mean() for v in found.samples.values()]) > 0.0005
 
 
-def test_conditions_are_drawn_anew_by_seed_and_tasks_follow_them() -> None:
+def test_conditions_depend_on_seed() -> None:
     limits = [metric.limits for metric in DetectionTable().metrics]
     cadences = set()
     for seed in range(12):

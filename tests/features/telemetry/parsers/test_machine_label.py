@@ -79,7 +79,7 @@ def test_shared_name_identifies_no_machine() -> None:
     only = [named(f"GPU-{i}", Hostname="hpc") for i in range(3)]
     nameless = choose_labels(only)
     assert nameless.machine(only[0].labels) is None
-    assert "3 GPUs have no label that names their machine" in nameless.reasons[0]
+    assert "3 GPUs have no machine label" in nameless.reasons[0]
 
 
 def test_swapped_board_keeps_machine_name() -> None:
@@ -122,7 +122,7 @@ def test_changing_addresses_name_no_machine() -> None:
     assert changed.chosen == {"Hostname,instance": ""}
     later = choose_labels(seen[1::2], before=changed.chosen)
     assert later.machine(seen[1].labels, "GPU-0") is None
-    assert "have no label that names their machine" in later.reasons[0]
+    assert "have no machine label" in later.reasons[0]
     known = choose_labels(seen[1::2], known=["10.1.0.0", "10.1.0.1", "10.1.0.2"])
     assert known.machine(seen[1].labels) == "10.1.0.0"
 

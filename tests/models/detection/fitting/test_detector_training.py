@@ -46,9 +46,7 @@ def forgiven(site: TrainedDetector) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("begin", "least", "most"), [(0, 0.3, 0.9), (100, 0.02, 0.1)])
-def test_who_is_different_from_the_first_sample_on_counts_for_what_machines_differ_by(
-    begin: int, least: float, most: float
-) -> None:
+def test_lasting_deviation_counts_as_tolerated(begin: int, least: float, most: float) -> None:
     """A machine at 0.3 instead of 0.5 in one task: left out, and a way to differ if it lasts."""
 
     def low(job: int, series: dict[str, np.ndarray]) -> None:
@@ -61,7 +59,7 @@ def test_who_is_different_from_the_first_sample_on_counts_for_what_machines_diff
     assert least < forgiven(site)["one"] < most
 
 
-def test_a_metric_on_which_nobody_was_odd_learns_from_those_in_the_middle() -> None:
+def test_metric_without_outliers_shares_tolerance() -> None:
     """On two of three metrics machines 3 and 5 are 0.2 and 0.3 away, in two tasks each."""
 
     def odd(job: int, series: dict[str, np.ndarray]) -> None:
@@ -76,7 +74,7 @@ def test_a_metric_on_which_nobody_was_odd_learns_from_those_in_the_middle() -> N
     assert by_metric["two"] == pytest.approx(0.6, abs=0.1)
 
 
-def test_where_names_tell_machines_apart_each_metric_goes_by_its_own() -> None:
+def test_stable_names_keep_tolerance_per_metric() -> None:
     """Each machine differs on two metrics by the same in every task: its name says by how much."""
 
     def known(_job: int, series: dict[str, np.ndarray]) -> None:
@@ -87,7 +85,7 @@ def test_where_names_tell_machines_apart_each_metric_goes_by_its_own() -> None:
 
 
 @pytest.mark.parametrize("named_anew", [False, True])
-def test_machines_have_thresholds_of_their_own_where_names_tell_them_apart(
+def test_stable_names_give_machine_thresholds(
     named_anew: bool,
 ) -> None:
     """Machine 0 wanders in each task, the others keep still; ranks may be given anew."""

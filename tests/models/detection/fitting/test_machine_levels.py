@@ -24,7 +24,7 @@ def lognormal(generator: np.random.Generator, n: int, loud: float = 3.0) -> list
 
 
 @pytest.mark.parametrize(("tasks", "believed"), [(8, 1 / 17), (23, 0.5), (55, 0.75)])
-def test_a_level_is_believed_as_far_as_tasks_have_shown_it(tasks: int, believed: float) -> None:
+def test_level_shrinks_with_few_tasks(tasks: int, believed: float) -> None:
     names = ("a", "b", "c", "d", "e", "f")
     levels = machine_levels([(names, np.array([8.0, 2.0, 2.0, 2.0, 2.0, 2.0], np.float32))] * tasks)
     # The upper fifth of all begins at 2, four times that is the first machine's.
@@ -32,16 +32,16 @@ def test_a_level_is_believed_as_far_as_tasks_have_shown_it(tasks: int, believed:
     assert levels["b"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_machine_of_seven_tasks_is_like_all_others() -> None:
+def test_seven_tasks_give_no_level() -> None:
     assert machine_levels([(NAMES, np.array([9.0, 1.0, 1.0, 1.0], np.float32))] * 7) == {}
 
 
-def test_what_nobody_can_tell_of_a_machine_says_nothing_of_it() -> None:
+def test_missing_scores_are_ignored() -> None:
     levels = machine_levels([(NAMES, np.array([-np.inf, np.nan, 1.0, 1.0], np.float32))] * 20)
     assert set(levels) == {"c", "d"}
 
 
-def test_a_quiet_machine_needs_less_a_loud_one_more_and_a_stranger_what_the_task_needs() -> None:
+def test_thresholds_follow_machine_levels() -> None:
     tasks = {f"t{i}": reached(row) for i, row in enumerate(lognormal(np.random.default_rng(5), 60))}
     usual = fit_thresholds({"one": tasks}, 0.02)["one"]
     own = fit_thresholds({"one": tasks}, 0.02, names_tell=True)["one"]
@@ -57,9 +57,7 @@ def test_a_quiet_machine_needs_less_a_loud_one_more_and_a_stranger_what_the_task
     logs=st.lists(st.lists(st.floats(-2.0, 3.0), min_size=4, max_size=4), min_size=1, max_size=30),
     days=st.sampled_from([0.001, 0.5]),
 )
-def test_no_threshold_is_below_what_its_machine_reached(
-    logs: list[list[float]], days: float
-) -> None:
+def test_threshold_exceeds_highest_score(logs: list[list[float]], days: float) -> None:
     tasks = {f"t{i}": reached(np.exp(np.array(row))) for i, row in enumerate(logs)}
     threshold = fit_thresholds({"one": tasks}, 0.02 / days / 100, names_tell=True)["one"]
     most = np.exp(np.max(np.array(logs), axis=0))

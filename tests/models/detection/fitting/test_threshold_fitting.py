@@ -18,19 +18,19 @@ def reached(odd: dict[str, PeakScore]) -> dict[str, dict[str, PeakScore]]:
     return {"one": usual | odd}
 
 
-def test_what_machines_of_two_jobs_have_always_differed_by_is_no_fault() -> None:
+def test_habitual_deviation_is_no_fault() -> None:
     always = {job: PeakScore(30.0, 8, 0.01, "m3", lasting=True) for job in ("job-4", "job-7")}
     assert find_suspects(reached(always), JOBS, 0.02) == []
 
 
 @pytest.mark.parametrize("lasting", [True, False])
-def test_what_only_a_machine_of_one_job_differs_by_may_be_its_fault(lasting: bool) -> None:
+def test_deviation_in_one_job_is_suspect(lasting: bool) -> None:
     once = {"job-4": PeakScore(30.0, 8, 0.01, "m3", lasting=lasting)}
     (suspect,) = find_suspects(reached(once), JOBS, 0.02)
     assert (suspect.task, suspect.lasting) == ("job-4", lasting)
 
 
-def test_what_lasts_on_one_metric_and_has_begun_on_another_has_begun() -> None:
+def test_one_new_deviation_is_not_lasting() -> None:
     both = {
         metric: reached({"job-4": PeakScore(level, 8, 0.01, "m3", lasting=metric == "one")})["one"]
         for metric, level in (("one", 40.0), ("two", 30.0))
@@ -39,13 +39,13 @@ def test_what_lasts_on_one_metric_and_has_begun_on_another_has_begun() -> None:
     assert (suspect.metric, suspect.lasting) == ("one", False)
 
 
-def test_what_changed_in_two_jobs_may_be_two_faults() -> None:
+def test_changes_in_two_jobs_are_suspects() -> None:
     changed = {job: PeakScore(30.0, 8, 0.01, "m3") for job in ("job-4", "job-7")}
     assert [s.task for s in find_suspects(reached(changed), JOBS, 0.02)] == ["job-4", "job-7"]
 
 
 @pytest.mark.parametrize(("begin", "lasting"), [(0, True), (150, False)])
-def test_a_task_tells_since_when_it_stands_out(begin: int, lasting: bool) -> None:
+def test_peak_score_tells_lasting(begin: int, lasting: bool) -> None:
     values = np.random.default_rng(0).normal(0.5, 0.02, (8, 300)).astype(np.float32)
     values[3, begin:] -= 0.4
     machines = tuple(f"m{i}" for i in range(8))
@@ -56,7 +56,7 @@ def test_a_task_tells_since_when_it_stands_out(begin: int, lasting: bool) -> Non
     assert (reach.machine, reach.lasting) == ("m3", lasting)
 
 
-def test_where_nothing_differs_nothing_is_lasting() -> None:
+def test_zero_score_is_not_lasting() -> None:
     values = np.full((4, 300), 0.5, dtype=np.float32)
     machines = tuple(f"m{i}" for i in range(4))
     task = Task(machines, 0, 300, {"one": values}.get, np.zeros(4, int), np.ones(4))

@@ -197,14 +197,14 @@ def test_thousands_of_query_parameters(empty: Api) -> None:
 @pytest.mark.parametrize(
     ("content", "headers", "status", "why"),
     [
-        (b"[", {}, 400, "no JSON"),
-        (b"[" * 90_000, {}, 400, "no JSON"),
+        (b"[", {}, 400, "not JSON"),
+        (b"[" * 90_000, {}, 400, "not JSON"),
         (b"[" * 200_000, {}, 413, "objects"),
-        (b'{"a":' * 90_000, {}, 400, "no JSON"),
+        (b'{"a":' * 90_000, {}, 400, "not JSON"),
         (b"[NaN]", {}, 400, "NaN"),
         (b"[-Infinity]", {}, 400, "Infinity"),
-        (b"[1" + b"0" * 5000 + b"]", {}, 400, "no JSON"),
-        (b"\xff\xfe", {}, 400, "no JSON"),
+        (b"[1" + b"0" * 5000 + b"]", {}, 400, "not JSON"),
+        (b"\xff\xfe", {}, 400, "not JSON"),
         (b'"\xed\xa0\x80"', {}, 422, "list"),
         (b"{}", {}, 422, "list"),
         (b"null", {}, 422, "body"),
@@ -215,7 +215,7 @@ def test_thousands_of_query_parameters(empty: Api) -> None:
         (b"[]", {"Content_Type": ""}, 415, "application/json"),
         (b"[]", {"Content_Encoding": "br"}, 415, "gzip"),
         (b"no gzip", {"Content_Encoding": "gzip"}, 400, "gzip"),
-        (gzip.compress(b"[]", mtime=0)[:-5], {"Content_Encoding": "gzip"}, 400, "cut off"),
+        (gzip.compress(b"[]", mtime=0)[:-5], {"Content_Encoding": "gzip"}, 400, "truncated"),
         (b" " * (8 * MIB + 1), {}, 413, "at most"),
         (b"[]", {"Content_Length": "99999999999"}, 413, "at most"),
         (b"[]", {"Content_Length": "-1"}, 413, "at most"),
@@ -350,7 +350,7 @@ def test_it_is_still_there_after_all_that(address: tuple[str, int]) -> None:
 def test_an_address_that_is_taken_is_said_in_one_line(empty: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listener = Listener("respond", "127.0.0.1", taken.getsockname()[1])
-        with pytest.raises(Exception, match=r"^127\.0\.0\.1:\d+: cannot listen there"):
+        with pytest.raises(Exception, match=r"^127\.0\.0\.1:\d+: cannot listen"):
             serve_api(empty.context, listener)
 
 

@@ -122,10 +122,10 @@ def test_tokens_name_their_hosts_as_slurm_does() -> None:
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        ("a:report:", "no name of a host"),
+        ("a:report:", "not a valid host name"),
         ("a:report:node-[1-", "entry 1"),
-        ("a:report:node-[3-1]", "no host list"),
-        ("a:report:../etc", "host 1 of its list is no name of a host"),
+        ("a:report:node-[3-1]", "invalid host list"),
+        ("a:report:../etc", "host 1 of its list is not a valid host name"),
         ("a:act:node-1", "of the role `report` only"),
     ],
 )

@@ -177,7 +177,7 @@ def test_codes_to_report_count_only_where_a_configuration_names_some() -> None:
             "`kinds.failure.step`: found 'avoid', expected at least 'drain': it is evide",
         ),
         ("xids = 3", "key `xids`: found 3, expected"),
-        ("[xids", "is no TOML file"),
+        ("[xids", "is not a TOML file"),
     ],
 )
 def test_a_wrong_overlay_is_refused_in_one_line_that_names_the_file(

@@ -317,10 +317,10 @@ def test_invalid_site_csv_is_rejected(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"[list]\nshare = 0.1 # \xff\n", "is no TOML file"),
+        (b"[list]\nshare = 0.1 # \xff\n", "is not a TOML file"),
         (b"a = " + b"[" * 5_000, "is nested too deeply"),
         (b"a = " + b"{a = " * 5_000, "is nested too deeply"),
-        (b"[training]\nseed = " + b"9" * 5_000, "is no TOML file"),
+        (b"[training]\nseed = " + b"9" * 5_000, "is not a TOML file"),
         (b"[training]\nseed = 0x" + b"f" * 5_000, "key `training.seed`"),
         (b"[detection]\nseed = " + b"9" * 40, "key `detection.seed`"),
         (b"a = " + b"[" * 90 + b"]" * 90, "unknown key `a`"),

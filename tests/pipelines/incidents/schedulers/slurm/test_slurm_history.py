@@ -73,7 +73,7 @@ def test_only_the_first_line_of_a_reason_is_read() -> None:
     ("text", "message"),
     [
         ("node-00001|2026-11-22T03:33:12", "expected NodeName"),
-        ("n|yesterday|Unknown|DRAIN|root(0)|x", "no date or time"),
+        ("n|yesterday|Unknown|DRAIN|root(0)|x", "not an ISO 8601 date or time"),
     ],
 )
 def test_a_line_that_is_none_is_refused(text: str, message: str) -> None:
