@@ -1,4 +1,4 @@
-"""The history of benchmarks: what is kept, what is not, and what fails."""
+"""The benchmark history: which runs are recorded, discarded or failed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_short_form_records_nothing(
 ) -> None:
     history = tmp_path / "history.jsonl"
     assert run_all(scripts[:1], short=True, history=history, load=lambda: 99.0) == 0
-    # The wrong one comes first: the others run all the same.
+    # The failing benchmark comes first; the others run all the same.
     assert run_all(scripts[::-1], short=True, history=history, load=lambda: 0.0) == 1
     answer = capsys.readouterr()
     assert answer.err.splitlines()[-1] == "failed: wrong"

@@ -1,4 +1,4 @@
-"""Modules of `benchmarks/`, which import each other by name and are not part of the package."""
+"""Imports modules of `benchmarks/`, which are not part of the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def benchmark_module() -> Callable[[str], ModuleType]:
-    """Import a module by its name, with the folder on the path only meanwhile."""
+    """Import a module by its name, with the folder on the path only for that time."""
 
     def load(name: str) -> ModuleType:
         sys.path.insert(0, str(ROOT))

@@ -1,4 +1,4 @@
-"""What the oracle knows is what the simulator hid: defects end when the truth says."""
+"""The oracle's defects against the ground truth of the simulator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_fatal_defects_end_at_simulated_failures(oracle: Any) -> None:
     }
     assert failures
     assert ends <= failures
-    # What is left ended before it had shown anything at the start of a day.
+    # The remaining failures happened before their defect was seen at the start of a day.
     assert len(failures - ends) <= 1
     assert any(not d.kills for d in defects)
     assert all(len(d.levels) == d.end - d.first for d in defects)

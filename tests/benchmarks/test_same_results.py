@@ -1,4 +1,4 @@
-"""Comparison of two versions: what counts as a difference."""
+"""Differences that the comparison of two versions reports."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_seed_determines_draws() -> None:
 
 def test_machines_are_drawn_uniformly_with_replacement() -> None:
     draws = bootstrap_weights(10, seed=0, n_draws=4_000)
-    # Drawn not at all with (9/10)^10, as in any bootstrap.
+    # The probability of not being drawn is (9/10)^10.
     assert np.mean(draws == 0) == pytest.approx(0.9**10, abs=0.02)
     assert draws.mean(axis=0) == pytest.approx(np.ones(10), abs=0.08)
 

@@ -1,4 +1,4 @@
-"""A small hourly fleet and one backtest of it; running tasks and a detector fitted to them."""
+"""A small hourly fleet with a backtest; running tasks with a detector fitted to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 @contextmanager
 def training_briefly() -> Iterator[None]:
-    """Train networks briefly and few trees: how good they become is tested in `tests/models`."""
+    """Train small models briefly; their quality is tested in `tests/models`."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(trees, "_N_TREES", 60)
         for name, epochs in (("_MAX_EPOCHS", 3), ("_MIN_EPOCHS", 2), ("_FIXED_EPOCHS", 2)):
@@ -34,14 +34,14 @@ def training_briefly() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def short_training() -> Iterator[None]:
-    """Train briefly in these tests only: a worker runs other folders, too."""
+    """Restrict brief training to these tests, because a worker runs other folders too."""
     with training_briefly():
         yield
 
 
 @pytest.fixture
 def close(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Return `close(folder)`: nobody may list it from then on. Root may, whatever its mode is."""
+    """Return `close(folder)`, which makes a folder unlistable, except for root."""
     listdir = os.listdir
 
     def closed(folder: Path) -> None:
@@ -80,19 +80,19 @@ def config(config_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def backtest(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("backtest")
     arguments = ["--records", str(records), "--config", str(config), "--out", str(out)]
-    with training_briefly():  # it is made before the fixture of the module that asks for it
+    with training_briefly():  # created before the fixture of the requesting module
         assert main(["backtest", *arguments]) == 0
     return out
 
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return the database of a registry that holds nothing: making its tables takes seconds."""
+    """Return the database of an empty registry; creating its tables takes seconds."""
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
     folder = tmp_path_factory.mktemp("empty")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of MLflow and Alembic
+        warnings.simplefilter("ignore")  # from MLflow and Alembic
         Registry(RegistryTable(store=str(folder)), create=True).versions()
     return (folder / "mlflow.db").read_bytes()
 
@@ -113,7 +113,7 @@ Put = Callable[[SimulatedTask, Path, str], Path]
 
 @pytest.fixture(scope="session")
 def put() -> Put:
-    """Return `put(task, metrics, name)`: write some metrics of a task where a pull is expected."""
+    """Return `put(task, metrics, name)`, which writes metrics of a task as a pull."""
 
     def write(task: SimulatedTask, metrics: Path, name: str) -> Path:
         folder = metrics / f"task={name}"
@@ -154,7 +154,7 @@ def model(
 
 
 def plain_fault(n: int, machine: int, start: int = 400, seed: int = 1) -> SimulatedTask:
-    """Return a task of which one machine loses most of its power draw for good."""
+    """Return a task in which one machine permanently loses most of its power draw."""
     task = healthy_task(np.random.default_rng(seed), n, 900)
     task.samples["power_draw"][machine, start:] *= 0.35
     return task
@@ -167,7 +167,7 @@ def fault() -> Callable[..., SimulatedTask]:
 
 @pytest.fixture
 def jitter() -> SimulatedTask:
-    """Return a task in which node-0006 draws less power for a minute and a half, and is back."""
+    """Return a task in which node-0006 draws less power for a minute and a half."""
     task = healthy_task(np.random.default_rng(5), 10, 900)
     task.samples["power_draw"][6, 500:590] *= 0.4
     return task

@@ -1,4 +1,4 @@
-"""An end for loops that wait between two looks."""
+"""An event that ends polling loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["StoppingAfterTwo"]
 
 
 class StoppingAfterTwo(threading.Event):
-    """Is set after the second look."""
+    """An event that is set after the second check."""
 
     looks = 0
 

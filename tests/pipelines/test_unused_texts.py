@@ -1,4 +1,4 @@
-"""Dictionaries hold texts that no row has, such as those of GPUs that were filtered out."""
+"""Dictionary columns may hold texts that no row has, such as those of filtered GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT = "2025-01-20T00:00:00Z"
 
 
 def with_unused_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a text column as a dictionary of which the first and the last texts are unused."""
+    """Return a dictionary column whose first and last texts are unused."""
     parts = []
     for chunk in pa.chunked_array([column.combine_chunks()]).chunks:
         encoded = chunk.dictionary_encode()

@@ -43,8 +43,8 @@ def test_best_threshold_maximizes_f1() -> None:
         PullOutcome(None, None, "", 4, strongest=(("b", 0.5), ("c", 0.1))),
         PullOutcome("d", None, "ecc error", 4, strongest=(("d", 0.3), ("d", -np.inf))),
     ]
-    # At 0.3 all three are named, two of them rightly; at 0.2 the first metric of the first pull
-    # names somebody else, at 0.5 the last pull is missed.
+    # At 0.3 all three pulls have a reported machine, two of them the right one. At 0.2 the first
+    # metric of the first pull reports another machine; at 0.5 the last pull is missed.
     found = evaluate_best_thresholds(pulls)
     assert found == pytest.approx({"f1": 0.8, "precision": 2 / 3, "recall": 1.0, "scale": 0.3})
 

@@ -42,7 +42,7 @@ def test_longest_excursion_matches_plain_loop(seed: int, quiet: int) -> None:
     for word, (begin, end) in zip(
         words, longest_excursions(scores, above, below, quiet), strict=True
     ):
-        # A run, anything but another one, then so many calm windows with none but unknown between.
+        # A run without another one, then calm windows with only unknown ones in between.
         over = re.finditer(rf"(?=((?<!a)a+)(?!a)[ubc]*?(?:cu*){{{quiet}}})", word)
         wanted = max((len(run[1]) for run in over), default=0)
         assert end - begin == wanted, word
@@ -50,5 +50,5 @@ def test_longest_excursion_matches_plain_loop(seed: int, quiet: int) -> None:
 
 
 def _letter(score: float) -> str:
-    """Above, between, calm, or unknown."""
+    """A window above, between, below the thresholds, or unknown."""
     return "u" if np.isnan(score) else "a" if score >= 2 else "b" if score >= 1 else "c"

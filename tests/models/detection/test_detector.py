@@ -83,7 +83,7 @@ def test_faulty_machine_is_identified(n: int) -> None:
 def test_short_deviation_is_jitter() -> None:
     series = healthy(8)
     series["one"][3, 150:180] -= 0.3
-    series["two"][5, 100:103] -= 0.3  # single odd samples are none
+    series["two"][5, 100:103] -= 0.3  # single outliers do not count
     verdict = found(series)
     assert named(verdict) == []
     (jitter,) = verdict.jitters
@@ -149,7 +149,7 @@ def test_opposite_halves_are_undecided() -> None:
 
 def test_other_stage_is_no_outlier() -> None:
     series = healthy(12)
-    series["one"][8:, 150:] -= 0.3  # a whole stage works on something else now
+    series["one"][8:, 150:] -= 0.3  # the whole stage changes its work
     groups = [0] * 8 + [1] * 4
     assert named(found(series, groups=groups)) == []
 
@@ -188,7 +188,7 @@ def test_checkpoint_is_a_pause() -> None:
     series["one"][1:, 100:138] = 0.1
     series["one"][0, 100:138] = 0.9
     model = detector(replace(RULES, continuity=30), "busy")
-    assert named(model.find(task(series))[0]) == [0]  # longer than a continuity: no pause any more
+    assert named(model.find(task(series))[0]) == [0]  # longer than a continuity: not a pause
     model = detector(RULES, "busy")
     assert named(model.find(task(series))[0]) == []
 
@@ -270,7 +270,7 @@ def test_earlier_call_provides_baseline() -> None:
     verdict, after = model.find(task(now, first=TICKS), pasts)
     assert named(verdict) == [3]
     assert not verdict.findings[0].always
-    # What is suspect does not become usual.
+    # Deviating blocks do not enter the baseline.
     assert named(model.find(task(now, first=2 * TICKS), after)[0]) == [3]
 
 
@@ -295,7 +295,7 @@ def test_minder_reports_constantly_farthest_machine() -> None:
     assert named(model.find(task(series))[0]) == []
     series["one"][3, 150:] -= 0.3
     assert named(model.find(task(series))[0]) == [3]
-    # Two that take turns in being the farthest never complete it.
+    # Two machines that alternate as the farthest never complete a continuity.
     series["one"][7, 150:] -= 0.3
     assert named(model.find(task(series))[0]) == []
 
@@ -309,7 +309,7 @@ def test_minder_score_bound_for_four_machines() -> None:
 
 
 def stages(levels: Sequence[float], each: int, slow: int | None = None, seed: int = 0) -> Task:
-    """Return a task of which each pipeline stage has its own level, and perhaps a slow machine."""
+    """Return a task whose pipeline stages differ in level, optionally with a slow machine."""
     n = each * len(levels)
     noise = np.random.default_rng(seed).normal(0.0, 0.01, (n, TICKS))
     series = {"one": (np.repeat(levels, each)[:, None] + noise).astype(np.float32)}
@@ -352,7 +352,7 @@ def test_baseline_carries_over_to_next_call() -> None:
 def in_parts(
     series: Mapping[str, Floats], step: int, *, go_on: bool
 ) -> tuple[list[tuple[int, Verdict]], dict[str, MachineBaseline]]:
-    """Call a detector every `step` ticks on the last 200, as a watch does."""
+    """Call a detector every `step` ticks on the last 200 ticks, like a watch."""
     pasts: dict[str, MachineBaseline] = {}
     said = []
     n_ticks = next(iter(series.values())).shape[1]
@@ -364,7 +364,7 @@ def in_parts(
 
 
 def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
-    """Return when somebody was named first, who, and since which tick."""
+    """Return the first finding: time, machine, and since which tick."""
     return next(
         (
             (end, verdict.findings[0].machine, end - 200 + verdict.findings[0].since)
@@ -400,7 +400,7 @@ def test_stream_scores_only_new_windows(monkeypatch: pytest.MonkeyPatch) -> None
     in_parts(healthy(6, ticks=400), 5, go_on=True)
     first, rest = looked_at[:2], looked_at[2:]
     assert first == [197, 197]
-    # What is new, the block that is not whole, and the one before it: a sample may come late.
+    # New windows, the incomplete block, and the block before: samples may come late.
     assert max(rest) <= 5 + 2 * RULES.block
 
 
@@ -408,7 +408,7 @@ def test_stream_handles_joins_and_false_pauses() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:] -= 0.3
     pasts: dict[str, MachineBaseline] = {}
-    for end in (200, 250):  # the last machine comes later
+    for end in (200, 250):  # the last machine joins later
         last = {name: values[:8, end - 200 : end] for name, values in series.items()}
         _, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
     last = {name: values[:, 300:500] for name, values in series.items()}
@@ -422,7 +422,7 @@ def test_stream_handles_joins_and_false_pauses() -> None:
     for end in (350, 360, 370, 400):
         last = {name: values[:, end - 200 : end] for name, values in idle.items()}
         verdict, pasts = hung.find(task(last, first=end - 200), pasts, go_on=True)
-        # It rests, until it has rested for as long as a continuity: then it hangs.
+        # A pause, until it has lasted for a continuity: then it is a hang.
         assert named(verdict) == ([2] if end == 400 else [])
 
 
@@ -438,7 +438,7 @@ def test_machine_inactive_after_early_pause_is_reported() -> None:
 
 @pytest.mark.parametrize("late", [5, 40, 75])
 def test_stream_rescores_late_samples(late: int) -> None:
-    """One machine of nine sends its samples in bundles."""
+    """One machine of nine sends its samples in bursts."""
     series = healthy(9, ticks=600)
     series["two"][4, 300:] -= 0.3
     pasts: dict[str, MachineBaseline] = {}
@@ -477,7 +477,7 @@ def test_silent_or_partial_recovery_is_no_jitter() -> None:
 
 
 def highest(series: Mapping[str, Floats], machine: int) -> float:
-    """Return the highest threshold at which a machine would be named on the first metric."""
+    """Return the highest threshold at which a machine would be reported on the first metric."""
     model = detector()
     done = model.examine(task(series), model.metrics[0], None, none(series))
     assert done is not None
@@ -485,17 +485,19 @@ def highest(series: Mapping[str, Floats], machine: int) -> float:
 
 
 def test_offset_hidden_by_limit_is_ignored() -> None:
-    """All are at the limit of a metric; the task slows down, and one of them is still there."""
+    """All machines are at the limit; the task slows down, and one machine stays there."""
     series = healthy(8)
     series["one"] = np.minimum(series["one"] + 0.55, 1.0)
     series["one"][:, 150:] -= 0.2
     series["one"][3, 150:] = 1.0
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == []
-    series["one"][3, 150:] = 0.95  # it came off with the others, and may always have been above
+    series["one"][3, 150:] = (
+        0.95  # it left the limit with the others and may always have been higher
+    )
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == []
-    series["one"][:, :150] -= 0.1  # nothing was hidden
+    series["one"][:, :150] -= 0.1  # no offset was hidden
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == [3]
 
@@ -506,7 +508,7 @@ def test_offset_hidden_by_limit_is_ignored() -> None:
 def test_machine_leaving_limit_must_fall_clearly(
     before: float, after: float, weak: list[int]
 ) -> None:
-    """By how much the others are above it nobody sees; machines differ by up to 0.15 for good."""
+    """The offset above the limit is invisible; machines have offsets of up to 0.15."""
     series = healthy(8)
     series["one"] = np.minimum(series["one"] + 0.6, before)
     series["one"][3, 150:] = healthy(8)["two"][3, 150:] - 0.5 + after

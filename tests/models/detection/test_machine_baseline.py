@@ -57,7 +57,7 @@ def test_offset_beyond_tolerance_deviates() -> None:
 
 
 def test_early_jitter_does_not_spoil_baseline() -> None:
-    """Two thirds of what serves as a past are spoiled; the machine is like the others again."""
+    """Two thirds of the initial baseline are disturbed; then the machine is normal again."""
     values = quiet()
     values[:18, :, 3] += 0.3
     assert np.nanmax(scores(values)[0][30:, 3]) < 5
@@ -69,7 +69,7 @@ def test_earlier_call_provides_baseline() -> None:
     _, past = scores(before)
     after = quiet(seed=2)
     after[:, :, 3] += 0.3
-    after[:, :, 5] += 0.3  # from its first sample on: without a past it would be forgiven
+    after[:, :, 5] += 0.3  # since its first sample: without a baseline it would be tolerated
     found, _ = scores(after, past, start=150)
     assert np.nanmedian(found[:, 3]) < 2
     assert np.nanmedian(found[:, 5]) > 4

@@ -36,7 +36,7 @@ def test_sums_match_plain_loop(distance: Distance, seed: int, n: int) -> None:
 
 
 def test_outlier_score_is_bounded() -> None:
-    """Of four machines no threshold above 1.73 can ever be passed (DESIGN, decision 11)."""
+    """With four machines no score exceeds 1.73 (DESIGN, decision 11)."""
     for n in (4, 10, 100):
         sums = np.ones((1, n), np.float32)
         sums[0, 0] = 1e6

@@ -54,7 +54,7 @@ def test_shared_rows_match_separate_windows(seed: int, n: int, n_groups: int, le
     generator = np.random.default_rng(seed)
     series = generator.normal(0, 1, (1, n, 30)).astype(np.float32)
     series[generator.random(series.shape) < 0.05] = np.nan
-    positions = np.flatnonzero(generator.random(31 - length) < 0.8)  # the rest is a pause
+    positions = np.flatnonzero(generator.random(31 - length) < 0.8)  # the other windows are paused
     shared = Windows.from_series(series, length, positions)
     apart = shared.apart()
     assert apart.shape == (len(positions), length, n)

@@ -22,7 +22,7 @@ def test_requested_rate_holds_under_assumed_tail() -> None:
     def draw(sizes: np.ndarray) -> np.ndarray:
         return np.asarray(np.exp(slope * np.log(sizes) + generator.exponential(tail, len(sizes))))
 
-    wanted = 2.0  # a day: often enough to be counted below
+    wanted = 2.0  # per day: often enough to be counted below
     found = fit_threshold(draw(sizes), sizes, np.full(400, DAY_OF_PULLS), per_day=wanted)
     assert found.slope == pytest.approx(slope, abs=0.03)
     many = np.exp(generator.uniform(np.log(4), np.log(1500), 40_000)).astype(int)
@@ -64,7 +64,7 @@ def test_prior_lowers_threshold_of_listed_machine() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2)
     eased, plain, raised = threshold.each(("a", "b", "c"), np.array([4.0, 1.0, 0.5]))
     assert eased < plain == threshold.at(3) < raised
-    # A false alarm is as many times as likely as the weight says, and at most so where it is more.
+    # The weight is the largest ratio by which a false alarm becomes more likely.
     assert np.log(raised / plain) == pytest.approx(0.2 * np.log(2))
     assert 0.0 < np.log(plain / eased) < 0.2 * np.log(4)
 
@@ -90,7 +90,7 @@ def test_quiet_metric_uses_pooled_spread() -> None:
 def test_few_pulls_barely_change_spread() -> None:
     one = [([4.0], [8])] * 40
     assert pooled_spread(one) == PRIOR_SPREAD
-    quiet = [([0.0] * 60, [8] * 60)] * 40  # where nothing happens nothing scatters
+    quiet = [([0.0] * 60, [8] * 60)] * 40  # equal low scores have no spread
     assert pooled_spread(quiet) == PRIOR_SPREAD
 
 

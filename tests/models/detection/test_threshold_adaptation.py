@@ -68,7 +68,7 @@ def test_overlapping_time_counts_once() -> None:
 
 
 def test_share_uses_machine_threshold() -> None:
-    """Of a loud machine at 6 that needs 8, and a quiet one at 1.8 that needs 2."""
+    """A machine at 6 with threshold 8, and one at 1.8 with threshold 2."""
     own = replace(FITTED, machines={"loud": float(np.log(2.0)), "quiet": -float(np.log(2.0))})
     detector = replace(DETECTOR, metrics=(replace(DETECTOR.metrics[0], threshold=own),))
     reached = np.repeat(np.array([[6.0], [1.8]], np.float32), DetectionRules().continuity, axis=1)

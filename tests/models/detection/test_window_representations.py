@@ -7,7 +7,7 @@ from forewarn.models.detection.window_representations import WindowMeans, fit_mo
 
 
 def series(seed: int) -> np.ndarray:
-    """Two metrics of eight machines: one with a rhythm, one of noise."""
+    """Two metrics of eight machines: one periodic, one noise."""
     generator = np.random.default_rng(seed)
     found = generator.normal(0.5, 0.02, (2, 8, 400)).astype(np.float32)
     found[0] += 0.2 * np.sin(np.arange(400) / 3.0).astype(np.float32)
@@ -24,7 +24,7 @@ def test_outlier_has_largest_mahalanobis_distance() -> None:
 
 
 def test_moments_are_standardized() -> None:
-    """Else a kurtosis, which is large, would leave no component to the means."""
+    """Unscaled, kurtosis would dominate every component."""
     moments = fit_moments([series(seed) for seed in range(5)], 8)
     vectors = (
         moments.reconstruct(series(9)).transpose(0, 2, 1).reshape(-1, moments.whitening.shape[1])

@@ -17,7 +17,7 @@ MACHINES = ["node-07", "node-01", "node-07", "node-02", None, "node-03"]
 
 @pytest.fixture
 def avoid(tmp_path: Path) -> Run:
-    """Return `avoid(*options)`: the command over lists of two days."""
+    """Return `avoid(*options)`: runs the command on lists of two days."""
     write_list(tmp_path, "2025-03-01", ["node-09"])
     write_list(tmp_path, "2025-03-02", MACHINES)
 

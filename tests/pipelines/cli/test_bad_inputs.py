@@ -1,4 +1,4 @@
-"""Whatever the command line is given, it answers in one line with the right exit code."""
+"""Invalid input ends with one line and the right exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOREWARN = (sys.executable, "-c", "import sys; from forewarn.pipelines.cli.main 
 
 
 def answered(capsys: Capture, *arguments: object) -> str:
-    """Run a command that must be refused; return its one line."""
+    """Run a command that must be refused; return its error line."""
     capsys.readouterr()
     try:
         code = main(list(map(str, arguments)))
@@ -43,7 +43,7 @@ def answered(capsys: Capture, *arguments: object) -> str:
 
 
 def bad_file(path: Path, kind: str) -> Path:
-    """Make a file that nobody can use, or nothing at all."""
+    """Create an unusable file, or none."""
     contents = {"empty": b"", "no text": b"\xff\xfe\x00\x80", "cut Parquet": b"PAR1\x15\x04"}
     if kind == "folder":
         path.mkdir()
@@ -55,7 +55,7 @@ def bad_file(path: Path, kind: str) -> Path:
 
 
 FILES = ("absent", "folder", "FIFO", "empty", "no text", "cut Parquet")
-# Every option that takes a file, in a call in which nothing else is wrong before it is read.
+# Every option that takes a file, in a call without earlier errors.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "config": ("doctor", "records", "--config", "BAD"),
     "policy": ("agent", "--once", "--policy", "BAD"),
@@ -84,7 +84,7 @@ def site(fleet: pd.DataFrame, write: Callable[[pd.DataFrame, Path], Path], confi
     return folder
 
 
-# An empty TOML file says nothing wrong.
+# An empty TOML file is valid.
 USELESS = [
     (option, kind)
     for option in OPTIONS

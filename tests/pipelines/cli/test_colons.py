@@ -1,4 +1,4 @@
-"""A folder called `run:1` is a folder to every command, though pyarrow would call it a URI."""
+"""A folder called `run:1` works with every command, though pyarrow would parse it as a URI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forewarn.pipelines.cli.main import main
 
 OPTIONS = {"RECORDS": "--records run:1/records", "CONFIG": "--config run:1/small.toml"}
 SMI = "timestamp, index, serial, uuid, pci.bus_id, name, temperature.gpu\n"
-# Commands that follow each other, as words, and a file that the last of them writes in `run:1`.
+# Commands to run one after another, and a file that the last of them writes in `run:1`.
 CHAINS = {
     "simulate fleet": (["simulate fleet --gpus 2 --days 1 --out run:1/fleet"], "fleet/truth.csv"),
     "compact": (["compact RECORDS CONFIG"], "records/date=2025-01-01/00-compacted.parquet"),
@@ -59,7 +59,7 @@ def folder(
     records: Path, config: Path, model: Path, put: Callable[..., Path],
     fault: Callable[..., SimulatedTask], tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:  # fmt: skip
-    """Return a folder in which `run:1` holds what the commands read."""
+    """Return a folder in which `run:1` holds the input of the commands."""
     above = tmp_path_factory.mktemp("colon")
     folder = above / "run:1"
     shutil.copytree(records, folder / "records")

@@ -17,7 +17,7 @@ def bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 def _completed(script: Path, folder: Path, *words: str) -> set[str]:
-    """Return what bash offers for the last word, in a folder."""
+    """Return the completions of bash for the last word, in a folder."""
     lines = (
         f"source {script}",
         "COMP_WORDS=(forewarn " + " ".join(f"'{word}'" for word in words) + ")",

@@ -18,7 +18,7 @@ from forewarn.pipelines.cli import collection
 from forewarn.pipelines.cli.extras import extra_modules, require_extra
 from forewarn.pipelines.cli.main import build_parser, main
 
-# A Python in which only the modules of one extra, and what an agent needs, can be imported.
+# A Python in which only the modules of one extra and of the base package can be imported.
 INSTALLED = """
 import importlib, sys
 from forewarn.pipelines.cli.extras import extra_modules
@@ -71,7 +71,7 @@ COMMANDS = dict(commands())
 
 
 def imported(run: Any) -> set[str]:
-    """Return the modules that a command's function imports, and those that it calls beside it."""
+    """Return the modules that a command's function imports, and the functions it calls."""
     function = run.func if isinstance(run, partial) else inspect.unwrap(run)
     tree = ast.parse(inspect.getsource(inspect.getmodule(function) or function))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -126,7 +126,7 @@ def test_extra_modules_have_known_names(extra: str) -> None:
         ("score", "collect --out records", "collect", "server"),
         ("train", "up", "up", "airflow"),
         ("score", "models list", "models list", "train"),
-        # Before the command is known to the end, or only with this option:
+        # Before all options are parsed, or only with this option:
         ("", "simulate job --out j --fault loader", "simulate", "score"),
         ("score", "score --records r --model models:/m --at 2025-01-26 --out o", "score", "train"),
     ],

@@ -16,7 +16,7 @@ Write = Callable[[pd.DataFrame, Path], Path]
 
 
 def _refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that must be refused; return its one line."""
+    """Run a command that must be refused; return its error line."""
     try:
         code = main(list(arguments))
     except SystemExit as stop:
@@ -186,7 +186,7 @@ def test_too_few_failures_leave_no_folder(
     variable.write_text(
         config.read_text().replace("[training]", '[training]\nstrategy = "variable"')
     )
-    week = fleet[fleet["timestamp"] < "2025-01-04T12:00"]  # of 6 days that are wanted
+    week = fleet[fleet["timestamp"] < "2025-01-04T12:00"]  # fewer than the 6 days required
     records = write(week.assign(failure=0), tmp_path / "records")
     for config_file in (config, variable):
         arguments = ["--records", str(records), "--config", str(config_file), "--at", "2025-01-05"]

@@ -1,4 +1,4 @@
-"""`forewarn models` over a registry in which others wrote, and which is damaged."""
+"""`forewarn models` on a registry with foreign versions or damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVIL = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
 
 
 class Site:
-    """A configuration with a registry, and MLflow itself for what others do in it."""
+    """A configuration with a registry, and an MLflow client to change it directly."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.config = folder, folder / "config.toml"
@@ -30,7 +30,7 @@ class Site:
         return mlflow.MlflowClient(address, address)
 
     def add(self, tags: dict[str, str], source: Path | None = None) -> str:
-        """Register what forewarn did not make."""
+        """Register a model that forewarn did not create."""
         place = (source or self.folder / "nothing").as_uri()
         return str(self.client.create_model_version(MODEL, place, tags=tags).version)
 
@@ -86,7 +86,7 @@ def test_rollback_to_missing_version_is_refused(
 
 
 def artefact_in(folder: Path, description: str) -> Path:
-    """Write an MLflow model that names code of its own, with a predictor of this description."""
+    """Write an MLflow model with its own code, and a predictor with this description."""
     place = folder / "artefact"
     (place / "code").mkdir(parents=True)
     (place / "code" / "evil_loader.py").write_text(EVIL)

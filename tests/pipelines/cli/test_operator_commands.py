@@ -1,4 +1,4 @@
-"""The commands with which people act, as they type them."""
+"""Commands for manual actions, from the command line."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_switch_works_with_broken_ledger(config: str, capsys: pytest.CaptureFixt
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 256 KiB; only root may mount one."""
+    """A separate file system of 256 KiB; only root can mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=True)
@@ -162,7 +162,7 @@ def test_folder_without_ledger_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without --config, in a folder without a ledger, nothing is made and the call is refused."""
+    """Without --config, in a folder without a ledger, the call is refused and creates nothing."""
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
     assert "contains no ledger.db, expected the `--config` of" in capsys.readouterr().err

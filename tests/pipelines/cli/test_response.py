@@ -1,4 +1,4 @@
-"""`forewarn policy` as a user calls it."""
+"""`forewarn policy` from the command line."""
 
 from __future__ import annotations
 

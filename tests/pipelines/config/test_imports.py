@@ -8,7 +8,8 @@ import sys
 def test_ingestion_imports_no_model() -> None:
     code = (
         "import json, sys\n"
-        "import forewarn.pipelines.collector.collector_service, forewarn.pipelines.ingest.host_file_ingest\n"
+        "import forewarn.pipelines.collector.collector_service\n"
+        "import forewarn.pipelines.ingest.host_file_ingest\n"
         "import forewarn.pipelines.config.settings\n"
         "print(json.dumps([m for m in sys.modules if m.startswith('forewarn.')]))"
     )

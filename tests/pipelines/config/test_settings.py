@@ -20,7 +20,7 @@ from forewarn.pipelines.config.settings import (
 )
 
 EXAMPLE = Path(__file__).parents[3] / "forewarn.example.toml"
-# As the contract has it, by hand: the example and the code could be wrong together.
+# Copied from the contract by hand, because example and code could be wrong together.
 CONTRACT = """
 [records]
 interval = "10min"
@@ -68,7 +68,7 @@ def read(text: str) -> Settings:
 
 
 def refused(text: str) -> str:
-    """Return the one line with which a configuration is refused."""
+    """Return the error line with which a configuration is refused."""
     with pytest.raises(SettingsError) as caught:
         read(text)
     message = str(caught.value)
@@ -184,7 +184,7 @@ def test_duration_is_never_rounded_to_zero() -> None:
         parse_duration("0.0000001ms")
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- refused values ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_some_column_must_change_over_time(text: str) -> None:
 
 
 def test_serial_cannot_be_categorical() -> None:
-    # Each would be a type of its own, and the serial is not kept as a column.
+    # Each would be a category of its own, and the serial is not kept as a column.
     message = refused("[features]\ncategorical = ['gpu_serial']\nfloat = ['a']")
     assert "`gpu_serial`" in message
 
@@ -331,7 +331,7 @@ def test_invalid_value_names_file(tmp_path: Path) -> None:
         load_settings(path)
 
 
-# --- features, and what is measured of records --------------------------------------------------
+# --- features and their plan ---------------------------------------------------------------------
 
 COLUMNS = {
     "machine_id", "gpu_type", "temperature_gpu", "power_draw", "utilization_gpu", "xid",

@@ -1,4 +1,4 @@
-"""Small drawn tasks of any metrics, cadence and groups."""
+"""Small random tasks with any metrics, cadence and groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def put_samples() -> Put:
 
 @pytest.fixture
 def detect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
-    """Return `detect(train, pulls, config)`: fit and run; verdicts by task, the fit, its notes."""
+    """Return `detect(train, pulls, config)`: fit and run; verdicts by task, fit report, notes."""
 
     def called(
         train: Path, pulls: Path, config: str, *, name: str = "model"

@@ -1,4 +1,4 @@
-"""One bad task, list or state stops no other: it is named with its reason, the rest is judged."""
+"""A bad task, list or state is reported with its reason and does not stop the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cut(path: Path) -> None:
 
 
 def cut_inside(path: Path) -> None:
-    """Spoil the pages and leave the footer: the file opens, and cannot be read."""
+    """Damage the pages but keep the footer: the file opens but cannot be read."""
     content = bytearray(path.read_bytes())
     content[100:-8000] = bytes(len(content) - 8100)
     path.write_bytes(content)
@@ -79,7 +79,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.fixture(scope="module")
 def spoiled(put: Put, fault: Fault, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return tasks that are bad in all ways, and two that are good, first and last by name."""
+    """Return one task of every invalid kind, and two valid tasks, first and last by name."""
     metrics = tmp_path_factory.mktemp("spoiled")
     for name in ("a-good", *BAD, "z-good"):
         put(fault(6, 2), metrics, name)
@@ -150,7 +150,7 @@ def test_fit_ignores_bad_tasks(
     for name in ("cut", "spoiled", "doubled", "fifo"):
         BAD[name][0](part(put(fault(6, 2), metrics, name), name))
     options = ["--metrics", str(metrics), "--config", str(detection_config)]
-    # Three tasks are too few to be sure of: an alarm among them is exit code 1, with the model.
+    # Three tasks are too few to validate a detector: an alarm among them means exit code 1.
     assert main(["detect", "fit", *options, "--model", str(tmp_path / "model")]) in (0, 1)
     notes = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
     assert len(notes) == 4
@@ -178,7 +178,7 @@ def past(machines: int = 6, blocks: int = 4) -> MachineBaseline:
 
 
 def short_state(path: Path) -> None:
-    """Write a state whose parts do not fit each other."""
+    """Write a state whose arrays have inconsistent shapes."""
     odd = past()
     odd.offset.resize((6, 4))
     save_baselines(
@@ -305,7 +305,7 @@ def test_watch_reports_unjudged_task_once(
 def test_watch_reports_old_verdict_once(
     put: Put, fault: Fault, model: Path, tmp_path: Path
 ) -> None:
-    """Leave the folder of a job of last week beside one of today."""
+    """Keep the folder of last week's job next to one of today."""
     for name, days in (("old", 0), ("new", 7)):
         path = part(put(fault(6, 2), tmp_path, name), name)
         frame = pd.read_parquet(path)

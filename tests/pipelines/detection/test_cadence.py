@@ -1,4 +1,4 @@
-"""Tasks of any cadence, metrics that come less often than the others, and groups of any size."""
+"""Tasks of any cadence, slow metrics, and groups of any size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RHYTHM = 60.0 + 10.0 * np.sin(np.arange(600) / 9.0)
 
 
 def load(seed: int, machines: int, ticks: int) -> Float64Array:
-    """Return percents around a rhythm that all machines share."""
+    """Return percentages around a common periodic course."""
     generator = np.random.default_rng([41, seed])
     rhythm = RHYTHM[:ticks]
     own = generator.normal(0.0, 1.0, (machines, 1))
@@ -44,7 +44,7 @@ def as_it_is(values: Float64Array) -> Float64Array:
 
 
 def each(ticks: int) -> Callable[[Float64Array], Float64Array]:
-    """Send one sample in so many ticks, each machine at a moment of its own."""
+    """Keep one sample per number of ticks, at another offset for each machine."""
 
     def thinned(values: Float64Array) -> Float64Array:
         sent = np.full(values.shape, np.nan)
@@ -61,13 +61,13 @@ def each_in_whole_percents(values: Float64Array) -> Float64Array:
 
 
 def on_or_off(values: Float64Array) -> Float64Array:
-    """Return a metric of two values: a machine that does what all do is on most of the time."""
+    """Return a metric with two values; a normal machine is on most of the time."""
     return np.where(values - RHYTHM[: values.shape[1]] > -1.0, 100.0, 0.0)
 
 
 @pytest.fixture
 def judged(put_samples: Put, detect: Commands, tmp_path: Path) -> Callable[..., Any]:
-    """Return `judged(seen, ...)`: fit to twelve tasks, and judge a faulty and a healthy one."""
+    """Return `judged(seen, ...)`: fit to twelve tasks, judge a faulty and a healthy one."""
 
     def called(
         seen: Callable[[Float64Array], Float64Array] = as_it_is,
@@ -142,7 +142,7 @@ def test_silent_machines_have_no_data(
 def test_too_slow_metric_is_ignored_with_note(
     put_samples: Put, detect: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One odd sample of two minutes would stand for half of what has to agree."""
+    """A single sample of two minutes would decide half of a continuity."""
     for number in range(12):
         columns = {"load": load(number, 6, 600), "seldom": each(120)(load(number, 6, 600))}
         put_samples(tmp_path / "train", f"t{number}", columns)
@@ -178,7 +178,7 @@ def test_small_tasks(judged: Callable[..., Any], machines: int) -> None:
 def test_groups_of_two_and_three(
     put_samples: Put, detect: Commands, tmp_path: Path, size: int
 ) -> None:
-    """Each stage has a level of its own; those of two are pooled once healthy tasks had them."""
+    """Each stage has its own level; groups of two are pooled once healthy tasks had them."""
     groups = [f"stage-{i // size}" for i in range(4 * size)]
     levels = np.repeat([0.0, 8.0, 16.0, 30.0], size)[:, None]
     for number in range(12):

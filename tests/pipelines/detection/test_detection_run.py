@@ -1,4 +1,4 @@
-"""`forewarn detect` from end to end, on tasks with two metrics."""
+"""`forewarn detect` end to end, on tasks with two metrics."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ sys.exit(bool(heard.buffer) or not found.verdict.findings)
 
 
 def test_pull_compiles_nothing(put: Put, fault: Fault, model: Path, tmp_path: Path) -> None:
-    """In a new process, with nothing compiled before, as in a read-only container."""
+    """In a new process without cached compiled code, as in a read-only container."""
     put(fault(8, 2), tmp_path / "m", "job")
     command = [sys.executable, "-W", "ignore", "-c", IN_A_NEW_PROCESS, str(model)]
     done = subprocess.run(
@@ -288,7 +288,7 @@ def weak(fault: Fault, share: float) -> SimulatedTask:
 def test_valid_list_acts_as_prior(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Look for a fault just too weak without the list; the list then makes the difference."""
+    """Find a fault that is just too weak without the list; the list must decide."""
     lists = {
         "valid": at_risk(tmp_path / "v", "node-0003", "2025-02-28", "2025-03-02"),
         "other": at_risk(tmp_path / "o", "node-0005", "2025-02-28", "2025-03-02"),

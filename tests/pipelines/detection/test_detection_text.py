@@ -1,4 +1,4 @@
-"""A verdict in words."""
+"""A verdict as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching running tasks: in files that grow, and in a real Prometheus that goes away twice."""
+"""Watching running tasks: in growing files, and in a real Prometheus with two outages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOURS_AGO = 6
 
 @dataclass
 class Steps:
-    """A clock that a test moves: each wait is a step, and something may happen in it."""
+    """A clock controlled by a test: each wait is a step and can trigger an event."""
 
     time: int
     until: int
@@ -64,7 +64,7 @@ class Steps:
 
 @dataclass
 class Prometheus:
-    """A Prometheus over blocks that were written before."""
+    """A Prometheus server with prepared blocks."""
 
     program: Path
     folder: Path
@@ -105,7 +105,7 @@ class Prometheus:
 
 
 def open_metrics(tasks: dict[str, SimulatedTask], begin: int) -> Iterator[str]:
-    """Write what exporters would have shown, family by family."""
+    """Write samples as exporters would expose them, family by family."""
     for name in ("cpu_usage", "power_draw", "gpu_duty_cycle", "joules"):
         yield f"# TYPE {name} {'unknown' if name == 'joules' else 'gauge'}\n"
         for job, task in tasks.items():
@@ -130,7 +130,7 @@ def jobs(fault: Fault) -> dict[str, SimulatedTask]:
 
 
 def joules(task: SimulatedTask) -> npt.NDArray[np.float64]:
-    """Return whole joules of each second."""
+    """Return whole joules per second."""
     watts = np.nan_to_num(task.samples["power_draw"].astype(np.float64))
     return np.asarray(np.round(watts))
 
@@ -202,7 +202,7 @@ def test_table_assigns_machines_to_tasks(
         assert pull.name == "late"
         assert pull.grid.machines == jobs["bad"].machines[:20]
         assert pull.groups.tolist() == [0, 1] * 10
-        # Who joins later is compared from then on: what it did before was not of this task.
+        # A machine that joins later is compared only from then on.
         table.write_text("\n".join(["task,machine,group", *lines, "late,node-0030,0"]))
         (pull,) = live.pulls("cpu_usage", end, 900 * SECOND)
         assert "node-0030" not in pull.grid.machines
@@ -251,7 +251,7 @@ def test_prometheus_counter_is_its_increase(
 def test_once_watches_server_once(prometheus: Prometheus, model: Path, capsys: Capture) -> None:
     options = ["--prometheus", prometheus.url, "--model", str(model), "--once", "--json"]
     assert main(["detect", "watch", *options]) == 0
-    assert capsys.readouterr().out == ""  # nothing runs now
+    assert capsys.readouterr().out == ""  # no task runs now
 
 
 def test_unreachable_server_is_one_line(model: Path, capsys: Capture) -> None:
@@ -304,7 +304,7 @@ def test_excess_of_verdicts_is_noted_once(
     options = ["--metrics", str(metrics), "--model", str(model), "--state", str(state), "--once"]
 
     def called() -> tuple[int, list[str]]:
-        """Watch once, in a new process as it were; return verdicts and what is said of the rate."""
+        """Run a new watch once; return verdicts and notes about the alarm rate."""
         capsys.readouterr()
         assert main(["detect", "watch", *options, "--json"]) == 0
         printed = capsys.readouterr()
@@ -326,7 +326,7 @@ def test_excess_of_verdicts_is_noted_once(
     n_verdicts, (line,) = called()
     assert n_verdicts == 1
     assert "2 verdicts in 0.0312 task-days" in line
-    # Where so many are wanted, two are none too many.
+    # With a high requested rate, two alarms are not too many.
     described = json.loads((model / "detector.json").read_text())
     described["facts"]["false_alarms"] = 50.0
     frequent = tmp_path / "frequent"

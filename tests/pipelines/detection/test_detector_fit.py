@@ -1,4 +1,4 @@
-"""What `forewarn detect fit` says about itself."""
+"""The fit report of `forewarn detect fit`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forewarn.pipelines.cli.main import main
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
 Capture = pytest.CaptureFixture[str]
-"""Real seconds and minutes; tests that need them are left out where they are not."""
+"""Real metrics; tests that need them are skipped if they are missing."""
 
 
 def fitted(
@@ -66,7 +66,7 @@ def test_single_job_cannot_be_cross_validated(
 def test_detector_without_judged_task_fails(
     put: Put, detection_config: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Pulls of a minute are shorter than the four minutes of a continuity."""
+    """Pulls of a minute are shorter than a continuity of four minutes."""
     for number in range(3):
         task = healthy_task(np.random.default_rng(number), 6, 60)
         put(task, tmp_path / "short", f"train-{number}")

@@ -1,4 +1,4 @@
-"""A machine that healthy tasks have shown well is judged by what it does there."""
+"""Machines known from healthy tasks have their own tolerance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ metrics = [{name = "one", low = 0.0, high = 1.0}]"""
 
 
 def samples(number: int, restless: int, *, lower: int | None = None, order: Any = None) -> Any:
-    """Return six machines that differ by their names; one always moves, another one may fall."""
+    """Return six machines with offsets by name; one always varies, another may fail."""
     draw = np.random.default_rng([14, number])
     values = 0.5 + 0.03 * np.arange(6)[:, None] + draw.normal(0, 0.01, (6, 200))
     values[restless, 100:] += 0.25 * draw.choice([-1, 1])
@@ -31,7 +31,7 @@ def samples(number: int, restless: int, *, lower: int | None = None, order: Any 
 def test_fault_size_is_independent_of_other_offsets(
     named_anew: bool, put_samples: Put, detect: Detect, tmp_path: Path
 ) -> None:
-    """The fault is a fifth more than what machine 0 always does: found where names tell."""
+    """The fault is a fifth larger than the constant offset of machine 0."""
     train, pulls = tmp_path / "train", tmp_path / "pulls"
     for number in range(24):
         order = np.random.default_rng(number).permutation(6) if named_anew else None

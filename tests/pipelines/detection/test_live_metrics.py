@@ -1,4 +1,4 @@
-"""What several series of one machine become: labels of pods and GPUs do not identify it."""
+"""Several series of one machine are merged: labels of pods and GPUs do not identify it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Samples = list[tuple[int, float]]
 
 
 class Recorded(PrometheusClient):
-    """A server that answers what a test wants."""
+    """A server with configurable answers."""
 
     answers: list[Any] = []  # noqa: RUF012
 

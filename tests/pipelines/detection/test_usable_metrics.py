@@ -1,4 +1,4 @@
-"""Metrics that only count up are looked at by their increase, as if they were given as a rate."""
+"""Counters are compared by their increase, as if they were rates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GAUGE, COUNTER = ', kind = "gauge"', ', kind = "counter"'
 
 
 def rates(seed: int, machines: int = 6, ticks: int = 300) -> Int64Array:
-    """Return bytes a second; the first one is that of the second sample."""
+    """Return bytes per second; the first value equals the second."""
     generator = np.random.default_rng([31, seed])
     rhythm = 1e9 * (1.0 + 0.2 * np.sin(np.arange(ticks) / 7.0))
     drawn = rhythm * (1.0 + 0.03 * generator.standard_normal((machines, ticks)))
@@ -165,14 +165,14 @@ def test_counter_reset_is_no_fault(
     assert series is not None
     rate = rates(52).astype(np.float32)
     for machine, tick in ((1, 100), (2, 90), (4, 210)):
-        rate[machine, tick] = rate[machine, tick - 1]  # as where a sample is lost
+        rate[machine, tick] = rate[machine, tick - 1]  # as for a lost sample
     assert (series == rate).all()
 
 
 def test_late_samples_are_no_bursts(
     given: dict[str, Path], detect: Commands, put_samples: Put, tmp_path: Path
 ) -> None:
-    """Every other sample of a machine is taken 0.4 s later, and counts what came meanwhile."""
+    """Every other sample of a machine is taken 0.4 s late and includes the increase until then."""
     rate = rates(53)
     late = np.zeros(rate.shape)
     late[3, ::2] = 0.4
@@ -183,7 +183,7 @@ def test_late_samples_are_no_bursts(
     )
     series = pull.series("bytes")
     assert series is not None
-    assert np.abs(series[3] / rate[3] - 1.0).max() < 0.2  # 0.7 to 1.7 if the clock did not count
+    assert np.abs(series[3] / rate[3] - 1.0).max() < 0.2  # 0.7 to 1.7 without the sample times
     config = CONFIG.format(high=2e9, kind=COUNTER)
     lines, _, _ = detect(given["counter"] / "train", tmp_path / "late", config)
     assert (lines["calm"]["machine"], lines["calm"]["jitters"]) == (None, [])

@@ -90,7 +90,7 @@ def test_bar_length_is_its_share() -> None:
 
 
 def test_whisker_line_needs_an_interval() -> None:
-    assert marks("{{ whisker(0.5, none, none, 1.0) }}").count("<line") == 1  # the scale alone
+    assert marks("{{ whisker(0.5, none, none, 1.0) }}").count("<line") == 1  # only the scale
     with_interval = marks("{{ whisker(0.5, 0.4, 0.6, 2.0) }}")
     assert 'x1="20.0%" x2="30.0%"' in with_interval
     assert 'cx="25.0%"' in with_interval

@@ -1,4 +1,4 @@
-"""Tasks that workers of other processes import by name."""
+"""Module-level tasks for workers in other processes."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def squares(part: tuple[str, int]) -> tuple[str, npt.NDArray[np.float64]]:
 
 
 def die(_: int) -> None:
-    """Die each time."""
+    """Kill the process each time."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def refuse(number: int) -> int:
-    """Raise for slice 1, as bad input does."""
+    """Raise for slice 1, like invalid input."""
     if number == 1:
         raise ValueError("slice 1 is bad")
     return number
 
 
 def take_too_long(number: int) -> None:
-    """Raise what a look at a result raises, too."""
+    """Raise the same error type as a result timeout."""
     raise TimeoutError(f"slice {number} took too long")
 
 
 def object_of_ours(_: int) -> object:
-    """Return what only this version of a program can read."""
+    """Return an object that only this version of a program can unpickle."""
     return object()
 
 
 def compact_killed_once(item: tuple[Path, dt.date, Path]) -> dict[str, Any]:
-    """Compact a date; who is first to come to the second day is killed with its file unfinished."""
+    """Compact a date; the first process at the second day is killed with its file unfinished."""
     folder, date, killed = item
 
     def kill(*arguments: Any) -> MergeCounts:

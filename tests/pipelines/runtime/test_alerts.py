@@ -1,4 +1,4 @@
-"""Alerts: what reaches whom, and what must not."""
+"""Delivery of alerts, and secrecy of their address."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_alert_address_is_not_logged(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Also where a scheduler logs everything that any library says."""
+    """Applies even if a scheduler logs the messages of all libraries."""
     caplog.set_level(logging.DEBUG)
     for name in ("httpx", "httpcore"):
         monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)

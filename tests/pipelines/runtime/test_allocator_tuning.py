@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-ROUNDS, ARRAYS = 6, 4  # 192 MiB: less than what a shared heap keeps
-# 3 MiB, and 48 MiB: glibc would ask the system for each of the latter, whatever its heap holds.
+ROUNDS, ARRAYS = 6, 4  # 192 MiB: less than a shared arena keeps
+# 3 MiB, and 48 MiB: glibc would always map the latter directly.
 SIZES = [768, 12_288]
 FAULTS = f"""
 import resource, sys, threading
@@ -44,7 +44,7 @@ print(pyarrow.default_memory_pool().backend_name)
 
 def _faults(how: str, pages: int) -> list[int]:
     command = [sys.executable, "-c", FAULTS, how, str(pages)]
-    small = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"}  # pages, so that each is counted
+    small = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"}  # small pages, so that each is counted
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=small)
     return [int(line) for line in done.stdout.split()]
 

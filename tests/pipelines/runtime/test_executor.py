@@ -31,7 +31,7 @@ from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.records.compaction_run import compact_to_dict
 
-# A cluster that closes leaves a socket to be collected now and then.
+# A closing cluster sometimes leaves a socket to be collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 ROOT = Path(__file__).parents[3]
 KINDS: tuple[ExecutorKind, ...] = ("threads", "processes", "dask")
@@ -40,7 +40,7 @@ PARTS = [(letter, 3 + number) for number, letter in enumerate("abcdefghij")]
 
 @pytest.fixture(scope="module", autouse=True)
 def importable() -> Iterator[None]:
-    """Workers get the path of this process."""
+    """Give workers the path of this process."""
     sys.path.insert(0, str(ROOT))
     yield
     sys.path.remove(str(ROOT))
@@ -48,7 +48,7 @@ def importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=KINDS)
 def slices(request: pytest.FixtureRequest) -> Iterator[SliceMap]:
-    # A worker takes seconds to come back: few deaths are enough to see.
+    # A worker takes seconds to restart: a few deaths suffice.
     fewer = dask.config.set({"distributed.scheduler.allowed-failures": 1})
     with fewer, Executor(request.param, 2).started() as slices:
         yield slices
@@ -144,11 +144,11 @@ def test_killed_worker_changes_nothing(slices: SliceMap, tmp_path: Path) -> None
     items = [(folders[0], dt.date(2025, 1, day), killed) for day in (1, 2, 3)]
     results = list(slices.map(compact_killed_once, items))
     assert killed.exists()
-    # Who dies with it, its work done and not told of, says at the second try that nothing was left.
+    # A task killed after its work reports at the second try that nothing was left to do.
     assert [fields["date"] for fields in results] == [date for _, date, _ in items]
     for _, date, _ in items:
         compact_to_dict((folders[1], date))
-    # The unfinished file of a process that is not yet gone is left to the next run.
+    # The unfinished file of a process that has not ended yet is left to the next run.
     paths = [sorted(folder.rglob("*.parquet")) for folder in folders]
     assert [len(few) for few in paths] == [3, 3]
     for ours, expected in zip(*paths, strict=True):
@@ -156,7 +156,7 @@ def test_killed_worker_changes_nothing(slices: SliceMap, tmp_path: Path) -> None
 
 
 def write_dates(folder: Path) -> None:
-    """Write three dates of two files each, with the same times of change."""
+    """Write three dates of two files each, with identical modification times."""
     for day in (1, 2, 3):
         for number in range(2):
             times = pd.date_range(f"2025-01-{day:02}", periods=20, freq="10min", tz="UTC")
@@ -171,7 +171,7 @@ def write_dates(folder: Path) -> None:
 def test_slice_killing_every_worker_fails(slices: SliceMap) -> None:
     with pytest.raises(JobError, match=r"died.*; the host may be out of memory\.$"):
         list(slices.map(die, [1]))
-    # The next map finds living workers.
+    # The next map finds running workers.
     assert list(slices.map(refuse, [7])) == [7]
 
 
@@ -231,7 +231,7 @@ def test_daemonic_process_is_refused() -> None:
         assert 'expected "threads", or "dask" and the `address` of a cluster.' in line
 
 
-# As Airflow's LocalExecutor: a worker that is no daemon, which forks for each task.
+# Like Airflow's LocalExecutor: a non-daemonic worker that forks for each task.
 SUPERVISED = """
 import multiprocessing, os, sys
 from forewarn.pipelines.runtime.executor import Executor

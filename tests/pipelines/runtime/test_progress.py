@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 class Watch:
-    """A clock that is moved by hand."""
+    """A manually advanced clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -103,7 +103,7 @@ def test_long_job_logs_remaining_minutes(
     for seconds, worked in ((1, False), (1, False), (50, True), (70, True), (5, True)):
         now[0] += seconds
         left.step(worked=worked)
-    # Two steps of a minute on average, those that were done before not counted; six are left.
+    # Two steps of a minute on average, without those done before; six are left.
     assert capsys.readouterr().err == "note: 4 of 10 retrainings are done, 6 minutes left\n"
 
 

@@ -1,4 +1,4 @@
-"""Names from data cannot move the cursor, begin a line of their own or turn the writing."""
+"""Names from data cannot move the cursor, start a new line or change the text direction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Write = Callable[[pd.DataFrame, Path], Path]
 
 EVIL = "n\x1b[2J\x1b]0;x\x07\nforewarn: all is well\u202e\u2066\u200b\x9b\x7f\udcff\r"
 
-NAME = EVIL.replace("\udcff", "")  # tables hold no half of a pair
+NAME = EVIL.replace("\udcff", "")  # tables hold no unpaired surrogate
 
 
 def seen(text: str) -> bool:

@@ -38,7 +38,7 @@ def test_invalid_time_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["now", "today", "12:00"])
 def test_time_includes_its_date(text: str) -> None:
-    # Else a run of the same command tomorrow would silently be another one.
+    # Otherwise the same command would mean another time tomorrow.
     with pytest.raises(ValueError):  # noqa: PT011  # its text is that of pandas
         parse_moment(text)
 

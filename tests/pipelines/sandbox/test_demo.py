@@ -30,7 +30,7 @@ def test_failures_without_precursor_are_sudden(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hours", [[np.inf, np.inf], [13.0, np.inf]])
 def test_score_failures_match_ground_truth(hours: list[float], tmp_path: Path) -> None:
-    """A small fleet may have no failure that a list is judged by."""
+    """A small fleet may have no failure to evaluate lists on."""
     failures = int(np.isfinite(hours).sum())
     ends = pd.Timestamp("2025-01-01T23:00Z") + pd.Timedelta("1D") * np.arange(len(hours))
     columns = {"gpu_serial": ["A", "B"], "window_end": ends, "hours_to_failure": hours}

@@ -8,7 +8,7 @@ from forewarn.pipelines.serving.listener import Listener
 
 
 class Closing(logging.Handler):
-    """A handler that closes more than itself, as those of some packages do."""
+    """A handler that closes more than itself, like those of some packages."""
 
     closed = False
 

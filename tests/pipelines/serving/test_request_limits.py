@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from forewarn.pipelines.serving.request_limits import RequestLimits, limited_protocol
 
-# What `bounded_http.py` overrides or reads, and Uvicorn does not document.
+# Undocumented parts of Uvicorn that `request_limits.py` overrides or reads.
 OVERRIDDEN = [
     "connection_lost",
     "connection_made",
@@ -23,7 +23,7 @@ OVERRIDDEN = [
 ]
 CHANGED = (
     f"Uvicorn {importlib.metadata.version('uvicorn')} changed private parts that "
-    "pipelines/serving/request_limits.py relies on: compare both, or pin uvicorn in pyproject.toml. "
+    "pipelines/serving/request_limits.py overrides: compare both, or pin it in pyproject.toml. "
     "Differs: "
 )
 
@@ -48,12 +48,12 @@ class Connection(asyncio.Transport):
 
 
 async def never(_scope: Any, _receive: Any, _send: Any) -> None:
-    """Leave every request without an answer."""
+    """Leave every request unanswered."""
     await asyncio.Event().wait()
 
 
 def refusals(play: Callable[[Any], None], wait: float = 0.0) -> tuple[list[int], bytes]:
-    """Return the counted refusals and the answer, once a client has sent its bytes."""
+    """Return the counted refusals and the response after a client has sent its bytes."""
 
     async def serve() -> tuple[list[int], bytes]:
         counted: list[int] = []

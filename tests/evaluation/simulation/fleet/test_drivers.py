@@ -30,7 +30,7 @@ def test_versions_increase_and_reach_whole_fleet(
         reached = (version >= number).argmax(axis=1)
         assert (version[:, -1] >= number).all()
         spread = (reached.max() - reached.min()) / RECORDS_PER_DAY
-        assert 0.5 < spread < 8  # it rolls
+        assert 0.5 < spread < 8  # the rollout takes days
         for rack in range(len(layout.rack_names)):
             assert len(set(reached[layout.rack == rack])) == 1
 
@@ -41,7 +41,7 @@ def test_upgrade_reboots_its_machines(layout: FleetLayout, days: list[DriverDay]
     upgrades = np.argwhere(np.diff(version, axis=1) > 0)
     assert len(upgrades) > 640
     assert {(int(layout.machine[p]), int(at) + 1) for p, at in upgrades} <= reboots
-    assert len(reboots) > len(upgrades) / 8  # and some reboot for other reasons
+    assert len(reboots) > len(upgrades) / 8  # some reboots have other reasons
 
 
 def test_versions_report_different_values(days: list[DriverDay]) -> None:

@@ -50,7 +50,7 @@ def test_frailty_varies_with_unchanged_mean() -> None:
     bad_slots = machines > 4 * typical[:, None]
     assert 0.01 < bad_slots.mean() < 0.03
     memory = rates.per_day(0, np.ones(len(layout), np.float32)).reshape(-1, 8)
-    assert memory.max(axis=1) == pytest.approx(memory.min(axis=1))  # it leaves with the board
+    assert memory.max(axis=1) == pytest.approx(memory.min(axis=1))  # independent of the slot
 
 
 def test_frail_board_fails_more_often() -> None:

@@ -139,7 +139,7 @@ def test_sudden_failure_has_no_symptoms(lived: Lived) -> None:
         )
         for f in sudden
     ]
-    assert np.mean(ill) < 0.1  # by chance, of another defect
+    assert np.mean(ill) < 0.1  # by chance, from another defect
 
 
 def test_visible_failures_have_precursors(lived: Lived) -> None:
@@ -151,7 +151,7 @@ def test_visible_failures_have_precursors(lived: Lived) -> None:
             level = symptoms.level[symptoms.positions == failure.position]
             showed.append(bool((level[:, record - 1] > 0).any()))
             assert (level[:, record:] == 0).all()
-    assert np.mean(showed) > 0.9  # but for relapses on the day of the repair
+    assert np.mean(showed) > 0.9  # except relapses on the day of the repair
 
 
 def test_failure_mix_drifts() -> None:

@@ -214,7 +214,7 @@ def test_counters_start_at_zero_after_repair(fleet: Simulated) -> None:
     for serial in fleet.truth["gpu_serial"].unique():
         mine = fleet.of(serial)
         back = (mine["failure"] == 0) & (mine["failure"].shift() == 1)
-        back &= mine["timestamp"].diff() == INTERVAL  # the very next record
+        back &= mine["timestamp"].diff() == INTERVAL  # the next record
         returns += int(back.sum())
         assert mine.loc[back, "rows_remapped"].dropna().le(1).all()
         assert mine.loc[back, "ecc_uncorrected"].dropna().le(1).all()
@@ -225,7 +225,7 @@ def test_counters_fall_only_at_reboot_or_repair(fleet: Simulated) -> None:
     falls = 0
     for _, mine in fleet.records.groupby("gpu_serial"):
         gap = (mine["timestamp"].diff() > INTERVAL) | (mine["failure"].shift() == 1)
-        # A null hides a record; the fall then shows at the next reading.
+        # A null hides a record; the fall then shows in the next reading.
         hidden = mine[COUNTERS].isna().any(axis=1).shift(fill_value=False)
         for name in COUNTERS:
             fell = mine[name].ffill().diff().lt(0).fillna(False).astype(bool)
@@ -256,7 +256,7 @@ def test_records_and_values_are_missing(fleet: Simulated) -> None:
     for name in [*SENSORS, *COUNTERS, "pcie_link_width"]:
         assert 0.0005 < healthy[name].isna().mean() < 0.02
     steps = healthy.groupby("gpu_serial")["timestamp"].diff()
-    assert 0.001 < (steps == 2 * INTERVAL).mean() < 0.02  # lone missing records
+    assert 0.001 < (steps == 2 * INTERVAL).mean() < 0.02  # single missing records
     assert (steps > 6 * INTERVAL).any()
     assert 0.9 < len(fleet.records) / (320 * 24 * 144) < 1.0
 
@@ -290,7 +290,7 @@ def test_fleet_has_confounders() -> None:
     assert len(set(fleet["data_center"])) > 1
     assert fleet["gpu_type"].nunique() == len(GPU_MODELS)
     busy = fleet["utilization_gpu"].gt(0).groupby(fleet["timestamp"].dt.hour).mean()
-    assert busy.max() - busy.min() > 0.02  # a daily rhythm
+    assert busy.max() - busy.min() > 0.02  # a daily cycle
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_dips_repeat_once_per_period() -> None:
     assert set(load.utilization[0].tolist()) == {40.0, 80.0}
     assert (load.utilization[0] == 40).mean() == pytest.approx(0.25, abs=0.01)
     falls = (np.diff(load.utilization[0]) < 0).sum()
-    assert falls == 5  # the sixth began the day
+    assert falls == 5  # the sixth started before the day
     assert load.intensity[0, 0] == pytest.approx(0.9)
 
 

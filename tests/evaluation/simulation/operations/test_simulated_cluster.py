@@ -39,7 +39,7 @@ def test_undisturbed_job_completes() -> None:
 
 
 def test_failure_loses_work_since_checkpoint() -> None:
-    # Starts at 0, fails at 2.5 h: 2 h are saved, half an hour is lost. On the other machine it
+    # Starts at 0, fails at 2.5 h: 2 h are saved, half an hour is lost. On the other machine the job
     # waits half an hour, works 3 h more and ends at 6.
     job, broken = MonthJob(1, START, 1, 5.0), Breakdown(0, _at(2.5), REPAIRED)
     cluster = Cluster(_plan(jobs=(job,), breakdowns=(broken,)))

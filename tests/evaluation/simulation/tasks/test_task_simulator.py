@@ -75,7 +75,7 @@ def test_fault_shows_in_its_families_only() -> None:
 
 
 def test_some_faults_show_nowhere() -> None:
-    """A benchmark on which everything can be found would be wrong."""
+    """A realistic benchmark contains undetectable faults."""
     generator = np.random.default_rng(1)
     silent = sum(not draw_fault(generator, 0, 0.0).strength for _ in range(2000))
     assert 0.01 < silent / 2000 < 0.2

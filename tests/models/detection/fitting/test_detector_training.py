@@ -21,7 +21,7 @@ Change = Callable[[int, dict[str, np.ndarray]], None]
 
 
 def trained(change: Change, machines: int = 8, jobs: int = 12) -> TrainedDetector:
-    """Train on tasks whose machines differ by 0.01 for good, changed by a function."""
+    """Train on tasks whose machines have permanent offsets of 0.01, modified by a function."""
 
     def source() -> Iterator[TrainingTask]:
         for job in range(jobs):
@@ -47,7 +47,7 @@ def forgiven(site: TrainedDetector) -> dict[str, float]:
 
 @pytest.mark.parametrize(("begin", "least", "most"), [(0, 0.3, 0.9), (100, 0.02, 0.1)])
 def test_lasting_deviation_counts_as_tolerated(begin: int, least: float, most: float) -> None:
-    """A machine at 0.3 instead of 0.5 in one task: left out, and a way to differ if it lasts."""
+    """A machine at 0.3 instead of 0.5 in one task is excluded, or tolerated if it lasts."""
 
     def low(job: int, series: dict[str, np.ndarray]) -> None:
         if job == 5:
@@ -60,7 +60,7 @@ def test_lasting_deviation_counts_as_tolerated(begin: int, least: float, most: f
 
 
 def test_metric_without_outliers_shares_tolerance() -> None:
-    """On two of three metrics machines 3 and 5 are 0.2 and 0.3 away, in two tasks each."""
+    """On two of three metrics machines 3 and 5 are 0.2 and 0.3 off, in two tasks each."""
 
     def odd(job: int, series: dict[str, np.ndarray]) -> None:
         if job in (2, 7):
@@ -75,7 +75,7 @@ def test_metric_without_outliers_shares_tolerance() -> None:
 
 
 def test_stable_names_keep_tolerance_per_metric() -> None:
-    """Each machine differs on two metrics by the same in every task: its name says by how much."""
+    """On two metrics the offset of each machine is the same in every task."""
 
     def known(_job: int, series: dict[str, np.ndarray]) -> None:
         for name, by in zip(NAMES, (0.2, 0.3, 0.0), strict=True):
@@ -88,7 +88,7 @@ def test_stable_names_keep_tolerance_per_metric() -> None:
 def test_stable_names_give_machine_thresholds(
     named_anew: bool,
 ) -> None:
-    """Machine 0 wanders in each task, the others keep still; ranks may be given anew."""
+    """Machine 0 drifts in each task; the others do not. Ranks may be reassigned per task."""
 
     def wandering(job: int, series: dict[str, np.ndarray]) -> None:
         draw = np.random.default_rng([job, 1])

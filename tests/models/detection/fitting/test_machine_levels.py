@@ -18,7 +18,7 @@ def reached(levels: np.ndarray, names: tuple[str, ...] = NAMES) -> PeakScore:
 
 
 def lognormal(generator: np.random.Generator, n: int, loud: float = 3.0) -> list[np.ndarray]:
-    """Return what four machines reach in n tasks, the first of them so many times as much."""
+    """Return the scores of four machines in n tasks; those of the first are multiplied."""
     factors = np.array([loud, 1.0, 1.0, 1.0])
     return [factors * generator.lognormal(0.0, 0.2, 4) for _ in range(n)]
 
@@ -27,7 +27,7 @@ def lognormal(generator: np.random.Generator, n: int, loud: float = 3.0) -> list
 def test_level_shrinks_with_few_tasks(tasks: int, believed: float) -> None:
     names = ("a", "b", "c", "d", "e", "f")
     levels = machine_levels([(names, np.array([8.0, 2.0, 2.0, 2.0, 2.0, 2.0], np.float32))] * tasks)
-    # The upper fifth of all begins at 2, four times that is the first machine's.
+    # The upper fifth over all machines begins at 2; the first machine's is four times as high.
     assert levels["a"] == pytest.approx(believed * np.log(4.0))
     assert levels["b"] == pytest.approx(0.0, abs=1e-6)
 
