@@ -167,7 +167,9 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     found = peer_deviations(windows, there, pull.groups)
     past, number = MachineBaseline.empty(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
-    scores, _ = score_against_baseline(found, number, pull.groups, rules.past, first.usual, past)
+    scores, _ = score_against_baseline(
+        found, number, pull.groups, rules.baseline, first.healthy, past
+    )
     turned = np.ascontiguousarray(scores.T)
     parts: dict[str, Callable[[], Any]] = {
         "machines and times (once)": lambda: open_pull(folder, INTERVAL),
@@ -175,9 +177,11 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
         "compare with the peers": lambda: peer_deviations(windows, there, pull.groups),
         "compare with the baseline": lambda: score_against_baseline(
-            found, number, pull.groups, rules.past, first.usual, past
+            found, number, pull.groups, rules.baseline, first.healthy, past
         ),
-        "continuity": lambda: continuity_levels(turned, rules.continuity, rules.share, 3.0),
+        "continuity": lambda: continuity_levels(
+            turned, rules.continuity, rules.continuity_share, 3.0
+        ),
     }
     for name, work in parts.items():
         print(f"  {name:<26} {_median(work, runs) * 1000:8.1f} ms")
@@ -193,9 +197,9 @@ def _stream(folder: Path, model: Path, runs: int) -> None:
     before = {name: values[:, :-10] for name, values in read.items()}
     earlier = replace(task, n_ticks=task.n_ticks - 10, series=before.get)
     later = replace(task, series=read.get)
-    _, pasts = detector.find(earlier)
-    whole = _median(lambda: detector.find(later, pasts), runs)
-    new = _median(lambda: detector.find(later, pasts, go_on=True), runs)
+    _, baselines = detector.find(earlier)
+    whole = _median(lambda: detector.find(later, baselines), runs)
+    new = _median(lambda: detector.find(later, baselines, incremental=True), runs)
     print(f"  all metrics, ten seconds later: {whole:.2f} s as a whole, {new:.2f} s in a stream")
 
 

@@ -35,7 +35,7 @@ class Job:
     ----------
     settings : Settings
     store : RecordStore
-    walk_settings : WalkSettings
+    walk_settings : WalkForwardSettings
     notes : tuple of str
         Notes for the user about settings that were adapted to the records.
     """

@@ -64,7 +64,7 @@ class FitAssessment:
     jobs : int
     left_out : tuple of Suspect
         Tasks excluded as suspected faulty by a detector fitted without their job.
-    judged : LeftOut
+    judged : CrossValidation
     never_useful : tuple of str
         Metrics on which no task could be judged.
     metrics : int
@@ -82,27 +82,27 @@ class FitAssessment:
     false_alarms: float
 
     @property
-    def names_nobody(self) -> bool:
+    def identifies_no_machine(self) -> bool:
         """No task could be judged on any metric."""
         return len(self.never_useful) == self.metrics or self.judged.blind >= 1.0
 
     @property
-    def too_many(self) -> bool:
+    def has_excess_alarms(self) -> bool:
         """The held-out jobs have more alarms than the requested rate explains."""
         return exceeds_rate(len(self.judged.alarms), self.judged.days, self.false_alarms)
 
     @property
     def passed(self) -> bool:
         """The detector can identify machines and does not raise too many alarms."""
-        return not (self.names_nobody or self.too_many)
+        return not (self.identifies_no_machine or self.has_excess_alarms)
 
     @property
     def doubts(self) -> list[str]:
         """Return the reasons not to act on its verdicts yet; empty if there are none."""
         reasons = []
-        if self.names_nobody:
+        if self.identifies_no_machine:
             reasons.append("it cannot identify any machine: no task could be judged")
-        if self.too_many:
+        if self.has_excess_alarms:
             n, days = len(self.judged.alarms), self.judged.days
             reasons.append(
                 f"{n} alarms in {days:.2g} task-days of held-out jobs, "

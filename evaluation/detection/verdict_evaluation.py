@@ -53,7 +53,7 @@ def evaluate_verdicts(outcomes: Sequence[PullOutcome]) -> dict[str, Any]:
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes : sequence of PullOutcome
 
     Returns
     -------
@@ -65,7 +65,7 @@ def evaluate_verdicts(outcomes: Sequence[PullOutcome]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> pulls = [Outcome("a", "a", "ecc error", 4), Outcome("b", None, "ecc error", 4)]
+    >>> pulls = [PullOutcome("a", "a", "ecc error", 4), PullOutcome("b", None, "ecc error", 4)]
     >>> found = detection_figures(pulls)
     >>> found["precision"], found["recall"]
     (1.0, 0.5)
@@ -119,7 +119,7 @@ def evaluate_best_thresholds(
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes : sequence of PullOutcome
         With `strongest`.
     sure : float
         The first metric with a score above this many thresholds decides; without one, the metric
@@ -132,8 +132,8 @@ def evaluate_best_thresholds(
 
     Examples
     --------
-    >>> pulls = [Outcome("a", None, "", 4, None, (("a", 0.4),))]
-    >>> pulls += [Outcome(None, None, "", 4, None, (("b", 0.3),))]
+    >>> pulls = [PullOutcome("a", None, "", 4, None, (("a", 0.4),))]
+    >>> pulls += [PullOutcome(None, None, "", 4, None, (("b", 0.3),))]
     >>> hindsight_figures(pulls)
     {'f1': 1.0, 'precision': 1.0, 'recall': 1.0, 'scale': 0.4}
     """

@@ -31,13 +31,13 @@ class Sampling:
 
     Attributes
     ----------
-    slowest : int
+    max_sample_ticks : int
         Largest number of ticks between samples for which gaps are filled up to the cadence.
     counters : frozenset of str
         Metrics that only increase; their increase per interval is compared.
     """
 
-    slowest: int = 1
+    max_sample_ticks: int = 1
     counters: frozenset[str] = frozenset()
 
 

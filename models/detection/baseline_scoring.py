@@ -99,9 +99,9 @@ def score_against_baseline(
     deviations: Deviations,
     window: Int64Array,
     groups: Int64Array,
-    terms: BaselineParams,
-    usual: HealthySpread,
-    past: MachineBaseline,
+    params: BaselineParams,
+    healthy: HealthySpread,
+    baseline: MachineBaseline,
 ) -> tuple[Float32Array, MachineBaseline]:
     """Score how far each machine deviates from its peers and from its own baseline.
 
@@ -117,36 +117,44 @@ def score_against_baseline(
     window : ndarray of shape (n_windows,), int
         Number of each window, the same in every call; ascending.
     groups : ndarray of shape (n_machines,), int
-    terms : PastTerms
-    usual : HealthySpread
-    past : Past
+    params : BaselineParams
+    healthy : HealthySpread
+    baseline : MachineBaseline
         Of the same machines, from earlier calls.
 
     Returns
     -------
     ndarray of shape (n_windows, n_machines), float32
         NaN where a machine has no score.
-    Past
+    MachineBaseline
         Includes the blocks of this call, except those in which a machine deviated.
     """
-    numbers, block_of = np.unique(window // terms.block, return_inverse=True)
-    known = past.before(int(numbers[0])) if len(numbers) else past
+    numbers, block_of = np.unique(window // params.block, return_inverse=True)
+    known = baseline.before(int(numbers[0])) if len(numbers) else baseline
     blocks = np.concatenate([known.blocks, numbers])
-    bounds = usual.bounds(past.machines)
+    bounds = healthy.bounds(baseline.machines)
     scoring = _ScoringPass(
-        deviations, block_of.astype(np.int64), numbers, blocks, groups, terms, usual, bounds, known
+        deviations,
+        block_of.astype(np.int64),
+        numbers,
+        blocks,
+        groups,
+        params,
+        healthy,
+        bounds,
+        known,
     )
     offsets, levels = (
         scoring.medians(deviations.offset, known.offset),
         scoring.medians(deviations.level, known.level),
     )
-    scores, now = scoring.scored(offsets, levels)
+    scores, now = scoring.scores(offsets, levels)
     medians = _block_medians(scores, scoring.block_of, len(numbers))
     doubtful = np.zeros(now.offset.shape, dtype=bool)
     doubtful[:, len(known.blocks) :] = medians > _MAX_BASELINE_SCORE
     if doubtful.any():
         offsets[doubtful] = np.nan
-        scores, now = scoring.scored(offsets, levels, doubtful)
+        scores, now = scoring.scores(offsets, levels, doubtful)
     return scores, now
 
 
@@ -159,8 +167,8 @@ class _ScoringPass:
     numbers: Int64Array
     blocks: Int64Array
     groups: Int64Array
-    terms: BaselineParams
-    usual: HealthySpread
+    params: BaselineParams
+    healthy: HealthySpread
     bounds: tuple[Float32Array, Float32Array]
     known: MachineBaseline
 
@@ -169,43 +177,43 @@ class _ScoringPass:
         newest = _block_medians(values, self.block_of, len(self.numbers))
         return np.concatenate([before, newest], axis=1)
 
-    def usual_by_block(self, values: Float32Array) -> Float32Array:
+    def baseline_by_block(self, values: Float32Array) -> Float32Array:
         """Return each machine's baseline, per block of this call."""
-        return _baseline_by_block(self.blocks, self.numbers, values, self.terms.lag, len(values))
+        return _baseline_by_block(self.blocks, self.numbers, values, self.params.lag, len(values))
 
     def shifts(self, levels: Float32Array, offsets: Float32Array) -> Float32Array:
         """Return how far the peers' values have moved, per block of this call and machine."""
         others = levels - offsets
-        moved = others[:, len(self.known.blocks) :].T - self.usual_by_block(others)
+        moved = others[:, len(self.known.blocks) :].T - self.baseline_by_block(others)
         sizes: Float32Array = np.nan_to_num(np.abs(moved))
         return sizes
 
-    def scored(
+    def scores(
         self, offsets: Float32Array, levels: Float32Array, doubtful: BoolArray | None = None
     ) -> tuple[Float32Array, MachineBaseline]:
         """Return the scores and the updated baseline."""
-        deviations, usual = self.deviations, self.usual
-        forgiven = np.clip(np.nan_to_num(self.usual_by_block(offsets)), *self.bounds)
-        apart = _excess_deviation(deviations, forgiven, self.block_of)
-        spreads = self.medians(apart, self.known.spread)
+        deviations, healthy = self.deviations, self.healthy
+        tolerated = np.clip(np.nan_to_num(self.baseline_by_block(offsets)), *self.bounds)
+        excess = _excess_deviation(deviations, tolerated, self.block_of)
+        spreads = self.medians(excess, self.known.spread)
         if doubtful is not None:
             spreads[doubtful] = np.nan
-        own = np.clip(np.nan_to_num(self.usual_by_block(spreads)), 0.0, usual.spread)
-        others = medians_of_others(apart, self.groups)
-        floor = usual.deviation**2
+        own = np.clip(np.nan_to_num(self.baseline_by_block(spreads)), 0.0, healthy.spread)
+        others = medians_of_others(excess, self.groups)
+        floor = healthy.deviation**2
         # Bounded as well: if two of four machines are faulty, all four deviate.
-        beside = np.minimum(others, np.float32(usual.spread))
+        expected = np.minimum(others, np.float32(healthy.spread))
         allowed = np.sqrt(own**2 + (_SHIFT_TOLERANCE * self.shifts(levels, offsets)) ** 2)
-        scores = _relative_deviation(apart, beside, allowed, self.block_of, floor)
+        scores = _relative_deviation(excess, expected, allowed, self.block_of, floor)
         return scores, MachineBaseline(self.known.machines, self.blocks, offsets, spreads, levels)
 
 
 def _excess_deviation(
-    deviations: Deviations, forgiven: Float32Array, block_of: Int64Array
+    deviations: Deviations, tolerated: Float32Array, block_of: Int64Array
 ) -> Float32Array:
     """Return the absolute difference minus the tolerated offset of each block."""
     out = np.empty(deviations.offset.shape, dtype=np.float32)
-    parts = (deviations.offset, deviations.square, forgiven, block_of)
+    parts = (deviations.offset, deviations.square, tolerated, block_of)
     parallel_for(lambda a, b: _subtract_tolerance(*parts, a, b, out), len(out))
     return out
 
@@ -214,7 +222,7 @@ def _excess_deviation(
 def _subtract_tolerance(
     offset: Float32Array,
     square: Float32Array,
-    forgiven: Float32Array,
+    tolerated: Float32Array,
     block_of: Int64Array,
     first: int,
     last: int,
@@ -222,7 +230,7 @@ def _subtract_tolerance(
 ) -> None:
     for w in range(first, last):
         for machine in range(offset.shape[1]):
-            usual, now = forgiven[block_of[w], machine], offset[w, machine]
+            usual, now = tolerated[block_of[w], machine], offset[w, machine]
             # A value between the machine's old offset and the peers' value is no fault.
             taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
             level = now - taken
@@ -231,17 +239,21 @@ def _subtract_tolerance(
 
 
 def _relative_deviation(
-    apart: Float32Array, others: Float32Array, own: Float32Array, block_of: Int64Array, floor: float
+    excess: Float32Array,
+    others: Float32Array,
+    own: Float32Array,
+    block_of: Int64Array,
+    floor: float,
 ) -> Float32Array:
-    out = np.empty(apart.shape, dtype=np.float32)
-    parts = (apart, others, own, block_of, floor)
+    out = np.empty(excess.shape, dtype=np.float32)
+    parts = (excess, others, own, block_of, floor)
     parallel_for(lambda a, b: _divide(*parts, a, b, out), len(out))
     return out
 
 
 @compiled
 def _divide(
-    apart: Float32Array,
+    excess: Float32Array,
     others: Float32Array,
     own: Float32Array,
     block_of: Int64Array,
@@ -251,7 +263,9 @@ def _divide(
     out: Float32Array,
 ) -> None:
     for w in range(first, last):
-        for machine in range(apart.shape[1]):
-            usual = own[block_of[w], machine]
-            beside = others[w, machine]
-            out[w, machine] = apart[w, machine] / np.sqrt(floor + beside * beside + usual * usual)
+        for machine in range(excess.shape[1]):
+            own_spread = own[block_of[w], machine]
+            spread = others[w, machine]
+            out[w, machine] = excess[w, machine] / np.sqrt(
+                floor + spread * spread + own_spread * own_spread
+            )

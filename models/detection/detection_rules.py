@@ -49,27 +49,27 @@ class DetectionRules:
     own_past: bool = True
 
     @property
-    def sure(self) -> tuple[bool, float]:
+    def stop_strength(self) -> tuple[bool, float]:
         """Strength at which no further metric is examined; `minder` stops at the first finding."""
         return (False, 0.0) if self.mode == "minder" else (True, CONFIDENT_SCORE)
 
     @property
-    def share(self) -> float:
+    def continuity_share(self) -> float:
         """Share of the windows of a continuity that have to exceed the threshold."""
         return 1.0 if self.mode == "minder" else CONTINUITY_SHARE
 
     @property
-    def past(self) -> BaselineParams:
+    def baseline(self) -> BaselineParams:
         """Baseline parameters: the baseline ends one continuity and a guard gap earlier."""
         return BaselineParams(self.block, -(-self.continuity // self.block) + 1)
 
     @property
-    def still(self) -> int:
+    def frozen_ticks(self) -> int:
         """Ticks of one value after which a sensor is frozen, unless healthy sensors do the same."""
         return max(self.continuity // 2, 2 * self.window)
 
     @property
-    def slowest(self) -> int:
+    def max_sample_ticks(self) -> int:
         """Largest number of ticks between two samples of a usable metric.
 
         A continuity needs at least four samples, so that one lost sample does not decide it.
@@ -77,9 +77,9 @@ class DetectionRules:
         return max(self.continuity // 4, 1)
 
     @property
-    def quiet(self) -> int:
+    def recovery_windows(self) -> int:
         """Windows below the threshold that end a deviation."""
-        return max(round((1.0 - self.share) * self.continuity / 2), 1)
+        return max(round((1.0 - self.continuity_share) * self.continuity / 2), 1)
 
 
 def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRules) -> BoolArray:
@@ -94,7 +94,7 @@ def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRu
     series : ndarray of shape (n_machines, n_ticks) or None
         The activity metric; without it no window is a pause.
     n_ticks : int
-    rules : Rules
+    rules : DetectionRules
 
     Returns
     -------
@@ -112,8 +112,8 @@ def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRu
     if not usual > 0:
         return none
     low = activity < _PAUSE_ACTIVITY_SHARE * usual
-    forgiven = round((1.0 - CONTINUITY_SHARE) * rules.continuity)
-    pause = _in_long_runs(low, forgiven) & ~_in_long_runs(low, rules.continuity)
+    tolerated = round((1.0 - CONTINUITY_SHARE) * rules.continuity)
+    pause = _in_long_runs(low, tolerated) & ~_in_long_runs(low, rules.continuity)
     touched = np.lib.stride_tricks.sliding_window_view(pause, rules.window)
     return np.asarray(touched.any(axis=1), dtype=bool)
 

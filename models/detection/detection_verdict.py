@@ -20,7 +20,7 @@ class MachineFinding:
         Highest threshold the machine would still have exceeded, divided by its threshold.
     since, at : int
         Ticks of the call: start of the deviation, and end of the window that completed it.
-    always : bool
+    lasting : bool
         The machine has deviated since its first sample, beyond what is tolerated.
     """
 
@@ -29,7 +29,7 @@ class MachineFinding:
     score: float
     since: int
     at: int
-    always: bool = False
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Verdict:
 
     Attributes
     ----------
-    findings : tuple of Finding
+    findings : tuple of MachineFinding
         The first one is the faulty machine; all are from the same metric.
     blind : tuple of int
         Machines without enough data.

@@ -52,14 +52,14 @@ class MetricModel:
         One metric; several only if a study denoises them together.
     denoiser : Denoiser or None
         None to compare the samples themselves.
-    usual : HealthySpread
+    healthy : HealthySpread
     threshold : Threshold or None
         None before it is fitted.
     """
 
     limits: tuple[MetricLimits, ...]
     denoiser: Denoiser | None
-    usual: HealthySpread = field(default_factory=HealthySpread)
+    healthy: HealthySpread = field(default_factory=HealthySpread)
     threshold: Threshold | None = None
 
     @property
@@ -72,11 +72,11 @@ class MetricModel:
         """Smallest difference worth acting on, as a share of the range."""
         return min(limits.floor for limits in self.limits)
 
-    def needed(self, task: Task) -> Float64Array:
+    def thresholds(self, task: Task) -> Float64Array:
         """Return the threshold of each machine of a task."""
         if self.threshold is None:
             raise ValueError(f"{self.name} has no threshold.")
-        return self.threshold.each(task.machines, task.weights)
+        return self.threshold.with_prior(task.machines, task.weights)
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Detector:
 
     Attributes
     ----------
-    rules : Rules
+    rules : DetectionRules
     metrics : sequence of MetricModel
         In order of priority.
     activity : str or None
@@ -100,16 +100,20 @@ class Detector:
     observe_only: bool = True
 
     def find(
-        self, task: Task, pasts: Mapping[str, MachineBaseline] | None = None, *, go_on: bool = False
+        self,
+        task: Task,
+        baselines: Mapping[str, MachineBaseline] | None = None,
+        *,
+        incremental: bool = False,
     ) -> tuple[Verdict, dict[str, MachineBaseline]]:
         """Find the faulty machine of a task, if there is one.
 
         Parameters
         ----------
         task : Task
-        pasts : mapping of str to Past, optional
+        baselines : mapping of str to MachineBaseline, optional
             Baselines of earlier calls, by metric.
-        go_on : bool
+        incremental : bool
             Do not score again the windows that the newest baseline has scored. Needed for a stream
             of overlapping calls.
 
@@ -119,33 +123,41 @@ class Detector:
         dict
             The updated baselines, by metric.
         """
-        known, examined, absent = dict(pasts or {}), [], []
+        updated, examined, absent = dict(baselines or {}), [], []
         best: list[MachineFinding] = []
         jitters: list[Jitter] = []
         blind = np.zeros(len(task.machines), dtype=bool)
-        alone = task.in_small_group
+        ungrouped = task.in_small_group
         paused = self.pauses(task)
         for model in self.metrics:
-            done = self.examine(task, model, known.get(model.name), paused, go_on=go_on)
-            if done is None:
+            scored = self.examine(
+                task, model, updated.get(model.name), paused, incremental=incremental
+            )
+            if scored is None:
                 absent.append(model.name)
                 continue
             examined.append(model.name)
-            known[model.name] = done.past
-            blind |= done.blind
-            alone &= done.alone
-            needed = model.needed(task)
-            best = max(best, done.findings(needed, task.groups), key=_strength)
-            jitters += done.jitters(needed)
-            if best and _strength(best) >= self.rules.sure:
+            updated[model.name] = scored.baseline
+            blind |= scored.blind
+            ungrouped &= scored.ungrouped
+            thresholds = model.thresholds(task)
+            best = max(best, scored.findings(thresholds, task.groups), key=_strength)
+            jitters += scored.jitters(thresholds)
+            if best and _strength(best) >= self.rules.stop_strength:
                 break
-        nothing = tuple(np.flatnonzero(blind).tolist())
-        short = unreported_jitters(jitters, best)
-        small = tuple(np.flatnonzero(alone).tolist())
+        no_data = tuple(np.flatnonzero(blind).tolist())
+        unreported = unreported_jitters(jitters, best)
+        small = tuple(np.flatnonzero(ungrouped).tolist())
         verdict = Verdict(
-            tuple(best), nothing, tuple(examined), tuple(absent), short, small, self.observe_only
+            tuple(best),
+            no_data,
+            tuple(examined),
+            tuple(absent),
+            unreported,
+            small,
+            self.observe_only,
         )
-        return verdict, known
+        return verdict, updated
 
     def pauses(self, task: Task) -> BoolArray:
         """Tell in which windows the whole task was nearly inactive, shape (n_windows,)."""
@@ -157,62 +169,64 @@ class Detector:
         self,
         task: Task,
         model: MetricModel,
-        past: MachineBaseline | None,
+        baseline: MachineBaseline | None,
         paused: BoolArray,
         *,
-        go_on: bool = False,
+        incremental: bool = False,
     ) -> ScoredMetric | None:
         """Score every machine in every window; return None if no machine sends the metric."""
-        before = (past or MachineBaseline.empty(task.machines)).of(task.machines)
-        series = _scaled(task, model)
+        before = (baseline or MachineBaseline.empty(task.machines)).for_machines(task.machines)
+        series = _scaled_samples(task, model)
         if series is None:
             return None
         at_limit: BoolArray = np.asarray((series >= _LIMIT_SHARE).any(axis=0))
-        still = self._without_still(model, series)
-        present, blind = self._seen(series, still)
-        length, alone = self.rules.window, self._alone(task, model, series)
+        frozen = self._drop_frozen(model, series)
+        present, blind = self._find_gaps(series, frozen)
+        length, ungrouped = self.rules.window, self._subtract_group_offsets(task, model, series)
         if self.rules.mode == "forewarn":
-            present[:, alone] = False
-        who = (blind, ~before.known, at_limit, alone, model.usual.offset)
+            present[:, ungrouped] = False
+        flags = (blind, ~before.known, at_limit, ungrouped, model.healthy.offset)
         if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
-            return ScoredMetric(model.name, self.rules, empty, window, before, *who)
+            return ScoredMetric(model.name, self.rules, empty, window, before, *flags)
         keep = np.flatnonzero(~paused)
         number, present = keep + task.first_tick + length - 1, present[keep]
-        judged = before.judged if go_on else None
-        n_good = judged.still_good(number, present, self.rules.block) if judged else 0
-        windows, new = self._windows(model, series, keep[n_good:]), present[n_good:]
-        scores, now = self._scored(task, model, windows, new, number[n_good:], before)
+        previous = before.scored if incremental else None
+        n_known = previous.count_reusable(number, present, self.rules.block) if previous else 0
+        windows, new = self._windows(model, series, keep[n_known:]), present[n_known:]
+        scores, now = self._score(task, model, windows, new, number[n_known:], before)
         scores = np.ascontiguousarray(scores.T)
-        if judged and n_good:
-            column = np.searchsorted(judged.window, number[:n_good])
-            scores = np.concatenate([judged.scores[:, column], scores], axis=1)
-        now = now.with_judged(ScoredWindows(number, scores, present))
-        return ScoredMetric(model.name, self.rules, scores, keep, now, *who)
+        if previous and n_known:
+            column = np.searchsorted(previous.window, number[:n_known])
+            scores = np.concatenate([previous.scores[:, column], scores], axis=1)
+        now = now.with_scored(ScoredWindows(number, scores, present))
+        return ScoredMetric(model.name, self.rules, scores, keep, now, *flags)
 
-    def _without_still(self, model: MetricModel, series: Float32Array) -> BoolArray:
+    def _drop_frozen(self, model: MetricModel, series: Float32Array) -> BoolArray:
         """Replace the samples of frozen sensors by NaN and return where they are."""
-        still = np.zeros(series.shape[1:], dtype=bool)
+        frozen = np.zeros(series.shape[1:], dtype=bool)
         if self.rules.mode == "forewarn":
             for part in series:
-                still |= find_frozen(part, max(self.rules.still, model.usual.still))
-            series[:, still] = np.nan
-        return still
+                frozen |= find_frozen(part, max(self.rules.frozen_ticks, model.healthy.still))
+            series[:, frozen] = np.nan
+        return frozen
 
-    def _alone(self, task: Task, model: MetricModel, series: Float32Array) -> BoolArray:
+    def _subtract_group_offsets(
+        self, task: Task, model: MetricModel, series: Float32Array
+    ) -> BoolArray:
         """Subtract the known offsets of small groups; return the machines without a known offset.
 
         Machines of small groups are compared with each other after the offset that healthy tasks
         showed for each group is subtracted. A group that no such task had cannot be compared.
         """
-        alone = task.in_small_group
-        for machine in np.flatnonzero(alone).tolist():
+        ungrouped = task.in_small_group
+        for machine in np.flatnonzero(ungrouped).tolist():
             group = task.group_of(machine)
-            if group in model.usual.groups:
-                alone[machine] = False
-                series[:, machine] -= np.float32(model.usual.groups[group])
-        return alone
+            if group in model.healthy.groups:
+                ungrouped[machine] = False
+                series[:, machine] -= np.float32(model.healthy.groups[group])
+        return ungrouped
 
     def _windows(self, model: MetricModel, series: Float32Array, positions: Int64Array) -> Windows:
         """Return the windows at some positions, in the form in which machines are compared."""
@@ -224,12 +238,12 @@ class Detector:
             windows = windows[positions - first]
         return Windows.from_values(windows)
 
-    def _seen(self, series: Float32Array, still: BoolArray) -> tuple[BoolArray, BoolArray]:
+    def _find_gaps(self, series: Float32Array, frozen: BoolArray) -> tuple[BoolArray, BoolArray]:
         """Return which windows are complete, and which machines lack data at the end."""
         missing: BoolArray = np.asarray(np.isnan(series).any(axis=0))
         length, last = self.rules.window, min(self.rules.continuity, missing.shape[1])
         blind = missing[:, -last:].mean(axis=1) > 0.5
-        blind |= still[:, -last:].mean(axis=1) > 0.5
+        blind |= frozen[:, -last:].mean(axis=1) > 0.5
         if missing.shape[1] < length:
             return np.empty((0, len(missing)), dtype=bool), blind
         count = np.cumsum(missing, axis=1, dtype=np.int32)
@@ -237,31 +251,31 @@ class Detector:
         inside[:, 1:] -= count[:, :-length]
         return np.ascontiguousarray((inside == 0).T), blind
 
-    def _scored(
+    def _score(
         self,
         task: Task,
         model: MetricModel,
         windows: Windows,
         present: BoolArray,
         number: Int64Array,
-        past: MachineBaseline,
+        baseline: MachineBaseline,
     ) -> tuple[Float32Array, MachineBaseline]:
         """Return scores of the windows according to the mode, and the updated baseline."""
         if self.rules.mode == "minder":
-            return self._paper(windows.apart(), present), past
+            return self._minder_scores(windows.apart(), present), baseline
         if self.rules.mode == "peers":
-            return peer_scores(windows, present), past
+            return peer_scores(windows, present), baseline
         groups = comparison_groups(task.groups)
         deviation = peer_deviations(windows, present, groups)
-        usual = replace(model.usual, deviation=max(model.usual.deviation, model.floor))
+        healthy = replace(model.healthy, deviation=max(model.healthy.deviation, model.floor))
         if not self.rules.own_past:
-            usual = HealthySpread(usual.deviation, offset=0.0, spread=0.0)
+            healthy = HealthySpread(healthy.deviation, offset=0.0, spread=0.0)
         scores, now = score_against_baseline(
-            deviation, number, groups, self.rules.past, usual, past
+            deviation, number, groups, self.rules.baseline, healthy, baseline
         )
         return scores, now.newest()
 
-    def _paper(self, windows: Float32Array, present: BoolArray) -> Float32Array:
+    def _minder_scores(self, windows: Float32Array, present: BoolArray) -> Float32Array:
         """Return the normal score of the machine farthest from the others, -inf for the rest."""
         scores = normal_scores(distance_sums(windows, present, self.rules.distance))
         enough = present.sum(axis=1) >= MIN_GROUP_SIZE
@@ -273,7 +287,7 @@ class Detector:
         return out
 
 
-def _scaled(task: Task, model: MetricModel) -> Float32Array | None:
+def _scaled_samples(task: Task, model: MetricModel) -> Float32Array | None:
     """Return scaled samples (parts, machines, ticks); None if no machine sends the metric."""
     parts = [(limits, task.series(limits.name)) for limits in model.limits]
     if any(values is None or np.isnan(values).all() for _, values in parts):
@@ -283,4 +297,4 @@ def _scaled(task: Task, model: MetricModel) -> Float32Array | None:
 
 def _strength(findings: Sequence[MachineFinding]) -> tuple[bool, float]:
     """Rank findings: any before none, a change before a straggler, then by score."""
-    return (bool(findings) and not findings[0].always, findings[0].score if findings else 0.0)
+    return (bool(findings) and not findings[0].lasting, findings[0].score if findings else 0.0)

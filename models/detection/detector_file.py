@@ -89,7 +89,7 @@ class StoredDetector:
             for limits in model.limits
             if limits.counter
         )
-        return Sampling(self.detector.rules.slowest, frozenset(counters))
+        return Sampling(self.detector.rules.max_sample_ticks, frozenset(counters))
 
 
 def save_detector(stored: StoredDetector, folder: Path) -> None:
@@ -124,7 +124,7 @@ def _metric_as_json(model: MetricModel) -> dict[str, Any]:
     threshold = model.threshold
     return {
         "limits": dataclasses.asdict(limits),
-        "usual": dataclasses.asdict(model.usual),
+        "usual": dataclasses.asdict(model.healthy),
         "threshold": None if threshold is None else dataclasses.asdict(threshold),
     }
 

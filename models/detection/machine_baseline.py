@@ -50,7 +50,7 @@ class ScoredWindows:
     scores: Float32Array
     present: BoolArray
 
-    def still_good(self, window: Int64Array, present: BoolArray, block: int) -> int:
+    def count_reusable(self, window: Int64Array, present: BoolArray, block: int) -> int:
         """Return how many of the first windows of a call need no new scores.
 
         A window is scored again if other machines are present now, because samples came late or
@@ -88,7 +88,7 @@ class MachineBaseline:
     offset, spread, level : ndarrays of shape (n_machines, n_blocks), float32
         Signed difference from the peers, size of the difference beyond the tolerated part, and
         the machine's own value.
-    judged : Judged or None
+    scored : ScoredWindows or None
         Scores of the newest call, window by window.
     """
 
@@ -97,7 +97,7 @@ class MachineBaseline:
     offset: Float32Array
     spread: Float32Array
     level: Float32Array
-    judged: ScoredWindows | None = None
+    scored: ScoredWindows | None = None
 
     @property
     def known(self) -> BoolArray:
@@ -110,7 +110,7 @@ class MachineBaseline:
         empty = np.empty((len(machines), 0), dtype=np.float32)
         return MachineBaseline(tuple(machines), np.empty(0, dtype=np.int64), empty, empty, empty)
 
-    def of(self, machines: Sequence[str]) -> MachineBaseline:
+    def for_machines(self, machines: Sequence[str]) -> MachineBaseline:
         """Return the baselines of these machines in this order; a new machine has none."""
         if tuple(machines) == self.machines:
             return self
@@ -123,9 +123,9 @@ class MachineBaseline:
         offset, spread, level = parts
         return MachineBaseline(tuple(machines), self.blocks, offset, spread, level)
 
-    def with_judged(self, judged: ScoredWindows) -> MachineBaseline:
+    def with_scored(self, scored: ScoredWindows) -> MachineBaseline:
         """Return a copy with the scores of the newest call."""
-        return replace(self, judged=judged)
+        return replace(self, scored=scored)
 
     def newest(self, n: int = 2 * N_BASELINE_BLOCKS) -> MachineBaseline:
         """Return the newest blocks, as many as later calls need."""

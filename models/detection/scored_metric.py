@@ -30,19 +30,19 @@ class ScoredMetric:
     Attributes
     ----------
     metric : str
-    rules : Rules
+    rules : DetectionRules
     scores : ndarray of shape (n_machines, n_windows), float32
     window : ndarray of shape (n_windows,), int
         First tick of each window; windows of a pause are left out.
-    past : Past
+    baseline : MachineBaseline
     blind : ndarray of shape (n_machines,), bool
     new : ndarray of shape (n_machines,), bool
         The machine had no baseline before this call.
     at_limit : ndarray of shape (n_machines, n_ticks), bool
         Samples at the upper limit of the metric.
-    alone : ndarray of shape (n_machines,), bool
+    ungrouped : ndarray of shape (n_machines,), bool
         Machines whose group is too small for comparison and unknown from healthy tasks.
-    forgiven : float
+    tolerated : float
         Largest offset that is tolerated.
     """
 
@@ -50,51 +50,56 @@ class ScoredMetric:
     rules: DetectionRules
     scores: Float32Array
     window: Int64Array
-    past: MachineBaseline
+    baseline: MachineBaseline
     blind: BoolArray
     new: BoolArray
     at_limit: BoolArray
-    alone: BoolArray
-    forgiven: float
+    ungrouped: BoolArray
+    tolerated: float
 
     def highest(self) -> Float32Array:
         """Return the highest threshold that each machine would have reached."""
         if not self.scores.shape[1]:
             return np.full(len(self.scores), -np.inf, dtype=np.float32)
         reached: Float32Array = continuity_levels(
-            self.scores, self.rules.continuity, self.rules.share
+            self.scores, self.rules.continuity, self.rules.continuity_share
         ).max(axis=1)
         return reached
 
-    def always(self, machine: int, needed: float) -> bool:
+    def is_lasting(self, machine: int, threshold: float) -> bool:
         """Tell whether a machine has exceeded the threshold since its first sample."""
         scores = self.scores[machine : machine + 1]
-        reached = continuity_levels(scores, self.rules.continuity, self.rules.share)[0]
-        at = int(np.argmax(reached >= needed))
-        return self._finding(machine, at, reached, needed).always
+        reached = continuity_levels(scores, self.rules.continuity, self.rules.continuity_share)[0]
+        at = int(np.argmax(reached >= threshold))
+        return self._finding(machine, at, reached, threshold).lasting
 
-    def findings(self, needed: Float64Array, groups: Int64Array) -> list[MachineFinding]:
+    def findings(self, threshold: Float64Array, groups: Int64Array) -> list[MachineFinding]:
         """Return the machines that deviated for a full continuity, the most relevant first.
 
         Parameters
         ----------
-        needed : ndarray of shape (n_machines,)
+        threshold : ndarray of shape (n_machines,)
             The threshold of each machine.
         groups : ndarray of shape (n_machines,)
         """
         reached = continuity_levels(
-            self.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
+            self.scores,
+            self.rules.continuity,
+            self.rules.continuity_share,
+            float(threshold.min(initial=np.inf)),
         )
         findings = []
-        for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
-            at = int(np.argmax(reached[machine] >= needed[machine]))
-            findings.append(self._finding(machine, at, reached[machine], needed[machine]))
+        for machine in np.flatnonzero((reached >= threshold[:, None]).any(axis=1)).tolist():
+            at = int(np.argmax(reached[machine] >= threshold[machine]))
+            findings.append(self._finding(machine, at, reached[machine], threshold[machine]))
         groups = comparison_groups(groups)
-        findings = [finding for finding in findings if not self._hidden(finding, groups)]
-        findings = self._told_apart(groups, findings)
-        return sorted(findings, key=lambda finding: (finding.always, finding.at, -finding.score))
+        findings = [
+            finding for finding in findings if not self._shows_hidden_offset(finding, groups)
+        ]
+        findings = self._keep_changed(groups, findings)
+        return sorted(findings, key=lambda finding: (finding.lasting, finding.at, -finding.score))
 
-    def jitters(self, needed: Float64Array) -> list[Jitter]:
+    def jitters(self, threshold: Float64Array) -> list[Jitter]:
         """Return machines that deviated without a break for a while and then recovered.
 
         Noise exceeds the threshold for a few windows now and then. It does not exceed twice the
@@ -103,9 +108,9 @@ class ScoredMetric:
         """
         if not self.scores.shape[1]:
             return []
-        low: Float32Array = needed.astype(np.float32)
+        low: Float32Array = threshold.astype(np.float32)
         spells = longest_excursions(
-            self.scores, np.float32(CONFIDENT_SCORE) * low, low, self.rules.quiet
+            self.scores, np.float32(CONFIDENT_SCORE) * low, low, self.rules.recovery_windows
         )
         length, jitters = self.rules.window, []
         for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
@@ -116,26 +121,26 @@ class ScoredMetric:
         return jitters
 
     def _finding(
-        self, machine: int, at: int, reached: Float32Array, needed: float
+        self, machine: int, at: int, reached: Float32Array, threshold: float
     ) -> MachineFinding:
         """Locate the start of the deviation; isolated windows before it do not count."""
         begin = max(at - self.rules.continuity + 1, 0)
         span = self.scores[machine, begin : at + 1]
         known = np.flatnonzero(~np.isnan(span))  # lost samples do not interrupt a deviation
-        passed = np.flatnonzero(span[known] >= needed)
-        gaps = np.flatnonzero(np.diff(passed) > self.rules.quiet)
+        passed = np.flatnonzero(span[known] >= threshold)
+        gaps = np.flatnonzero(np.diff(passed) > self.rules.recovery_windows)
         begin += int(known[passed[gaps[-1] + 1 if len(gaps) else 0]])
         first = int(np.argmax(~np.isnan(self.scores[machine])))
         return MachineFinding(
             machine=int(machine),
             metric=self.metric,
-            score=float(reached.max() / needed),
+            score=float(reached.max() / threshold),
             since=int(self.window[begin]),
             at=int(self.window[at]) + self.rules.window - 1,
-            always=bool(self.new[machine]) and begin - first < self.rules.past.block,
+            lasting=bool(self.new[machine]) and begin - first < self.rules.baseline.block,
         )
 
-    def _hidden(self, finding: MachineFinding, groups: Int64Array) -> bool:
+    def _shows_hidden_offset(self, finding: MachineFinding, groups: Int64Array) -> bool:
         """Tell whether a weak finding only shows an offset that the metric's limit used to hide.
 
         While all machines are at 100 %, their differences are invisible; they appear when the task
@@ -151,19 +156,19 @@ class ScoredMetric:
         others = self.at_limit[groups == groups[finding.machine]].mean(axis=0) > 0.5
         was_hidden = since > 0 and (own & others)[:since].mean() >= _MIN_SHARE_AT_LIMIT
         return bool(
-            was_hidden and 1.0 - self._level(finding) <= _TYPICAL_OFFSET_SHARE * self.forgiven
+            was_hidden and 1.0 - self._level(finding) <= _TYPICAL_OFFSET_SHARE * self.tolerated
         )
 
     def _level(self, finding: MachineFinding) -> float:
         """Return the machine's level in the span of a finding; -inf if unknown."""
         inside = (self.window >= finding.since) & (self.window <= finding.at)
-        judged = self.past.judged
-        numbers = judged.window[inside] // self.rules.block if judged else np.empty(0)
-        level = self.past.level[finding.machine, np.isin(self.past.blocks, numbers)]
+        scored = self.baseline.scored
+        numbers = scored.window[inside] // self.rules.block if scored else np.empty(0)
+        level = self.baseline.level[finding.machine, np.isin(self.baseline.blocks, numbers)]
         level = level[~np.isnan(level)]
         return float(np.median(level)) if len(level) else -np.inf
 
-    def _told_apart(
+    def _keep_changed(
         self, groups: Int64Array, findings: list[MachineFinding]
     ) -> list[MachineFinding]:
         """Keep the machines that changed themselves, if many machines of a group deviate.
@@ -171,14 +176,14 @@ class ScoredMetric:
         Two of four machines deviate from the other two as much as these from them. The faulty ones
         are those whose own level moved. If half of the group moved, no machine is identified.
         """
-        if self.rules.mode == "minder" or len(findings) < 2 or not self.past.blocks.size:
+        if self.rules.mode == "minder" or len(findings) < 2 or not self.baseline.blocks.size:
             return findings
         moved_themselves: list[MachineFinding] = []
         for group in np.unique(groups[[finding.machine for finding in findings]]):
             of_group = [finding for finding in findings if groups[finding.machine] == group]
             size = int((groups == group).sum())
             if len(of_group) >= max(2, _MAX_OUTLIER_SHARE * size):
-                moved = [_level_shift(self.past.level[finding.machine]) for finding in of_group]
+                moved = [_level_shift(self.baseline.level[finding.machine]) for finding in of_group]
                 most = max(moved)
                 of_group = [
                     finding for finding, by in zip(of_group, moved, strict=True) if by >= 0.5 * most

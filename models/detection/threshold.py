@@ -65,14 +65,14 @@ class Threshold:
         size = self.base + self.slope * float(np.log(max(n_machines, 1)))
         return size + self.margin
 
-    def of(self, machines: Sequence[str]) -> npt.NDArray[np.float64]:
+    def for_machines(self, machines: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the threshold of every machine of a task, without a prior."""
         if not self.machines:
             return np.full(len(machines), self.at(len(machines)))
         above = np.array([self.machines.get(name, 0.0) for name in machines])
         return np.maximum(np.exp(self._log_at(len(machines)) + above), MIN_THRESHOLD)
 
-    def each(
+    def with_prior(
         self, machines: Sequence[str], weights: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
         """Return the threshold of every machine of a task, given a prior.
@@ -86,7 +86,7 @@ class Threshold:
             that a wrong list does no harm; where it rises, the fitted tail is used.
         """
         tails = np.where(weights > 1.0, min(self.tail, _MIN_TAIL), self.tail)
-        return np.asarray(self.of(machines) * weights**-tails)
+        return np.asarray(self.for_machines(machines) * weights**-tails)
 
     def with_machine_levels(self, levelled: Threshold, levels: Mapping[str, float]) -> Threshold:
         """Return a copy with a threshold for each machine.
@@ -101,7 +101,7 @@ class Threshold:
         Examples
         --------
         >>> usual = Threshold(base=1.0, slope=0.0, margin=2.0, tail=0.1)
-        >>> quiet = usual.by_machine(Threshold(0.5, 0.0, 1.5, 0.1), {"a": -0.25})
+        >>> quiet = usual.with_machine_levels(Threshold(0.5, 0.0, 1.5, 0.1), {"a": -0.25})
         >>> quiet.machines
         {'a': -1.25}
         """

@@ -84,19 +84,21 @@ class ThresholdAdaptation:
         return replace(detector, metrics=tuple(models))
 
 
-def threshold_shares(detector: Detector, pasts: Mapping[str, MachineBaseline]) -> dict[str, float]:
+def threshold_shares(
+    detector: Detector, baselines: Mapping[str, MachineBaseline]
+) -> dict[str, float]:
     """Return the highest score of a call on each metric, divided by the threshold."""
     shares = {}
     for model in detector.metrics:
-        past = pasts.get(model.name)
-        if past is None or past.judged is None or model.threshold is None:
+        baseline = baselines.get(model.name)
+        if baseline is None or baseline.scored is None or model.threshold is None:
             continue
-        scores = past.judged.scores
+        scores = baseline.scored.scores
         if scores.size:
             reached = continuity_levels(
-                scores, detector.rules.continuity, detector.rules.share
+                scores, detector.rules.continuity, detector.rules.continuity_share
             ).max(axis=1)
-            highest = (reached / model.threshold.of(past.machines)).max()
+            highest = (reached / model.threshold.for_machines(baseline.machines)).max()
             if np.isfinite(highest):
                 shares[model.name] = float(highest)
     return shares

@@ -116,7 +116,7 @@ class AgentPolicy(StrictTable):
         /dev/kmsg, or a file written by a log daemon.
     gpu : {"auto", "nvml", "nvidia-smi"}
         Source of the readings.
-    collection : Collection
+    collection : CollectionPolicy
         Used until the collector sends another one.
     jobs : JobsTable
         What is saved about training jobs.

@@ -35,14 +35,14 @@ def _path(folder: Path, task: str) -> Path:
     return folder / f"{safe_file_name(task)}.npz"
 
 
-def save_baselines(folder: Path, task: str, pasts: Mapping[str, MachineBaseline]) -> None:
+def save_baselines(folder: Path, task: str, baselines: Mapping[str, MachineBaseline]) -> None:
     """Write the baselines of a task, by metric, atomically."""
     arrays: dict[str, Any] = {}
-    for number, (metric, past) in enumerate(pasts.items()):
-        names = json.dumps({"metric": metric, "machines": past.machines}).encode()
+    for number, (metric, baseline) in enumerate(baselines.items()):
+        names = json.dumps({"metric": metric, "machines": baseline.machines}).encode()
         arrays[f"{number}/names"] = np.frombuffer(names, dtype=np.uint8)
         for part in _PARTS:
-            arrays[f"{number}/{part}"] = getattr(past, part)
+            arrays[f"{number}/{part}"] = getattr(baseline, part)
     with replacing(_path(folder, task)) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
 
@@ -93,22 +93,22 @@ def set_aside(path: Path, why: Exception) -> None:
 
 
 def _read_baselines(arrays: Any) -> list[tuple[str, MachineBaseline]]:
-    pasts = []
+    baselines = []
     for number in range(sum(name.endswith("/names") for name in arrays.files)):
         names = json.loads(arrays[f"{number}/names"].tobytes().decode())
-        past = MachineBaseline(
+        baseline = MachineBaseline(
             tuple(names["machines"]), *(arrays[f"{number}/{part}"] for part in _PARTS)
         )
-        _check(past)
-        pasts.append((names["metric"], past))
-    return pasts
+        _check(baseline)
+        baselines.append((names["metric"], baseline))
+    return baselines
 
 
-def _check(past: MachineBaseline) -> None:
-    """Refuse arrays of inconsistent shapes, which compiled loops would read past."""
-    n_machines, n_blocks = len(past.machines), past.blocks.size
-    if past.blocks.shape != (n_blocks,) or past.blocks.dtype != np.int64:
+def _check(baseline: MachineBaseline) -> None:
+    """Refuse arrays of inconsistent shapes, which compiled loops would read past the end of."""
+    n_machines, n_blocks = len(baseline.machines), baseline.blocks.size
+    if baseline.blocks.shape != (n_blocks,) or baseline.blocks.dtype != np.int64:
         raise ValueError("block numbers have another shape or type")
-    for values in (past.offset, past.spread, past.level):
+    for values in (baseline.offset, baseline.spread, baseline.level):
         if values.shape != (n_machines, n_blocks) or values.dtype != np.float32:
             raise ValueError(f"array of shape {values.shape} for {n_machines} machines")

@@ -76,7 +76,7 @@ def detect_pulls(
         try:
             pull = open_for_detector(folder, stored)
             before = load_baselines_or_empty(state, pull.name)
-            detected, pasts = detect(pull, stored.detector, lists, before, events)
+            detected, baselines = detect(pull, stored.detector, lists, before, events)
         except PullError as error:
             refused.append(error)
             seconds = time.perf_counter() - started
@@ -84,7 +84,7 @@ def detect_pulls(
             yield UnjudgedTask(task_name(folder), str(error), seconds, observe_only)
             continue
         if state is not None:
-            save_baselines(state, pull.name, pasts)
+            save_baselines(state, pull.name, baselines)
         yield replace(detected, seconds=time.perf_counter() - started)
     if len(refused) == len(folders):
         raise no_task_judged(refused)
@@ -113,8 +113,8 @@ def warm_up(stored: StoredDetector) -> None:
 
     def series(name: str) -> npt.NDArray[np.float32]:
         if name in sampling.counters:
-            return grid.increases_on_ticks(counted, times, sampling.slowest)
-        return grid.on_ticks(values, sampling.slowest)
+            return grid.increases_on_ticks(counted, times, sampling.max_sample_ticks)
+        return grid.on_ticks(values, sampling.max_sample_ticks)
 
     groups, weights = np.zeros(n, dtype=np.int64), np.ones(n)
     stored.detector.find(Task(grid.machines, 0, ticks, series, groups, weights))
@@ -142,10 +142,10 @@ def detect(
     pull: Pull,
     detector: Detector,
     lists: Prior | None,
-    pasts: Mapping[str, MachineBaseline],
+    baselines: Mapping[str, MachineBaseline],
     events: HostEvents | None = None,
     *,
-    go_on: bool = False,
+    incremental: bool = False,
 ) -> tuple[TaskVerdict, dict[str, MachineBaseline]]:
     """Search a task for a faulty machine.
 
@@ -154,15 +154,15 @@ def detect(
     pull : Pull
     detector : Detector
     lists : Prior or None
-    pasts : mapping of str to Past
+    baselines : mapping of str to MachineBaseline
         Baselines of earlier calls, by metric.
     events : HostEvents, optional
-    go_on : bool
+    incremental : bool
         Score only windows that earlier calls have not scored (`Detector.find`).
 
     Returns
     -------
-    Detected
+    TaskVerdict
     dict
         The updated baselines, by metric.
     """
@@ -171,10 +171,10 @@ def detect(
     if n < MIN_GROUP_SIZE:
         note(f"{pull.name}: {n} machine(s); at least {MIN_GROUP_SIZE} are needed to identify one")
     weights = _weights(pull, lists)
-    verdict, now = detector.find(pull.task(weights), pasts, go_on=go_on)
+    verdict, now = detector.find(pull.task(weights), baselines, incremental=incremental)
     helped = bool(verdict.findings and weights[verdict.findings[0].machine] > 1.0)
     if helped:
-        without, _ = detector.find(pull.task(), pasts, go_on=go_on)
+        without, _ = detector.find(pull.task(), baselines, incremental=incremental)
         helped = _machine(without.findings) != _machine(verdict.findings)
     if verdict.absent:
         note(f"{pull.name}: no machine sends {', '.join(verdict.absent)}")

@@ -89,8 +89,8 @@ def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
                 "thresholds": []
                 if threshold is None
                 else [threshold.at(n) for n in _EXAMPLE_SIZES],
-                "usual_deviation": model.usual.deviation,
-                "forgiven_offset": model.usual.offset,
+                "usual_deviation": model.healthy.deviation,
+                "forgiven_offset": model.healthy.offset,
                 "importance": importance.get(model.name),
             }
         )

@@ -75,20 +75,20 @@ class DetectionWatch:
     at_risk: Path | None = None
     events: HostEvents | None = None
     clock: Clock = field(default_factory=SystemClock)
-    _pasts: dict[str, dict[str, MachineBaseline]] = field(default_factory=dict, init=False)
-    _told_until: dict[str, int] = field(default_factory=dict, init=False)
+    _baselines: dict[str, dict[str, MachineBaseline]] = field(default_factory=dict, init=False)
+    _reported_until: dict[str, int] = field(default_factory=dict, init=False)
     _reasons: dict[str, str] = field(default_factory=dict, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
-    _answered: int = field(default=0, init=False)
-    _adapted: ThresholdAdaptation = field(default_factory=ThresholdAdaptation, init=False)
-    _counted: int = field(default=0, init=False)
+    _last_answer: int = field(default=0, init=False)
+    _adaptation: ThresholdAdaptation = field(default_factory=ThresholdAdaptation, init=False)
+    _noted_alarms: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         warm_up(self.stored)
         if self.state is not None:
-            self._told_until = _read_reported(self.state / _VERDICTS)
-            self._adapted = load_adaptation(self.state, self.stored)
-            self._counted = self._adapted.alarms
+            self._reported_until = _read_reported(self.state / _VERDICTS)
+            self._adaptation = load_adaptation(self.state, self.stored)
+            self._noted_alarms = self._adaptation.alarms
 
     def run(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
         """Yield new verdicts until `stop` is set; the next call catches up after a failed one.
@@ -103,7 +103,7 @@ class DetectionWatch:
             try:
                 yield from self.call()
             except InputError as error:
-                self._mention_once("call", str(error))
+                self._note_once("call", str(error))
             else:
                 self._problems.pop("call", None)
             left = self.settings.every - (self.clock.now() - began)
@@ -133,14 +133,16 @@ class DetectionWatch:
                     time.perf_counter() - began,
                     self.stored.detector.observe_only,
                 )
-                yield from self._refused(UnjudgedTask(task, str(error), seconds, observe_only))
+                yield from self._unjudged_lines(
+                    UnjudgedTask(task, str(error), seconds, observe_only)
+                )
                 continue
             self._reasons.pop(task, None)
-            self._learn(detected)
-            for line in self._new(detected):
-                self._adapted.alarms += 1
+            self._adapt(detected)
+            for line in self._new_verdicts(detected):
+                self._adaptation.alarms += 1
                 yield line
-            self._mention(detected)
+            self._note_jitters(detected)
         self._forget(seen)
         self._count()
         if refused and len(refused) == len(seen):
@@ -153,26 +155,26 @@ class DetectionWatch:
         try:
             lists = Prior.open(self.at_risk)
         except (InputError, OSError) as error:
-            self._mention_once("lists", f"{error} Continuing without at-risk lists.")
+            self._note_once("lists", f"{error} Continuing without at-risk lists.")
             return None
         self._problems.pop("lists", None)
         return lists
 
     def _judge(self, pull: Pull, lists: Prior | None) -> TaskVerdict:
-        pasts = self._known(pull.name)
-        detector = self._adapted.raised(self.stored.detector, pull.name)
-        detected, now = detect(pull, detector, lists, pasts, self.events, go_on=True)
-        self._pasts[pull.name] = now
-        self._keep(lambda state: save_baselines(state, pull.name, now))
+        baselines = self._load_baselines(pull.name)
+        detector = self._adaptation.raised(self.stored.detector, pull.name)
+        detected, now = detect(pull, detector, lists, baselines, self.events, incremental=True)
+        self._baselines[pull.name] = now
+        self._save(lambda state: save_baselines(state, pull.name, now))
         return detected
 
-    def _refused(self, task: UnjudgedTask) -> Iterator[dict[str, Any]]:
+    def _unjudged_lines(self, task: UnjudgedTask) -> Iterator[dict[str, Any]]:
         """Yield the reason why a task is not judged, unless it is the same as in the last call."""
         if self._reasons.get(task.task) != task.reason:
             self._reasons[task.task] = task.reason
             yield task.line()
 
-    def _keep(self, save: Callable[[Path], None]) -> None:
+    def _save(self, save: Callable[[Path], None]) -> None:
         """Write to the state folder; a failure must not suppress verdicts."""
         if self.state is None:
             return
@@ -180,11 +182,11 @@ class DetectionWatch:
             save(self.state)
         except OSError as error:
             why = error.strerror or error
-            self._mention_once("state", f"{self.state}: cannot be written ({why})")
+            self._note_once("state", f"{self.state}: cannot be written ({why})")
         else:
             self._problems.pop("state", None)
 
-    def _mention_once(self, what: str, text: str) -> None:
+    def _note_once(self, what: str, text: str) -> None:
         """Note a problem when it starts or changes, not at every call."""
         if self._problems.get(what) != text:
             self._problems[what] = text
@@ -198,45 +200,45 @@ class DetectionWatch:
                 yield task_name(folder), partial(open_for_detector, folder, self.stored, span)
             return
         end = self.clock.now() - _LATE_SAMPLE_INTERVALS * interval
-        if self._answered:  # catch up with a missed span
-            missed = end - self._answered + span - self.settings.every
+        if self._last_answer:  # catch up with a missed span
+            missed = end - self._last_answer + span - self.settings.every
             span = min(max(span, missed), _MAX_CATCH_UP_SPANS * span)
         first = self.stored.detector.metrics[0].name
         for pull in self.source.pulls(first, end, span):
-            yield pull.name, partial(_as_it_is, pull)
-        self._answered = end
+            yield pull.name, partial(_identity, pull)
+        self._last_answer = end
 
-    def _known(self, task: str) -> Mapping[str, MachineBaseline]:
-        if task not in self._pasts:
-            self._pasts[task] = load_baselines_or_empty(self.state, task)
-        return self._pasts[task]
+    def _load_baselines(self, task: str) -> Mapping[str, MachineBaseline]:
+        if task not in self._baselines:
+            self._baselines[task] = load_baselines_or_empty(self.state, task)
+        return self._baselines[task]
 
-    def _new(self, detected: TaskVerdict) -> Iterator[dict[str, Any]]:
+    def _new_verdicts(self, detected: TaskVerdict) -> Iterator[dict[str, Any]]:
         """Yield a verdict unless it continues one that was reported."""
         if not detected.verdict.findings:
             return
         first, grid = detected.verdict.findings[0], detected.pull.grid
         key = json.dumps([detected.pull.name, grid.machines[first.machine]])
-        before, end = self._told_until.get(key), grid.time(grid.n_ticks - 1)
-        self._told_until[key] = end
+        before, end = self._reported_until.get(key), grid.time(grid.n_ticks - 1)
+        self._reported_until[key] = end
         # Overlapping calls see the same fault; a deviation that started later is a new one.
         if before is None or grid.time(first.since) > before:
             yield detected.line()
 
-    def _learn(self, detected: TaskVerdict) -> None:
+    def _adapt(self, detected: TaskVerdict) -> None:
         """Raise thresholds according to a task in which no machine was identified."""
         grid, task = detected.pull.grid, detected.pull.name
-        self._adapted.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
+        self._adaptation.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
         if not detected.verdict.findings:
-            shares = threshold_shares(self.stored.detector, self._pasts[task])
-            self._adapted.learn(task, shares)
+            shares = threshold_shares(self.stored.detector, self._baselines[task])
+            self._adaptation.learn(task, shares)
 
     def _count(self) -> None:
         """Note when there are more verdicts than the requested false alarm rate explains."""
-        rate, known = self.stored.facts.false_alarms, self._adapted
-        if not rate or known.alarms == self._counted:
+        rate, known = self.stored.facts.false_alarms, self._adaptation
+        if not rate or known.alarms == self._noted_alarms:
             return
-        self._counted = known.alarms
+        self._noted_alarms = known.alarms
         if exceeds_rate(known.alarms, known.days, rate):
             verdicts = "1 verdict" if known.alarms == 1 else f"{known.alarms} verdicts"
             note(
@@ -245,37 +247,37 @@ class DetectionWatch:
                 "with data of these days"
             )
 
-    def _mention(self, detected: TaskVerdict) -> None:
+    def _note_jitters(self, detected: TaskVerdict) -> None:
         """Note once that a machine deviated for a short time; this is not a verdict."""
         task, grid = detected.pull.name, detected.pull.grid
         for jitter in detected.verdict.jitters:
             machine, since = grid.machines[jitter.machine], grid.time(jitter.since)
             key = json.dumps([task, machine, "jitter"])
-            if since > self._told_until.get(key, 0):
-                self._told_until[key] = grid.time(jitter.until)
+            if since > self._reported_until.get(key, 0):
+                self._reported_until[key] = grid.time(jitter.until)
                 lasted = format_duration((jitter.until - jitter.since + 1) * grid.interval / SECOND)
                 note(f"{task}: {machine} deviated on {jitter.metric} for {lasted} and recovered")
 
     def _forget(self, seen: Set[str]) -> None:
         """Forget tasks that have ended, and old reports, so that later verdicts are new."""
-        self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
+        self._baselines = {name: past for name, past in self._baselines.items() if name in seen}
         self._reasons = {name: why for name, why in self._reasons.items() if name in seen}
-        newest = max(self._told_until.values(), default=0)
+        newest = max(self._reported_until.values(), default=0)
         old = newest - 2 * _MAX_CATCH_UP_SPANS * self.settings.span
-        self._told_until = {
+        self._reported_until = {
             key: at
-            for key, at in self._told_until.items()
+            for key, at in self._reported_until.items()
             if at >= old or json.loads(key)[0] in seen
         }
-        self._keep(self._write)
+        self._save(self._write)
 
     def _write(self, state: Path) -> None:
         with replacing(state / _VERDICTS) as path:
-            path.write_text(json.dumps(self._told_until) + "\n", encoding="utf-8")
-        save_adaptation(state, self.stored, self._adapted)
+            path.write_text(json.dumps(self._reported_until) + "\n", encoding="utf-8")
+        save_adaptation(state, self.stored, self._adaptation)
 
 
-def _as_it_is(pull: Pull) -> Pull:
+def _identity(pull: Pull) -> Pull:
     return pull
 
 

@@ -102,7 +102,7 @@ def fit_detector(
     metrics : Path
         `task=NAME/*.parquet`.
     settings : DetectionTable
-    incidents : sequence of Incident
+    incidents : sequence of LabelledIncident
         Tasks with a faulty machine are excluded from the fit and used to rank the metrics. Tasks
         without one count as healthy.
 
@@ -172,7 +172,7 @@ def _present(metrics: Path, tasks: _Tasks, limits: Sequence[MetricLimits]) -> li
 def _as_sampled(tasks: _Tasks, limits: Sequence[MetricLimits]) -> tuple[_Tasks, list[MetricLimits]]:
     """Determine how the metrics are sampled, so that they are read the same way from here on."""
     settings = tasks.settings
-    interval, slowest = settings.interval, settings.rules.slowest
+    interval, slowest = settings.interval, settings.rules.max_sample_ticks
     frequent = frequent_metrics(tasks.all, limits, interval, slowest)
     declared = {metric.name for metric in settings.metrics if "kind" in metric.model_fields_set}
     marked = mark_counters(tasks.all, frequent, declared, interval)
@@ -204,10 +204,10 @@ def _judgement(
         tasks=len(pulls),
         machines=sum(n for _, n in pulls),
         jobs=len({job_name(name) for name, _ in pulls}),
-        left_out=trained.left_out,
+        left_out=trained.excluded,
         judged=judged,
-        never_useful=tuple(name for name, by_task in trained.reached.items() if not by_task),
-        metrics=len(trained.reached),
+        never_useful=tuple(name for name, by_task in trained.peak_scores.items() if not by_task),
+        metrics=len(trained.peak_scores),
         false_alarms=settings.false_alarms,
     )
 

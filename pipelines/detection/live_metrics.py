@@ -79,7 +79,7 @@ class LiveMetrics:
 
     Attributes
     ----------
-    server : Server
+    server : PrometheusClient
     settings : WatchTable
     interval : int
         Nanoseconds between two samples of a machine.
@@ -204,7 +204,7 @@ class LiveMetrics:
             return None
         machine = np.repeat(np.arange(len(parts)), lengths)
         times, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        laid, slowest = grid.with_samples(machine, times), self.sampling.slowest
+        laid, slowest = grid.with_samples(machine, times), self.sampling.max_sample_ticks
         if metric in self.sampling.counters:
             return laid.increases_on_ticks(values, times, slowest)
         return laid.on_ticks(values.astype(np.float32), slowest)

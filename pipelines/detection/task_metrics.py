@@ -124,7 +124,7 @@ class FilePull(Pull):
         values = self._sent(name)
         if values is None:
             return None
-        slowest = self.sampling.slowest
+        slowest = self.sampling.max_sample_ticks
         if name in self.sampling.counters:
             counted = values.astype(np.float64)
             return self.grid.increases_on_ticks(counted, self._time, slowest)

@@ -55,7 +55,7 @@ class TaskVerdict:
             "blind": sorted(blind | set(self.pull.grid.off_clock)),
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
-            "kind": None if first is None else "straggler" if first.always else "fault",
+            "kind": None if first is None else "straggler" if first.lasting else "fault",
             "evidence": None if first is None else _evidence(self.pull, first, self.xids),
             "jitters": [_jitter_as_json(self.pull, jitter) for jitter in self.verdict.jitters],
             "helped_by_list": self.helped,
@@ -122,7 +122,7 @@ def _evidence(
     Parameters
     ----------
     pull : Pull
-    finding : Finding
+    finding : MachineFinding
     xids : list of dict, optional
         Recent Xids of the machine.
 

@@ -42,7 +42,7 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
 
     Parameters
     ----------
-    detected : Detected
+    detected : TaskVerdict
     stored : StoredDetector
     folder : Path
         Receives a PNG named after the task.

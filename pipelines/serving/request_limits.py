@@ -117,7 +117,7 @@ def limited_protocol(bounds: RequestLimits, refused: Callable[[int], None]) -> A
 
     Parameters
     ----------
-    bounds : Bounds
+    bounds : RequestLimits
     refused : callable
         Called with the status of each connection that is closed.
     """

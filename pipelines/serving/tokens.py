@@ -58,7 +58,7 @@ class TokenHolder:
 
         Examples
         --------
-        >>> berlin = Speaker("berlin", ("b-*",))
+        >>> berlin = TokenHolder("berlin", ("b-*",))
         >>> berlin.speaks_for("b-17"), berlin.speaks_for("p-1"), berlin.speaks_for(None)
         (True, False, False)
         """
@@ -147,7 +147,7 @@ class Tokens:
 
     Attributes
     ----------
-    speakers : mapping of bytes to Speaker
+    speakers : mapping of bytes to TokenHolder
         By the SHA-256 of the token.
     """
 

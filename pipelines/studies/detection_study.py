@@ -108,7 +108,7 @@ class StudySet:
         for model in detector.metrics:
             done = detector.examine(task, model, None, paused)
             if done is not None and model.threshold is not None:
-                by = done.highest() / model.threshold.of(task.machines)
+                by = done.highest() / model.threshold.for_machines(task.machines)
                 most = int(by.argmax())
                 strongest.append((task.machines[most], float(by[most])))
         return tuple(strongest)
@@ -148,7 +148,7 @@ def run_study(
             bar.set_postfix_str(name)
             detector = variants.make(name)
             bar.update()
-            outcomes[name], sure[name] = [], max(detector.rules.sure[1], 1.0)
+            outcomes[name], sure[name] = [], max(detector.rules.stop_strength[1], 1.0)
             for pull in data.pulls():
                 outcome = data.outcome(detector, pull)
                 outcome = replace(outcome, strongest=data.strongest(detector, pull))

@@ -165,18 +165,18 @@ class DetectorVariants:
             }
             for model in metrics
         }
-        same = rules.mode == "forewarn" and have_stable_names(model.usual for model in metrics)
-        thresholds = fit_thresholds(reached, self.per_day / len(metrics), names_tell=same)
+        same = rules.mode == "forewarn" and have_stable_names(model.healthy for model in metrics)
+        thresholds = fit_thresholds(reached, self.per_day / len(metrics), stable_names=same)
         fitted = [replace(model, threshold=thresholds[model.name]) for model in metrics]
         return replace(detector, metrics=tuple(fitted))
 
     def _usual(self, rules: DetectionRules, model: MetricModel) -> MetricModel:
         detector = Detector(rules, (), self.fitted.activity)
-        groups = model.usual.groups
+        groups = model.healthy.groups
         shown = (measure_task_spread(detector, model, pull.task()) for pull in self.train())
         known = [spread for spread in shown if spread is not None]
         return replace(
-            model, usual=fit_healthy_spread(known, groups, doubted=_MAX_UNLABELLED_SHARE)
+            model, healthy=fit_healthy_spread(known, groups, contamination=_MAX_UNLABELLED_SHARE)
         )
 
     def _sent(self, metric: str) -> bool:

@@ -117,10 +117,10 @@ def _detect_in_life(detector: Detector, task: SimulatedTask) -> Counts:
 
 def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]:
     """Yield who is named and since which second, in calls that overlap."""
-    pasts: Mapping[str, MachineBaseline] = {}
+    baselines: Mapping[str, MachineBaseline] = {}
     for end in range(_PULL_SAMPLES, _LIFE_SECONDS + 1, _CALL_INTERVAL_SAMPLES):
-        verdict, pasts = detector.find(
-            task_slice(task, end - _PULL_SAMPLES, end), pasts, go_on=True
+        verdict, baselines = detector.find(
+            task_slice(task, end - _PULL_SAMPLES, end), baselines, incremental=True
         )
         for finding in verdict.findings[:1]:
             yield finding.machine, end - _PULL_SAMPLES + finding.since

@@ -53,7 +53,7 @@ class _Day:
         named = np.zeros(len(self.machines), dtype=bool)
         for model, reached in zip(detector.metrics, self.reached, strict=True):
             if model.threshold is not None:
-                named |= reached >= model.threshold.each(self.machines, weights)
+                named |= reached >= model.threshold.with_prior(self.machines, weights)
         return int(named.sum())
 
 
@@ -62,7 +62,7 @@ def _nearest_to_alarm(
 ) -> Int64Array:
     """Return the machines in order of how near they came to an alarm."""
     shares = [
-        of_metric / model.threshold.of(machines)
+        of_metric / model.threshold.for_machines(machines)
         for model, of_metric in zip(detector.metrics, reached, strict=True)
         if model.threshold is not None
     ]
@@ -105,7 +105,7 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
 
 def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
     """Go through a day in parts, with what is known of the machines carried on."""
-    pasts: dict[str, MachineBaseline] = {}
+    baselines: dict[str, MachineBaseline] = {}
     n = len(task.machines)
     reached = np.full((2, len(detector.metrics), n), -np.inf)
     overlap = detector.rules.continuity + detector.rules.window
@@ -114,10 +114,10 @@ def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
         part = task_slice(task, first, begin + _CHUNK_SECONDS)
         paused = detector.pauses(part)
         for number, model in enumerate(detector.metrics):
-            done = detector.examine(part, model, pasts.get(model.name), paused)
-            if done is not None:
-                pasts[model.name] = done.past
-                highest = np.maximum(reached[when, number], done.highest())
+            scored = detector.examine(part, model, baselines.get(model.name), paused)
+            if scored is not None:
+                baselines[model.name] = scored.baseline
+                highest = np.maximum(reached[when, number], scored.highest())
                 reached[when, number] = highest
     return _Day(task.machines, reached[0], reached[1])
 

@@ -64,7 +64,7 @@ class CollectionGaps:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     """
 

@@ -70,7 +70,7 @@ class Drivers:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     """
 

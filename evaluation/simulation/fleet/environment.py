@@ -76,7 +76,7 @@ class Surroundings:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     start : numpy.datetime64
         First simulated day, for the season.

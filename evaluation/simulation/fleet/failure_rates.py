@@ -57,7 +57,7 @@ class FailureRates:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     """
 

@@ -154,7 +154,7 @@ class FaultProcess:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     devices : Devices
         Receives new boards at repairs.
     seed : int

@@ -210,7 +210,7 @@ class Devices:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     start : numpy.datetime64
         First simulated day.

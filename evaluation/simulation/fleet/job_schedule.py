@@ -80,8 +80,8 @@ class WorkDay:
 
     Attributes
     ----------
-    load : Load
-    runs : tuple of Run
+    load : GpuLoad
+    runs : tuple of JobRun
         The jobs that run on that day.
     """
 
@@ -110,7 +110,7 @@ class JobSchedule:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     start : numpy.datetime64
         First simulated day, for the weekends.

@@ -73,7 +73,7 @@ class SensorSimulator:
 
     Parameters
     ----------
-    layout : Layout
+    layout : FleetLayout
     seed : int
     """
 
@@ -103,7 +103,7 @@ class SensorSimulator:
         Parameters
         ----------
         day : int
-        load : Load
+        load : GpuLoad
         site : DaySurroundings
         traits : Traits
         symptoms : dict of str to Symptoms

@@ -112,7 +112,7 @@ def record_table(
     ----------
     begin : numpy.datetime64
         Midnight UTC.
-    layout : Layout
+    layout : FleetLayout
     devices : Devices
     device, status, xid : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Number of the board, state of the position, its Xid.

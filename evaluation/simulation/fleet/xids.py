@@ -90,8 +90,8 @@ class Xids:
         counters : CounterDay
         symptoms : dict of str to Symptoms
             Of "link" and "power" defects.
-        runs : tuple of Run
-        failures : tuple of Failure
+        runs : tuple of JobRun
+        failures : tuple of SimulatedFailure
         working : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
             A GPU that is down raises no Xid except that of its failure.
         timeout_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)

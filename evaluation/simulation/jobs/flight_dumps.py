@@ -28,7 +28,7 @@ def flight_dumps(line: JobTimeline, begin: int) -> Iterator[tuple[str, bytes]]:
 
     Parameters
     ----------
-    line : Timeline
+    line : JobTimeline
     begin : int
         Start of the job, nanoseconds since 1970 UTC.
     """

@@ -98,8 +98,8 @@ class HealthyJobRun:
 
     Attributes
     ----------
-    life : HealthyLife
-    line : Timeline
+    life : HealthyJob
+    line : JobTimeline
     quiet : list of (str, float, float)
         Activities during which no step was made, with start and end in seconds.
     """

@@ -19,7 +19,7 @@ def log_lines(line: JobTimeline, rank: int, stamp: Callable[[float], str]) -> st
 
     Parameters
     ----------
-    line : Timeline
+    line : JobTimeline
     rank : int
     stamp : callable
         Formats seconds from the job's start as a timestamp of the clock of the rank's machine.

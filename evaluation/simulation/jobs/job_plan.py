@@ -35,7 +35,7 @@ class JobPlan:
 
     Attributes
     ----------
-    layout : Layout
+    layout : RankLayout
     fault : str
         One of `JOB_FAULTS`.
     rank : int

@@ -45,7 +45,7 @@ def metric_samples(
 
     Parameters
     ----------
-    line : Timeline
+    line : JobTimeline
     history : float
         How far back from the end the samples reach, seconds.
     """
@@ -94,7 +94,7 @@ def kernel_samples(
 
     Parameters
     ----------
-    line : Timeline
+    line : JobTimeline
     history : float
         How far back from the end the samples reach, seconds.
     """

@@ -57,7 +57,7 @@ class JobTimeline:
         Seconds by `Activity`, and bytes.
     stuck_at, stuck_in : ndarrays of shape (n_ranks,)
         When a rank stopped for good (infinite if it did not), and in which activity.
-    meetings : deque of Meeting
+    meetings : deque of Collective
         The most recent collectives.
     marks : list of (now, spent)
     steps, saves : list of (seconds of rank, ...)

@@ -17,7 +17,7 @@ def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> 
 
     Parameters
     ----------
-    line : Timeline
+    line : JobTimeline
     rank : int
     moments : ndarray of shape (n,)
         Seconds, ascending.

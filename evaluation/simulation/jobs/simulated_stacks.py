@@ -139,7 +139,7 @@ def sampled_stacks(
 
     Parameters
     ----------
-    line : Timeline
+    line : JobTimeline
     moments : list of float
         Seconds.
     program : Program, optional

@@ -106,7 +106,7 @@ def plan_month(
     seed : int
     start : int
         A midnight, nanoseconds since 1970 UTC.
-    odds : Odds, optional
+    odds : ListQuality, optional
     """
     rng = np.random.default_rng(seed)
     end = Nanoseconds(start + days * DAY)

@@ -36,7 +36,7 @@ class DetectorTerms:
 
     Attributes
     ----------
-    rules : Rules
+    rules : DetectionRules
     activity : str or None
     per_day : float
         Requested false alarms per task and day.
@@ -57,23 +57,23 @@ class TrainedDetector:
     Attributes
     ----------
     detector : Detector
-    left_out : tuple of Suspect
+    excluded : tuple of Suspect
         Tasks excluded because they look faulty to a detector fitted without their job.
-    shown : ShownSpreads
-    reached : mapping of str to mapping of str to Reached
+    spreads : TaskSpreads
+    peak_scores : mapping of str to mapping of str to PeakScore
         By metric and task, including excluded tasks.
     """
 
     detector: Detector
-    left_out: tuple[Suspect, ...]
-    shown: TaskSpreads
-    reached: Mapping[str, Mapping[str, PeakScore]]
+    excluded: tuple[Suspect, ...]
+    spreads: TaskSpreads
+    peak_scores: Mapping[str, Mapping[str, PeakScore]]
 
     @property
     def tasks(self) -> set[str]:
         """Tasks that can be judged on some metric, without the excluded ones."""
-        out = {suspect.task for suspect in self.left_out}
-        return {task for tasks in self.reached.values() for task in tasks} - out
+        out = {suspect.task for suspect in self.excluded}
+        return {task for tasks in self.peak_scores.values() for task in tasks} - out
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +107,23 @@ def train_detector(
         Opens the tasks one after the other, each time it is called.
     metrics : sequence of MetricModel
         Without thresholds; in mode `forewarn` the healthy spread is fitted too.
-    terms : Terms
+    terms : DetectorTerms
     """
     detector = Detector(terms.rules, (), terms.activity)
     share = terms.per_day / len(metrics)
-    shown = TaskSpreads.measure(source, detector, metrics)
-    reached = _peak_scores(source, detector, shown.usual(metrics, doubted=_CONTAMINATION))
-    jobs = {task: job_name(task) for tasks in reached.values() for task in tasks}
+    spreads = TaskSpreads.measure(source, detector, metrics)
+    peak_scores = _peak_scores(source, detector, spreads.fit(metrics, contamination=_CONTAMINATION))
+    jobs = {task: job_name(task) for tasks in peak_scores.values() for task in tasks}
     doubtful = {
         metric: {task: reach for task, reach in tasks.items() if task not in terms.labelled}
-        for metric, tasks in reached.items()
+        for metric, tasks in peak_scores.items()
     }
-    left_out = tuple(find_suspects(doubtful, jobs, share))
-    out = {suspect.task for suspect in left_out}
-    models = shown.usual(metrics, _changed_tasks(left_out))
-    reached = _peak_scores(source, detector, models)
-    models = _with_thresholds(models, reached, out, share)
-    return TrainedDetector(replace(detector, metrics=tuple(models)), left_out, shown, reached)
+    excluded = tuple(find_suspects(doubtful, jobs, share))
+    out = {suspect.task for suspect in excluded}
+    models = spreads.fit(metrics, _changed_tasks(excluded))
+    peak_scores = _peak_scores(source, detector, models)
+    models = _with_thresholds(models, peak_scores, out, share)
+    return TrainedDetector(replace(detector, metrics=tuple(models)), excluded, spreads, peak_scores)
 
 
 def cross_validate(
@@ -135,7 +135,7 @@ def cross_validate(
     ----------
     source, terms
         As for `train_detector`.
-    trained : Trained
+    trained : TrainedDetector
     """
     tasks = trained.tasks
     jobs = sorted({job_name(task) for task in tasks})
@@ -160,13 +160,13 @@ def cross_validate(
     return CrossValidation(judged, days, tuple(alarms), blind / max(n_machines, 1))
 
 
-def _changed_tasks(left_out: Sequence[Suspect]) -> set[str]:
+def _changed_tasks(excluded: Sequence[Suspect]) -> set[str]:
     """Return the tasks in which a machine changed during the task.
 
     A deviation since the first sample may be a fault or how that machine is. Until it is labelled,
     it counts as a tolerated difference.
     """
-    return {suspect.task for suspect in left_out if not suspect.lasting}
+    return {suspect.task for suspect in excluded if not suspect.lasting}
 
 
 def _blind_share(source: TaskSource, detector: Detector, tasks: set[str]) -> float:
@@ -184,10 +184,10 @@ def _fitted_without(trained: TrainedDetector, unseen: set[str], terms: DetectorT
     """Fit spreads and thresholds without the unseen tasks."""
     detector = trained.detector
     share = terms.per_day / len(detector.metrics)
-    changed = _changed_tasks(trained.left_out) | unseen
-    models = trained.shown.usual(detector.metrics, changed)
-    out = {suspect.task for suspect in trained.left_out} | unseen
-    models = _with_thresholds(models, trained.reached, out, share)
+    changed = _changed_tasks(trained.excluded) | unseen
+    models = trained.spreads.fit(detector.metrics, changed)
+    out = {suspect.task for suspect in trained.excluded} | unseen
+    models = _with_thresholds(models, trained.peak_scores, out, share)
     return replace(detector, metrics=tuple(models))
 
 
@@ -197,19 +197,19 @@ def _peak_scores(
     by_metric: dict[str, dict[str, PeakScore]] = {model.name: {} for model in metrics}
     for training in source():
         for model in metrics:
-            reached = peak_score(detector, model, training.task, training.days)
-            if reached is not None:
-                by_metric[model.name][training.name] = reached
+            score = peak_score(detector, model, training.task, training.days)
+            if score is not None:
+                by_metric[model.name][training.name] = score
     return by_metric
 
 
 def _with_thresholds(
     models: Sequence[MetricModel],
-    reached: Mapping[str, Mapping[str, PeakScore]],
+    peak_scores: Mapping[str, Mapping[str, PeakScore]],
     out: set[str],
     per_day: float,
 ) -> list[MetricModel]:
     """Fit thresholds; each metric gets an equal share of the false alarms."""
-    same = have_stable_names(model.usual for model in models)
-    thresholds = fit_thresholds(reached, per_day, out, names_tell=same)
+    stable = have_stable_names(model.healthy for model in models)
+    thresholds = fit_thresholds(peak_scores, per_day, out, stable_names=stable)
     return [replace(model, threshold=thresholds[model.name]) for model in models]

@@ -41,17 +41,17 @@ def machine_levels(tasks: Iterable[tuple[Sequence[str], Float32Array]]) -> dict[
     >>> {name: round(level / float(np.log(4.0)), 3) for name, level in levels.items()}
     {'a': 0.0, 'b': -0.667}
     """
-    reached: dict[str, list[float]] = {}
+    by_machine: dict[str, list[float]] = {}
     for machines, levels in tasks:
         logs, known = log_scores(levels), np.isfinite(levels)
         for machine in np.flatnonzero(known).tolist():
-            reached.setdefault(machines[machine], []).append(float(logs[machine]))
-    if not reached:
+            by_machine.setdefault(machines[machine], []).append(float(logs[machine]))
+    if not by_machine:
         return {}
-    usual = float(np.quantile(np.concatenate(list(reached.values())), TAIL_QUANTILE))
-    shown = {name: (len(logs) - _N_BURN_IN_TASKS, logs) for name, logs in reached.items()}
+    overall = float(np.quantile(np.concatenate(list(by_machine.values())), TAIL_QUANTILE))
+    counted = {name: (len(logs) - _N_BURN_IN_TASKS, logs) for name, logs in by_machine.items()}
     return {
-        name: n / (n + _PRIOR_TASKS) * (float(np.quantile(logs, TAIL_QUANTILE)) - usual)
-        for name, (n, logs) in shown.items()
+        name: n / (n + _PRIOR_TASKS) * (float(np.quantile(logs, TAIL_QUANTILE)) - overall)
+        for name, (n, logs) in counted.items()
         if n > 0
     }

@@ -64,16 +64,16 @@ class TaskSpread:
 def measure_task_spread(detector: Detector, model: MetricModel, task: Task) -> TaskSpread | None:
     """Measure a task's spread on a metric; return None if no machine can be measured."""
     still = _frozen_runs(detector, model, task)
-    plain = replace(model, usual=HealthySpread(still=_NEVER_FROZEN, groups=model.usual.groups))
-    done = detector.examine(task, plain, None, detector.pauses(task))
-    if still is None or done is None or not np.isfinite(done.past.spread).any():
+    plain = replace(model, healthy=HealthySpread(still=_NEVER_FROZEN, groups=model.healthy.groups))
+    scored = detector.examine(task, plain, None, detector.pauses(task))
+    if still is None or scored is None or not np.isfinite(scored.baseline.spread).any():
         return None
-    spread = done.past.spread
+    spread = scored.baseline.spread
     deviation = float(np.nanmedian(spread))
     return TaskSpread(
         task.machines,
         deviation,
-        _machine_medians(done.past.offset),
+        _machine_medians(scored.baseline.offset),
         _machine_medians(spread),
         still,
     )
@@ -86,7 +86,7 @@ def _frozen_runs(detector: Detector, model: MetricModel, task: Task) -> Float32A
         values = task.series(limits.name)
         if values is None:
             return None
-        hangs = find_frozen(limits.scale(values), detector.rules.still)
+        hangs = find_frozen(limits.scale(values), detector.rules.frozen_ticks)
         longest = np.maximum(longest, longest_runs(hangs))
     return longest
 
@@ -100,7 +100,7 @@ def _machine_medians(values: Float32Array) -> Float32Array:
 
 
 def fit_healthy_spread(
-    tasks: Sequence[TaskSpread], groups: Mapping[str, float], *, doubted: float = 0.0
+    tasks: Sequence[TaskSpread], groups: Mapping[str, float], *, contamination: float = 0.0
 ) -> HealthySpread:
     """Fit how much machines of healthy tasks differ, and which part of it is permanent.
 
@@ -109,7 +109,7 @@ def fit_healthy_spread(
     tasks : sequence of TaskSpread
     groups : mapping of str to float
         Offsets of small groups (`group_levels`).
-    doubted : float
+    contamination : float
         Share of the tasks that may contain a fault; those with the largest differences are
         excluded.
     """
@@ -119,8 +119,8 @@ def fit_healthy_spread(
     spreads = [task.spread[np.isfinite(task.spread)] for task in tasks]
     return HealthySpread(
         deviation=float(np.median([task.deviation for task in tasks])),
-        offset=_TOLERANCE_FACTOR * _tolerated_value(offsets, doubted),
-        spread=_TOLERANCE_FACTOR * _tolerated_value(spreads, doubted),
+        offset=_TOLERANCE_FACTOR * _tolerated_value(offsets, contamination),
+        spread=_TOLERANCE_FACTOR * _tolerated_value(spreads, contamination),
         still=_frozen_limit(tasks),
         machines=_machine_ranges(tasks),
         groups=groups,
@@ -153,13 +153,13 @@ def share_tolerance(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
     return [replace(s, offset=max(s.offset, least)) if s.offset > 0.0 else s for s in spreads]
 
 
-def _tolerated_value(values: Sequence[Float32Array], doubted: float) -> float:
+def _tolerated_value(values: Sequence[Float32Array], contamination: float) -> float:
     """Return a value that nearly all machines stay below, without the most extreme tasks."""
     ascending = sorted(
         (machines for machines in values if len(machines)),
         key=lambda machines: float(machines.max()),
     )
-    certain = ascending[: len(ascending) - int(doubted * len(ascending))]
+    certain = ascending[: len(ascending) - int(contamination * len(ascending))]
     return float(np.quantile(np.concatenate(certain), _TOLERATED_QUANTILE)) if certain else 0.0
 
 
@@ -174,14 +174,14 @@ def _frozen_limit(tasks: Sequence[TaskSpread]) -> int:
 
 def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
     """Return the tolerated offsets of machines that were in many of the tasks."""
-    shown: dict[str, list[float]] = {}
+    by_machine: dict[str, list[float]] = {}
     for task in tasks:
         for machine, offset in zip(task.machines, task.offset.tolist(), strict=True):
             if np.isfinite(offset):
-                shown.setdefault(machine, []).append(offset)
+                by_machine.setdefault(machine, []).append(offset)
     known = {
         name: np.array(offsets)
-        for name, offsets in shown.items()
+        for name, offsets in by_machine.items()
         if len(offsets) >= _MIN_TASKS_PER_MACHINE
     }
     if not known or not _are_names_stable(list(known.values())):

@@ -56,8 +56,8 @@ class TaskSpreads:
         models = [_grouped(model, differences[model.name]) for model in metrics]
         return cls(_spreads(source, detector, models), differences)
 
-    def usual(
-        self, models: Sequence[MetricModel], out: Container[str] = (), *, doubted: float = 0.0
+    def fit(
+        self, models: Sequence[MetricModel], out: Container[str] = (), *, contamination: float = 0.0
     ) -> list[MetricModel]:
         """Fit the healthy spread of each metric, and share the tolerance between metrics.
 
@@ -66,21 +66,23 @@ class TaskSpreads:
         models : sequence of MetricModel
         out : container of str
             Tasks to exclude.
-        doubted : float
+        contamination : float
             Share of the tasks that may contain a fault (`fit_healthy_spread`).
         """
         own = []
         for model in models:
             groups = group_levels(_exclude(self.differences[model.name], out).values())
             certain = list(_exclude(self.spreads[model.name], out).values())
-            own.append(fit_healthy_spread(certain, groups, doubted=doubted))
-        usual = share_tolerance(own)
-        return [replace(model, usual=of_it) for model, of_it in zip(models, usual, strict=True)]
+            own.append(fit_healthy_spread(certain, groups, contamination=contamination))
+        healthy = share_tolerance(own)
+        return [
+            replace(model, healthy=spread) for model, spread in zip(models, healthy, strict=True)
+        ]
 
 
 def _exclude(tasks: Mapping[str, _PerTask], out: Container[str]) -> dict[str, _PerTask]:
     """Return the tasks except some."""
-    return {task: of_task for task, of_task in tasks.items() if task not in out}
+    return {task: value for task, value in tasks.items() if task not in out}
 
 
 def _differences(
@@ -98,7 +100,7 @@ def _differences(
 
 
 def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]]) -> MetricModel:
-    return replace(model, usual=HealthySpread(groups=group_levels(differences.values())))
+    return replace(model, healthy=HealthySpread(groups=group_levels(differences.values())))
 
 
 def _spreads(

@@ -118,49 +118,49 @@ def sample_windows(
 
 def peak_score(detector: Detector, model: MetricModel, task: Task, days: float) -> PeakScore | None:
     """Return the highest score of a task on a metric; None if no machine has a score."""
-    done = detector.examine(task, model, None, detector.pauses(task))
-    if done is None:
+    scored = detector.examine(task, model, None, detector.pauses(task))
+    if scored is None:
         return None
-    highest = done.highest()
+    highest = scored.highest()
     most = int(highest.argmax()) if len(highest) else 0
     if not len(highest) or not np.isfinite(highest[most]):
         return None
     peak, machines = float(highest[most]), task.machines
-    lasting = peak > 0.0 and done.always(most, peak / CONFIDENT_SCORE)
+    lasting = peak > 0.0 and scored.is_lasting(most, peak / CONFIDENT_SCORE)
     return PeakScore(peak, len(machines), days, machines[most], lasting, machines, highest)
 
 
 def fit_thresholds(
-    reached: Mapping[str, Mapping[str, PeakScore]],
+    peak_scores: Mapping[str, Mapping[str, PeakScore]],
     per_day: float,
     out: Container[str] = (),
     *,
-    names_tell: bool = False,
+    stable_names: bool = False,
 ) -> dict[str, Threshold]:
     """Fit the threshold of each metric to the scores of healthy tasks (`fit_threshold`).
 
     Parameters
     ----------
-    reached : mapping of str to mapping of str to Reached
+    peak_scores : mapping of str to mapping of str to PeakScore
         By metric and task. A metric without any task gets a threshold that nothing reaches.
     per_day : float
         False alarms of each metric, per task and day.
     out : container of str
         Tasks to exclude.
-    names_tell : bool
+    stable_names : bool
         Machine names are stable, so each machine gets its own threshold.
     """
     certain = {
         metric: [of_task for task, of_task in tasks.items() if task not in out]
-        for metric, tasks in reached.items()
+        for metric, tasks in peak_scores.items()
     }
     spread = _spread(certain.values())
-    usual = {metric: _fit_one(tasks, per_day, spread) for metric, tasks in certain.items()}
-    return _by_machine(usual, certain, per_day) if names_tell else usual
+    thresholds = {metric: _fit_one(tasks, per_day, spread) for metric, tasks in certain.items()}
+    return _by_machine(thresholds, certain, per_day) if stable_names else thresholds
 
 
 def _by_machine(
-    usual: Mapping[str, Threshold], certain: Mapping[str, Sequence[PeakScore]], per_day: float
+    thresholds: Mapping[str, Threshold], certain: Mapping[str, Sequence[PeakScore]], per_day: float
 ) -> dict[str, Threshold]:
     """Fit a threshold per machine: the same distance above its own level for all machines."""
     levels = {
@@ -176,7 +176,7 @@ def _by_machine(
         metric: threshold.with_machine_levels(
             _fit_one(beyond[metric], per_day, spread, threshold.slope), levels[metric]
         )
-        for metric, threshold in usual.items()
+        for metric, threshold in thresholds.items()
     }
 
 
@@ -203,7 +203,7 @@ def _fit_one(
 
 
 def find_suspects(
-    reached: Mapping[str, Mapping[str, PeakScore]], jobs: Mapping[str, str], per_day: float
+    peak_scores: Mapping[str, Mapping[str, PeakScore]], jobs: Mapping[str, str], per_day: float
 ) -> list[Suspect]:
     """Return the tasks that may contain an unlabelled fault.
 
@@ -213,7 +213,7 @@ def find_suspects(
 
     Parameters
     ----------
-    reached : mapping of str to mapping of str to Reached
+    peak_scores : mapping of str to mapping of str to PeakScore
         By metric and task.
     jobs : mapping of str to str
         The job of every task.
@@ -224,19 +224,21 @@ def find_suspects(
     if len(names) < _MIN_JOBS:
         return []
     strongest: dict[str, float] = dict.fromkeys(names, 0.0)
-    for suspect in _judge_tasks(reached, reached, per_day):
+    for suspect in _judge_tasks(peak_scores, peak_scores, per_day):
         strongest[jobs[suspect.task]] = max(strongest[jobs[suspect.task]], suspect.score)
     most = max(1, int(_CONTAMINATION * len(names)))
     doubted = set(sorted(names, key=lambda job: -strongest[job])[:most])
     certain = {
         metric: {task: reach for task, reach in tasks.items() if jobs[task] not in doubted}
-        for metric, tasks in reached.items()
+        for metric, tasks in peak_scores.items()
     }
     spread = _spread([list(tasks.values()) for tasks in certain.values()])
-    steady = {metric for metric in reached if _is_steady(certain[metric], jobs, per_day, spread)}
+    steady = {
+        metric for metric in peak_scores if _is_steady(certain[metric], jobs, per_day, spread)
+    }
     judged = [
         suspect
-        for suspect in _judge_tasks(certain, reached, per_day)
+        for suspect in _judge_tasks(certain, peak_scores, per_day)
         if jobs[suspect.task] in doubted
         and suspect.score >= CONFIDENT_SCORE
         and suspect.metric in steady
@@ -245,7 +247,7 @@ def find_suspects(
     for suspect in _drop_habitual(judged, jobs):
         by_task.setdefault(suspect.task, []).append(suspect)
     # With many metrics, one of them exceeds its threshold by chance: that alone is no fault.
-    least = int(np.ceil(_MIN_METRIC_SHARE * len(reached)))
+    least = int(np.ceil(_MIN_METRIC_SHARE * len(peak_scores)))
     named = [_strongest(by) for by in by_task.values() if len(by) >= least]
     return sorted(named, key=lambda suspect: suspect.task)
 

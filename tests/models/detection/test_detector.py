@@ -161,7 +161,7 @@ def test_permanent_offset_is_tolerated_or_straggler() -> None:
     series["one"][3] -= 0.48
     verdict = found(series)
     assert named(verdict) == [3]
-    assert verdict.findings[0].always
+    assert verdict.findings[0].lasting
 
 
 def test_lost_sample_keeps_straggler() -> None:
@@ -169,7 +169,7 @@ def test_lost_sample_keeps_straggler() -> None:
     series["one"][3] -= 0.48
     series["one"][3, 30] = np.nan
     (finding,) = found(series).findings
-    assert finding.always
+    assert finding.lasting
     assert finding.since < 5
 
 
@@ -179,7 +179,7 @@ def test_fault_precedes_straggler() -> None:
     series["two"][5, 150:] -= 0.3
     verdict = found(series)
     assert named(verdict) == [5]
-    assert not verdict.findings[0].always
+    assert not verdict.findings[0].lasting
 
 
 def test_checkpoint_is_a_pause() -> None:
@@ -266,10 +266,10 @@ def test_earlier_call_provides_baseline() -> None:
     now["one"][3] -= 0.3  # since its first sample in this pull
     model = detector()
     assert named(model.find(task(now))[0]) == []
-    _, pasts = model.find(task(before))
-    verdict, after = model.find(task(now, first=TICKS), pasts)
+    _, baselines = model.find(task(before))
+    verdict, after = model.find(task(now, first=TICKS), baselines)
     assert named(verdict) == [3]
-    assert not verdict.findings[0].always
+    assert not verdict.findings[0].lasting
     # Deviating blocks do not enter the baseline.
     assert named(model.find(task(now, first=2 * TICKS), after)[0]) == [3]
 
@@ -329,7 +329,7 @@ def test_groups_of_two_are_not_compared() -> None:
 def test_small_groups_use_known_offsets() -> None:
     known = replace(USUAL, groups={f"stage-{i}": d for i, d in enumerate([0.0, 0.01, 0.0, 0.3])})
     one = detector()
-    one.metrics = [replace(model, usual=known) for model in one.metrics]
+    one.metrics = [replace(model, healthy=known) for model in one.metrics]
     levels = [0.3, 0.31, 0.3, 0.6]
     assert named(one.find(stages(levels, each=2))[0]) == []
     verdict, _ = one.find(stages(levels, each=2, slow=3))
@@ -343,24 +343,26 @@ def test_outlier_of_three_is_reported() -> None:
 
 
 def test_baseline_carries_over_to_next_call() -> None:
-    _, pasts = detector().find(task(healthy(8)))
-    assert set(pasts) == {"one", "two"}
-    assert all(isinstance(past, MachineBaseline) for past in pasts.values())
-    assert pasts["one"].machines == tuple(f"m{i}" for i in range(8))
+    _, baselines = detector().find(task(healthy(8)))
+    assert set(baselines) == {"one", "two"}
+    assert all(isinstance(past, MachineBaseline) for past in baselines.values())
+    assert baselines["one"].machines == tuple(f"m{i}" for i in range(8))
 
 
 def in_parts(
-    series: Mapping[str, Floats], step: int, *, go_on: bool
+    series: Mapping[str, Floats], step: int, *, incremental: bool
 ) -> tuple[list[tuple[int, Verdict]], dict[str, MachineBaseline]]:
     """Call a detector every `step` ticks on the last 200 ticks, like a watch."""
-    pasts: dict[str, MachineBaseline] = {}
+    baselines: dict[str, MachineBaseline] = {}
     said = []
     n_ticks = next(iter(series.values())).shape[1]
     for end in range(200, n_ticks + 1, step):
         last = {name: values[:, end - 200 : end] for name, values in series.items()}
-        verdict, pasts = detector().find(task(last, first=end - 200), pasts, go_on=go_on)
+        verdict, baselines = detector().find(
+            task(last, first=end - 200), baselines, incremental=incremental
+        )
         said.append((end, verdict))
-    return said, pasts
+    return said, baselines
 
 
 def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
@@ -379,9 +381,9 @@ def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
 def test_stream_matches_whole_calls(step: int, ticks: int) -> None:
     series = healthy(9, ticks=ticks)
     series["two"][4, 300:] -= 0.3
-    assert first_named(in_parts(healthy(9, ticks=ticks), step, go_on=True)[0]) is None
-    streamed = first_named(in_parts(series, step, go_on=True)[0])
-    whole = first_named(in_parts(series, step, go_on=False)[0])
+    assert first_named(in_parts(healthy(9, ticks=ticks), step, incremental=True)[0]) is None
+    streamed = first_named(in_parts(series, step, incremental=True)[0])
+    whole = first_named(in_parts(series, step, incremental=False)[0])
     assert streamed is not None
     assert whole is not None
     assert streamed[:2] == whole[:2]
@@ -397,7 +399,7 @@ def test_stream_scores_only_new_windows(monkeypatch: pytest.MonkeyPatch) -> None
         return plain(series, length, positions)
 
     monkeypatch.setattr(Windows, "from_series", counted)
-    in_parts(healthy(6, ticks=400), 5, go_on=True)
+    in_parts(healthy(6, ticks=400), 5, incremental=True)
     first, rest = looked_at[:2], looked_at[2:]
     assert first == [197, 197]
     # New windows, the incomplete block, and the block before: samples may come late.
@@ -407,21 +409,21 @@ def test_stream_scores_only_new_windows(monkeypatch: pytest.MonkeyPatch) -> None
 def test_stream_handles_joins_and_false_pauses() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:] -= 0.3
-    pasts: dict[str, MachineBaseline] = {}
+    baselines: dict[str, MachineBaseline] = {}
     for end in (200, 250):  # the last machine joins later
         last = {name: values[:8, end - 200 : end] for name, values in series.items()}
-        _, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
+        _, baselines = detector().find(task(last, first=end - 200), baselines, incremental=True)
     last = {name: values[:, 300:500] for name, values in series.items()}
-    verdict, _ = detector().find(task(last, first=300), pasts, go_on=True)
+    verdict, _ = detector().find(task(last, first=300), baselines, incremental=True)
     assert named(verdict) == [4]
     hung = detector(activity="two")
     idle = healthy(6, ticks=400)
     idle["two"][:, 340:] *= 0.1
     idle["one"][2, 340:] -= 0.3
-    pasts = {}
+    baselines = {}
     for end in (350, 360, 370, 400):
         last = {name: values[:, end - 200 : end] for name, values in idle.items()}
-        verdict, pasts = hung.find(task(last, first=end - 200), pasts, go_on=True)
+        verdict, baselines = hung.find(task(last, first=end - 200), baselines, incremental=True)
         # A pause, until it has lasted for a continuity: then it is a hang.
         assert named(verdict) == ([2] if end == 400 else [])
 
@@ -441,13 +443,15 @@ def test_stream_rescores_late_samples(late: int) -> None:
     """One machine of nine sends its samples in bursts."""
     series = healthy(9, ticks=600)
     series["two"][4, 300:] -= 0.3
-    pasts: dict[str, MachineBaseline] = {}
+    baselines: dict[str, MachineBaseline] = {}
     when = []
     for end in range(200, 601, 5):
         last = {name: values[:, end - 200 : end].copy() for name, values in series.items()}
         for values in last.values():
             values[4, 200 - end % late :] = np.nan
-        verdict, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
+        verdict, baselines = detector().find(
+            task(last, first=end - 200), baselines, incremental=True
+        )
         when += [end] if named(verdict) == [4] else []
     assert when
     assert when[0] <= 300 + RULES.continuity + 10 + late
@@ -456,16 +460,16 @@ def test_stream_rescores_late_samples(late: int) -> None:
 def test_stream_drops_frozen_sensor_samples() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:] = 0.1
-    said, _ = in_parts(series, 5, go_on=True)
+    said, _ = in_parts(series, 5, incremental=True)
     assert all(not verdict.jitters and not verdict.findings for _, verdict in said[-20:])
 
 
 def test_call_without_new_windows_repeats_verdict() -> None:
     series = healthy(9, ticks=500)
     series["two"][4, 300:450] -= 0.3
-    first, pasts = detector().find(task(series), go_on=True)
+    first, baselines = detector().find(task(series), incremental=True)
     shorter = {name: values[:, :400] for name, values in series.items()}
-    again, _ = detector().find(task(shorter), pasts, go_on=True)
+    again, _ = detector().find(task(shorter), baselines, incremental=True)
     assert named(first) == named(again) == [4]
 
 

@@ -20,7 +20,7 @@ def quiet(n: int = 8, windows: int = 150, seed: int = 0) -> Floats:
 
 def scores(
     values: Floats,
-    past: MachineBaseline | None = None,
+    baseline: MachineBaseline | None = None,
     start: int = 0,
     usual: HealthySpread = USUAL,
 ) -> tuple[Floats, MachineBaseline]:
@@ -29,7 +29,7 @@ def scores(
         Windows.from_values(values), np.isfinite(values[:, 0]), np.zeros(n, int)
     )
     numbers = np.arange(len(values)) + start
-    known = (past or MachineBaseline.empty()).of([str(i) for i in range(n)])
+    known = (baseline or MachineBaseline.empty()).for_machines([str(i) for i in range(n)])
     return score_against_baseline(found, numbers, np.zeros(n, int), TERMS, usual, known)
 
 
@@ -37,8 +37,8 @@ def test_permanent_offset_is_tolerated() -> None:
     values = quiet()
     values[:, :, 3] += 0.3
     assert np.nanmedian(scores(values)[0][:, 3]) < 2
-    unforgiving, _ = scores(values, usual=HealthySpread(0.02, offset=0.0, spread=0.0))
-    assert np.nanmedian(unforgiving[:, 3]) > 5
+    strict, _ = scores(values, usual=HealthySpread(0.02, offset=0.0, spread=0.0))
+    assert np.nanmedian(strict[:, 3]) > 5
 
 
 def test_new_offset_deviates() -> None:
@@ -66,11 +66,11 @@ def test_early_jitter_does_not_spoil_baseline() -> None:
 def test_earlier_call_provides_baseline() -> None:
     before = quiet(seed=1)
     before[:, :, 3] += 0.3
-    _, past = scores(before)
+    _, baseline = scores(before)
     after = quiet(seed=2)
     after[:, :, 3] += 0.3
     after[:, :, 5] += 0.3  # since its first sample: without a baseline it would be tolerated
-    found, _ = scores(after, past, start=150)
+    found, _ = scores(after, baseline, start=150)
     assert np.nanmedian(found[:, 3]) < 2
     assert np.nanmedian(found[:, 5]) > 4
     assert np.nanmedian(scores(after)[0][:, 5]) < 2
@@ -79,10 +79,10 @@ def test_earlier_call_provides_baseline() -> None:
 def test_deviating_blocks_stay_out_of_baseline() -> None:
     values = quiet()
     values[60:, :, 3] += 0.3
-    _, past = scores(values)
-    assert np.isnan(past.offset[3, 6:]).all()
-    assert np.isfinite(past.offset[3, :6]).all()
-    assert np.isfinite(np.delete(past.offset, 3, axis=0)).all()
+    _, baseline = scores(values)
+    assert np.isnan(baseline.offset[3, 6:]).all()
+    assert np.isfinite(baseline.offset[3, :6]).all()
+    assert np.isfinite(np.delete(baseline.offset, 3, axis=0)).all()
 
 
 def test_overlapping_calls_match_one_call() -> None:
@@ -95,9 +95,9 @@ def test_overlapping_calls_match_one_call() -> None:
 
 
 def test_baseline_follows_machine_set() -> None:
-    _, past = scores(quiet())
-    moved = past.of(["1", "0", "new"])
-    assert np.array_equal(moved.offset[0], past.offset[1])
-    assert np.array_equal(moved.offset[1], past.offset[0])
+    _, baseline = scores(quiet())
+    moved = baseline.for_machines(["1", "0", "new"])
+    assert np.array_equal(moved.offset[0], baseline.offset[1])
+    assert np.array_equal(moved.offset[1], baseline.offset[0])
     assert np.isnan(moved.offset[2]).all()
     assert moved.known.tolist() == [True, True, False]

@@ -62,7 +62,7 @@ def test_threshold_falls_with_evidence() -> None:
 
 def test_prior_lowers_threshold_of_listed_machine() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2)
-    eased, plain, raised = threshold.each(("a", "b", "c"), np.array([4.0, 1.0, 0.5]))
+    eased, plain, raised = threshold.with_prior(("a", "b", "c"), np.array([4.0, 1.0, 0.5]))
     assert eased < plain == threshold.at(3) < raised
     # The weight is the largest ratio by which a false alarm becomes more likely.
     assert np.log(raised / plain) == pytest.approx(0.2 * np.log(2))
@@ -82,9 +82,9 @@ def test_quiet_metric_uses_pooled_spread() -> None:
     calm = generator.lognormal(0.0, 0.1, 60)
     alone = fit_threshold(calm, sizes, days, per_day=0.02)
     spread = pooled_spread([*others, (calm, sizes)])
-    beside = fit_threshold(calm, sizes, days, per_day=0.02, spread=spread)
+    pooled = fit_threshold(calm, sizes, days, per_day=0.02, spread=spread)
     assert 0.5 < spread < 1.0
-    assert beside.at(8) > 1.5 * alone.at(8)
+    assert pooled.at(8) > 1.5 * alone.at(8)
 
 
 def test_few_pulls_barely_change_spread() -> None:
@@ -96,8 +96,8 @@ def test_few_pulls_barely_change_spread() -> None:
 
 def test_machine_threshold_has_minimum() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2, {"a": -3.0, "b": 1.0})
-    quiet, loud, stranger = threshold.of(("a", "b", "c"))
+    quiet, loud, stranger = threshold.for_machines(("a", "b", "c"))
     assert (quiet, stranger) == (MIN_THRESHOLD, threshold.at(3))
     assert loud == pytest.approx(threshold.at(3) * np.e)
     weights = np.array([1.0, 1.0, 0.5])
-    assert threshold.each(("a", "b", "c"), weights)[:2].tolist() == [quiet, loud]
+    assert threshold.with_prior(("a", "b", "c"), weights)[:2].tolist() == [quiet, loud]

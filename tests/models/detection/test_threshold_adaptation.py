@@ -74,5 +74,5 @@ def test_share_uses_machine_threshold() -> None:
     reached = np.repeat(np.array([[6.0], [1.8]], np.float32), DetectionRules().continuity, axis=1)
     numbers = np.arange(reached.shape[1])
     judged = ScoredWindows(numbers, reached, np.ones(reached.T.shape, dtype=bool))
-    past = replace(MachineBaseline.empty(("loud", "quiet")), judged=judged)
+    past = replace(MachineBaseline.empty(("loud", "quiet")), scored=judged)
     assert threshold_shares(detector, {"one": past}) == {"one": pytest.approx(0.9)}

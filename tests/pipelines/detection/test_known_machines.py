@@ -27,19 +27,19 @@ def samples(number: int, restless: int, *, lower: int | None = None, order: Any 
     return {"one": values.astype(np.float32)[slice(None) if order is None else order]}
 
 
-@pytest.mark.parametrize("named_anew", [False, True])
+@pytest.mark.parametrize("names_change", [False, True])
 def test_fault_size_is_independent_of_other_offsets(
-    named_anew: bool, put_samples: Put, detect: Detect, tmp_path: Path
+    names_change: bool, put_samples: Put, detect: Detect, tmp_path: Path
 ) -> None:
     """The fault is a fifth larger than the constant offset of machine 0."""
     train, pulls = tmp_path / "train", tmp_path / "pulls"
     for number in range(24):
-        order = np.random.default_rng(number).permutation(6) if named_anew else None
+        order = np.random.default_rng(number).permutation(6) if names_change else None
         put_samples(train, f"t{number:02d}", samples(number, 0, order=order))
     put_samples(pulls, "usual", samples(100, 0))
     put_samples(pulls, "fault", samples(101, 0, lower=3))
     put_samples(pulls, "strange", samples(102, 0, lower=0))
     verdicts, _, _ = detect(train, pulls, CONFIG)
     assert verdicts["usual"]["machine"] is None
-    assert verdicts["fault"]["machine"] == (None if named_anew else "n03")
+    assert verdicts["fault"]["machine"] == (None if names_change else "n03")
     assert verdicts["strange"]["machine"] is None

@@ -41,8 +41,8 @@ def trained(change: Change, machines: int = 8, jobs: int = 12) -> TrainedDetecto
     return train_detector(source, models, TERMS)
 
 
-def forgiven(site: TrainedDetector) -> dict[str, float]:
-    return {model.name: model.usual.offset for model in site.detector.metrics}
+def tolerated_offsets(site: TrainedDetector) -> dict[str, float]:
+    return {model.name: model.healthy.offset for model in site.detector.metrics}
 
 
 @pytest.mark.parametrize(("begin", "least", "most"), [(0, 0.3, 0.9), (100, 0.02, 0.1)])
@@ -54,9 +54,9 @@ def test_lasting_deviation_counts_as_tolerated(begin: int, least: float, most: f
             series["one"][3, begin:] -= 0.2
 
     site = trained(low)
-    (suspect,) = site.left_out
+    (suspect,) = site.excluded
     assert (suspect.task, suspect.lasting) == ("job-5", begin == 0)
-    assert least < forgiven(site)["one"] < most
+    assert least < tolerated_offsets(site)["one"] < most
 
 
 def test_metric_without_outliers_shares_tolerance() -> None:
@@ -68,8 +68,8 @@ def test_metric_without_outliers_shares_tolerance() -> None:
             series["two"][5] += 0.3
 
     site = trained(odd)
-    by_metric = forgiven(site)
-    assert site.left_out == ()
+    by_metric = tolerated_offsets(site)
+    assert site.excluded == ()
     assert by_metric["three"] == by_metric["one"] == pytest.approx(0.4, abs=0.1)
     assert by_metric["two"] == pytest.approx(0.6, abs=0.1)
 
@@ -81,12 +81,12 @@ def test_stable_names_keep_tolerance_per_metric() -> None:
         for name, by in zip(NAMES, (0.2, 0.3, 0.0), strict=True):
             series[name] += np.float32(by) * np.arange(-4, 4, dtype=np.float32)[:, None] / 4
 
-    assert forgiven(trained(known))["three"] < 0.1
+    assert tolerated_offsets(trained(known))["three"] < 0.1
 
 
-@pytest.mark.parametrize("named_anew", [False, True])
+@pytest.mark.parametrize("names_change", [False, True])
 def test_stable_names_give_machine_thresholds(
-    named_anew: bool,
+    names_change: bool,
 ) -> None:
     """Machine 0 drifts in each task; the others do not. Ranks may be reassigned per task."""
 
@@ -95,13 +95,13 @@ def test_stable_names_give_machine_thresholds(
         for name in NAMES:
             series[name] += 0.02 * np.arange(-4, 4, dtype=np.float32)[:, None]
             series[name][0, 100:] += 0.2 * draw.choice([-1, 1])
-            if named_anew:
+            if names_change:
                 series[name] = series[name][draw.permutation(8)]
 
     site = trained(wandering, jobs=24)
     machines = tuple(f"rank-{i}" for i in range(8))
     for model in site.detector.metrics:
         assert model.threshold is not None
-        own = model.threshold.of(machines)
-        assert (own[0] > 1.5 * own[1:].max()) is not named_anew
-        assert bool(model.threshold.machines) is not named_anew
+        own = model.threshold.for_machines(machines)
+        assert (own[0] > 1.5 * own[1:].max()) is not names_change
+        assert bool(model.threshold.machines) is not names_change

@@ -44,8 +44,8 @@ def test_missing_scores_are_ignored() -> None:
 def test_thresholds_follow_machine_levels() -> None:
     tasks = {f"t{i}": reached(row) for i, row in enumerate(lognormal(np.random.default_rng(5), 60))}
     usual = fit_thresholds({"one": tasks}, 0.02)["one"]
-    own = fit_thresholds({"one": tasks}, 0.02, names_tell=True)["one"]
-    loud, quiet, stranger, _ = own.of(("a", "b", "new", "d"))
+    own = fit_thresholds({"one": tasks}, 0.02, stable_names=True)["one"]
+    loud, quiet, stranger, _ = own.for_machines(("a", "b", "new", "d"))
     assert quiet < 0.7 * stranger
     assert stranger == usual.at(4) == own.at(4)
     assert loud > 1.5 * quiet
@@ -59,7 +59,7 @@ def test_thresholds_follow_machine_levels() -> None:
 )
 def test_threshold_exceeds_highest_score(logs: list[list[float]], days: float) -> None:
     tasks = {f"t{i}": reached(np.exp(np.array(row))) for i, row in enumerate(logs)}
-    threshold = fit_thresholds({"one": tasks}, 0.02 / days / 100, names_tell=True)["one"]
+    threshold = fit_thresholds({"one": tasks}, 0.02 / days / 100, stable_names=True)["one"]
     most = np.exp(np.max(np.array(logs), axis=0))
     known = np.array([name in threshold.machines for name in NAMES])
-    assert (threshold.of(NAMES)[known] >= most[known].astype(np.float32) * 0.999).all()
+    assert (threshold.for_machines(NAMES)[known] >= most[known].astype(np.float32) * 0.999).all()
