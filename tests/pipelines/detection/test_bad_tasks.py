@@ -152,7 +152,7 @@ def test_fit_ignores_bad_tasks(
     options = ["--metrics", str(metrics), "--config", str(detection_config)]
     # Three tasks are too few to validate a detector: an alarm among them means exit code 1.
     assert main(["detect", "fit", *options, "--model", str(tmp_path / "model")]) in (0, 1)
-    notes = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    notes = [line for line in capsys.readouterr().err.splitlines() if "is ignored" in line]
     assert len(notes) == 4
     for name in ("cut", "spoiled", "doubled", "fifo"):
         (note,) = [line for line in notes if f"task={name}/" in line]

@@ -111,7 +111,7 @@ def test_jitter_is_reported_separately(
     assert told["metric"] == "power_draw"
     assert 20 <= told["seconds"] <= 110
     assert main(["detect", "run", *given]) == 0
-    assert "node-0006 did for" in capsys.readouterr().out
+    assert "node-0006 deviated for" in capsys.readouterr().out
 
 
 def test_detection_needs_no_tensorflow(put: Put, fault: Fault, model: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_detection_needs_no_tensorflow(put: Put, fault: Fault, model: Path, tmp_
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert b"node-0002 stands out on power_draw" in done.stdout
+    assert b"node-0002 deviates on power_draw" in done.stdout
 
 
 IN_A_NEW_PROCESS = """
@@ -133,14 +133,15 @@ import sys
 from pathlib import Path
 from numba.core.event import RecordingListener, install_listener
 from forewarn.models.detection.detector_file import load_detector
-from forewarn.pipelines.detection.detection_run import detect, opened, warm_up
+from forewarn.pipelines.detection.detection_run import detect, open_for_detector, warm_up
 
 stored = load_detector(Path(sys.argv[1]))
 warm_up(stored)
 with install_listener("numba:compile", RecordingListener()) as heard:
-    found, _ = detect(opened(Path(sys.argv[2]), stored), stored.detector, None, {})
+    pull = open_for_detector(Path(sys.argv[2]), stored)
+    judged, _ = detect(pull, stored.detector, None, {})
 print([str(event.data) for _, event in heard.buffer])
-sys.exit(bool(heard.buffer) or not found.verdict.findings)
+sys.exit(bool(heard.buffer) or not judged.verdict.findings)
 """
 
 
@@ -418,7 +419,7 @@ def test_invalid_model_is_refused(
 ) -> None:
     metrics = put(fault(6, 2), tmp_path / "m", "job")
     run = ["detect", "run", "--metrics", str(metrics), "--model"]
-    assert "no detector.json" in refused(capsys, *run, str(tmp_path / "none"))
+    assert "detector.json is missing" in refused(capsys, *run, str(tmp_path / "none"))
     broken = tmp_path / "broken"
     shutil.copytree(model, broken)
     (broken / "detector.json").write_text("{}")

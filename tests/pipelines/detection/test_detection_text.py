@@ -20,4 +20,4 @@ def test_text_names_three_recovered_machines(n: int, more: str) -> None:
         "observe_only": False,
         "jitters": [{"machine": f"m{number}", "seconds": 30} for number in range(n)],
     }
-    assert verdict_text(line).endswith(f"m2 did for 30 s{more})")
+    assert verdict_text(line).endswith(f"m2 deviated for 30 s{more})")

@@ -195,7 +195,7 @@ def test_timeout_error_of_task_is_unchanged(slices: SliceMap) -> None:
 def test_unreachable_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_module, "_CONNECT_TIMEOUT", "0.3s")
     executor = Executor("dask", address="tcp://127.0.0.1:9")
-    line = r"`executor.address` is 'tcp://127.0.0.1:9': no cluster"
+    line = r"`executor.address` 'tcp://127.0.0.1:9' is not a cluster"
     with pytest.raises(JobError, match=line), executor.started():
         pass
 

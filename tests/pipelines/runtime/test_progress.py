@@ -104,7 +104,7 @@ def test_long_job_logs_remaining_minutes(
         now[0] += seconds
         left.step(worked=worked)
     # Two steps of a minute on average, without those done before; six are left.
-    assert capsys.readouterr().err == "note: 4 of 10 retrainings are done, 6 minutes left\n"
+    assert capsys.readouterr().err == "note: 4 of 10 retrainings done, 6 minutes left\n"
 
 
 @pytest.mark.parametrize(("total", "words"), [(1, "less than a minute"), (2, "1 minute")])
@@ -113,7 +113,7 @@ def test_few_minutes_are_words(total: int, words: str, capsys: pytest.CaptureFix
     left = TimeRemaining(total, "retrainings", lambda: now[0])
     now[0] = 61.0
     left.step()
-    assert capsys.readouterr().err == f"note: 1 of {total} retrainings are done, {words} left\n"
+    assert capsys.readouterr().err == f"note: 1 of {total} retrainings done, {words} left\n"
 
 
 def test_short_job_logs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
