@@ -32,7 +32,7 @@ def percentile_interval(draws: npt.NDArray[np.float64] | Sequence[float]) -> Int
 
     Examples
     --------
-    >>> interval(np.arange(101.0))
+    >>> percentile_interval(np.arange(101.0))
     (2.5, 97.5)
     """
     values = np.asarray(draws, dtype=np.float64)

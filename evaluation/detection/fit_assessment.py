@@ -25,7 +25,7 @@ def supported_rate(alarms: int, days: float) -> float | None:
 
     Examples
     --------
-    >>> round(rate_supported(0, 1.0), 2)
+    >>> round(supported_rate(0, 1.0), 2)
     3.0
     """
     return _rate_bound(alarms) / days if days > 0 else None
@@ -43,7 +43,7 @@ def exceeds_rate(alarms: int, days: float, rate: float) -> bool:
 
     Examples
     --------
-    >>> beyond_chance(1, 1.0, 0.02), beyond_chance(1, 10.0, 0.02)
+    >>> exceeds_rate(1, 1.0, 0.02), exceeds_rate(1, 10.0, 0.02)
     (True, False)
     """
     chance = fewer = math.exp(-rate * days)  # of no alarm, and of fewer alarms than observed

@@ -66,8 +66,8 @@ def evaluate_verdicts(outcomes: Sequence[PullOutcome]) -> dict[str, Any]:
     Examples
     --------
     >>> pulls = [PullOutcome("a", "a", "ecc error", 4), PullOutcome("b", None, "ecc error", 4)]
-    >>> found = detection_figures(pulls)
-    >>> found["precision"], found["recall"]
+    >>> scores = evaluate_verdicts(pulls)
+    >>> scores["precision"], scores["recall"]
     (1.0, 0.5)
     """
     right = np.array([outcome.right for outcome in outcomes], dtype=np.float64)
@@ -134,7 +134,7 @@ def evaluate_best_thresholds(
     --------
     >>> pulls = [PullOutcome("a", None, "", 4, None, (("a", 0.4),))]
     >>> pulls += [PullOutcome(None, None, "", 4, None, (("b", 0.3),))]
-    >>> hindsight_figures(pulls)
+    >>> evaluate_best_thresholds(pulls)
     {'f1': 1.0, 'precision': 1.0, 'recall': 1.0, 'scale': 0.4}
     """
     width = max((len(outcome.strongest) for outcome in outcomes), default=0)

@@ -146,7 +146,7 @@ def count_steps(samples: Float64Array) -> Steps:
 
     Examples
     --------
-    >>> steps_of(np.array([[1.0, 2.0, np.nan, 2.0, 30.0, 29.0, 0.0]]))
+    >>> count_steps(np.array([[1.0, 2.0, np.nan, 2.0, 30.0, 29.0, 0.0]]))
     Steps(rises=2, steady=1, falls=1, resets=1)
     """
     out = np.zeros(4, dtype=np.int64)
@@ -195,7 +195,7 @@ def median_cadence(grid: Float32Array) -> int:
     --------
     >>> grid = np.full((2, 9), np.nan, dtype=np.float32)
     >>> grid[:, ::4] = 1.0
-    >>> cadence_of(grid)
+    >>> median_cadence(grid)
     4
     """
     machines = np.full(len(grid), np.nan)

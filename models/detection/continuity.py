@@ -64,7 +64,7 @@ def continuity_levels(
 
     Examples
     --------
-    >>> levels(np.float32([[1, 5, 4, 3]]), span=2).tolist()
+    >>> continuity_levels(np.float32([[1, 5, 4, 3]]), span=2).tolist()
     [[-inf, 1.0, 4.0, 3.0]]
     """
     out = np.full(scores.shape, -np.inf, dtype=np.float32)
@@ -124,7 +124,7 @@ def longest_excursions(
     Examples
     --------
     >>> scores = np.float32([[9, 0, 9, 9, 0, 0, 9, 9, 9]])
-    >>> longest_spells(scores, np.float32([5]), np.float32([2]), quiet=2).tolist()
+    >>> longest_excursions(scores, np.float32([5]), np.float32([2]), quiet=2).tolist()
     [[2, 4]]
     """
     out = np.full((len(scores), 2), 0, dtype=np.int64)

@@ -66,7 +66,7 @@ def comparison_groups(groups: Int64Array) -> Int64Array:
 
     Examples
     --------
-    >>> comparable(np.array([7, 7, 7, 1, 2, 2])).tolist()
+    >>> comparison_groups(np.array([7, 7, 7, 1, 2, 2])).tolist()
     [7, 7, 7, -1, -1, -1]
     """
     _, number, count = np.unique(groups, return_inverse=True, return_counts=True)
@@ -97,7 +97,7 @@ def job_name(task: str) -> str:
 
     Examples
     --------
-    >>> job_of("sort-00900"), job_of("sort-7")
+    >>> job_name("sort-00900"), job_name("sort-7")
     ('sort', 'sort-7')
     """
     return _OFFSET_SUFFIX.sub("", task)

@@ -62,7 +62,7 @@ class Windows:
         Examples
         --------
         >>> series = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
-        >>> Windows.of_series(series, 2, np.array([0, 2])).apart()[:, :, 0].tolist()
+        >>> Windows.from_series(series, 2, np.array([0, 2])).apart()[:, :, 0].tolist()
         [[0.0, 1.0], [2.0, 3.0]]
         """
         windows: Float32Array = self.rows[self.first[:, None] + np.arange(self.n_places)]

@@ -38,7 +38,7 @@ def finite_number(value: object) -> float | None:
 
     Examples
     --------
-    >>> number(3), number(None), number(float("nan")), number("3")
+    >>> finite_number(3), finite_number(None), finite_number(float("nan")), finite_number("3")
     (3.0, None, None, None)
     """
     if isinstance(value, bool | str) or value is None:

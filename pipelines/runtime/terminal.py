@@ -15,7 +15,7 @@ def escape_text(text: object) -> str:
 
     Examples
     --------
-    >>> plain("node\x1b[2J"), plain("a\u202eb\nc")
+    >>> escape_text("node\x1b[2J"), escape_text("a\u202eb\nc")
     ('node\\x1b[2J', 'a\\u202eb\\nc')
     """
     return "".join(

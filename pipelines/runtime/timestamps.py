@@ -45,7 +45,7 @@ def format_iso(moment: int) -> str:
 
     Examples
     --------
-    >>> iso(0)
+    >>> format_iso(0)
     '1970-01-01T00:00:00Z'
     """
     # Pandas takes ten times as long, and an API response contains thousands of times.

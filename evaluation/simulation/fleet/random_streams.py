@@ -59,10 +59,12 @@ def random_stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.ran
 
     Examples
     --------
-    >>> bool(stream(1, Purpose.JOBS, 3).random() == stream(1, Purpose.JOBS, 3).random())
-    True
-    >>> bool(stream(1, Purpose.JOBS, 3).random() == stream(1, Purpose.SITE, 3).random())
-    False
+    >>> job, same, site = (
+    ...     random_stream(1, purpose, 3).random()
+    ...     for purpose in (Purpose.JOBS, Purpose.JOBS, Purpose.SITE)
+    ... )
+    >>> bool(job == same), bool(job == site)
+    (True, False)
     """
     return np.random.default_rng((seed, int(purpose), day + _FIRST_DAY))
 

@@ -143,7 +143,7 @@ def share_tolerance(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
     Examples
     --------
     >>> own = [HealthySpread(offset=offset) for offset in (0.02, 0.2, 0.4, 0.0)]
-    >>> [spread.offset for spread in learned_from_each_other(own)]
+    >>> [spread.offset for spread in share_tolerance(own)]
     [0.2, 0.2, 0.4, 0.0]
     """
     if have_stable_names(spreads):
