@@ -112,21 +112,16 @@ def fit_detector(
         If no task is valid, or none of the configured metrics exists.
     """
     faulty = frozenset(incident.task for incident in incidents if incident.machine)
-    folders = readable_pulls(
-        metrics, settings.interval, [metric.name for metric in settings.metrics]
-    )
+    configured = [metric.name for metric in settings.metrics]
+    folders = readable_pulls(metrics, settings.interval, configured)
     tasks = _Tasks(folders, settings, faulty)
     limits = _present(metrics, tasks, [metric.limits for metric in settings.metrics])
     tasks, limits = _as_sampled(tasks, limits)
     names = [metric.name for metric in limits]
     is_sent = settings.activity in names or settings.activity in tasks.columns()
     activity = settings.activity if is_sent else None
-    terms = DetectorTerms(
-        settings.rules,
-        activity,
-        settings.false_alarms,
-        frozenset(incident.task for incident in incidents) - faulty,
-    )
+    labelled = frozenset(incident.task for incident in incidents) - faulty
+    terms = DetectorTerms(settings.rules, activity, settings.false_alarms, labelled)
     steps = 5 * len(tasks.folders) + len(limits)
     with progress_bar(steps, "fit", "step") as bar:
         bare, errors = _unfitted_models(tasks, limits, settings, bar)

@@ -301,7 +301,7 @@ def test_oversized_chunked_batch(service: Service, caplog: pytest.LogCaptureFixt
 
     with caplog.at_level(logging.WARNING):
         answer = service.client.post("/v1/batches", content=parts(), headers=TOKEN | JSON)
-    refused(service, caplog.text, answer, 413, "unpacked")
+    refused(service, caplog.text, answer, 413, "decompressed")
 
 
 def test_decompression_bomb(service: Service, caplog: pytest.LogCaptureFixture) -> None:
@@ -310,7 +310,7 @@ def test_decompression_bomb(service: Service, caplog: pytest.LogCaptureFixture) 
     assert len(bomb) < LIMIT
     with caplog.at_level(logging.WARNING):
         answer = service.post(bomb, Content_Encoding="gzip")
-    refused(service, caplog.text, answer, 413, "unpacked")
+    refused(service, caplog.text, answer, 413, "decompressed")
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
@@ -341,7 +341,7 @@ def test_path_in_host_name(
     row = (READING if part == "readings" else EVENT) | {"machine_id": name}
     with caplog.at_level(logging.WARNING):
         answer = service.post(body(**{part: [row]}))
-    refused(service, caplog.text, answer, 422, "not a valid host name")
+    refused(service, caplog.text, answer, 422, "name of a host")
 
 
 @pytest.mark.parametrize(
