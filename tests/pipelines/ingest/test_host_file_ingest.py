@@ -203,11 +203,11 @@ def test_duplicate_rows_are_reported_by_file(raw: Path, capsys: pytest.CaptureFi
     (raw / "node-0" / "tail.csv").write_text("\n".join([HEADER, *rows[-3:]]) + "\n")
     assert ingest(raw) == 0
     said = capsys.readouterr()
-    assert "144 readings and 1 events are new, 0 were there" in said.out
-    assert "node-0/smi.csv: 42 of its rows are in it twice; each counts once" in said.err
-    assert "node-0/tail.csv: 3 of its rows are in node-0/smi.csv, too; each counts once" in said.err
+    assert "144 readings and 1 events are new, 0 were known" in said.out
+    assert "node-0/smi.csv: 42 of its rows are repeated in it; each counts once" in said.err
+    assert "node-0/tail.csv: 3 of its rows are also in node-0/smi.csv; each counts once" in said.err
     assert ingest(raw) == 0
-    assert "0 readings and 0 events are new, 145 were there" in capsys.readouterr().out
+    assert "0 readings and 0 events are new, 145 were known" in capsys.readouterr().out
 
 
 def test_future_tickets_are_dropped(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +223,7 @@ def test_a_second_run_gives_the_same_bytes(raw: Path, capsys: pytest.CaptureFixt
     out = raw.parent / "records"
     before = {path: path.read_bytes() for path in out.rglob("*.parquet")}
     assert ingest(raw) == 0
-    assert "0 readings and 0 events are new, 145 were there" in capsys.readouterr().out
+    assert "0 readings and 0 events are new, 145 were known" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in out.rglob("*.parquet")} == before
 
 
@@ -330,7 +330,7 @@ def test_broken_tables_are_one_line(
     ("arguments", "said"),
     [
         ([], "no input given"),
-        (["--raw", "{raw}", "--prometheus", "http://x"], "expected one of them"),
+        (["--raw", "{raw}", "--prometheus", "http://x"], "expected only one of them"),
         (["--raw", "{raw}/no"], "no such folder"),
         (["--raw", "{raw}/empty"], "holds no file"),
         (["--raw", "{raw}", "--cmdb", "{raw}/no.csv"], "no such file"),
