@@ -38,7 +38,7 @@ def expand(text: str) -> list[str]:
         )
     parts = _PARTS.findall(text)
     if "".join(parts) != text:
-        raise HostlistError(f"{text[:100]!r} is no host list: its brackets do not fit")
+        raise HostlistError(f"{text[:100]!r} is not a host list: unbalanced brackets")
     names: list[str] = []
     for is_comma, item in groupby(parts, lambda part: part == ","):
         if not is_comma:
@@ -63,11 +63,11 @@ def _numbers(text: str, most: int) -> list[str]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise HostlistError(f"[{text[:100]}] in a host list: {part[:20]!r} is no range")
+            raise HostlistError(f"[{text[:100]}] in a host list: {part[:20]!r} is not a range")
         first, last = match[1], match[2] or match[1]
         count = int(last) - int(first) + 1
         if count < 1:
-            raise HostlistError(f"[{text[:100]}] in a host list: {part} runs backwards")
+            raise HostlistError(f"[{text[:100]}] in a host list: {part} is descending")
         if len(numbers) + count > most:
             raise HostlistError(f"a host list has more than {_MAX_NAMES} names")
         numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]

@@ -369,7 +369,7 @@ def read_past_states(files: Sequence[RecordSource], moment: int | None) -> PastS
 
 
 def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
-    """Check that a file has all columns of numbers; read those that may turn out to be none."""
+    """Check that a file has all columns of numbers; validate columns of other types."""
     names, kinds = source.schema.names, query.kinds
     numbers = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
     for name in numbers:

@@ -196,7 +196,7 @@ class FloatTotals:
     def frozen(self, serials: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return the number of frozen days by column and serial.
 
-        Columns that are often constant are so by nature and are excluded.
+        Columns that are often constant by nature are excluded.
         """
         still = {name: self._still[name] for name in self._days if name in self._still}
         return {

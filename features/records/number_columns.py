@@ -130,7 +130,7 @@ def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
     """Convert dates of any type to days since 1970."""
     values = without_dictionary(values)
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        raise pa.ArrowInvalid("a number is no date")
+        raise pa.ArrowInvalid("a number is not a date")
     if is_text(values.type):
         values = pc.if_else(pc.equal(values, ""), None, values)
     seconds = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())

@@ -81,7 +81,7 @@ def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
     if not len(odd):
         return numbers.cast(pa.int64())
     if name:
-        raise pa.ArrowInvalid(f"{odd[0]:.17g} is no whole number with all its digits")
+        raise pa.ArrowInvalid(f"{odd[0]:.17g} is not an exact whole number")
     return numbers
 
 

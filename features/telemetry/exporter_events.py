@@ -54,7 +54,7 @@ def exporter_events(
     for change in detect_changes(
         states.get("row_remap_failure", ()), recent=_RECENT_WINDOW, at_start=True
     ):
-        text = "dcgm-exporter: a remapping of rows failed"
+        text = "dcgm-exporter: row remapping failed"
         yield _event_row(gpu, host, "remap", change.time, text, {"kind": "needs_reset"})
 
 

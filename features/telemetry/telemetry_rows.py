@@ -159,7 +159,10 @@ def event_row(event: KernelEvent, machine_id: str | None, name: str) -> dict[str
 def finding_row(
     kind: str, text: str, host: HostState, gpu: GpuReading | None = None
 ) -> dict[str, Any]:
-    """Return the row of a finding of the agent itself, about a GPU or its host."""
+    """Return the row of a finding of the agent itself, about a GPU or its host.
+
+    The text is part of the event id: another wording would duplicate events that are read again.
+    """
     row: dict[str, Any] = {
         "timestamp": host.time,
         "machine_id": host.machine_id,

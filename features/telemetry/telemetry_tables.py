@@ -101,7 +101,7 @@ def build_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     if not rows:
         return schema.empty_table()
     if not all(isinstance(row, Mapping) for row in rows):
-        raise TableError("a row is no object, expected an object of columns")
+        raise TableError("a row is not an object, expected an object of columns")
     columns = {}
     for field in schema:
         try:
@@ -151,10 +151,10 @@ def check_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = {field.name: _column(table, field) for field in schema}
     for field in schema:
         if not field.nullable and columns[field.name].null_count:
-            raise TableError(f"column `{field.name}`: a row has none, expected one in each")
+            raise TableError(f"column `{field.name}`: a row has no value, expected one in each row")
     for host in pc.unique(columns["machine_id"]).to_pylist():
         if host is not None and not is_host_name(host):
-            raise TableError(f"column `machine_id`: {host[:60]!r} is no name of a host")
+            raise TableError(f"column `machine_id`: {host[:60]!r} is not a host name")
     if schema is EVENTS:
         for name, words in _EVENT_WORDS.items():
             unknown = set(pc.unique(columns[name]).drop_null().to_pylist()) - set(words)

@@ -8,8 +8,8 @@ from typing import Any
 
 __all__ = ["describe_json", "describe_text"]
 
-_SMI_ADVICE = "drop `nvidia-smi --query-gpu=... --format=csv` or `nvidia-smi -q -x` instead"
-_KERNEL_LOG_ADVICE = "drop `journalctl -k -o json` or the log of the kernel instead"
+_SMI_ADVICE = "provide `nvidia-smi --query-gpu=... --format=csv` or `nvidia-smi -q -x` instead"
+_KERNEL_LOG_ADVICE = "provide `journalctl -k -o json` or the kernel log instead"
 _UNSUPPORTED = "which is not supported"
 _TEXT_PATTERNS = (
     (

@@ -177,7 +177,7 @@ def _split_credentials(url: str) -> tuple[str, httpx.BasicAuth | None]:
     rest = f"{match['scheme']}{match['host']}" if match else url
     if "@" in rest:
         raise PrometheusError(
-            "the address of Prometheus holds a `@` behind its first `/`; in a password write / as "
+            "the address of Prometheus contains `@` after its first `/`; in a password write / as "
             "%2F, ? as %3F, # as %23 and @ as %40."
         )
     if match is None:

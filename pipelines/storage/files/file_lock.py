@@ -41,7 +41,7 @@ def landing_locked(folder: Path) -> AbstractContextManager[None]:
     """Hold the landing lock of a folder of records (`locked`)."""
     path = folder / "_state" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    return locked(path, "another landing or compacting")
+    return locked(path, "another landing or compaction")
 
 
 def has_landed(folder: Path) -> bool:

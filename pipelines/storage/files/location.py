@@ -214,7 +214,7 @@ def _checked_options(query: str) -> dict[str, str]:
         if name not in _OPTIONS:
             raise LocationError(f"found option `{name}` in a URI, expected {', '.join(_OPTIONS)}.")
     if options.get("scheme", "https") not in ("http", "https"):
-        raise LocationError("found another `scheme` in a URI, expected http or https.")
+        raise LocationError("found an unknown `scheme` in a URI, expected http or https.")
     return options
 
 

@@ -283,7 +283,7 @@ def test_truncated_object_is_named(folder: Path, address: str) -> None:
         (f"s3://me:{SECRET}@bucket/x", "found a key or a name before the bucket"),
         (f"s3://bucket/x?secret_key={SECRET}", "found `secret_key` in a URI, expected AWS_ACCESS"),
         ("s3://bucket/x?zone=1", "found option `zone` in a URI, expected endpoint_override,"),
-        ("s3://bucket/x?scheme=ftp", "found another `scheme` in a URI, expected http or https"),
+        ("s3://bucket/x?scheme=ftp", "found an unknown `scheme` in a URI, expected http or https"),
         ("s3:///x", "found a URI without a bucket"),
         ("ftp://host/x", "found a URI of `ftp`, expected a folder or s3://bucket/"),
         ("s3://[/x", "found a URI that cannot be read"),
