@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from forewarn.features.time_units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
 __all__ = ["format_duration"]
 
 # Name, seconds, and the length in seconds from which the unit is not used.
 _UNITS = (
-    ("days", 86_400.0, float("inf")),
-    ("h", 3600.0, float("inf")),
-    ("min", 60.0, 86_400.0),
-    ("s", 1.0, 7200.0),
+    ("days", SECONDS_PER_DAY, float("inf")),
+    ("h", SECONDS_PER_HOUR, float("inf")),
+    ("min", SECONDS_PER_MINUTE, SECONDS_PER_DAY),
+    ("s", 1.0, 2 * SECONDS_PER_HOUR),
     ("ms", 0.001, 1.0),
 )
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from forewarn.features.compiled import compiled
 from forewarn.features.records.record_table import RawTextColumn
 from forewarn.features.records.text_columns import encode_texts, is_text, without_dictionary
+from forewarn.features.time_units import SECONDS_PER_DAY
 
 __all__ = [
     "convert_dates",
@@ -134,7 +135,7 @@ def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
     if is_text(values.type):
         values = pc.if_else(pc.equal(values, ""), None, values)
     seconds = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
-    return np.asarray(seconds.to_numpy() / 86_400.0, dtype=np.float32)
+    return np.asarray(seconds.to_numpy() / SECONDS_PER_DAY, dtype=np.float32)
 
 
 @lru_cache(64)  # files of most dates share their texts

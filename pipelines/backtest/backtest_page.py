@@ -14,6 +14,7 @@ from forewarn.evaluation.prediction.metrics.calibration_metrics import (
     ProbabilityGroup,
 )
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
+from forewarn.features.time_units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from forewarn.pipelines.backtest.backtest_plots import daily_list_figure, reliability_figure
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
 from forewarn.pipelines.backtest.backtest_sentences import (
@@ -246,4 +247,8 @@ def _duration(seconds: float) -> str:
     """Write a duration in the unit that fits."""
     if seconds < 120.0:
         return f"{amount(seconds, 1)} s"
-    return f"{seconds / 60.0:.1f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
+    return (
+        f"{seconds / SECONDS_PER_MINUTE:.1f} min"
+        if seconds < 2 * SECONDS_PER_HOUR
+        else f"{seconds / SECONDS_PER_HOUR:.1f} h"
+    )

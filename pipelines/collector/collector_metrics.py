@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from forewarn.features.time_units import SECONDS_PER_HOUR
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
 
 __all__ = ["ClockSkews", "CollectorMetrics"]
 
-_HOUR = 3600.0
 _MAX_HOSTS = 10_000
 
 
@@ -28,7 +28,7 @@ class ClockSkews:
 
     def recent(self) -> list[float]:
         """Return the skew of each host in seconds."""
-        since = time.monotonic() - _HOUR
+        since = time.monotonic() - SECONDS_PER_HOUR
         self._seen = {host: skew for host, skew in self._seen.items() if skew[0] >= since}
         return [seconds for _, seconds in self._seen.values()]
 

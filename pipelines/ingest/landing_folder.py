@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forewarn.features.time_units import SECONDS_PER_HOUR
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_corrupt
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.file_lock import landing_locked
@@ -107,5 +108,5 @@ def _hour(path: Path) -> int:
 
 def _names(hour: int) -> tuple[str, str]:
     """Return date and hour as used in file names."""
-    moment = dt.datetime.fromtimestamp(hour * 3600, dt.UTC)
+    moment = dt.datetime.fromtimestamp(hour * SECONDS_PER_HOUR, dt.UTC)
     return moment.date().isoformat(), f"{moment.hour:02}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from forewarn.features.time_units import SECONDS_PER_MINUTE
 from forewarn.pipelines.runtime.terminal import escape_text
 
 __all__ = ["JobCosts", "StageCost", "Stages", "TimeRemaining", "note", "progress_bar"]
@@ -128,7 +129,9 @@ class TimeRemaining:
         if not worked:
             self._started = self._noted = now
         elif now - self._noted >= _NOTE_EVERY and not sys.stderr.isatty():
-            minutes = round((now - self._started) / self.worked * (self.total - self.done) / 60)
+            minutes = round(
+                (now - self._started) / self.worked * (self.total - self.done) / SECONDS_PER_MINUTE
+            )
             few = {0: "less than a minute", 1: "1 minute"}
             left = few.get(minutes, f"{minutes} minutes")
             note(f"{self.done} of {self.total} {self.what} done, {left} left")

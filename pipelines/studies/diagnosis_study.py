@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forewarn.evaluation.simulation.jobs.job_plan import JOB_FAULTS
-from forewarn.features.time_units import SECOND
+from forewarn.features.time_units import SECOND, SECONDS_PER_DAY
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.pipelines.diagnosis.loaded_job import LoadedJob, read_job
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -29,7 +29,6 @@ _CHECK_INTERVAL_SECONDS, _CHECKPOINT_INTERVAL_SECONDS = (
     150,
     30,
 )  # seconds between two looks, and while a checkpoint lasts
-_DAY = 86_400
 
 # After how many seconds a hang is looked at, and which part is taken away.
 _CHECK_DELAYS = {"all parts": ((), (150, 165, 180)), "without flight": (("flight",), (300, 330))}
@@ -126,7 +125,7 @@ def hang_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]
 def _figures(answers: Sequence[_Answer], episodes: int, n_jobs: int) -> dict[str, Any]:
     ours = [answer for answer in answers if answer.method == "forewarn"]
     is_soon = [" s after" in answer.method for answer in answers]
-    days = n_jobs * _WATCHED_SECONDS / _DAY
+    days = n_jobs * _WATCHED_SECONDS / SECONDS_PER_DAY
     return {
         "jobs": n_jobs,
         "methods": _table([a for a, soon in zip(answers, is_soon, strict=True) if not soon]),

@@ -13,6 +13,7 @@ from forewarn.evaluation.simulation.tasks.task_simulator import (
     faulty_task,
     long_task,
 )
+from forewarn.features.time_units import SECONDS_PER_HOUR
 from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -31,7 +32,7 @@ _PULL_SAMPLES, _CALL_INTERVAL_SAMPLES = (
     900,
     480,
 )  # samples that a call looks at, and from one call to the next
-_LIFE_SECONDS = 6 * 3600
+_LIFE_SECONDS = 6 * SECONDS_PER_HOUR
 _FAULTS_PER_LIFE = (1, 2, 4, 8)  # in a life
 _LIFE_MACHINES = (16, 64)  # machines of a task whose life is followed
 _EARLY_START_SECONDS = 60  # that a finding may begin before the fault: windows reach back

@@ -14,6 +14,7 @@ from forewarn.evaluation.simulation.tasks.task_simulator import (
     healthy_task,
 )
 from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+from forewarn.features.time_units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -24,8 +25,9 @@ from forewarn.pipelines.studies.detection_study import StudySet
 __all__ = ["alarm_figures", "alarm_text", "prior_figures", "prior_text"]
 
 
-_DAY_SECONDS = 86_400
-_CHUNK_SECONDS = 7200  # seconds that are looked at together, as a watch would after a while
+_CHUNK_SECONDS = (
+    2 * SECONDS_PER_HOUR
+)  # seconds that are looked at together, as a watch would after a while
 _EARLIER_SECONDS = 3 * _CHUNK_SECONDS  # before the day: what somebody who means harm may know
 _MAX_MACHINES = 64
 _LISTED_SHARE = 0.1  # of the machines, one at least
@@ -93,7 +95,7 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
         for number in range(n_days):
             generator = np.random.default_rng([seed, 4, number])
             n = draw_machine_count(generator, _MAX_MACHINES)
-            day = _run_day(detector, healthy_task(generator, n, _EARLIER_SECONDS + _DAY_SECONDS))
+            day = _run_day(detector, healthy_task(generator, n, _EARLIER_SECONDS + SECONDS_PER_DAY))
             sizes.append(n)
             for name, lists in _lists(generator, detector, day).items():
                 alarms = [day.alarms(detector, listed) for listed in lists]
@@ -109,7 +111,7 @@ def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
     n = len(task.machines)
     reached = np.full((2, len(detector.metrics), n), -np.inf)
     overlap = detector.rules.continuity + detector.rules.window
-    for begin in range(0, _EARLIER_SECONDS + _DAY_SECONDS, _CHUNK_SECONDS):
+    for begin in range(0, _EARLIER_SECONDS + SECONDS_PER_DAY, _CHUNK_SECONDS):
         first, when = max(begin - overlap, 0), int(begin >= _EARLIER_SECONDS)
         part = task_slice(task, first, begin + _CHUNK_SECONDS)
         paused = detector.pauses(part)

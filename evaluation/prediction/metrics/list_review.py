@@ -13,6 +13,7 @@ import pandas as pd
 from forewarn.evaluation.bootstrap import bootstrap_weights, percentile_interval
 from forewarn.evaluation.prediction.metrics.action_costs import ActionCosts
 from forewarn.features.records.out_of_service import OutOfServiceSpan
+from forewarn.features.time_units import SECONDS_PER_HOUR
 
 __all__ = ["ReviewedLists", "match_failures", "review_metrics"]
 
@@ -64,7 +65,7 @@ def match_failures(
     over = lists["valid_until"] <= until
     rows = lists[over].reset_index(drop=True)
     foreseen = _next_failure(rows, failures)
-    hours = ((foreseen - rows["window_end"]).dt.total_seconds() / 3600.0).fillna(np.inf)
+    hours = ((foreseen - rows["window_end"]).dt.total_seconds() / SECONDS_PER_HOUR).fillna(np.inf)
     rows = rows.assign(fails_at=foreseen, hours_to_failure=hours, hit=foreseen.notna())
     unknown = _was_out_of_service(rows, absences) & ~rows["hit"].to_numpy(bool)
     rows, n_unknown = rows[~unknown].reset_index(drop=True), int(unknown.sum())

@@ -17,6 +17,7 @@ from forewarn.evaluation.simulation.jobs.job_plan import JobPlan, draw_plan
 from forewarn.evaluation.simulation.jobs.job_timeline import Activity, JobTimeline, make_step
 from forewarn.evaluation.simulation.jobs.rank_layout import RankLayout
 from forewarn.evaluation.simulation.jobs.simulated_stacks import Program, draw_program
+from forewarn.features.time_units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 __all__ = [
     "WRITERS",
@@ -28,7 +29,6 @@ __all__ = [
     "stack_capture_times",
 ]
 
-_MINUTE, _HOUR = 60.0, 3600.0
 _SLOW_STORAGE, _SLOW_STORAGE_FACTOR = (
     0.03,
     2.5,
@@ -124,27 +124,27 @@ def draw_healthy_job(n_ranks: int, hours: float, seed: int) -> HealthyJob:
     drawn = draw_plan(n_ranks, "none", seed)
     plan = replace(
         drawn,
-        end=hours * _HOUR,
-        since=hours * _HOUR,
+        end=hours * SECONDS_PER_HOUR,
+        since=hours * SECONDS_PER_HOUR,
         step=float(rng.uniform(10.0, 40.0)),
-        compiling=_log_uniform(rng, 10.0, 20 * _MINUTE),
+        compiling=_log_uniform(rng, 10.0, 20 * SECONDS_PER_MINUTE),
         cadence=float(rng.choice([15.0, 30.0])),
         is_pickled=False,
         saves_in_d=bool(np.random.default_rng([seed, n_ranks, 53]).random() < 0.5),
     )
     return HealthyJob(
         plan=plan,
-        save_every=float(rng.uniform(20, 60)) * _MINUTE,
-        save_takes=_log_uniform(rng, 10.0, 10 * _MINUTE),
-        evaluate_every=float(rng.uniform(30, 120)) * _MINUTE,
-        evaluate_takes=float(rng.uniform(1, 15)) * _MINUTE,
+        save_every=float(rng.uniform(20, 60)) * SECONDS_PER_MINUTE,
+        save_takes=_log_uniform(rng, 10.0, 10 * SECONDS_PER_MINUTE),
+        evaluate_every=float(rng.uniform(30, 120)) * SECONDS_PER_MINUTE,
+        evaluate_takes=float(rng.uniform(1, 15)) * SECONDS_PER_MINUTE,
         few_evaluate=bool(rng.random() < 0.5),
         says_save=bool(rng.random() < 0.5),
         says_evaluate=bool(rng.random() < 0.5),
         says_step=bool(rng.random() < 0.8),
         says_restart=bool(rng.random() < 0.5),
         log_every=int(rng.choice([1, 10, 50])),
-        restart_every=12 * _HOUR,
+        restart_every=12 * SECONDS_PER_HOUR,
         program=draw_program(int(rng.integers(5)), habits),
         writers=str(habits.choice(list(WRITERS))),
         spread=float(habits.uniform(0.02, 0.4)),
@@ -243,7 +243,7 @@ def _restart(lived: HealthyJobRun, rng: np.random.Generator) -> None:
     begin = float(line.now.max())
     line.now = np.full(len(line.now), begin)
     line.mark()
-    line.work(Activity.GONE, np.full(len(line.now), float(rng.uniform(1, 8)) * _MINUTE))
+    line.work(Activity.GONE, np.full(len(line.now), float(rng.uniform(1, 8)) * SECONDS_PER_MINUTE))
     line.mark()
     lived.quiet.append(("restart", begin, float(line.now.max())))
     _compile(lived, rng)

@@ -11,6 +11,7 @@ from forewarn.evaluation.simulation.tasks.metric_profiles import METRIC_PROFILES
 from forewarn.evaluation.simulation.tasks.task_faults import Fault, draw_fault
 from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
 from forewarn.features.compiled import compiled
+from forewarn.features.time_units import SECONDS_PER_HOUR
 
 __all__ = [
     "SimulatedTask",
@@ -245,7 +246,7 @@ def _rank_zero(profile: MetricProfile, level: Float32Array, rhythm: _Rhythm) -> 
 
 def _jitters(generator: Generator, n: int, seconds: int) -> list[Fault]:
     """Return deviations that look like faults and end soon."""
-    count = generator.poisson(_JITTERS_PER_HOUR * n * seconds / 3600.0)
+    count = generator.poisson(_JITTERS_PER_HOUR * n * seconds / SECONDS_PER_HOUR)
     jitters = []
     for _ in range(count):
         long = _JITTER_SECONDS * np.exp(_JITTER_SPREAD * generator.standard_normal())

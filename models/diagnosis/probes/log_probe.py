@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.features.time_units import MINUTE, SECOND, SECONDS_PER_MINUTE
 from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["log_probe"]
@@ -65,4 +65,8 @@ def _silence_limit(marks: Sequence[int]) -> int:
 
 def _format_span(span: int) -> str:
     seconds = span / SECOND
-    return f"{math.floor(seconds)} s" if seconds < 120 else f"{math.floor(seconds / 60)} minutes"
+    return (
+        f"{math.floor(seconds)} s"
+        if seconds < 120
+        else f"{math.floor(seconds / SECONDS_PER_MINUTE)} minutes"
+    )

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from forewarn.features.time_units import HOUR, SECOND
+from forewarn.features.time_units import HOUR, SECOND, SECONDS_PER_MINUTE
 from forewarn.pipelines.agent.jobs.folder_retention import prune_folders
 from forewarn.pipelines.agent.jobs.job_tables import write_exits, write_ranks
 from forewarn.pipelines.agent.jobs.kernel_samples import KernelSamples
@@ -33,7 +33,7 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 __all__ = ["JobCollector"]
 
 _MAX_OPERATION_AGE = 30 * SECOND  # an older operation is stalled
-_MIN_SILENCE_SECONDS = 8 * 60.0
+_MIN_SILENCE_SECONDS = 8 * SECONDS_PER_MINUTE
 _MIN_STACK_INTERVAL = 29 * SECOND  # five stack samples in two minutes
 _MAX_STACK_SAMPLES = 60  # kept per job
 _MAX_PARALLEL_REQUESTS = 8

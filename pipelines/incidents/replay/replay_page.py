@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from forewarn.features.duration import format_duration
-from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.features.time_units import MINUTE, SECOND, SECONDS_PER_MINUTE
 from forewarn.pipelines.incidents.replay.replay_report import (
     ReplayDrain,
     ReplayReport,
@@ -154,8 +154,8 @@ def _rounded(minutes: float) -> str:
     """Write a span as a person would: to the minute, the hour or the day."""
     for unit in (1440, 60):
         if minutes >= 2 * unit:
-            return format_duration(round(minutes / unit) * unit * 60.0)
-    return format_duration(round(minutes) * 60.0)
+            return format_duration(round(minutes / unit) * unit * SECONDS_PER_MINUTE)
+    return format_duration(round(minutes) * SECONDS_PER_MINUTE)
 
 
 def _assumptions(report: ReplayReport) -> list[str]:

@@ -12,12 +12,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from forewarn.features.time_units import SECONDS_PER_DAY
+
 __all__ = ["remove_stale_files", "remove_stale_scratch", "scratch_folder", "temporary_path"]
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:40] or "host"
 _NAME = re.compile(r"\..+\.(?P<host>[A-Za-z0-9-]+)\.(?P<process>[0-9]{1,9})\.tmp")
 _FOLDER = re.compile(r"forewarn-scratch-(?P<process>[0-9]{1,9})-\w+")
-_ABANDONED_AFTER = 24 * 3600.0  # seconds; no write takes as long
+_ABANDONED_AFTER = SECONDS_PER_DAY  # no write takes as long
 
 
 def temporary_path(path: Path) -> Path:

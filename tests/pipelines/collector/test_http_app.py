@@ -341,7 +341,7 @@ def test_path_in_host_name(
     row = (READING if part == "readings" else EVENT) | {"machine_id": name}
     with caplog.at_level(logging.WARNING):
         answer = service.post(body(**{part: [row]}))
-    refused(service, caplog.text, answer, 422, "name of a host")
+    refused(service, caplog.text, answer, 422, "not a host name")
 
 
 @pytest.mark.parametrize(
