@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from forewarn.features.telemetry.checks.check_result import CHECK_SEVERITIES
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.parsers.proc_files import HostReading
 
 if TYPE_CHECKING:
-    from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+    from forewarn.features.telemetry.checks.check_result import CheckResult
     from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "HOST_NUMBERS",
     "OPTIONAL_NUMBERS",
     "HostState",
+    "check_row",
     "event_id",
     "event_row",
     "finding_row",
@@ -57,13 +60,13 @@ OPTIONAL_NUMBERS = (
     "dram_active",
 )
 # From the kernel log: xid, sxid, lost, init_failed, suppressed. From the driver's tools: lost,
-# needs_reset. Additionally from an agent: back, hang, blind, gap.
+# needs_reset. From health checks: check. Additionally from an agent: back, hang, blind, gap.
 EVENT_KINDS = (
-    *("xid", "sxid", "lost", "init_failed", "needs_reset"),
+    *("xid", "sxid", "lost", "init_failed", "needs_reset", "check"),
     *("suppressed", "back", "hang", "blind", "gap"),
 )
-# As reported by the driver; other events have no severity.
-EVENT_SEVERITIES = ("fatal", "nonfatal")
+# As reported by the driver, or by a health check; other events have no severity.
+EVENT_SEVERITIES = ("fatal", "nonfatal", *CHECK_SEVERITIES)
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _MIB = 1024 * 1024
@@ -71,7 +74,7 @@ _MAX_TEXT_LENGTH, _MAX_NAME_LENGTH = (
     4000,
     200,
 )  # characters of a line, and of a process name
-_UNKNOWN = HostReading()
+_UNKNOWN, _NO_GPU = HostReading(), GpuReading()
 
 
 def is_host_name(text: str) -> bool:
@@ -174,6 +177,27 @@ def finding_row(
     }
     if gpu is not None:
         row |= {"gpu_serial": gpu.serial, "gpu_uuid": gpu.uuid, "pci": gpu.pci}
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def check_row(result: CheckResult, host: HostState) -> dict[str, Any]:
+    """Return the row of the result of a health check."""
+    gpu = result.gpu or _NO_GPU
+    names = gpu.serial or gpu.uuid or gpu.pci or gpu.slot
+    check = result.check[:_MAX_NAME_LENGTH]
+    row: dict[str, Any] = {
+        "timestamp": host.time,
+        "machine_id": host.machine_id,
+        "id": event_id(host.machine_id, "check", check, host.time, names, result.text),
+        "kind": "check",
+        "check": check,
+        "severity": result.severity,
+        "count": 1,
+        "gpu_serial": gpu.serial,
+        "gpu_uuid": gpu.uuid,
+        "pci": gpu.pci,
+        "raw": result.text[:_MAX_TEXT_LENGTH],
+    }
     return {key: value for key, value in row.items() if value is not None}
 
 

@@ -62,6 +62,7 @@ EVENTS = pa.schema(
         ("pid", pa.int64()),
         ("process", pa.string()),
         ("count", pa.int64()),
+        ("check", pa.string()),
         ("severity", pa.string()),
         ("action", pa.string()),
         ("raw", pa.string()),

@@ -24,7 +24,7 @@ from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
 from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quantity
 from forewarn.features.telemetry.parsers.recovery_action import action_number
 
-__all__ = ["parse_nvidia_smi_xml", "readings_of"]
+__all__ = ["parse_nvidia_smi_documents", "parse_nvidia_smi_xml", "readings_of"]
 
 # Record column -> alternative sets of elements over the versions, best first. The elements of a set
 # are
@@ -67,6 +67,16 @@ _IDENTITY = ("product_name", "serial", "uuid")
 # Entities can expand without limit, and no real document declares any. The name of the schema is
 # harmless because the schema is never loaded.
 _DECLARES = re.compile(r"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
+
+
+def parse_nvidia_smi_documents(text: str) -> tuple[list[GpuReading], Unread]:
+    """Read every GPU of a file to which a job appended one document after the other."""
+    readings, unread = [], Unread()
+    for part in filter(str.strip, re.split(r"(?<=</nvidia_smi_log>)", text)):
+        gpus, left_out = parse_nvidia_smi_xml(part)
+        readings += gpus
+        unread.join(left_out)
+    return readings, unread
 
 
 def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:

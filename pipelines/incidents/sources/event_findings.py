@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ _KINDS = {
     "lost": FindingKind.FAILURE,
     "needs_reset": FindingKind.FAILURE,
     "init_failed": FindingKind.FAILURE,
+    "check": FindingKind.CHECK,
     "sxid": FindingKind.REPORT,
     "blind": FindingKind.BLIND,
     "hang": FindingKind.BLIND,
@@ -39,13 +41,15 @@ _COLUMNS = {
     "kind": pa.string(),
     "code": pa.int64(),
     "pci": pa.string(),
+    "check": pa.string(),
     "count": pa.int64(),
     "severity": pa.string(),
     "action": pa.string(),
     "vouched": pa.string(),
     "raw": pa.string(),
 }
-_OPTIONAL = ("severity", "action", "vouched", "raw")  # missing in older events
+_OPTIONAL = ("check", "severity", "action", "vouched", "raw")  # missing in older events
+_PASSED = "ok"  # severity of a check that found nothing
 _MAX_LINE_CHARS = 200
 _MAX_COUNT = 10**9  # per event
 
@@ -105,7 +109,8 @@ def _read(path: Path) -> pa.Table:
 def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
     """Yield the findings of events that name a machine.
 
-    Repeated events of a GPU on the same day are one finding.
+    Repeated events of a GPU on the same day are one finding. A check that passes ends its earlier
+    findings.
 
     Parameters
     ----------
@@ -114,16 +119,34 @@ def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
     policy : Policy
         Provides how long a finding may be acted on.
     """
-    for row in events.to_pylist():
-        if row["machine_id"] is not None:
-            finding = _finding(row, policy)
-            known = max(row["timestamp"], row["known_at"] or row["timestamp"])
-            yield PastFinding(Nanoseconds(known), finding)
+    rows = [row for row in events.to_pylist() if row["machine_id"] is not None]
+    passed: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for row in rows:
+        if row["severity"] == _PASSED:
+            passed[_checked(row)].append(_known(row))
+    for row in rows:
+        if row["severity"] != _PASSED:
+            finding, known = _finding(row, policy), _known(row)
+            ends = [end for end in passed.get(_checked(row), ()) if end > known]
+            until = min([finding.valid_until, *ends])
+            yield PastFinding(Nanoseconds(known), replace(finding, valid_until=Nanoseconds(until)))
+
+
+def _known(row: dict[str, Any]) -> int:
+    """Return when an event was known, not before it happened."""
+    return max(int(row["timestamp"]), int(row["known_at"] or 0))
+
+
+def _checked(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return what a check examined: machine, GPU and test."""
+    return row["machine_id"], row["gpu_serial"] or row["pci"] or "", row["check"] or ""
 
 
 def _finding(row: dict[str, Any], policy: Policy) -> Finding:
     kind = row["kind"]
     cause = f"{kind} {row['code']}" if kind in ("xid", "sxid") else kind
+    if kind == "check" and row["check"]:
+        cause = f"check {row['check']}"
     gpu = row["gpu_serial"] or row["pci"] or ""
     words = [row[name] for name in ("severity", "action") if row[name]]
     is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"
@@ -137,13 +160,19 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
             at=Nanoseconds(row["timestamp"]),
             valid_until=Nanoseconds(row["timestamp"] + DAY),
             gpu_serial=row["gpu_serial"],
-            severity=Severity.ERROR if is_fatal_switch else None,
+            severity=Severity.ERROR if is_fatal_switch else _reported_severity(row),
             evidence=_evidence(row),
             count=min(max(row["count"] or 1, 1), _MAX_COUNT),
             vouched=Provenance.SHARED if row["vouched"] == Provenance.SHARED else Provenance.HOST,
         ),
         policy,
     )
+
+
+def _reported_severity(row: dict[str, Any]) -> Severity | None:
+    """Return the severity that a check reported; other events have words of the driver."""
+    is_reported = row["kind"] == "check" and row["severity"] in set(Severity)
+    return Severity(row["severity"]) if is_reported else None
 
 
 def _evidence(row: dict[str, Any]) -> dict[str, Any]:

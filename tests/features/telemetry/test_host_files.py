@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.features.telemetry.host_file_forms import detect_form
 from forewarn.features.telemetry.host_file_rows import HostFileText
-from forewarn.features.telemetry.host_files import detect_kind, read_host_files
+from forewarn.features.telemetry.host_files import read_host_files
 from forewarn.features.time_units import HOUR, MINUTE, SECOND
 
 TIME = 1_740_787_200 * SECOND  # 2025-03-01
@@ -27,6 +28,11 @@ LOG = (
     "[Sat Mar  1 00:05:00 2025] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, text\n"
 )
 METRICS = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1",Hostname="node-9"} 41\n'
+
+
+def kind_of(text: str) -> str | None:
+    form = detect_form(text)
+    return form and form.kind
 
 
 def file(text: str, name: str = "drop", time: int | None = None) -> HostFileText:
@@ -53,7 +59,7 @@ def file(text: str, name: str = "drop", time: int | None = None) -> HostFileText
     ],
 )
 def test_the_kind_of_a_text(text: str, kind: str | None) -> None:
-    assert detect_kind(text) == kind
+    assert kind_of(text) == kind
 
 
 def test_time_of_content_precedes_file_name() -> None:
@@ -161,7 +167,7 @@ def test_real_captures_are_read(shared_data: Path) -> None:
         assert found.readings, path.name
         assert not found.unread, path.name
     for path in sorted((shared_data / "kernel_logs").glob("*.log")):
-        assert detect_kind(path.read_text()) == "kernel_log", path.name
+        assert kind_of(path.read_text()) == "kernel_log", path.name
 
 
 @given(st.lists(st.text(max_size=200), max_size=3), st.none() | st.integers(0, 2**62))

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from forewarn.features.telemetry.host_file_forms import detect_form
 from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.host_files import detect_kind, read_host_files
+from forewarn.features.telemetry.host_files import read_host_files
 from forewarn.features.time_units import DAY, SECOND
 
 BOOT = 1_740_787_200 * SECOND  # 2025-03-01
@@ -82,7 +83,9 @@ def written(tool: str, lines: str = "indented") -> str:
 
 
 def read(text: str) -> HostFileRows:
-    assert detect_kind(text) == "kernel_log"
+    form = detect_form(text)
+    assert form is not None
+    assert form.kind == "kernel_log"
     stat = HostFileText("stat", f"cpu 1\nbtime {BOOT // SECOND}\n", None)
     return read_host_files("node-1", [HostFileText("log", text, TAKEN), stat])
 

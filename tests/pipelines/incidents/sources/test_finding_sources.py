@@ -73,6 +73,27 @@ def test_fatal_switch_error_and_init_failure(tmp_path: Path) -> None:
     assert switch.machine == "m1"
 
 
+def test_check_keeps_severity_until_it_passes(tmp_path: Path) -> None:
+    gpu = {"kind": "check", "check": "dcgm diag memory", "gpu_serial": "S1"}
+    failed, slow, later = _findings_of(
+        tmp_path,
+        {**gpu, "severity": "error", "raw": "Fail: a row is bad"},
+        {**gpu, "check": "dcgm diag pcie", "severity": "warning"},
+        {**gpu, "severity": "ok"},
+        {**gpu, "severity": "notice"},
+    )
+    assert [(f.severity, f.cause) for f in (failed, slow, later)] == [
+        ("error", "check dcgm diag memory"),
+        ("warning", "check dcgm diag pcie"),
+        ("notice", "check dcgm diag memory"),
+    ]
+    assert failed.valid_until == NOW + 2  # the check passed then
+    assert slow.valid_until > NOW + HOUR
+    assert later.valid_until > NOW + HOUR
+    policy = load_policy()
+    assert [policy.rule(f).severity for f in (failed, slow)] == ["error", "warning"]
+
+
 def _site(folder: Path, *events: tuple[str, float]) -> ResponseSite:
     """Write events (machine, minutes after NOW) as a collector does."""
     times = [int(NOW + minutes * MINUTE) for _, minutes in events]

@@ -1,0 +1,70 @@
+"""Kinds of host files: how each is recognised, and what reads it. A new input is a row here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from forewarn.features.telemetry.checks.check_result import CheckResult
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
+from forewarn.features.telemetry.parsers.log_line import is_kernel_log
+from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header, parse_query_gpu
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import lost_gpus
+from forewarn.features.telemetry.parsers.nvidia_smi_text import is_query_text, parse_query_text
+from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_documents
+
+__all__ = ["FORMS", "HostFileForm", "detect_form"]
+
+_METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
+_PROC_STAT = re.compile(r"^(?:cpu +\d+ \d+ |btime \d)", re.MULTILINE)
+_HEAD_CHARS = 2000
+
+
+class HostFileForm(NamedTuple):
+    """How a kind of file is recognised, and what reads it.
+
+    Attributes
+    ----------
+    kind : str
+        Name in reports.
+    matches : callable
+        Tells whether the first 2,000 characters of a file are of this kind.
+    gpus : callable or None
+        Reads the GPUs of a whole file.
+    checks : callable or None
+        Reads the results of health checks of a whole file.
+    """
+
+    kind: str
+    matches: Callable[[str], bool]
+    gpus: Callable[[str], tuple[list[GpuReading], Unread]] | None = None
+    checks: Callable[[str], tuple[list[CheckResult], Unread]] | None = None
+
+
+def detect_form(text: str) -> HostFileForm | None:
+    """Return the kind of a file by its contents; None if it is of no known kind."""
+    head = text.lstrip("\ufeff \r\n\0")[:_HEAD_CHARS].replace("\0", "")
+    return next((form for form in FORMS if form.matches(head)), None)
+
+
+def _is_json(head: str) -> bool:
+    return head.startswith(("{", "[{"))
+
+
+def _is_csv(head: str) -> bool:
+    lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
+    return bool(lost_gpus(head)) or any("," in line and is_header(line) for line in lines)
+
+
+# The first form that matches counts. A kernel log comes first: it can hold any phrase, and no other
+# form has lines like a log's. What has neither `gpus` nor `checks` is read by `host_files` itself.
+FORMS: tuple[HostFileForm, ...] = (
+    HostFileForm("kernel_log", is_kernel_log),
+    HostFileForm("batch", _is_json),
+    HostFileForm("xml", lambda head: "<nvidia_smi_log" in head, parse_nvidia_smi_documents),
+    HostFileForm("text", is_query_text, parse_query_text),
+    HostFileForm("metrics", lambda head: bool(_METRIC.search(head))),
+    HostFileForm("stat", lambda head: bool(_PROC_STAT.search(head))),
+    HostFileForm("csv", _is_csv, parse_query_gpu),
+)

@@ -1,0 +1,123 @@
+"""Output of tools of a host, such as nvidia-smi and dcgmi, as rows of readings and events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forewarn.features.telemetry.host_file_forms import HostFileForm
+from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
+    lost_gpus,
+    measured_gpus,
+    no_gpu_message,
+)
+from forewarn.features.telemetry.telemetry_rows import (
+    HostState,
+    check_row,
+    finding_row,
+    is_host_name,
+    reading_row,
+    state_row,
+)
+
+__all__ = ["read_no_gpu_message", "read_tool_file"]
+
+
+def read_tool_file(
+    dropped: HostFileRows,
+    host: str | None,
+    file: HostFileText,
+    form: HostFileForm,
+    *,
+    offset: int,
+    covered: Sequence[tuple[int, int]],
+) -> None:
+    """Add the GPUs and the results of checks of one file.
+
+    Parameters
+    ----------
+    dropped : HostFileRows
+        Is added to.
+    host : str or None
+        None if only the content can name the host.
+    file : HostFileText
+    form : HostFileForm
+        Names the readers.
+    offset : int
+        Nanoseconds by which clocks without a zone are ahead of UTC.
+    covered : sequence of (int, int)
+        Spans that a kernel log covers: without an Xid in it there was none.
+    """
+    if form.gpus is not None:
+        readings, unread = form.gpus(file.text)
+        dropped.unread.join(unread)
+        for reading in readings:
+            time = file.time if reading.time is None else reading.time - offset
+            _add_gpu(dropped, host, file, replace(reading, time=time), covered)
+        _add_lost_gpus(dropped, host, file, readings, offset=offset)
+    if form.checks is not None:
+        results, unread = form.checks(file.text)
+        dropped.unread.join(unread)
+        for result in results:
+            time = file.time if result.time is None else result.time - offset
+            if time is None:
+                what = "the result of a check without a time, in the content or the file name"
+                dropped.unread.add(what, file.name)
+                continue
+            row = check_row(result, HostState(_machine(host, result.host), time))
+            dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
+
+
+def _machine(host: str | None, in_content: str | None) -> str | None:
+    return host or (in_content if in_content and is_host_name(in_content) else None)
+
+
+def _add_gpu(
+    dropped: HostFileRows,
+    host: str | None,
+    file: HostFileText,
+    reading: GpuReading,
+    covered: Sequence[tuple[int, int]],
+) -> None:
+    time = reading.time
+    if time is None:
+        what = "a lost GPU" if reading.lost else "a reading"
+        dropped.unread.add(f"{what} without a time, in the content or the file name", file.name)
+        return
+    logged = any(first <= time <= last for first, last in covered)
+    state = HostState(_machine(host, reading.host), time, log_read=logged)
+    if event := state_row(reading, state):
+        dropped.add_event(event | {"known_at": max(time, file.time or time)}, file)
+    elif reading.lost:
+        dropped.unread.add("a lost GPU without an address", file.name)
+    if not reading.lost:
+        dropped.add_reading(reading_row(reading, state), file)
+
+
+def _add_lost_gpus(
+    dropped: HostFileRows,
+    host: str | None,
+    file: HostFileText,
+    readings: Sequence[GpuReading],
+    *,
+    offset: int,
+) -> None:
+    """Add the GPUs that lines of the file call lost, whatever else it has of them."""
+    moment = next((r.time - offset for r in readings if r.time is not None), None)
+    lost = lost_gpus(file.text, measured_gpus(readings))
+    for pci in lost:
+        reading = GpuReading(pci=pci, lost=True, time=moment if file.time is None else file.time)
+        _add_gpu(dropped, host, file, reading, ())
+    if lost and no_gpu_message(file.text):
+        read_no_gpu_message(dropped, host, file)
+
+
+def read_no_gpu_message(dropped: HostFileRows, host: str | None, file: HostFileText) -> None:
+    """Record that no GPU of a host could be read, which proves nothing about any GPU."""
+    message = no_gpu_message(file.text)
+    dropped.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {message}")
+    if file.time is not None:
+        row = finding_row("blind", f"nvidia-smi: {message}", HostState(host, file.time))
+        dropped.events.append(row | {"known_at": file.time})

@@ -1,0 +1,1 @@
+"""Outputs of nvidia-smi as scripts keep them: without headers, tables for people, `dmon`."""
