@@ -1,1 +1,1 @@
-"""The HTTP API of incidents: findings in, incidents and actions out, and what people do."""
+"""HTTP API for findings, incidents and manual actions."""

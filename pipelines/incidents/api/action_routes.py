@@ -1,4 +1,4 @@
-"""What can be reported and asked for over the API; the loop carries it out."""
+"""Routes that accept findings and manual actions; the loop carries the actions out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from forewarn.response.state.step import DrainMode
 __all__ = ["acting"]
 
 _CONFLICTS: dict[int | str, dict[str, Any]] = {
-    409: {"model": ErrorAnswer, "description": "It cannot be done as things are now."}
+    409: {"model": ErrorAnswer, "description": "The action conflicts with the current state."}
 }
 _CHANGES: dict[int | str, dict[str, Any]] = MISSING | _CONFLICTS
 acting = make_router("acting")
@@ -48,44 +48,46 @@ class _ActionRequest(BaseModel):
 
 
 class ApproveRequest(_ActionRequest):
-    """Approve what is proposed."""
+    """Approve a proposed step."""
 
     decision_at: Annotated[
         Moment | None,
-        Field(description="`at` of the decision that was looked at; without it, the last one."),
+        Field(description="`at` of the decision to approve; default: the last one."),
     ] = None
 
 
 class UndoRequest(_ActionRequest):
-    """Take back what was done."""
+    """Undo the actions of an incident."""
 
 
 class AckRequest(_ActionRequest):
-    """Say that an incident is yours."""
+    """Acknowledge an incident."""
 
 
 class OutcomeRequest(_ActionRequest):
-    """Say what came of an incident."""
+    """Record the outcome of an incident."""
 
     outcome: Outcome
-    failed_at: Annotated[Moment | None, Field(description="Of a confirmed failure.")] = None
+    failed_at: Annotated[Moment | None, Field(description="Time of a confirmed failure.")] = None
 
 
 class DrainRequest(_ActionRequest):
-    """Ask for a machine to be drained."""
+    """Request the drain of a machine."""
 
     mode: Annotated[
         DrainMode,
         Field(
-            description="`finish`: jobs run out; `deadline`: for a day; `now`: requeued at once."
+            description="`finish`: jobs may end; `deadline`: within a day; `now`: requeue at once."
         ),
     ] = DrainMode.FINISH
 
 
 class SwitchRequest(_ActionRequest):
-    """Stop forewarn from taking machines out of service, or let it do so again."""
+    """Stop or resume all actions of forewarn."""
 
-    acting: Annotated[bool, Field(strict=True, description="False stops it.", examples=[False])]
+    acting: Annotated[
+        bool, Field(strict=True, description="False stops all actions.", examples=[False])
+    ]
 
 
 _APPROVE, _UNDO, _ACK, _DRAIN = ApproveRequest(), UndoRequest(), AckRequest(), DrainRequest()
@@ -101,17 +103,20 @@ async def report_findings(
     request: Request,
     findings: Annotated[
         list[PostedFinding],
-        Body(max_length=MAX_FINDINGS, description="All of them are taken, or none."),
+        Body(max_length=MAX_FINDINGS, description="All are recorded, or none."),
     ],
 ) -> ReportAnswer:
     """Report findings.
 
-    One that is known by `source`, `machine` and `id` is counted, and the latest `severity` counts.
-    With another `kind` or `gpu_serial` it is refused (409). What is said again after
-    `valid_until`, or after the end of its incident, is another finding.
+    A known finding (same `source`, `machine` and `id`) is counted, and its `severity` is updated.
+    With
+    another `kind` or `gpu_serial` it is refused (409). After `valid_until`, or after its incident
+    has
+    ended, the same finding is recorded as a new one.
 
-    Whether anything is done about it is said by the policy and the limits. A token without hosts
-    of its own is one that any host may have: what only it says leads at most to `avoid`.
+    The policy and the limits decide whether forewarn acts. Findings that only a token without a
+    host
+    list reports lead at most to `avoid`, because any host may use such a token.
     """
     context, holder = api_context(request), request_holder(request)
     name = holder.name
@@ -125,22 +130,22 @@ async def report_findings(
             status = 409 if isinstance(error, FindingConflictError) else 422
             raise PostedFindingError(index, error.field, error.why, status)
 
-        taken = context.ledger.record_findings(reported, now=now, who=name, refuse=refuse)
-        if taken.new:  # repeats are counted, a million of them must not be a million notes
+        counts = context.ledger.take(reported, now=now, who=name, refuse=refuse)
+        if counts.new:  # repeats are not noted: a million repeats would be a million notes
             sources = ", ".join(sorted({finding.source for finding in findings})[:5])
-            detail = f"{taken.new} new, {taken.repeated} repeated"
+            detail = f"{counts.new} new, {counts.repeated} repeated"
             context.ledger.note(now=now, who=name, act="report", target=sources, detail=detail)
-        return taken
+        return counts
 
-    taken = await context.write(record)
-    context.metrics.count_findings(taken)
-    return ReportAnswer(new=taken.new, repeated=taken.repeated)
+    counts = await context.write(record)
+    context.metrics.count_findings(counts)
+    return ReportAnswer(new=counts.new, repeated=counts.repeated)
 
 
 async def _perform(
     request: Request, number: int, why: str, act: Callable[[Operator], bool]
 ) -> ManualActionAnswer:
-    """Let a person do something about an incident."""
+    """Run a manual action on an incident and return whether it changed anything."""
     context = api_context(request)
     changed = await context.write(lambda: act(context.person(request, why)))
     return ManualActionAnswer(incident=number, changed=changed)
@@ -153,10 +158,12 @@ async def _perform(
     openapi_extra=require_role(Role.APPROVE),
 )
 async def approve(
-    request: Request, number: Number, wish: ApproveRequest = _APPROVE
+    request: Request, number: Number, body: ApproveRequest = _APPROVE
 ) -> ManualActionAnswer:
-    """Approve what is proposed, while it is valid. The loop does it, within the limits."""
-    return await _perform(request, number, wish.why, lambda p: p.approve(number, wish.decision_at))
+    """Approve the proposed step while it is valid. The loop takes it, within the limits."""
+    return await _perform(
+        request, number, body.why, lambda person: person.approve(number, body.decision_at)
+    )
 
 
 @acting.post(
@@ -166,10 +173,10 @@ async def approve(
     openapi_extra=require_role(Role.APPROVE),
 )
 async def acknowledge(
-    request: Request, number: Number, wish: AckRequest = _ACK
+    request: Request, number: Number, body: AckRequest = _ACK
 ) -> ManualActionAnswer:
-    """Say that an incident is yours. It changes nothing else."""
-    return await _perform(request, number, wish.why, lambda person: person.acknowledge(number))
+    """Acknowledge an incident. Nothing else changes."""
+    return await _perform(request, number, body.why, lambda person: person.acknowledge(number))
 
 
 @acting.post(
@@ -178,12 +185,12 @@ async def acknowledge(
     responses=_CHANGES,
     openapi_extra=require_role(Role.ACT),
 )
-async def undo(request: Request, number: Number, wish: UndoRequest = _UNDO) -> ManualActionAnswer:
-    """Take back all that forewarn did about an incident.
+async def undo(request: Request, number: Number, body: UndoRequest = _UNDO) -> ManualActionAnswer:
+    """Undo all actions of an incident.
 
-    Its cause then does not act on this machine for a week, unless it becomes graver.
+    For a week its cause does not lead to actions on this machine, unless the severity rises.
     """
-    return await _perform(request, number, wish.why, lambda person: person.undo(number))
+    return await _perform(request, number, body.why, lambda person: person.undo(number))
 
 
 @acting.post(
@@ -193,14 +200,14 @@ async def undo(request: Request, number: Number, wish: UndoRequest = _UNDO) -> M
     openapi_extra=require_role(Role.ACT),
 )
 async def record_outcome(
-    request: Request, number: Number, wish: OutcomeRequest
+    request: Request, number: Number, body: OutcomeRequest
 ) -> ManualActionAnswer:
-    """Say what came of an incident. A confirmed one is a failure to learn from."""
+    """Record the outcome of an incident. `confirmed` makes it a failure in the training labels."""
     return await _perform(
         request,
         number,
-        wish.why,
-        lambda person: person.record_outcome(number, wish.outcome, wish.failed_at),
+        body.why,
+        lambda person: person.record_outcome(number, body.outcome, body.failed_at),
     )
 
 
@@ -211,33 +218,34 @@ async def record_outcome(
     openapi_extra=require_role(Role.ACT),
 )
 async def drain(
-    request: Request, name: Annotated[MachineName, Path()], wish: DrainRequest = _DRAIN
+    request: Request, name: Annotated[MachineName, Path()], body: DrainRequest = _DRAIN
 ) -> ManualActionAnswer:
-    """Ask for a machine to be drained. The limits of its pool hold for people, too."""
+    """Request the drain of a machine. The limits of its pool apply to manual drains as well."""
     context = api_context(request)
     number, new = await context.write(
-        lambda: context.person(request, wish.why).drain(name, wish.mode)
+        lambda: context.person(request, body.why).drain(name, body.mode)
     )
     return ManualActionAnswer(incident=number, changed=new)
 
 
 @acting.post("/switch", response_model=SwitchAnswer, openapi_extra=require_role(Role.APPROVE))
-async def switch(request: Request, wish: SwitchRequest) -> SwitchAnswer:
-    """Stop forewarn from taking machines out of service, or let it act again.
+async def switch(request: Request, body: SwitchRequest) -> SwitchAnswer:
+    """Stop all actions of forewarn, or let it act again.
 
-    Whoever may `approve` may stop it, also while the ledger is away. Only an `admin` may let it act
-    again. Releases and findings go on.
+    Stopping needs `approve` and works while the ledger is unavailable. Resuming needs `admin`.
+    Findings
+    are still recorded and actions still released while stopped.
     """
     context, holder = api_context(request), request_holder(request)
-    if wish.acting and not holder.role.includes(Role.ADMIN):
-        raise RefusedError(403, f"a token for `{holder.role}`, expected one for `admin`")
+    if body.acting and not holder.role.includes(Role.ADMIN):
+        raise RefusedError(403, f"the token has the role `{holder.role}`, expected `admin`")
 
     def turn() -> SwitchAnswer:
         now, who = context.now(), holder.name
-        if wish.acting:
-            context.switch.lift(now=now, who=who, why=wish.why)
+        if body.acting:
+            context.switch.lift(now=now, who=who, why=body.why)
         else:
-            context.switch.stop(now=now, who=who, why=wish.why)
+            context.switch.stop(now=now, who=who, why=body.why)
         return SwitchAnswer.from_switch(context.switch.off())
 
     return await context.write(turn)

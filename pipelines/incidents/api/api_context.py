@@ -1,4 +1,4 @@
-"""What the API needs to answer, and whom it lets in."""
+"""Shared state of the API application, and authentication of requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forewarn.pipelines.serving.request_bodies import BodyReader, RefusedError, 
 __all__ = ["MAX_BODY_BYTES", "ApiContext", "api_context", "request_holder"]
 
 MAX_BODY_BYTES: Final = 8 << 20
-_THREADS: Final = 2  # more would only wait for each other: the work is Python's own
+_THREADS: Final = 2  # more threads would only wait for the interpreter lock
 
 _Result = TypeVar("_Result")
 
@@ -34,17 +34,17 @@ def _pool() -> ThreadPoolExecutor:
 
 @dataclass(slots=True)
 class ApiContext:
-    """The parts of one API.
+    """Shared state of one API application.
 
     Attributes
     ----------
     ledger : Ledger
-    access : Access
+    access : AccessControl
     switch : KillSwitch
     score : callable
-        Returns the score, as JSON can hold it.
+        Returns the score as a JSON-serializable mapping.
     clock : Clock
-    bodies : Bodies
+    bodies : BodyReader
     metrics : ApiMetrics
     """
 
@@ -63,49 +63,49 @@ class ApiContext:
         self._shared = SingleFlight(self._readers)
 
     def now(self) -> Nanoseconds:
-        """Return nanoseconds since 1970 UTC."""
+        """Return the current time in nanoseconds since 1970 UTC."""
         return Nanoseconds(self.clock.now())
 
     async def write(self, work: Callable[[], _Result]) -> _Result:
-        """Do what changes the ledger; no reader waits behind it for another writer's end."""
+        """Run work that changes the ledger; readers have their own threads and do not wait."""
         return await asyncio.get_running_loop().run_in_executor(self._writers, work)
 
     async def read(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
-        """Return what the ledger answers, worked out once for all who ask the same."""
-        return await self._shared.of(question, work)
+        """Return an answer from the ledger, computed once for identical concurrent requests."""
+        return await self._shared.run(question, work)
 
     def admit(self, request: Request, needed: Role) -> TokenHolder:
-        """Return who asks.
+        """Authenticate and authorize a request.
 
         Raises
         ------
         RefusedError
-            401 without a token, 403 of a wrong one or one that is not for this.
+            401 without a token, 403 if the token is unknown or its role is insufficient.
         """
         holder = self.access.holder(bearer_token(request))
         if holder is None:
-            raise RefusedError(403, "a wrong token")
+            raise RefusedError(403, "the token is not valid")
         if not holder.role.includes(needed):
-            raise RefusedError(403, f"a token for `{holder.role}`, expected one for `{needed}`")
+            raise RefusedError(403, f"the token has the role `{holder.role}`, expected `{needed}`")
         return holder
 
     def person(self, request: Request, why: str = "") -> Operator:
-        """Return who asks, as somebody who does something now."""
+        """Return the token holder as the author of a manual action at the current time."""
         return Operator(self.ledger, request_holder(request).name, self.now(), why)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._writers.shutdown()
         self._readers.shutdown()
 
 
 def api_context(request: Request) -> ApiContext:
-    """Return the desk of the application that a request came to."""
+    """Return the context of the application that serves a request."""
     context: ApiContext = request.app.state.context
     return context
 
 
 def request_holder(request: Request) -> TokenHolder:
-    """Return who asks; the route has looked at the token."""
+    """Return the token holder of a request; the route has authenticated it."""
     holder: TokenHolder = request.state.holder
     return holder

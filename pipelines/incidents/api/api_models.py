@@ -1,4 +1,4 @@
-"""What is shown of incidents, as JSON: over the API and by the command line alike."""
+"""JSON models of incidents and actions, shared by the API and the command line."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ __all__ = [
     "SwitchAnswer",
 ]
 
-_MOST_ON_PAGE, _MOST_IN_STORY = 20, 1000  # findings of one incident
+_MAX_LISTED_FINDINGS, _MAX_DETAIL_FINDINGS = 20, 1000  # findings shown per incident
 
-_iso = lru_cache(maxsize=50_000)(
-    format_iso
-)  # a page holds the same moments many times, and pages repeat
+# Times repeat within a page and from page to page.
+_iso = lru_cache(maxsize=50_000)(format_iso)
 Time = Annotated[
     int,
     PlainSerializer(_iso, return_type=str),
@@ -65,7 +64,9 @@ class FindingLine(_Answer):
     first: Time | None
     last: Time | None
     count: int
-    vouched: Provenance = Field(description="`shared`: only a token of every host says so.")
+    vouched: Provenance = Field(
+        description="`shared`: reported only with a token without a host list."
+    )
 
 
 class FindingAnswer(FindingLine):
@@ -79,7 +80,7 @@ def _short_names(keys: Sequence[FindingKey]) -> tuple[tuple[str, str], ...]:
 
 
 class DecisionAnswer(_Answer):
-    """What is to be done, or what holds it back."""
+    """What the policy prescribes for an incident, or what blocks it."""
 
     at: Time
     ruling: Ruling
@@ -90,7 +91,7 @@ class DecisionAnswer(_Answer):
     until: Time | None
     valid_until: Time
     findings: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_short_names)] = Field(
-        description="`source` and `id` of those it rests on."
+        description="`source` and `id` of the findings it is based on."
     )
     policy_version: str
     model_version: str
@@ -100,7 +101,7 @@ class DecisionAnswer(_Answer):
 
 
 class ActionAnswer(_Answer):
-    """What is done to one machine."""
+    """An action on one machine."""
 
     id: int
     incident: int
@@ -118,7 +119,7 @@ class ActionAnswer(_Answer):
 
 
 class ChangeAnswer(_Answer):
-    """One change of an action."""
+    """One state change of an action."""
 
     version: int
     state: ActionState
@@ -128,7 +129,7 @@ class ChangeAnswer(_Answer):
 
 
 class ActionDetail(ActionAnswer):
-    """An action and all that became of it."""
+    """An action and its state changes."""
 
     changes: tuple[ChangeAnswer, ...]
 
@@ -140,7 +141,7 @@ class ActionDetail(ActionAnswer):
 
 
 class ApprovalAnswer(_Answer):
-    """A person wanted a decision to be done."""
+    """A person's approval of a decision."""
 
     decision_at: Time
     at: Time
@@ -148,22 +149,22 @@ class ApprovalAnswer(_Answer):
 
     @classmethod
     def from_approval(cls, approval: Approval) -> Self:
-        """Return who approved which decision."""
+        """Return who approved which decision, and when."""
         return cls(decision_at=approval.decision.at, at=approval.at, who=approval.who)
 
 
 class _IncidentHead(_Answer):
     id: int
-    incident: int = Field(description="The same number, under its name in all other answers.")
+    incident: int = Field(description="Same as `id`; other answers name it `incident`.")
     machine: str
     gpu_serial: str | None
     opened_at: Time
     state: IncidentState
-    shared: str = Field(description="What its machines have in common; empty for one machine.")
+    shared: str = Field(description="What its machines share; empty for one machine.")
     machines: tuple[str, ...]
     acknowledged: bool
     outcome: Outcome | None
-    finding_count: int = Field(description="Different findings, of which the newest are shown.")
+    finding_count: int = Field(description="All findings; only the newest are listed.")
 
     @classmethod
     def _head(cls, incident: Incident) -> dict[str, Any]:
@@ -173,7 +174,7 @@ class _IncidentHead(_Answer):
 
 
 class IncidentAnswer(_IncidentHead):
-    """An incident as one of many: its 20 newest findings, without their evidence."""
+    """An incident in a list: its 20 newest findings, without evidence."""
 
     decision: DecisionAnswer | None = Field(description="The last one.")
     actions: tuple[ActionAnswer, ...] = Field(description="Oldest first.")
@@ -181,13 +182,13 @@ class IncidentAnswer(_IncidentHead):
 
     @classmethod
     def from_incident(cls, incident: Incident) -> Self:
-        """Return what is shown of an incident."""
+        """Return the list entry of an incident."""
         return cls.model_validate(
             {
                 **cls._head(incident),
                 "decision": incident.decision,
                 "actions": incident.actions,
-                "findings": incident.findings[-_MOST_ON_PAGE:],
+                "findings": incident.findings[-_MAX_LISTED_FINDINGS:],
             }
         )
 
@@ -200,13 +201,13 @@ class IncidentPage(_Answer):
 
     @classmethod
     def from_incidents(cls, incidents: Sequence[Incident], limit: int) -> Self:
-        """Return a page of at most so many."""
+        """Return a page; `limit` is the page size that was requested."""
         following = incidents[-1].id if len(incidents) == limit else None
         return cls(incidents=tuple(map(IncidentAnswer.from_incident, incidents)), next=following)
 
 
 class IncidentDetail(_IncidentHead):
-    """All that is known, decided and done about an incident; the 1,000 newest findings."""
+    """An incident with all decisions and actions, and its 1,000 newest findings."""
 
     decisions: tuple[DecisionAnswer, ...] = Field(description="Oldest first.")
     approval: ApprovalAnswer | None = Field(description="The last one.")
@@ -215,7 +216,7 @@ class IncidentDetail(_IncidentHead):
 
     @classmethod
     def from_incident(cls, incident: Incident, ledger: Ledger) -> Self:
-        """Return all of it, from an incident and the ledger that it lies in."""
+        """Return the details of an incident; the ledger has its decisions and approvals."""
         approval = ledger.approvals([incident.id]).get(incident.id)
         return cls.model_validate(
             {
@@ -226,7 +227,7 @@ class IncidentDetail(_IncidentHead):
                     ActionDetail.from_action(action, ledger.action_states(action.id))
                     for action in incident.actions
                 ],
-                "findings": incident.findings[-_MOST_IN_STORY:],
+                "findings": incident.findings[-_MAX_DETAIL_FINDINGS:],
             }
         )
 
@@ -239,44 +240,44 @@ class ActionPage(_Answer):
 
     @classmethod
     def from_actions(cls, actions: Sequence[Action], limit: int) -> Self:
-        """Return a page of at most so many."""
+        """Return a page; `limit` is the page size that was requested."""
         following = actions[-1].id if len(actions) == limit else None
         return cls.model_validate({"actions": actions, "next": following})
 
 
 class SwitchAnswer(_Answer):
-    """Whether forewarn may take machines out of service at all."""
+    """State of the kill switch."""
 
     acting: bool
-    at: Time | None = Field(description="Since when it may not.")
+    at: Time | None = Field(description="When acting was stopped.")
     who: str | None
     why: str | None
 
     @classmethod
     def from_switch(cls, off: SwitchChange | None) -> Self:
-        """Return what is shown of a switch; None: acting is on."""
+        """Return the state of the switch; None means that acting is on."""
         if off is None:
             return cls(acting=True, at=None, who=None, why=None)
         return cls(acting=False, at=off.at, who=off.who, why=off.why)
 
 
 class ReportAnswer(_Answer):
-    """What became of findings."""
+    """Result of reporting findings."""
 
-    new: int = Field(description="Not known before.")
-    repeated: int = Field(description="Known, and counted.")
+    new: int = Field(description="Recorded as new.")
+    repeated: int = Field(description="Known already, and counted.")
 
 
 class ManualActionAnswer(_Answer):
-    """What became of a person's act."""
+    """Result of a manual action."""
 
     incident: int
-    changed: bool = Field(description="False: it was so already.")
+    changed: bool = Field(description="False: nothing had to be changed.")
 
 
 class ErrorAnswer(_Answer):
-    """Why a request is refused."""
+    """Reason for refusing a request."""
 
     error: str
-    index: int | None = Field(None, description="Of the finding in the list.")
+    index: int | None = Field(None, description="Position of the finding in the list.")
     field: str | None = None

@@ -1,6 +1,7 @@
-"""The API of incidents: findings in, incidents, actions and the score out, and what people do.
+"""ASGI application of the API of incidents.
 
-It writes into the ledger and touches no machine: the loop carries out what it finds there.
+The API writes to the ledger and changes no machine. The loop carries out the requests it finds in
+the ledger.
 """
 
 from __future__ import annotations
@@ -32,33 +33,28 @@ from forewarn.pipelines.serving.request_bodies import RefusedError
 __all__ = ["make_app", "serve_api"]
 
 _log = logging.getLogger("forewarn.respond")
-_SECONDS: Final = 30.0  # for all of a request
+_SECONDS: Final = 30.0  # whole request
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
-_ABOUT: Final = """Findings in; incidents, actions and the score out; what people do about them.
+_ABOUT: Final = """Report findings; read incidents, actions and the score; act on incidents.
 
-Each request brings a token: `Authorization: Bearer TOKEN`. A token has a role: `report` sends
-findings and reads nothing; `see`, `approve`, `act` and `admin` may each do what those before them
-may; `act` and `admin` may report, too. Nothing here touches a machine: what is asked for is written
-into the ledger, and the loop does it within the limits."""
+Each request needs a token: `Authorization: Bearer TOKEN`. The role `report` sends findings and
+cannot read. The roles `see`, `approve`, `act` and `admin` each include the ones before; `act` and
+`admin` include `report`. The API changes no machine: it records requests in the ledger, and the
+loop carries them out within the limits."""
 
 
 def make_app(context: ApiContext) -> FastAPI:
-    """Return the API as an ASGI application.
-
-    Parameters
-    ----------
-    desk : Desk
-    """
+    """Return the API as an ASGI application."""
     app = FastAPI(
         title="forewarn respond",
         version=version("forewarn"),
         description=_ABOUT,
-        docs_url=None,  # their scripts come from elsewhere
+        docs_url=None,  # their pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -75,14 +71,14 @@ def make_app(context: ApiContext) -> FastAPI:
 
 
 def serve_api(context: ApiContext, listener: Listener, bound: socket.socket | None = None) -> None:
-    """Serve the API until the process is told to stop.
+    """Serve the API until the process is stopped.
 
     Parameters
     ----------
-    desk : Desk
+    context : ApiContext
     listener : Listener
     bound : socket, optional
-        That of the listener, if it listens already.
+        Socket of the listener, if it is listening already.
 
     Raises
     ------
@@ -106,7 +102,7 @@ def serve_api(context: ApiContext, listener: Listener, bound: socket.socket | No
 
 
 async def _health(request: Request) -> Response:
-    """Tell whether the ledger answers."""
+    """Return 200 if the ledger answers, else 503."""
     context = api_context(request)
     try:
         await context.read("health", lambda: str(context.ledger.last_switch()).encode())
@@ -126,9 +122,9 @@ async def _metrics(request: Request) -> Response:
 
 
 def _describe(app: FastAPI) -> None:
-    """Say in the description of the API which token each route needs."""
+    """Add the required role of each route to the OpenAPI description."""
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = get_openapi(
                 title=app.title,
@@ -144,7 +140,7 @@ def _describe(app: FastAPI) -> None:
             app.openapi_schema = schema
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -152,7 +148,7 @@ def _describe(app: FastAPI) -> None:
 
 def _refuse(request: Request, status: int, why: str, **more: object) -> Response:
     client = request.client.host if request.client else "unknown"
-    path = ascii(request.scope["path"])[:100]  # a line break in it would be a line of the log
+    path = ascii(request.scope["path"])[:100]  # escaped: a line break would forge a log line
     _log.warning("refused %s from %s: %d, %s", path, client, status, ascii(why)[:200])
     api_context(request).metrics.refuse(status)
     headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status)
@@ -176,7 +172,7 @@ async def _posted(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Say what is wrong first, in one line, with its place."""
+    """Report the first validation error in one line, with its place."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     index, field = _location(first["loc"])
@@ -187,26 +183,26 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return _refuse(request, 422, why, index=index, field=field)
 
 
-def _location(where: Sequence[int | str]) -> tuple[int | None, str]:
-    """Return the index in the list, None of no list, and the field of what is wrong.
+def _location(location: Sequence[int | str]) -> tuple[int | None, str]:
+    """Return the index in the posted list (None outside a list) and the name of the invalid field.
 
     Examples
     --------
     >>> _location(("body", 3, "severity")), _location(("query", "limit")), _location(("body",))
     ((3, 'severity'), (None, 'limit'), (None, ''))
     """
-    _, *rest = where
+    _, *rest = location
     if rest and isinstance(rest[0], int):
         return rest[0], ".".join(map(str, rest[1:]))[:100]
     return None, ".".join(map(str, rest))[:100]
 
 
 async def _bad_input(request: Request, error: Exception) -> Response:
-    """Say what the ledger or an act complains about."""
+    """Report an error of the ledger or of a manual action."""
     status = 409
     if isinstance(error, LedgerError):
         _log.error("%s", error)
-        return _refuse(request, 503, "the ledger does not answer, expected it later")
+        return _refuse(request, 503, "the ledger does not answer, try again later")
     if isinstance(error, ManualActionError) and error.missing:
         status = 404
     return _refuse(request, status, str(error))
@@ -218,9 +214,9 @@ async def _gone(_: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Say nothing of what is inside; the log has it."""
+    """Answer without internal details; the traceback is in the log."""
     del error
-    return _refuse(request, 500, "an error of ours, its log says which")
+    return _refuse(request, 500, "internal error; see the log of forewarn respond")
 
 
 _HANDLERS: Final[dict[type[Exception], Any]] = {
@@ -235,15 +231,15 @@ _HANDLERS: Final[dict[type[Exception], Any]] = {
 
 
 class _SafeHeaders:
-    """Tells a browser to take an answer for what it says it is, and for nothing else."""
+    """Middleware that adds security headers to each response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_HEADERS]
             await send(message)
 
-        await self.app(scope, receive, sending)
+        await self.app(scope, receive, send_with_headers)

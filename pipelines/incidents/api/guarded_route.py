@@ -1,4 +1,4 @@
-"""Routes that look at token, role and size before anything of a request is read."""
+"""Routes that check token, role and size before a request is parsed."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ __all__ = ["GuardedRoute", "make_router", "require_role", "to_json"]
 
 _ROLE: Final = "x-forewarn-role"
 _MAX_QUERY_BYTES: Final = 2048
-_MAX_NESTED_VALUES: Final = 100_000  # objects and lists of a body
+_MAX_NESTED_VALUES: Final = 100_000  # objects and lists in one body
 _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": ErrorAnswer, "description": text}
     for status, text in {
-        400: "No JSON, or a body that breaks off.",
-        401: "No token.",
-        403: "A wrong token, or one that is not for this.",
-        413: "A body that is too long.",
-        414: "A query that is too long.",
-        415: "A body that is no JSON, or packed in a way other than gzip.",
-        422: "What is wrong with the request; of findings with index and field.",
-        503: "The ledger does not answer, or too much comes at once: come again later.",
+        400: "The body is not valid JSON or is incomplete.",
+        401: "The token is missing.",
+        403: "The token is not valid, or its role does not permit the request.",
+        413: "The body is too long.",
+        414: "The query is too long.",
+        415: "The content type is not JSON, or the encoding is not gzip.",
+        422: "The request is invalid; for findings, index and field are given.",
+        503: "The ledger does not answer, or there are too many requests. Try again later.",
     }.items()
 }
 
 
 class _ReadRequest(Request):
-    """A request whose body was read, within bounds, and parsed."""
+    """A request whose body has been read within limits and parsed."""
 
     def __init__(self, request: Request, body: bytes, parsed: Any) -> None:
         super().__init__(request.scope)
@@ -44,10 +44,10 @@ class _ReadRequest(Request):
 
 
 class GuardedRoute(APIRoute):
-    """A route for those whose token has its role."""
+    """Route that requires a token with the route's role."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
+        """Return the request handler, preceded by the checks."""
         answer = super().get_route_handler()
         role = Role((self.openapi_extra or {})[_ROLE])
         known = {param.alias for param in self.dependant.query_params}
@@ -65,25 +65,25 @@ class GuardedRoute(APIRoute):
 
 
 def make_router(tag: str) -> APIRouter:
-    """Return a router whose routes all look first."""
+    """Return a router whose routes check each request first."""
     return APIRouter(prefix="/v1", tags=[tag], route_class=GuardedRoute, responses=_REFUSALS)
 
 
 def require_role(role: Role) -> dict[str, Any]:
-    """Return what the description of a route says of the role that it needs."""
+    """Return the OpenAPI extension that names the role of a route."""
     return {_ROLE: role.value, "security": [{"token": []}]}
 
 
 def to_json(answer: BaseModel) -> bytes:
-    """Return an answer as JSON; in a thread, for a long one takes a while."""
+    """Serialize an answer. Call it in a thread: long answers take a while."""
     return answer.model_dump_json().encode()
 
 
 def _check_query(request: Request, known: set[str]) -> None:
-    """Refuse what nobody reads: a filter with a typing error would show everything."""
+    """Refuse unknown and repeated parameters: a misspelt filter would return everything."""
     query: bytes = request.scope["query_string"]
     if len(query) > _MAX_QUERY_BYTES:
-        raise RefusedError(414, f"a query of {len(query)} bytes, expected {_MAX_QUERY_BYTES}")
+        raise RefusedError(414, f"query of {len(query)} bytes, expected at most {_MAX_QUERY_BYTES}")
     names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
     for name in names:
         if name not in known or names.count(name) > 1:

@@ -1,4 +1,4 @@
-"""Names and texts that come from outside: what they may hold."""
+"""Validated types of names, texts and times in requests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from forewarn.pipelines.runtime.timestamps import parse_moment
 
 __all__ = ["MachineName", "Moment", "Name", "Reason"]
 
-_MAX_HOSTNAME_LENGTH: Final = 253  # of the name of a host in DNS
-_MARKUP_CHARACTERS: Final = "<>"  # markup of pages and of messengers
+_MAX_HOSTNAME_LENGTH: Final = 253  # DNS
+_MARKUP_CHARACTERS: Final = "<>"  # markup in pages and messengers
 
 MachineName = Annotated[
     str,
@@ -22,7 +22,7 @@ MachineName = Annotated[
     ),
     Field(description="Name of a host: letters, digits, `.`, `_` and `-`.", examples=["node-17"]),
 ]
-"""A host; it can be part of a path or of an argument without harm."""
+"""Hostname that is safe in a path or a command argument."""
 
 Name = Annotated[
     str,
@@ -32,11 +32,11 @@ Name = Annotated[
         pattern=r"^[!-;=?-~]([ -;=?-~]*[!-;=?-~])?$",
     ),
 ]
-"""Printable ASCII without `<` and `>`, and without blanks at its ends."""
+"""Printable ASCII without `<`, `>` and surrounding blanks."""
 
 
 def _plain(text: str) -> str:
-    if not text.isprintable() or any(sign in text for sign in _MARKUP_CHARACTERS):
+    if not text.isprintable() or any(character in text for character in _MARKUP_CHARACTERS):
         raise ValueError("expected one line of plain text without `<` and `>`")
     return text
 
@@ -45,11 +45,11 @@ Reason = Annotated[
     str,
     StringConstraints(strict=True, max_length=500),
     AfterValidator(_plain),
-    Field(description="One line of plain text, for whoever reads it later.", examples=["ticket 1"]),
+    Field(description="Reason in one line of plain text.", examples=["ticket 1"]),
 ]
 
 
-@lru_cache(maxsize=10_000)  # the findings of one list have few different times
+@lru_cache(maxsize=10_000)  # the findings of one list share few times
 def _parsed(text: str) -> Nanoseconds:
     return Nanoseconds(parse_moment(text))
 
@@ -58,13 +58,13 @@ def _moment(value: object) -> Nanoseconds:
     try:
         return _parsed(value if isinstance(value, str) else "")
     except (ValueError, OverflowError):
-        raise ValueError("expected a time of ISO 8601 such as 2026-03-01T12:00:00Z") from None
+        raise ValueError("expected an ISO 8601 time such as 2026-03-01T12:00:00Z") from None
 
 
 Moment = Annotated[
     Nanoseconds,
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "format": "date-time"}),
-    Field(description="ISO 8601; without a zone it means UTC.", examples=["2026-03-01T12:00:00Z"]),
+    Field(description="ISO 8601; UTC if no zone is given.", examples=["2026-03-01T12:00:00Z"]),
 ]
 """A time, as nanoseconds since 1970 UTC."""

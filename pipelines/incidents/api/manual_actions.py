@@ -1,7 +1,6 @@
-"""What people do about incidents: rows of the ledger, which the loop carries out.
+"""Manual actions on incidents: rows in the ledger that the loop carries out.
 
-The command line and the API share these. None of them touches a machine. Each may be done again:
-the second time changes nothing.
+The command line and the API share them. None of them changes a machine. All are idempotent.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["ManualActionError", "Operator"]
 
-_DRAIN_VALIDITY: Final = DAY  # a drain by hand that could not be begun by then is forgotten
-_MAX_ATTEMPTS: Final = 10  # while the loop changes the same action
+_DRAIN_VALIDITY: Final = DAY  # a manual drain that has not started by then is dropped
+_MAX_ATTEMPTS: Final = 10  # concurrent changes by the loop
 
 
 class ManualActionError(InputError):
-    """What somebody wants cannot be done.
+    """A manual action is not possible.
 
     Attributes
     ----------
     missing : bool
-        There is no such incident.
+        The incident does not exist.
     """
 
     def __init__(self, why: str, *, missing: bool = False) -> None:
@@ -41,17 +40,17 @@ class ManualActionError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Somebody who does something, at one moment.
+    """A person who acts on incidents at one moment.
 
     Attributes
     ----------
     ledger : Ledger
     name : str
-        Of the token or the user.
+        Name of the token or the user.
     now : int
         Nanoseconds since 1970 UTC.
     why : str
-        In words of one line; may be empty.
+        Reason in one line; may be empty.
     """
 
     ledger: Ledger
@@ -60,27 +59,26 @@ class Operator:
     why: str = ""
 
     def approve(self, number: int, decision_at: Nanoseconds | None = None) -> bool:
-        """Approve what is proposed for an incident; tell whether that is new.
+        """Approve the proposed step of an incident; return False if it was approved before.
 
         Parameters
         ----------
         number : int
         decision_at : int, optional
-            Which decision was looked at, nanoseconds since 1970 UTC. Where another one has come
-            since, nothing is approved. None approves the last one.
+            Time of the decision that the person saw, nanoseconds since 1970 UTC. If a later
+            decision
+            exists, nothing is approved. None approves the last decision.
 
         Raises
         ------
-        PersonActError
-            If there is no such incident or no decision about it.
+        ManualActionError
+            If the incident does not exist or has no decision.
         InputError
-            If there is another decision by now, it is no proposal, or no longer valid.
+            If the decision was replaced, is not a proposal, or is no longer valid.
         """
         incident = self._incident(number)
         if incident.decision is None:
-            raise ManualActionError(
-                f"incident {number}: nothing is decided yet, so nothing proposed"
-            )
+            raise ManualActionError(f"incident {number}: no decision yet, nothing to approve")
         at = incident.decision.at if decision_at is None else decision_at
         last = self.ledger.approvals([number]).get(number)
         if last is not None and last.decision.at == at:
@@ -90,12 +88,12 @@ class Operator:
         return True
 
     def acknowledge(self, number: int) -> bool:
-        """Say that an incident is this person's; tell whether that is new.
+        """Acknowledge an incident for this person; return False if it was acknowledged before.
 
         Raises
         ------
-        PersonActError
-            If there is no such incident.
+        ManualActionError
+            If the incident does not exist.
         """
         if self._incident(number).acknowledged:
             return False
@@ -104,26 +102,27 @@ class Operator:
         return True
 
     def undo(self, number: int) -> bool:
-        """Have all that was done about an incident taken back; tell whether anything is new.
+        """Undo all actions of an incident; return False if nothing changed.
 
-        Whoever undoes us wins: the incident is overridden, and its cause does not act on this
-        machine for a while.
+        A manual change takes precedence: the incident is overridden, and for a time its cause does
+        not lead
+        to actions on this machine.
 
         Raises
         ------
-        PersonActError
-            If there is no such incident, or it has ended with nothing left to undo.
+        ManualActionError
+            If the incident does not exist, or is closed and has no open action.
         """
         incident = self._incident(number)
         released = [self._release(action) for action in incident.actions if action.open]
         if incident.state is IncidentState.OPEN:
-            # Whatever the clock of this machine says: not before what is undone.
+            # The clock of this machine may be behind: never before the actions that are undone.
             at = max([self.now, incident.opened_at, *(a.changed_at for a in incident.actions)])
             self.ledger.end_incident(
                 number, IncidentState.OVERRIDDEN, now=at, who=self.name, why=self.why
             )
         elif incident.state is IncidentState.CLOSED and not released:
-            raise ManualActionError(f"incident {number}: is closed, and nothing is left to undo")
+            raise ManualActionError(f"incident {number}: closed, nothing left to undo")
         changed = incident.state is IncidentState.OPEN or any(released)
         if changed:
             self._note("undo", f"incident {number}")
@@ -132,29 +131,31 @@ class Operator:
     def record_outcome(
         self, number: int, outcome: Outcome, failed_at: Nanoseconds | None = None
     ) -> bool:
-        """Say what came of an incident; tell whether that is new.
+        """Record the outcome of an incident; return False if it was recorded before.
 
         Parameters
         ----------
         number : int
         outcome : Outcome
         failed_at : int, optional
-            Of a failure, where its time is known: nanoseconds since 1970 UTC.
+            Time of the failure, if known: nanoseconds since 1970 UTC.
 
         Raises
         ------
-        PersonActError
-            If there is no such incident, or a failure is to come or is none.
+        ManualActionError
+            If the incident does not exist, or `failed_at` lies in the future or has another outcome
+            than
+            `confirmed`.
         """
         if self._incident(number).outcome is outcome and failed_at is None:
             return False
         if failed_at is not None and outcome is not Outcome.CONFIRMED:
             raise ManualActionError(
-                f"failed_at: only a `confirmed` outcome has it, found `{outcome}`"
+                f"failed_at: expected with outcome `confirmed` only, got `{outcome}`"
             )
         if failed_at is not None and failed_at > self.now:
             raise ManualActionError(
-                f"failed_at: found {format_iso(failed_at)}, expected no time to come"
+                f"failed_at: got {format_iso(failed_at)}, expected a time in the past"
             )
         self.ledger.outcome(
             number,
@@ -169,18 +170,19 @@ class Operator:
         return True
 
     def drain(self, machine: str, mode: DrainMode = DrainMode.FINISH) -> tuple[int, bool]:
-        """Ask for a machine to be drained; the limits hold for people, too.
+        """Request the drain of a machine. Limits apply as to any other drain.
 
         Returns
         -------
         number : int
-            Of its incident.
+            The incident.
         new : bool
-            False where this was asked for already, and is still to be done.
+            False if the same drain is requested already and not done yet.
         """
         for incident in self.ledger.incidents(state=IncidentState.OPEN, machine=machine):
             if any(
-                _wants(finding, mode) and finding.valid(self.now) for finding in incident.findings
+                _requests_drain(finding, mode) and finding.valid(self.now)
+                for finding in incident.findings
             ):
                 return incident.id, False
         finding = self._drain_finding(machine, mode)
@@ -220,17 +222,17 @@ class Operator:
         )
 
     def _number_of(self, finding: Finding) -> int:
-        """Return the incident that a finding of a moment ago has joined."""
+        """Return the incident that a finding recorded just now has joined."""
         incidents = self.ledger.incidents(state=IncidentState.OPEN, machine=finding.machine)
         for incident in incidents:
             if any(f.key == finding.key for f in incident.findings):
                 return incident.id
         raise ManualActionError(
-            f"machine {finding.machine}: its incident was closed at once, try again"
+            f"machine {finding.machine}: the incident of the drain was closed meanwhile, try again"
         )
 
     def _release(self, action: Action) -> bool:
-        """Have an action taken back, also where the loop changes it meanwhile."""
+        """Start the release of an action; retry if the loop changes it at the same time."""
         current: Action | None = action
         for _ in range(_MAX_ATTEMPTS):
             if current is None or not current.open or current.state is ActionState.RELEASING:
@@ -240,19 +242,21 @@ class Operator:
             if self.ledger.advance(current, state, now=self.now, who=self.name, detail=detail):
                 return True
             current = self.ledger.action(action.id)
-        raise ManualActionError(f"action {action.id}: is changed all the time, try again")
+        raise ManualActionError(
+            f"action {action.id}: changed by another process {_MAX_ATTEMPTS} times, try again"
+        )
 
     def _incident(self, number: int) -> Incident:
         incident = self.ledger.incident(number)
         if incident is None:
-            raise ManualActionError(f"incident {number}: there is none", missing=True)
+            raise ManualActionError(f"incident {number}: does not exist", missing=True)
         return incident
 
     def _note(self, act: str, target: str, detail: str | None = None) -> None:
-        words = self.why if detail is None else detail
-        self.ledger.note(now=self.now, who=self.name, act=act, target=target, detail=words)
+        text = self.why if detail is None else detail
+        self.ledger.note(now=self.now, who=self.name, act=act, target=target, detail=text)
 
 
-def _wants(finding: Finding, mode: DrainMode) -> bool:
-    """Tell whether a finding is a person's wish for this drain."""
+def _requests_drain(finding: Finding, mode: DrainMode) -> bool:
+    """Tell whether a finding requests this drain."""
     return finding.cause == MANUAL_CAUSE and finding.evidence.get("mode") == mode.value

@@ -1,4 +1,4 @@
-"""Findings that others report over the API: what is taken, and as what."""
+"""Validation of findings that are posted to the API, and their conversion."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ __all__ = [
 ]
 
 MAX_FINDINGS: Final = 1000
-"""Of one request."""
+"""Findings per request."""
 RESERVED_SOURCES: Final = frozenset(
     {"forewarn", "at_risk", "detect", "records", "scheduler", "slurm", "check", "failures"}
 )
-"""Sources of forewarn itself. Nobody else may use one, or it would say what we have noticed."""
+"""Sources that only forewarn itself may use."""
 
-_MAX_EVIDENCE_CHARS: Final = 16 * 1024  # characters of JSON in ASCII, as the ledger has them
+_MAX_EVIDENCE_CHARS: Final = 16 * 1024  # characters of ASCII JSON, as stored in the ledger
 _MAX_DEPTH: Final = 16
 _MAX_VALIDITY: Final = 366 * DAY
 
 
 class PostedFindingError(Exception):
-    """A finding that is not taken.
+    """A posted finding is refused.
 
     Attributes
     ----------
     index : int
-        Its place in the list.
+        Position in the posted list.
     field : str
     why : str
     status : int
-        Of HTTP.
+        HTTP status.
     """
 
     def __init__(self, index: int, field: str, why: str, status: int = 422) -> None:
@@ -53,7 +53,7 @@ class PostedFindingError(Exception):
 
 
 def _shallow(value: object, depth: int = _MAX_DEPTH) -> bool:
-    """Tell whether objects and lists lie in each other no deeper than that."""
+    """Tell whether objects and lists are nested at most `depth` deep."""
     if not isinstance(value, dict | list):
         return True
     parts = value.values() if isinstance(value, dict) else value
@@ -62,15 +62,15 @@ def _shallow(value: object, depth: int = _MAX_DEPTH) -> bool:
 
 def _evidence(evidence: dict[str, Any]) -> dict[str, Any]:
     if not _shallow(evidence):
-        raise ValueError(f"expected objects at most {_MAX_DEPTH} deep")
+        raise ValueError(f"expected objects at most {_MAX_DEPTH} levels deep")
     try:
         text = json.dumps(evidence, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text) if text.isascii() else len(json.dumps(evidence, separators=(",", ":")))
         text.encode()
-    except ValueError:  # an infinity, or half a character
-        raise ValueError("expected finite numbers and text of UTF-8") from None
+    except ValueError:  # an infinity, NaN or a lone surrogate
+        raise ValueError("expected finite numbers and UTF-8 text") from None
     if size > _MAX_EVIDENCE_CHARS:
-        raise ValueError(f"found {size} bytes of JSON, expected at most {_MAX_EVIDENCE_CHARS}")
+        raise ValueError(f"got {size} bytes of JSON, expected at most {_MAX_EVIDENCE_CHARS}")
     return evidence
 
 
@@ -78,7 +78,7 @@ Evidence = Annotated[
     dict[str, Any],
     AfterValidator(_evidence),
     Field(
-        description="What speaks for it: any JSON, at most 16 KiB and 16 deep. Of an `xid`, its "
+        description="Any JSON object, at most 16 KiB and 16 levels deep. For the kind `xid`, its "
         "code as `xid`.",
         examples=[{"xid": 79, "message": "GPU has fallen off the bus"}],
     ),
@@ -86,40 +86,46 @@ Evidence = Annotated[
 
 
 class PostedFinding(BaseModel):
-    """Something that was noticed about a machine.
+    """An observation about a machine.
 
-    The same `source`, `machine` and `id` again is counted until `valid_until`, or until its
-    incident ends; the latest `severity` counts. After that it is another finding.
+    A repeat (same `source`, `machine` and `id`) is counted until `valid_until` or until its
+    incident
+    ends, and its `severity` is updated. After that it is a new finding.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: Annotated[
         Name,
-        Field(description="The source's own name for it on this machine.", examples=["nhc-17-79"]),
+        Field(
+            description="Identifier chosen by the source, unique per machine.",
+            examples=["nhc-17-79"],
+        ),
     ]
-    source: Annotated[Name, Field(description="Who says so.", examples=["nhc"])]
-    kind: Annotated[
-        FindingKind, Field(description="Where it comes from; `report` if nothing else fits.")
-    ]
+    source: Annotated[Name, Field(description="Name of the reporting system.", examples=["nhc"])]
+    kind: Annotated[FindingKind, Field(description="Kind of evidence; `report` if no other fits.")]
     machine: MachineName
     gpu_serial: Annotated[
-        Name | None, Field(description="Where it is one GPU.", examples=["1650000000017"])
+        Name | None,
+        Field(description="Serial, if it concerns one GPU.", examples=["1650000000017"]),
     ] = None
-    job: Annotated[Name | None, Field(description="That ran there.", examples=["4711"])] = None
-    at: Annotated[Moment, Field(description="When it was so; at most 5 minutes ahead of us.")]
+    job: Annotated[Name | None, Field(description="Job on the machine.", examples=["4711"])] = None
+    at: Annotated[
+        Moment, Field(description="Time of the observation; at most 5 minutes in the future.")
+    ]
     valid_until: Annotated[
-        Moment, Field(description="Until when it may be acted on; at most a year after `at`.")
+        Moment, Field(description="End of validity; at most 366 days after `at`.")
     ]
     severity: Annotated[
-        Severity, Field(description="What the source thinks; the policy has the last word.")
+        Severity, Field(description="Severity given by the source; the policy may override it.")
     ]
     evidence: Evidence
 
     def cause(self) -> str:
-        """Return what limits and overrides count it by.
+        """Return the cause by which limits and overrides count the finding.
 
-        Two sources are two causes: a check that cries wolf must not use up the limit of another.
+        The cause contains the source: false alarms of one check must not use up the limit of
+        another.
         """
         code = self.evidence.get("xid", self.evidence.get("code"))
         if self.kind is FindingKind.XID and isinstance(code, int) and not isinstance(code, bool):
@@ -127,23 +133,23 @@ class PostedFinding(BaseModel):
         return f"{self.kind} by {self.source}"
 
     def problem(self, now: Nanoseconds) -> tuple[str, str] | None:
-        """Return the field that cannot be, and why."""
+        """Return the first invalid field and the reason, or None."""
         if self.source.lower() in RESERVED_SOURCES:
-            return "source", f"found {self.source!r}, which is ours, expected a name of your own"
+            return "source", f"got {self.source!r}, which is reserved, expected another name"
         if self.at > now + MAX_CLOCK_SKEW:
             ahead = (self.at - now) // SECOND
             return (
                 "at",
-                f"is {ahead} s ahead of this clock, expected at most {MAX_CLOCK_SKEW // SECOND}",
+                f"is {ahead} s in the future, expected at most {MAX_CLOCK_SKEW // SECOND} s",
             )
         if self.at < 0:
-            return "at", "found a time before 1970"
+            return "at", "got a time before 1970"
         if not self.at <= self.valid_until <= self.at + _MAX_VALIDITY:
-            return "valid_until", "expected a time after `at`, and at most 366 days after it"
+            return "valid_until", "expected a time at or after `at`, at most 366 days later"
         return None
 
     def finding(self, holder: TokenHolder) -> Finding:
-        """Return it as the ledger takes it, from whoever has the token."""
+        """Convert to a finding with the provenance of the token."""
         evidence: Mapping[str, Any] = self.evidence
         return Finding(
             source=self.source,
@@ -164,26 +170,25 @@ class PostedFinding(BaseModel):
 def accept_findings(
     posted: Sequence[PostedFinding], holder: TokenHolder, now: Nanoseconds
 ) -> list[Finding]:
-    """Return what was posted as findings, all of it or nothing.
+    """Convert all posted findings, or raise.
 
     Parameters
     ----------
     posted : sequence of PostedFinding
-    holder : Holder
-        Of the token.
+    holder : TokenHolder
     now : int
         Nanoseconds since 1970 UTC.
 
     Raises
     ------
     PostedFindingError
-        If one has the time of a wrong clock, claims to come from us, or is about a machine that
-        the token does not speak for.
+        If a finding has an impossible time, uses a reserved source, or is about a machine that the
+        token may not report.
     """
     for index, item in enumerate(posted):
         if problem := item.problem(now):
             raise PostedFindingError(index, *problem)
         if not holder.may_report(item.machine):
-            why = f"the token of {holder.name} does not speak for {item.machine}"
+            why = f"the token of {holder.name} may not report findings of {item.machine}"
             raise PostedFindingError(index, "machine", why, status=403)
     return [item.finding(holder) for item in posted]

@@ -1,4 +1,4 @@
-"""What the API tells Prometheus: few series, whatever the size of the fleet."""
+"""Prometheus metrics of the API; the number of series does not grow with the fleet."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from forewarn.response.state.decision import Ruling
 __all__ = ["HEARTBEATS", "ApiMetrics"]
 
 HEARTBEATS: Final = ("loop", "list")
-"""Names of the beats that the loop leaves in the ledger: after each round, after each new list."""
+"""Heartbeats in the ledger: the loop leaves one after each round and one after each new list."""
 
 _UNDECIDED: Final = "none"
-_CACHE_NS: Final = 5 * SECOND  # nanoseconds: anybody may ask, and the ledger has other work
+_CACHE_NS: Final = 5 * SECOND  # nanoseconds; bounds the load of scrapes on the ledger
 
 
 class ApiMetrics(ServiceMetrics):
-    """Counters and gauges of the API of incidents."""
+    """Counters and gauges of the API."""
 
     def __init__(self) -> None:
         super().__init__("forewarn_respond")
-        self._findings = self.counter("findings", "Findings taken over the API.", ["known"])
+        self._findings = self.counter("findings", "Findings recorded over the API.", ["known"])
         self._incidents = self.gauges(
-            "open_incidents", "Open incidents, by what was decided last.", "ruling"
+            "open_incidents", "Open incidents, by their last ruling.", "ruling"
         )
         self._actions = self.gauges("open_actions", "Actions that have not ended.", "state")
         self._ages = self.gauges(
             "beat_age_seconds",
-            "Since the loop went round, and since a list came; +Inf if that never was.",
+            "Age of the last round of the loop and of the last list; +Inf if there was none.",
             "beat",
         )
         self._ledger, self._read_at = 0.0, -_CACHE_NS
         self.gauge("ledger_up", "1 if the ledger answers.", lambda: self._ledger)
 
-    def count_findings(self, taken: RecordedCounts) -> None:
-        """Count findings that were taken."""
-        self._findings.labels("no").inc(taken.new)
-        self._findings.labels("yes").inc(taken.repeated)
+    def count_findings(self, counts: RecordedCounts) -> None:
+        """Count recorded findings."""
+        self._findings.labels("no").inc(counts.new)
+        self._findings.labels("yes").inc(counts.repeated)
 
     def read(self, ledger: Ledger, now: Nanoseconds) -> None:
-        """Set the gauges to what the ledger says; without it they go, and `ledger_up` is 0."""
+        """Update the gauges; if the ledger does not answer, clear them and set `ledger_up` to 0."""
         if 0 <= now - self._read_at < _CACHE_NS:
             return
         self._read_at = now
         try:
             rulings, states = _rulings(ledger), Counter(a.state for a in ledger.open_actions())
-            beats = {name: ledger.last_heartbeat(name) for name in HEARTBEATS}
+            heartbeats = {name: ledger.last_beat(name) for name in HEARTBEATS}
         except LedgerError:
             self._ledger = 0.0
             for gauges in (self._incidents, self._actions, self._ages):
@@ -69,8 +69,8 @@ class ApiMetrics(ServiceMetrics):
         for state in ActionState:
             if state not in ENDED_STATES:
                 self._actions.labels(str(state)).set(states[state])
-        for name, at in beats.items():
-            # An alert compares: infinity is longer than any time, and nothing would be no alert.
+        for name, at in heartbeats.items():
+            # Infinity rather than a missing series: an alert rule compares the age with a limit.
             self._ages.labels(name).set(math.inf if at is None else max(0, now - at) / SECOND)
 
 

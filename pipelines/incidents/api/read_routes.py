@@ -1,4 +1,4 @@
-"""What can be read over the API."""
+"""Read-only routes of the API."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ from forewarn.response.state.incident import IncidentState
 
 __all__ = ["MISSING", "Number", "read_router"]
 
-_PAGE, _LONGEST_PAGE = 50, 500
+_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 500
 _RECENT = Nanoseconds(8 * DAY)
 
 Number = Annotated[
-    int, Path(alias="id", ge=1, le=2**63 - 1, description="Of an incident.", examples=[17])
+    int, Path(alias="id", ge=1, le=2**63 - 1, description="Number of an incident.", examples=[17])
 ]
 Before = Annotated[
     int | None,
-    Query(ge=1, le=2**63 - 1, description="Only smaller numbers: `next` of the page before."),
+    Query(
+        ge=1, le=2**63 - 1, description="Only smaller numbers; pass `next` of the previous page."
+    ),
 ]
-Limit = Annotated[int, Query(ge=1, le=_LONGEST_PAGE, description="At most so many.")]
-Machine = Annotated[MachineName | None, Query(description="Only of this machine.")]
+Limit = Annotated[int, Query(ge=1, le=_MAX_PAGE_SIZE, description="Maximum number of entries.")]
+Machine = Annotated[MachineName | None, Query(description="Only this machine.")]
 
 MISSING: dict[int | str, dict[str, Any]] = {
-    404: {"model": ErrorAnswer, "description": "There is no such incident."}
+    404: {"model": ErrorAnswer, "description": "The incident does not exist."}
 }
 read_router = make_router("reading")
 
 
 async def _json(request: Request, work: Callable[[], bytes]) -> Response:
-    """Answer with what a thread works out; the same address at the same time has one answer."""
+    """Return JSON computed in a thread, shared by concurrent requests of the same URL."""
     question = (request.scope["path"], request.scope["query_string"])
     body = await api_context(request).read(question, work)
     return Response(body, media_type="application/json")
@@ -56,12 +58,12 @@ async def _json(request: Request, work: Callable[[], bytes]) -> Response:
 @read_router.get("/incidents", response_model=IncidentPage, openapi_extra=require_role(Role.SEE))
 async def list_incidents(
     request: Request,
-    state: Annotated[IncidentState | None, Query(description="Only these.")] = None,
+    state: Annotated[IncidentState | None, Query(description="Only this state.")] = None,
     machine: Machine = None,
     before: Before = None,
-    limit: Limit = _PAGE,
+    limit: Limit = _PAGE_SIZE,
 ) -> Response:
-    """Incidents, newest first, a page at a time."""
+    """List incidents, newest first, in pages."""
     context = api_context(request)
 
     def page() -> bytes:
@@ -80,27 +82,27 @@ async def list_incidents(
     openapi_extra=require_role(Role.SEE),
 )
 async def show_incident(request: Request, number: Number) -> Response:
-    """One incident: its findings with their evidence, all decisions, and what was done."""
+    """Return an incident with the evidence of its findings, all decisions and all actions."""
     context = api_context(request)
 
-    def story() -> bytes:
+    def detail() -> bytes:
         incident = context.ledger.incident(number)
         if incident is None:
-            raise RefusedError(404, f"incident {number}: there is none")
+            raise RefusedError(404, f"incident {number}: does not exist")
         return to_json(IncidentDetail.from_incident(incident, context.ledger))
 
-    return await _json(request, story)
+    return await _json(request, detail)
 
 
 @read_router.get("/actions", response_model=ActionPage, openapi_extra=require_role(Role.SEE))
 async def list_actions(
     request: Request,
-    state: Annotated[ActionState | None, Query(description="Only these.")] = None,
+    state: Annotated[ActionState | None, Query(description="Only this state.")] = None,
     machine: Machine = None,
     before: Before = None,
-    limit: Limit = _PAGE,
+    limit: Limit = _PAGE_SIZE,
 ) -> Response:
-    """Actions that have not ended, and those that changed within 8 days; newest first."""
+    """List open actions and those that changed within 8 days, newest first."""
     context = api_context(request)
 
     def shown(action: Action) -> bool:
@@ -126,13 +128,13 @@ def _actions(context: ApiContext) -> list[Action]:
 
 @read_router.get("/score", response_model=dict[str, Any], openapi_extra=require_role(Role.SEE))
 async def show_score(request: Request) -> Response:
-    """How good the predictions were, and what acting on them has saved."""
+    """Return the score of the predictions and what acting on them saved."""
     context = api_context(request)
     return await _json(request, lambda: json.dumps(context.score(), allow_nan=False).encode())
 
 
 @read_router.get("/switch", response_model=SwitchAnswer, openapi_extra=require_role(Role.SEE))
 async def show_switch(request: Request) -> Response:
-    """Whether forewarn may take machines out of service at all."""
+    """Return the state of the kill switch."""
     context = api_context(request)
     return await _json(request, lambda: to_json(SwitchAnswer.from_switch(context.switch.off())))

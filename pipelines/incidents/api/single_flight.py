@@ -1,4 +1,4 @@
-"""Answers that several requests ask for at the same time, computed once for all that wait."""
+"""Single-flight computation of identical concurrent requests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["SingleFlight"]
 
 @dataclass(slots=True)
 class SingleFlight:
-    """Give a request the answer that another one waits for, unless its computing has begun.
+    """Share one computation between identical requests that wait for it.
 
-    So fifty readers of a page wait for two answers at most, and no answer is older than its
-    request.
+    A request joins a computation only before it starts. An answer is never older than its request,
+    and any number of identical requests wait for at most two computations.
 
     Attributes
     ----------
@@ -28,15 +28,15 @@ class SingleFlight:
     _lock: Lock = field(default_factory=Lock)
     _waiting: dict[Hashable, asyncio.Future[bytes]] = field(default_factory=dict)
 
-    async def of(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
-        """Return the answer to a question; `work` computes it in a thread."""
+    async def run(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
+        """Return the result of `work`, run in a thread; `question` identifies equal requests."""
         with self._lock:
             answer = self._waiting.get(question)
             if answer is None:
                 loop = asyncio.get_running_loop()
                 answer = loop.run_in_executor(self.pool, self._begin, question, work)
                 self._waiting[question] = answer
-        # A request that is cancelled does not cancel the answer for the others.
+        # Cancelling one request must not cancel the computation that others wait for.
         return await asyncio.shield(answer)
 
     def _begin(self, question: Hashable, work: Callable[[], bytes]) -> bytes:

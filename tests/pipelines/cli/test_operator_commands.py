@@ -80,7 +80,7 @@ def test_person_acknowledges_undoes_and_judges(
 
 def test_approval_needs_a_proposal(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["approve", "1", "--config", config]) == 2
-    assert "nothing is decided yet" in capsys.readouterr().err
+    assert "no decision yet" in capsys.readouterr().err
     assert main(["approve", "99", "--config", config]) == 2
     assert "incident 99: there is none" in capsys.readouterr().err
 

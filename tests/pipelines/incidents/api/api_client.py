@@ -1,4 +1,4 @@
-"""The API over a ledger in a file, asked in the same process."""
+"""API over a ledger in a file, called in the same process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACCESS = AccessControl(
 
 @dataclass
 class SetClock(SystemClock):
-    """A clock that a test sets."""
+    """Clock that a test sets."""
 
     moment: Nanoseconds = NOW
 
@@ -52,18 +52,18 @@ class Api:
     def ledger(self) -> Ledger:
         return self.context.ledger
 
-    def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """Send a request and return its answer, also where the application raises."""
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send a request and return the response, even if the application raises."""
 
-        async def answer() -> httpx.Response:
+        async def respond() -> httpx.Response:
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
-                return await client.request(method, path, **request)
+                return await client.request(method, path, **options)
 
-        return asyncio.run(answer())
+        return asyncio.run(respond())
 
     def get(self, path: str, role: str = "see", **query: Any) -> httpx.Response:
-        return self.ask("GET", path, params=query or None, headers=bearer(role))
+        return self.request("GET", path, params=query or None, headers=bearer(role))
 
     def post(
         self, path: str, body: object = None, role: str = "admin", **headers: str
@@ -72,24 +72,24 @@ class Api:
         return self.send(path, content, role, **headers)
 
     def send(self, path: str, content: Any, role: str = "admin", **headers: str) -> httpx.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        extra = {name.replace("_", "-"): value for name, value in headers.items()}
         kind = {"Content-Type": "application/json"}
-        return self.ask("POST", path, content=content, headers=bearer(role) | kind | named)
+        return self.request("POST", path, content=content, headers=bearer(role) | kind | extra)
 
     def report(self, *findings: dict[str, Any]) -> httpx.Response:
         return self.post("/v1/findings", list(findings), role="report")
 
     def incident(self, machine: str = "node-1", **changes: Any) -> int:
-        """Report a finding of a machine and return the number of its incident."""
-        assert self.report(finding(machine=machine, id=f"of {machine}", **changes)).is_success
+        """Report a finding about a machine and return the number of its incident."""
+        assert self.report(finding(machine=machine, id=f"f-{machine}", **changes)).is_success
         return self.ledger.incidents(machine=machine)[0].id
 
     def break_ledger(self) -> None:
-        """Put something else in the place of the database."""
+        """Replace the database with a file that is not one."""
         self.ledger.close()
         path = self.context.switch.file.with_name("ledger.db")
-        for leftover in path.parent.glob("ledger.db*"):
-            leftover.unlink()
+        for file in path.parent.glob("ledger.db*"):
+            file.unlink()
         path.write_bytes(b"no database" * 100)
 
     def propose(self, number: int, *, ruling: Ruling = Ruling.PROPOSE) -> Decision:
@@ -147,7 +147,7 @@ def bearer(role: str) -> dict[str, str]:
 
 
 def finding(**changes: Any) -> dict[str, Any]:
-    """Return a finding as it is posted."""
+    """Return a finding in the form that is posted."""
     return {
         "id": "f1",
         "source": "nhc",

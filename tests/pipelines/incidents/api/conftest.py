@@ -1,4 +1,4 @@
-"""An API over an empty ledger."""
+"""Fixtures: an API over an empty or a prepared ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pipelines.incidents.api.api_client import Api, make_api
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """For requests that are all refused: at the end it has to be as empty as before."""
+    """Return an API for refused requests only; check at the end that its ledger is empty."""
     api = make_api(tmp_path_factory.mktemp("empty"))
     yield api
     assert api.ledger.incidents() == []
@@ -24,10 +24,12 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """Return an API whose ledger holds an incident with a proposal and one with an action."""
+def populated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Api]:
+    """Return an API whose ledger has an incident with a proposal and one with an action."""
     url = new_database(request) if request.param == "postgresql" else ""
-    api = make_api(tmp_path_factory.mktemp("worn"), url)
+    api = make_api(tmp_path_factory.mktemp("populated"), url)
     api.act(api.incident())
     api.propose(api.incident("node-2"))
     yield api

@@ -1,4 +1,4 @@
-"""Which tokens are taken, and what each of them is for."""
+"""Tests of tokens and roles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from forewarn.pipelines.incidents.api.access_control import Role, new_token, par
 from forewarn.pipelines.serving.tokens import TokenError
 
 
-def test_a_new_token_is_known_by_its_digest_alone() -> None:
+def test_new_token_matches_its_digest_only() -> None:
     token, digest = new_token()
     other, _ = new_token()
     access = parse_access(f" ann:act={digest} ,\n bob:see={digest[::-1]}\n")
@@ -22,17 +22,17 @@ def test_a_new_token_is_known_by_its_digest_alone() -> None:
     assert token not in digest
 
 
-def test_each_role_includes_those_before_it_and_a_reporter_reads_nothing() -> None:
-    ladder = [Role.SEE, Role.APPROVE, Role.ACT, Role.ADMIN]
-    for number, role in enumerate(ladder):
-        assert [role.includes(other) for other in ladder] == [
-            place <= number for place in range(len(ladder))
+def test_roles_include_lower_roles_except_report() -> None:
+    order = [Role.SEE, Role.APPROVE, Role.ACT, Role.ADMIN]
+    for number, role in enumerate(order):
+        assert [role.includes(other) for other in order] == [
+            index <= number for index in range(len(order))
         ]
     assert [role for role in Role if role.includes(Role.REPORT)] == ["report", "act", "admin"]
     assert [role for role in Role if Role.REPORT.includes(role)] == ["report"]
 
 
-def test_a_name_can_have_two_tokens_while_they_are_changed() -> None:
+def test_name_can_have_two_tokens() -> None:
     access = parse_access(f"ann:act={'0' * 64},ann:act={'1' * 64}")
     assert {holder.name for holder in access.holders.values()} == {"ann"}
 
@@ -52,11 +52,11 @@ def test_a_name_can_have_two_tokens_while_they_are_changed() -> None:
         ("a<b:act=" + "0" * 64, "name of entry 1"),
         ("Forewarn:act=" + "0" * 64, "not 'forewarn'"),
         ("a" * 65 + ":act=" + "0" * 64, "name of entry 1"),
-        (f"ann:act={'0' * 64},bob:see={'0' * 64}", "entry 2 has the digest of another"),
+        (f"ann:act={'0' * 64},bob:see={'0' * 64}", "entry 2 repeats the digest of another"),
         (f"ann:act={'0' * 64},ann:see={'1' * 64}", "entry 2 gives 'ann' a second role"),
     ],
 )
-def test_tokens_that_cannot_be_used_are_named_and_not_printed(text: str, why: str) -> None:
+def test_invalid_token_entries_are_not_printed(text: str, why: str) -> None:
     with pytest.raises(TokenError, match=why) as caught:
         parse_access(text)
     assert "FOREWARN_RESPOND_TOKENS" in str(caught.value)

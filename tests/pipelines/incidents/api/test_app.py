@@ -1,4 +1,4 @@
-"""What the API of incidents takes, shows and writes into the ledger."""
+"""Tests of the API: findings, incidents, manual actions, kill switch and metrics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from forewarn.response.state.finding import MANUAL_CAUSE
 from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.step import DrainMode, Step
 
-# --- findings in ----------------------------------------------------------------------------------
+# --- posting findings -----------------------------------------------------------------------------
 
 
-def test_a_finding_is_taken_once_and_counted_again(api: Api) -> None:
+def test_repeated_findings_are_counted(api: Api) -> None:
     both = api.report(finding(), finding(id="f2", machine="node-2", gpu_serial="S2", job="4711"))
     assert (both.status_code, both.json()) == (200, {"new": 2, "repeated": 0})
     again = api.report(finding(severity="notice"), finding())
@@ -31,7 +31,7 @@ def test_a_finding_is_taken_once_and_counted_again(api: Api) -> None:
     assert (line["count"], line["severity"]) == (3, "error")
 
 
-def test_the_ledger_has_who_reported_what_is_new_and_no_note_of_repeats(api: Api) -> None:
+def test_only_new_findings_are_noted(api: Api) -> None:
     for _ in range(3):
         api.report(finding())
     (note,) = api.ledger.notes()
@@ -49,9 +49,7 @@ def test_the_ledger_has_who_reported_what_is_new_and_no_note_of_repeats(api: Api
         ({"source": "smi"}, "check by smi"),
     ],
 )
-def test_a_cause_is_the_code_of_an_xid_or_who_says_what(
-    api: Api, changes: dict[str, object], cause: str
-) -> None:
+def test_cause_is_xid_code_or_source(api: Api, changes: dict[str, object], cause: str) -> None:
     assert api.report(finding(**changes)).is_success
     assert api.ledger.incidents()[0].findings[0].cause == cause
 
@@ -68,19 +66,19 @@ def test_a_cause_is_the_code_of_an_xid_or_who_says_what(
         ("machine", "node-1\n", "match"),
         ("source", "<b>", "match"),
         ("source", "\u202ereversed", "match"),
-        ("source", "records", "ours"),
-        ("source", "At_Risk", "ours"),
+        ("source", "records", "reserved"),
+        ("source", "At_Risk", "reserved"),
         ("id", " x", "match"),
-        ("id", "half \ud800", ""),
+        ("id", "lone \ud800", ""),
         ("kind", "rumour", "'at_risk'"),
         ("severity", "fatal", "'critical'"),
         ("severity", None, "'critical'"),
         ("at", "yesterday", "ISO 8601"),
         ("at", 1_772_366_400, "ISO 8601"),
-        ("at", format_iso(NOW + HOUR), "3600 s ahead of this clock"),
+        ("at", format_iso(NOW + HOUR), "3600 s in the future"),
         ("at", "1969-12-31", "1970"),
         ("at", "9999-12-31", "ISO 8601"),
-        ("valid_until", format_iso(NOW - 2 * HOUR), "after `at`"),
+        ("valid_until", format_iso(NOW - 2 * HOUR), "or after `at`"),
         ("valid_until", format_iso(NOW + 400 * DAY), "366 days"),
         ("evidence", [1], "dictionary"),
         ("evidence", {"text": "x" * 17_000}, "16384"),
@@ -89,38 +87,38 @@ def test_a_cause_is_the_code_of_an_xid_or_who_says_what(
         ("colour", "red", "Extra"),
     ],
 )
-def test_a_wrong_finding_is_named_by_index_and_field_and_nothing_is_taken(
+def test_invalid_finding_rejects_the_whole_request(
     empty: Api, field: str, value: object, why: str
 ) -> None:
     answer = empty.report(finding(), finding(id="f2") | {field: value}, finding(id="f3"))
     assert answer.status_code == 422
-    told = answer.json()
-    assert (told["index"], told["field"]) == (1, field)
-    assert told["error"].startswith(f"findings[1].{field}: ")
-    assert why in told["error"]
-    assert told["error"].isascii()
-    assert len(told["error"]) < 400
+    refusal = answer.json()
+    assert (refusal["index"], refusal["field"]) == (1, field)
+    assert refusal["error"].startswith(f"findings[1].{field}: ")
+    assert why in refusal["error"]
+    assert refusal["error"].isascii()
+    assert len(refusal["error"]) < 400
     assert empty.ledger.incidents() == []
 
 
-def test_a_finding_without_a_field_is_named_too(empty: Api) -> None:
-    lacking = finding()
-    del lacking["valid_until"]
-    assert empty.report(finding(), lacking).json()["field"] == "valid_until"
+def test_missing_field_is_named(empty: Api) -> None:
+    incomplete = finding()
+    del incomplete["valid_until"]
+    assert empty.report(finding(), incomplete).json()["field"] == "valid_until"
 
 
-def test_a_thousand_findings_are_taken_and_one_more_is_not(api: Api) -> None:
+def test_request_is_limited_to_1000_findings(api: Api) -> None:
     many = [finding(id=f"f{number}", machine=f"node-{number}") for number in range(1001)]
     assert api.report(*many).status_code == 422
     assert api.ledger.incidents() == []
     assert api.report(*many[1:]).json() == {"new": 1000, "repeated": 0}
 
 
-def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(api: Api) -> None:
+def test_small_clock_skew_is_accepted(api: Api) -> None:
     assert api.report(finding(at=format_iso(NOW + 250 * SECOND))).is_success
 
 
-def test_times_keep_their_nanoseconds_and_without_a_zone_they_are_utc(api: Api) -> None:
+def test_times_keep_nanoseconds_and_default_to_utc(api: Api) -> None:
     at = "2026-03-01T11:00:00.123456789"
     number = api.incident(at=at)
     (line,) = api.get(f"/v1/incidents/{number}").json()["findings"]
@@ -128,10 +126,10 @@ def test_times_keep_their_nanoseconds_and_without_a_zone_they_are_utc(api: Api) 
     assert line["evidence"] == {"message": "GPU 3 < 8"}
 
 
-# --- incidents and actions out --------------------------------------------------------------------
+# --- reading incidents and actions ----------------------------------------------------------------
 
 
-def test_incidents_come_in_pages_newest_first(api: Api) -> None:
+def test_incidents_are_paged_newest_first(api: Api) -> None:
     numbers = [api.incident(f"node-{n}") for n in range(5)]
     first = api.get("/v1/incidents", limit=3).json()
     second = api.get("/v1/incidents", limit=3, before=first["next"]).json()
@@ -140,7 +138,7 @@ def test_incidents_come_in_pages_newest_first(api: Api) -> None:
     assert second["next"] is None
 
 
-def test_incidents_are_chosen_by_state_and_machine(api: Api) -> None:
+def test_incidents_are_filtered_by_state_and_machine(api: Api) -> None:
     numbers = [api.incident(f"node-{n}") for n in range(3)]
     api.post(f"/v1/incidents/{numbers[0]}/undo")
 
@@ -155,23 +153,26 @@ def test_incidents_are_chosen_by_state_and_machine(api: Api) -> None:
     assert shown(machine="node-9") == []
 
 
-def test_a_story_has_decisions_the_approval_and_each_change_of_an_action(api: Api) -> None:
+def test_incident_detail_has_decisions_approval_and_changes(api: Api) -> None:
     number = api.incident()
     decision = api.propose(number)
     api.post(f"/v1/incidents/{number}/approve", role="approve")
     api.act(number)
-    story = api.get(f"/v1/incidents/{number}").json()
-    assert [one["ruling"] for one in story["decisions"]] == ["propose"]
-    assert story["approval"] == {
+    detail = api.get(f"/v1/incidents/{number}").json()
+    assert [one["ruling"] for one in detail["decisions"]] == ["propose"]
+    assert detail["approval"] == {
         "decision_at": format_iso(decision.at),
         "at": format_iso(NOW),
         "who": "approve-ann",
     }
-    assert [change["state"] for change in story["actions"][0]["changes"]] == ["intended", "holding"]
-    assert story["decisions"][0]["valid_until"] == format_iso(LATER)
+    assert [change["state"] for change in detail["actions"][0]["changes"]] == [
+        "intended",
+        "holding",
+    ]
+    assert detail["decisions"][0]["valid_until"] == format_iso(LATER)
 
 
-def test_actions_that_are_open_or_recent_are_listed(api: Api) -> None:
+def test_open_and_recent_actions_are_listed(api: Api) -> None:
     action = api.act(api.incident())
     (shown,) = api.get("/v1/actions").json()["actions"]
     assert (shown["id"], shown["state"], shown["machine"]) == (action.id, "holding", "node-1")
@@ -188,14 +189,14 @@ def test_actions_that_are_open_or_recent_are_listed(api: Api) -> None:
     assert api.get("/v1/actions").json()["actions"] == []
 
 
-def test_the_score_is_that_of_whoever_counts_it(api: Api) -> None:
+def test_score_is_returned(api: Api) -> None:
     assert api.get("/v1/score").json() == {"precision": None}
 
 
-# --- what people do -------------------------------------------------------------------------------
+# --- manual actions -------------------------------------------------------------------------------
 
 
-def test_the_same_approval_twice_is_one(api: Api) -> None:
+def test_approval_is_idempotent(api: Api) -> None:
     number = api.incident()
     decision = api.propose(number)
     path = f"/v1/incidents/{number}/approve"
@@ -205,10 +206,10 @@ def test_the_same_approval_twice_is_one(api: Api) -> None:
     assert [note.act for note in api.ledger.notes()] == ["approve", "report"]
 
 
-def test_only_the_proposal_that_was_looked_at_is_approved(api: Api) -> None:
+def test_replaced_proposal_cannot_be_approved(api: Api) -> None:
     number = api.incident()
     path = f"/v1/incidents/{number}/approve"
-    assert "nothing is decided" in api.post(path).json()["error"]
+    assert "no decision yet" in api.post(path).json()["error"]
     decision = api.propose(number)
     seen = {"decision_at": format_iso(decision.at - 1)}
     assert (answer := api.post(path, seen)).status_code == 409
@@ -216,19 +217,19 @@ def test_only_the_proposal_that_was_looked_at_is_approved(api: Api) -> None:
     assert api.post(path, {"decision_at": format_iso(decision.at)}).json()["changed"]
 
 
-def test_what_is_no_proposal_or_no_longer_valid_cannot_be_approved(api: Api) -> None:
-    held = api.incident()
-    api.propose(held, ruling=Ruling.HOLD)
-    answer = api.post(f"/v1/incidents/{held}/approve")
+def test_only_valid_proposals_can_be_approved(api: Api) -> None:
+    on_hold = api.incident()
+    api.propose(on_hold, ruling=Ruling.HOLD)
+    answer = api.post(f"/v1/incidents/{on_hold}/approve")
     assert (answer.status_code, "`hold`" in answer.json()["error"]) == (409, True)
     late = api.incident("node-2")
     api.propose(late)
     api.clock.moment = Nanoseconds(LATER + 1)
     assert "no longer valid" in api.post(f"/v1/incidents/{late}/approve").json()["error"]
-    assert api.ledger.approvals([held, late]) == {}
+    assert api.ledger.approvals([on_hold, late]) == {}
 
 
-def test_undo_has_all_actions_released_and_overrides_the_incident(api: Api) -> None:
+def test_undo_releases_actions_and_overrides_incident(api: Api) -> None:
     number = api.incident()
     action = api.act(number)
     path = f"/v1/incidents/{number}/undo"
@@ -246,9 +247,7 @@ def test_undo_has_all_actions_released_and_overrides_the_incident(api: Api) -> N
     assert [override.cause for override in api.ledger.overrides(NOW)] == ["check by nhc"]
 
 
-def test_undo_holds_also_where_the_loop_changed_the_action_meanwhile(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undo_survives_concurrent_action_change(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     number = api.incident()
     action = api.act(number, ActionState.SENT)
     stale = api.ledger.incident(number)
@@ -261,19 +260,19 @@ def test_undo_holds_also_where_the_loop_changed_the_action_meanwhile(
     assert current.state is ActionState.RELEASING
 
 
-def test_a_closed_incident_has_nothing_to_undo(api: Api) -> None:
+def test_closed_incident_cannot_be_undone(api: Api) -> None:
     number = api.incident()
     api.ledger.end_incident(number, IncidentState.CLOSED, now=NOW, who="forewarn", why="over")
     assert api.post(f"/v1/incidents/{number}/undo").status_code == 409
 
 
-def test_an_incident_is_acknowledged_once(api: Api) -> None:
+def test_acknowledgement_is_idempotent(api: Api) -> None:
     path = f"/v1/incidents/{api.incident()}/ack"
     assert [api.post(path).json()["changed"] for _ in range(2)] == [True, False]
     assert api.get("/v1/incidents").json()["incidents"][0]["acknowledged"]
 
 
-def test_an_outcome_is_kept_with_the_time_of_the_failure(api: Api) -> None:
+def test_outcome_is_recorded_with_failure_time(api: Api) -> None:
     number = api.incident()
     path = f"/v1/incidents/{number}/outcome"
     body = {"outcome": "confirmed", "failed_at": format_iso(NOW - HOUR), "why": "ticket 7"}
@@ -290,14 +289,14 @@ def test_an_outcome_is_kept_with_the_time_of_the_failure(api: Api) -> None:
         assert answer.status_code == 409
 
 
-def test_a_drain_by_hand_is_a_finding_and_a_decision_of_that_person(api: Api) -> None:
+def test_manual_drain_records_finding_and_decision(api: Api) -> None:
     path = "/v1/machines/node-7/drain"
     answer = api.post(path, {"why": "ticket 9"}, role="act").json()
     incident = api.ledger.incident(answer["incident"])
     assert answer["changed"]
     assert incident is not None
-    (asked_for,) = incident.findings
-    assert (asked_for.source, asked_for.cause, asked_for.machine) == (
+    (request,) = incident.findings
+    assert (request.source, request.cause, request.machine) == (
         "act-ann",
         MANUAL_CAUSE,
         "node-7",
@@ -313,7 +312,7 @@ def test_a_drain_by_hand_is_a_finding_and_a_decision_of_that_person(api: Api) ->
     assert [note.act for note in api.ledger.notes()] == ["drain"]
 
 
-def test_the_same_drain_twice_is_one_and_a_harder_one_is_another(api: Api) -> None:
+def test_manual_drain_is_idempotent(api: Api) -> None:
     path = "/v1/machines/node-7/drain"
     first, again = api.post(path).json(), api.post(path).json()
     assert again == first | {"changed": False}
@@ -325,13 +324,13 @@ def test_the_same_drain_twice_is_one_and_a_harder_one_is_another(api: Api) -> No
 
 
 @pytest.mark.parametrize("act", ["approve", "undo", "ack", "outcome"])
-def test_an_incident_that_is_none_is_404(api: Api, act: str) -> None:
+def test_missing_incident_is_404(api: Api, act: str) -> None:
     body = {"outcome": "unknown"} if act == "outcome" else {}
     for number in (17, 2**63 - 1):
         answer = api.post(f"/v1/incidents/{number}/{act}", body)
         assert (answer.status_code, answer.json()) == (
             404,
-            {"error": f"incident {number}: there is none"},
+            {"error": f"incident {number}: does not exist"},
         )
     assert api.get("/v1/incidents/17").status_code == 404
     assert api.ledger.notes() == []
@@ -340,7 +339,7 @@ def test_an_incident_that_is_none_is_404(api: Api, act: str) -> None:
 # --- the kill switch ------------------------------------------------------------------------------
 
 
-def test_acting_is_switched_off_and_on_again(api: Api) -> None:
+def test_switch_stops_and_resumes_acting(api: Api) -> None:
     stopped = api.post("/v1/switch", {"acting": False, "why": "storm"}, role="approve").json()
     assert (stopped["acting"], stopped["who"], stopped["why"]) == (False, "approve-ann", "storm")
     assert api.context.switch.file.read_text() == "approve-ann: storm\n"
@@ -355,13 +354,13 @@ def test_acting_is_switched_off_and_on_again(api: Api) -> None:
     assert (last.acting, last.who) == (True, "admin-ann")
 
 
-def test_a_file_alone_switches_acting_off(api: Api) -> None:
+def test_stop_file_alone_stops_acting(api: Api) -> None:
     api.context.switch.file.touch()
     shown = api.get("/v1/switch").json()
     assert (shown["acting"], shown["who"]) == (False, "file")
 
 
-def test_acting_is_switched_off_also_without_the_database(api: Api) -> None:
+def test_switch_stops_acting_without_database(api: Api) -> None:
     api.break_ledger()
     assert api.get("/v1/incidents").status_code == 503
     assert api.get("/v1/switch").status_code == 503
@@ -372,16 +371,16 @@ def test_acting_is_switched_off_also_without_the_database(api: Api) -> None:
     assert api.context.switch.file.exists()
 
 
-# --- figures --------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 
 
 def gauges(api: Api) -> dict[str, float]:
-    text = api.ask("GET", "/metrics").text
+    text = api.request("GET", "/metrics").text
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     return {name.removeprefix("forewarn_respond_"): float(value) for name, _, value in lines}
 
 
-def test_what_the_metrics_say(api: Api) -> None:
+def test_metrics_describe_the_ledger(api: Api) -> None:
     api.report(finding(), finding())
     api.propose(api.incident())
     api.incident("node-2")
@@ -398,25 +397,25 @@ def test_what_the_metrics_say(api: Api) -> None:
     assert values['beat_age_seconds{beat="loop"}'] == 90
     assert values['beat_age_seconds{beat="list"}'] == math.inf
     assert values["ledger_up"] == 1
-    assert "node-" not in api.ask("GET", "/metrics").text  # no label that grows with the fleet
+    assert "node-" not in api.request("GET", "/metrics").text  # no label per machine
 
 
-def test_without_a_ledger_the_metrics_and_the_health_say_so(api: Api) -> None:
-    assert api.ask("GET", "/health").text == "ok\n"
+def test_metrics_and_health_report_broken_ledger(api: Api) -> None:
+    assert api.request("GET", "/health").text == "ok\n"
     api.break_ledger()
     assert gauges(api)["ledger_up"] == 0
-    assert api.ask("GET", "/health").status_code == 503
+    assert api.request("GET", "/health").status_code == 503
 
 
-# --- the description ------------------------------------------------------------------------------
+# --- OpenAPI description --------------------------------------------------------------------------
 
 
-def test_the_description_says_what_each_route_needs_and_loads_nothing_from_elsewhere(
+def test_openapi_description_is_complete_and_self_contained(
     api: Api,
 ) -> None:
     for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
-        assert api.ask("GET", path).status_code == 404
-    schema = api.ask("GET", "/openapi.json").json()
+        assert api.request("GET", path).status_code == 404
+    schema = api.request("GET", "/openapi.json").json()
     routes = [
         (path, method, route)
         for path, methods in schema["paths"].items()

@@ -1,4 +1,4 @@
-"""What a stranger, or a token in wrong hands, cannot do to the API of incidents."""
+"""Tests of the API against attackers without a token, or with a stolen one."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ BODIES = {"findings": b"[]", "switch": b'{"acting": false}', "outcome": b'{"outc
         ({"Authorization": "Bearer " + "0" * 64}, 403),
     ],
 )
-def test_without_a_token_nothing_is_told_or_taken(
+def test_requests_without_valid_token_are_refused(
     empty: Api, header: dict[str, str], status: int
 ) -> None:
     for path in READING:
-        assert empty.ask("GET", f"/v1/{path}", headers=header).status_code == status
+        assert empty.request("GET", f"/v1/{path}", headers=header).status_code == status
     for path in ACTING:
-        answer = empty.ask("POST", f"/v1/{path}", headers=header, content=b"{")
+        answer = empty.request("POST", f"/v1/{path}", headers=header, content=b"{")
         assert (answer.status_code, list(answer.json())) == (status, ["error"])
     assert empty.ledger.incidents() == []
     assert empty.context.switch.off() is None
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_a_role_may_do_what_it_is_for_and_no_more(api: Api, role: str) -> None:
+def test_role_permits_its_own_routes_only(api: Api, role: str) -> None:
     for path in READING:
         refused = api.get(f"/v1/{path}", role=role).status_code == 403
         assert refused == ("see" not in MAY[role]), path
@@ -82,27 +82,25 @@ def test_a_role_may_do_what_it_is_for_and_no_more(api: Api, role: str) -> None:
         assert refused == (needed not in MAY[role]), path
 
 
-def test_a_wrong_role_is_refused_before_the_body_is_looked_at(empty: Api) -> None:
+def test_role_is_checked_before_body(empty: Api) -> None:
     for content in (b"{", b"[" * 100, b"\xff", b""):
         assert empty.send("/v1/findings", content, role="see").status_code == 403
         assert empty.send("/v1/machines/node-1/drain", content, role="approve").status_code == 403
 
 
-def test_the_log_has_neither_the_token_nor_a_line_that_somebody_made_up(
-    api: Api, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_has_no_token_and_no_forged_line(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        api.ask("GET", "/v1/incidents", headers={"Authorization": "Bearer s3cret"})
-        api.ask("GET", "/x%0aforewarn respond: drained node-1", headers=bearer("see"))
+        api.request("GET", "/v1/incidents", headers={"Authorization": "Bearer s3cret"})
+        api.request("GET", "/x%0aforewarn respond: drained node-1", headers=bearer("see"))
     assert "s3cret" not in caplog.text
     assert not [line for line in caplog.text.splitlines() if line.startswith("forewarn")]
     assert caplog.text.count("refused") == 2
 
 
-# --- what is written where a name or a number belongs ---------------------------------------------
+# --- injected names and numbers -------------------------------------------------------------------
 
 
-def test_every_answer_is_json_that_no_browser_takes_for_a_page(empty: Api) -> None:
+def test_answers_are_never_rendered_as_html(empty: Api) -> None:
     script = "<script>alert(1)</script>"
     answers = [
         empty.get("/v1/incidents"),
@@ -110,8 +108,8 @@ def test_every_answer_is_json_that_no_browser_takes_for_a_page(empty: Api) -> No
         empty.get("/v1/incidents", machine=script),
         empty.report(finding(machine=script)),
         empty.post("/v1/machines/node-1/drain", {"why": script}),
-        empty.ask("DELETE", "/v1/incidents", headers=bearer("admin")),
-        empty.ask("GET", "/openapi.json"),
+        empty.request("DELETE", "/v1/incidents", headers=bearer("admin")),
+        empty.request("GET", "/openapi.json"),
     ]
     assert [answer.status_code for answer in answers] == [200, 404, 422, 422, 422, 405, 200]
     for answer in answers:
@@ -133,14 +131,14 @@ def test_every_answer_is_json_that_no_browser_takes_for_a_page(empty: Api) -> No
         1,
     ],
 )
-def test_a_reason_is_one_line_of_plain_text(empty: Api, why: object) -> None:
+def test_reason_is_one_line_of_plain_text(empty: Api, why: object) -> None:
     answer = empty.post("/v1/machines/node-1/drain", {"why": why})
     assert (answer.status_code, answer.json()["field"]) == (422, "why")
     assert answer.json()["error"].isascii()
     assert empty.ledger.incidents() == []
 
 
-def test_a_reason_may_have_letters_of_any_language_and_quotes(api: Api) -> None:
+def test_reason_may_have_unicode_letters_and_quotes(api: Api) -> None:
     why = "Lüfter 3 laut; „Ticket 7“ \"x\" 'y'; 温度 > normal".replace(">", "over")
     assert api.post("/v1/machines/node-1/drain", {"why": why}).is_success
     assert api.ledger.incidents()[0].decision is not None
@@ -150,7 +148,7 @@ def test_a_reason_may_have_letters_of_any_language_and_quotes(api: Api) -> None:
 @pytest.mark.parametrize(
     "name", ["..", "../etc", "%2e%2e%2fetc%2fpasswd", "..%2f..%2fetc", "a%2fb", "%00", "-x", ".x"]
 )
-def test_a_path_in_the_name_of_a_machine(empty: Api, name: str) -> None:
+def test_machine_name_with_path_is_refused(empty: Api, name: str) -> None:
     assert empty.post(f"/v1/machines/{name}/drain").status_code in (404, 422)
     assert empty.get("/v1/incidents", machine=name).status_code == 422
     assert empty.ledger.incidents() == []
@@ -159,7 +157,7 @@ def test_a_path_in_the_name_of_a_machine(empty: Api, name: str) -> None:
 @pytest.mark.parametrize(
     "number", ["0", "-1", "x", "1e3", str(2**63), "9" * 400, "1 or 1=1", "../1"]
 )
-def test_a_number_that_is_none(empty: Api, number: str) -> None:
+def test_invalid_number_is_refused(empty: Api, number: str) -> None:
     assert empty.get(f"/v1/incidents/{number}").status_code in (404, 422)
     assert empty.get("/v1/incidents", before=number).status_code == 422
 
@@ -179,14 +177,14 @@ def test_a_number_that_is_none(empty: Api, number: str) -> None:
         {"x" * 60: "1"},
     ],
 )
-def test_sql_in_a_search(api: Api, query: dict[str, Any]) -> None:
+def test_sql_in_query_is_refused(api: Api, query: dict[str, Any]) -> None:
     api.incident()
     answer = api.get("/v1/incidents", **query)
     assert answer.status_code == 422
     assert "node-1" in api.get("/v1/incidents").text
 
 
-def test_thousands_of_query_parameters(empty: Api) -> None:
+def test_excessive_query_parameters_are_refused(empty: Api) -> None:
     for query in ("&".join(f"p{n}=1" for n in range(5000)), "limit=1&limit=2", "machine=" * 400):
         assert empty.get(f"/v1/incidents?{query}").status_code in (414, 422)
 
@@ -222,7 +220,7 @@ def test_thousands_of_query_parameters(empty: Api) -> None:
         (b"[]", {"Content_Length": "9" * 5000}, 413, "at most"),
     ],
 )
-def test_what_is_no_list_of_findings(
+def test_invalid_bodies_are_refused(
     empty: Api, content: bytes, headers: dict[str, str], status: int, why: str
 ) -> None:
     answer = empty.send("/v1/findings", content, **headers)
@@ -231,13 +229,13 @@ def test_what_is_no_list_of_findings(
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400"])
-def test_a_number_beyond_all_bounds_in_the_evidence(empty: Api, number: str) -> None:
+def test_infinite_number_in_evidence_is_refused(empty: Api, number: str) -> None:
     body = json.dumps([finding()]).replace('"GPU 3 < 8"', number)
     answer = empty.send("/v1/findings", body.encode())
     assert (answer.status_code, answer.json()["field"]) == (422, "evidence")
 
 
-def test_evidence_that_is_nested_too_deep(api: Api) -> None:
+def test_deeply_nested_evidence_is_refused(api: Api) -> None:
     for depth, status in ((15, 200), (17, 422), (800, 422)):
         nested = "[" * depth + "]" * depth
         body = json.dumps([finding()]).replace('"GPU 3 < 8"', nested)
@@ -245,7 +243,7 @@ def test_evidence_that_is_nested_too_deep(api: Api) -> None:
     assert api.get("/v1/incidents/1").is_success
 
 
-def test_a_gzip_bomb(api: Api) -> None:
+def test_gzip_bomb_is_refused(api: Api) -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(b" " * MIB) for _ in range(80)) + packer.flush()
     answer = api.send("/v1/findings", bomb, Content_Encoding="gzip")
@@ -255,7 +253,7 @@ def test_a_gzip_bomb(api: Api) -> None:
     assert api.send("/v1/findings", packed, Content_Encoding="gzip").json()["new"] == 1
 
 
-def test_all_bodies_together_hold_so_much_memory_and_no_more(api: Api) -> None:
+def test_memory_of_all_bodies_is_limited(api: Api) -> None:
     api.context.bodies.held = 8 * api.context.bodies.limit
     answer = api.report(finding())
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
@@ -274,15 +272,15 @@ def address(
     api = make_api(tmp_path_factory.mktemp("served"))
     servers: list[uvicorn.Server] = []
 
-    class Watched(Listener):
-        """Tells which server it has made."""
+    class RecordingListener(Listener):
+        """Listener that records the servers it creates."""
 
         def server(self, *args: Any, **options: Any) -> uvicorn.Server:
             servers.append(super().server(*args, **options))
             return servers[0]
 
     port = free_port()
-    listener = Watched("respond", "127.0.0.1", port)
+    listener = RecordingListener("respond", "127.0.0.1", port)
     thread = threading.Thread(target=serve_api, args=(api.context, listener))
     thread.start()
     while not (servers and servers[0].started):
@@ -295,7 +293,7 @@ def address(
 
 
 def exchange(address: tuple[str, int], *parts: bytes) -> bytes:
-    """Send raw bytes and return the beginning of the answer."""
+    """Send raw bytes and return the beginning of the response."""
     with socket.create_connection(address, timeout=60) as connection:
         with contextlib.suppress(OSError):
             for part in parts:
@@ -307,37 +305,37 @@ HEAD = b"POST /v1/findings HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer report-t
 TYPE = b"Content-Type: application/json\r\n"
 
 
-def test_a_body_that_does_not_say_how_long_it_is(address: tuple[str, int]) -> None:
+def test_chunked_body_is_limited(address: tuple[str, int]) -> None:
     chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
     head = HEAD + TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
     assert b" 413 " in exchange(address, head, *[chunk] * 12)
 
 
-def test_a_body_that_is_longer_than_it_says(address: tuple[str, int]) -> None:
+def test_wrong_content_length_is_refused(address: tuple[str, int]) -> None:
     answer = exchange(address, HEAD + TYPE + b"Content-Length: 2\r\n\r\n[]" + b"x" * 20_000)
     assert answer.startswith(b"HTTP/1.1 400 ")
     answer = exchange(address, HEAD + TYPE + b"Content-Length: 900000000\r\n\r\n[]")
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_length_that_is_no_number_or_there_twice(address: tuple[str, int]) -> None:
+def test_invalid_content_length_is_refused(address: tuple[str, int]) -> None:
     for length in (b"Content-Length: x", b"Content-Length: 2\r\nContent-Length: 3"):
         answer = exchange(address, HEAD + TYPE + length + b"\r\n\r\n[]")
         assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_head_without_end(address: tuple[str, int]) -> None:
+def test_endless_request_head_is_refused(address: tuple[str, int]) -> None:
     assert b" 431 " in exchange(address, b"GET /v1/incidents?" + b"a=1&" * 10_000)
 
 
 def refused_heads(url: str) -> float:
-    """Return how often a server says that it has refused a head."""
+    """Return how many request heads a server reports as refused."""
     text = httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
     name = 'forewarn_respond_refused_requests_total{status="431"} '
     return sum(float(line.removeprefix(name)) for line in text.splitlines() if name in line)
 
 
-def test_it_is_still_there_after_all_that(address: tuple[str, int]) -> None:
+def test_server_still_answers_after_attacks(address: tuple[str, int]) -> None:
     url = f"http://{address[0]}:{address[1]}"
     before = refused_heads(url)
     exchange(address, b"GET /v1/incidents?" + b"a=1&" * 10_000)
@@ -347,14 +345,14 @@ def test_it_is_still_there_after_all_that(address: tuple[str, int]) -> None:
     assert refused_heads(url) == before + 1
 
 
-def test_an_address_that_is_taken_is_said_in_one_line(empty: Api) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listener = Listener("respond", "127.0.0.1", taken.getsockname()[1])
+def test_address_in_use_is_reported(empty: Api) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        listener = Listener("respond", "127.0.0.1", used.getsockname()[1])
         with pytest.raises(Exception, match=r"^127\.0\.0\.1:\d+: cannot listen"):
             serve_api(empty.context, listener)
 
 
-def test_a_certificate_that_cannot_be_used_is_named(empty: Api, tmp_path: Path) -> None:
+def test_unusable_certificate_is_named(empty: Api, tmp_path: Path) -> None:
     listener = Listener("respond", "127.0.0.1", 0, str(tmp_path / "no.pem"), "no.key")
     with pytest.raises(Exception, match=r"`respond\.certificate` .*no\.pem"):
         serve_api(empty.context, listener)

@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes up from the description that the API gives of itself."""
+"""Tests with requests that schemathesis generates from the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.pipelines.incidents.api.api_client import Api, bearer
 
-# schemathesis asks in the same process over the test client of Starlette.
+# schemathesis calls the application in process, through Starlette's test client.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
 
 _CHECKS = (
@@ -26,8 +26,8 @@ _CHECKS = (
     response_schema_conformance,
     status_code_conformance,
 )
-_FEW = settings(
-    # Each takes a while; --hypothesis-profile=thorough tries 400 of each kind on each route.
+_SETTINGS = settings(
+    # Requests are slow; --hypothesis-profile=thorough tries 400 of each kind on each route.
     max_examples=max(8, settings().max_examples // 25),
     derandomize=True,
     database=None,
@@ -38,15 +38,14 @@ _FEW = settings(
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_no_request_is_an_error_of_ours(worn: Api, mode: GenerationMode) -> None:
-    """The ledger holds an incident with a proposal and one with an action."""
-    schema = schemathesis.openapi.from_asgi("/openapi.json", worn.app)
+def test_no_request_causes_server_error(populated: Api, mode: GenerationMode) -> None:
+    schema = schemathesis.openapi.from_asgi("/openapi.json", populated.app)
     tried: set[str] = set()
     for result in schema.get_all_operations():
         assert isinstance(result, Ok)
         operation = result.ok()
 
-        @_FEW
+        @_SETTINGS
         @given(case=operation.as_strategy(generation_mode=mode))
         def check(case: schemathesis.Case[Any]) -> None:
             case.call_and_validate(headers=bearer("admin"), checks=list(_CHECKS))

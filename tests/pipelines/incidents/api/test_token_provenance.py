@@ -1,4 +1,4 @@
-"""Who may report what about which machine, and what a name in use is worth."""
+"""Tests of which machines a token may report, and of the provenance of findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUND = TokenHolder("nhc-1", Role.REPORT, frozenset({"node-1", "node-2"}))
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Api]:
-    """An API with the token of two hosts beside those that any host may have."""
+    """Return an API with shared tokens and one that is bound to two hosts."""
     api = make_api(tmp_path)
     api.context.access = AccessControl({**ACCESS.holders, token_digest("bound-token"): BOUND})
     yield api
@@ -32,11 +32,11 @@ def site(tmp_path: Path) -> Iterator[Api]:
     api.ledger.close()
 
 
-def test_a_token_of_some_hosts_speaks_for_no_other(site: Api) -> None:
+def test_bound_token_cannot_report_other_hosts(site: Api) -> None:
     answer = site.post("/v1/findings", [finding(), finding(machine="node-9")], role="bound")
     assert answer.status_code == 403
     assert answer.json() == {
-        "error": "findings[1].machine: the token of nhc-1 does not speak for node-9",
+        "error": "findings[1].machine: the token of nhc-1 may not report findings of node-9",
         "index": 1,
         "field": "machine",
     }
@@ -46,7 +46,7 @@ def test_a_token_of_some_hosts_speaks_for_no_other(site: Api) -> None:
     ]
 
 
-def test_a_finding_says_who_vouches_for_it(site: Api) -> None:
+def test_findings_show_their_provenance(site: Api) -> None:
     site.post("/v1/findings", [finding()], role="bound")
     site.report(finding(kind="xid", evidence={"xid": 79}))  # forged, under the same name
     answer = site.get("/v1/incidents").json()
@@ -57,9 +57,7 @@ def test_a_finding_says_who_vouches_for_it(site: Api) -> None:
 
 
 @pytest.mark.parametrize("change", [{"kind": "blind"}, {"gpu_serial": "165"}])
-def test_a_name_in_use_for_something_else_is_409_and_none_is_taken(
-    api: Api, change: dict[str, str]
-) -> None:
+def test_conflicting_finding_rejects_the_whole_request(api: Api, change: dict[str, str]) -> None:
     assert api.report(finding(gpu_serial="164")).status_code == 200
     (field,) = change
     answer = api.report(finding(id="new"), finding(**change))
@@ -72,14 +70,14 @@ def test_a_name_in_use_for_something_else_is_409_and_none_is_taken(
     assert (twice.status_code, twice.json()["index"]) == (409, 1)
 
 
-def test_two_hosts_with_one_name_are_two_findings(api: Api) -> None:
+def test_same_id_on_two_hosts_is_two_findings(api: Api) -> None:
     for machine in ("node-1", "node-2"):
         answer = api.report(finding(id="nvlink-down", machine=machine))
         assert answer.json() == {"new": 1, "repeated": 0}
     assert {incident.machine for incident in api.ledger.open_incidents()} == {"node-1", "node-2"}
 
 
-def test_a_fault_that_returns_next_month_is_not_stale(api: Api) -> None:
+def test_returning_fault_is_a_new_finding(api: Api) -> None:
     api.report(finding(id="nvlink-down"))
     api.clock.moment = Nanoseconds(NOW + 30 * DAY)
     again = finding(
@@ -90,7 +88,7 @@ def test_a_fault_that_returns_next_month_is_not_stale(api: Api) -> None:
     assert incident.findings[-1].valid(api.clock.moment)
 
 
-def test_a_change_of_severity_names_the_token(api: Api) -> None:
+def test_severity_change_is_noted_with_token(api: Api) -> None:
     api.report(finding(severity="warning"))
     api.report(finding(severity="critical", at=format_iso(NOW - HOUR // 2)))
     (incident,) = api.ledger.open_incidents()
@@ -99,7 +97,7 @@ def test_a_change_of_severity_names_the_token(api: Api) -> None:
     assert (change.who, change.at, change.detail) == ("report-ann", NOW, "warning to critical")
 
 
-def test_extreme_numbers_in_evidence_are_taken_or_named(api: Api) -> None:
+def test_extreme_numbers_are_accepted_or_named(api: Api) -> None:
     for code in (2**63, -(2**63), 10**400):
         answer = api.report(finding(kind="xid", id=f"x{len(str(code))}", evidence={"xid": code}))
         assert answer.status_code == 200 or answer.json()["field"] == "cause"
@@ -107,7 +105,7 @@ def test_extreme_numbers_in_evidence_are_taken_or_named(api: Api) -> None:
     assert (answer.status_code, answer.json()["field"]) == (422, "cause")
 
 
-def test_tokens_name_their_hosts_as_slurm_does() -> None:
+def test_token_hosts_are_slurm_host_lists() -> None:
     digests = ["0" * 64, "1" * 64, "2" * 64]
     access = parse_access(
         f"rack1:report:node-[01-03,7],login={digests[0]},ann:act={digests[1]},"
@@ -115,7 +113,7 @@ def test_tokens_name_their_hosts_as_slurm_does() -> None:
     )
     rack, ann, old = access.holders.values()
     assert set(rack.hosts or ()) == {"node-01", "node-02", "node-03", "node-7", "login"}
-    assert [holder.provenance for holder in (rack, ann, old)] == ["host", "shared", "shared"]
+    assert [holder.vouched for holder in (rack, ann, old)] == ["host", "shared", "shared"]
     assert [rack.may_report(name) for name in ("node-01", "node-04")] == [True, False]
 
 
@@ -126,10 +124,10 @@ def test_tokens_name_their_hosts_as_slurm_does() -> None:
         ("a:report:node-[1-", "entry 1"),
         ("a:report:node-[3-1]", "invalid host list"),
         ("a:report:../etc", "host 1 of its list is not a valid host name"),
-        ("a:act:node-1", "of the role `report` only"),
+        ("a:act:node-1", "with the role `report` only"),
     ],
 )
-def test_hosts_that_cannot_be_used_are_named(head: str, why: str) -> None:
+def test_invalid_token_hosts_are_named(head: str, why: str) -> None:
     with pytest.raises(TokenError, match="FOREWARN_RESPOND_TOKENS") as caught:
         parse_access(f"{head}={'0' * 64}")
     assert why in str(caught.value)
