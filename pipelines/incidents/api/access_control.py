@@ -76,7 +76,7 @@ class TokenHolder:
     hosts: frozenset[str] | None = None
 
     @property
-    def vouched(self) -> Provenance:
+    def provenance(self) -> Provenance:
         """Return the provenance of findings sent with this token."""
         return Provenance.SHARED if self.hosts is None else Provenance.HOST
 
@@ -105,8 +105,7 @@ def parse_access(text: str) -> AccessControl:
     """Parse `NAME:ROLE[:HOSTLIST]=SHA256HEX,...`.
 
     A name may have several tokens of one role, which allows tokens to be rotated. HOSTLIST is a
-    Slurm
-    host list such as `node-[01-16],login`.
+    Slurm host list such as `node-[01-16],login`.
 
     Raises
     ------

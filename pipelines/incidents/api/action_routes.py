@@ -109,14 +109,11 @@ async def report_findings(
     """Report findings.
 
     A known finding (same `source`, `machine` and `id`) is counted, and its `severity` is updated.
-    With
-    another `kind` or `gpu_serial` it is refused (409). After `valid_until`, or after its incident
-    has
-    ended, the same finding is recorded as a new one.
+    With another `kind` or `gpu_serial` it is refused (409). After `valid_until`, or after its
+    incident has ended, the same finding is recorded as a new one.
 
     The policy and the limits decide whether forewarn acts. Findings that only a token without a
-    host
-    list reports lead at most to `avoid`, because any host may use such a token.
+    host list reports lead at most to `avoid`, because any host may use such a token.
     """
     context, holder = api_context(request), request_holder(request)
     name = holder.name
@@ -233,8 +230,7 @@ async def switch(request: Request, body: SwitchRequest) -> SwitchAnswer:
     """Stop all actions of forewarn, or let it act again.
 
     Stopping needs `approve` and works while the ledger is unavailable. Resuming needs `admin`.
-    Findings
-    are still recorded and actions still released while stopped.
+    Findings are still recorded and actions still released while stopped.
     """
     context, holder = api_context(request), request_holder(request)
     if body.acting and not holder.role.includes(Role.ADMIN):

@@ -66,8 +66,7 @@ class Operator:
         number : int
         decision_at : int, optional
             Time of the decision that the person saw, nanoseconds since 1970 UTC. If a later
-            decision
-            exists, nothing is approved. None approves the last decision.
+            decision exists, nothing is approved. None approves the last decision.
 
         Raises
         ------
@@ -105,8 +104,7 @@ class Operator:
         """Undo all actions of an incident; return False if nothing changed.
 
         A manual change takes precedence: the incident is overridden, and for a time its cause does
-        not lead
-        to actions on this machine.
+        not lead to actions on this machine.
 
         Raises
         ------
@@ -144,8 +142,7 @@ class Operator:
         ------
         ManualActionError
             If the incident does not exist, or `failed_at` lies in the future or has another outcome
-            than
-            `confirmed`.
+            than `confirmed`.
         """
         if self._incident(number).outcome is outcome and failed_at is None:
             return False

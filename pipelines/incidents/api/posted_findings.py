@@ -89,8 +89,7 @@ class PostedFinding(BaseModel):
     """An observation about a machine.
 
     A repeat (same `source`, `machine` and `id`) is counted until `valid_until` or until its
-    incident
-    ends, and its `severity` is updated. After that it is a new finding.
+    incident ends, and its `severity` is updated. After that it is a new finding.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

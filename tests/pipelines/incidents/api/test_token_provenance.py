@@ -113,7 +113,7 @@ def test_token_hosts_are_slurm_host_lists() -> None:
     )
     rack, ann, old = access.holders.values()
     assert set(rack.hosts or ()) == {"node-01", "node-02", "node-03", "node-7", "login"}
-    assert [holder.vouched for holder in (rack, ann, old)] == ["host", "shared", "shared"]
+    assert [holder.provenance for holder in (rack, ann, old)] == ["host", "shared", "shared"]
     assert [rack.may_report(name) for name in ("node-01", "node-04")] == [True, False]
 
 
