@@ -127,7 +127,7 @@ async def report_findings(
             status = 409 if isinstance(error, FindingConflictError) else 422
             raise PostedFindingError(index, error.field, error.why, status)
 
-        counts = context.ledger.take(reported, now=now, who=name, refuse=refuse)
+        counts = context.ledger.record_findings(reported, now=now, who=name, refuse=refuse)
         if counts.new:  # repeats are not noted: a million repeats would be a million notes
             sources = ", ".join(sorted({finding.source for finding in findings})[:5])
             detail = f"{counts.new} new, {counts.repeated} repeated"

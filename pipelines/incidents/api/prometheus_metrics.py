@@ -57,7 +57,7 @@ class ApiMetrics(ServiceMetrics):
         self._read_at = now
         try:
             rulings, states = _rulings(ledger), Counter(a.state for a in ledger.open_actions())
-            heartbeats = {name: ledger.last_beat(name) for name in HEARTBEATS}
+            heartbeats = {name: ledger.last_heartbeat(name) for name in HEARTBEATS}
         except LedgerError:
             self._ledger = 0.0
             for gauges in (self._incidents, self._actions, self._ages):

@@ -1,4 +1,7 @@
-"""Carrying out: the ledger is told before the scheduler, and the scheduler is read afterwards."""
+"""Action executor: sends a decided step to the scheduler and records the result.
+
+The ledger is written before the scheduler is called, and the scheduler is read back afterwards.
+"""
 
 from __future__ import annotations
 
@@ -30,120 +33,149 @@ __all__ = ["apply_transitions", "remove_stale_marks", "start_action"]
 def start_action(
     ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds
 ) -> None:
-    """Send an action that was just written, unless somebody else has begun it already.
+    """Send a new action to the scheduler, unless another responder has started it.
 
-    Whoever brings it from `INTENDED` to `SENT` is the one who asks the scheduler. Jobs are told
-    once it is read to hold, whether an answer came or not.
+    The responder that moves the action from `INTENDED` to `SENT` calls the scheduler. Jobs are
+    notified once the action is read back as set, whether the scheduler answered the call or not.
     """
     if action.state is not ActionState.INTENDED:
         return
     sent = ledger.advance(action, ActionState.SENT, now=now)
     if sent is not None:
-        _applied(ledger, driver, sent, why=why, now=now)
+        _apply(ledger, driver, sent, why=why, now=now)
 
 
 def apply_transitions(
     ledger: Ledger,
     driver: Driver,
-    courses: Iterable[ActionTransition],
-    watched: Iterable[TrackedAction],
+    transitions: Iterable[ActionTransition],
+    tracked: Iterable[TrackedAction],
     fleet: Fleet,
     *,
     now: Nanoseconds,
 ) -> None:
-    """Write what has become of open actions, and ask the scheduler for what is to be done.
+    """Record the transitions of open actions, and make the scheduler calls that they require.
 
-    A change that somebody else has written first is theirs to carry out.
+    If another responder has recorded a transition first, that responder makes the call.
     """
     machines = {machine.name: machine for machine in fleet.machines}
-    remembered = {entry.action.id: entry for entry in watched}
-    for course in courses:
-        machine, entry = machines.get(course.action.machine), remembered.get(course.action.id)
-        life = _life(course.action, machine, fleet) if course.confirmed and machine else ("", "")
+    tracked_by_id = {entry.action.id: entry for entry in tracked}
+    for transition in transitions:
+        machine, entry = (
+            machines.get(transition.action.machine),
+            tracked_by_id.get(transition.action.id),
+        )
+        identity = (
+            _identity(transition.action, machine, fleet)
+            if transition.confirmed and machine
+            else ("", "")
+        )
         known = (entry.controller, entry.boot) if entry else ("", "")
-        action: Action | None = course.action
-        if course.state is ActionState.OVERRIDDEN:  # first, so that nothing of it is lost
-            _override(ledger, course, now=now)
-        if course.state is not course.action.state or (course.confirmed and life != known):
+        action: Action | None = transition.action
+        if (
+            transition.state is ActionState.OVERRIDDEN
+        ):  # before the action, so that an interruption cannot lose the override
+            _override(ledger, transition, now=now)
+        if transition.state is not transition.action.state or (
+            transition.confirmed and identity != known
+        ):
             action = ledger.advance(
-                course.action, course.state, now=now, detail=course.detail, life=life
+                transition.action,
+                transition.state,
+                now=now,
+                detail=transition.detail,
+                identity=identity,
             )
         if action is not None:
-            if machine is not None and _holds_first(course, entry):
-                _tell_jobs(driver, machine, action)
-            _carry_on(ledger, driver, action, course, now=now)
+            if machine is not None and _confirmed_first(transition, entry):
+                _notify_jobs(driver, machine, action)
+            _make_call(ledger, driver, action, transition, now=now)
 
 
 def remove_stale_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machine]) -> None:
-    """Give back machines that bear the mark of an action which has ended.
+    """Undo the marks of actions that have ended.
 
-    A scheduler that gave no answer may do a thing much later.
+    A scheduler that gave no answer may set a mark much later.
     """
     for machine in machines:
         action = None if machine.action is None else ledger.action(machine.action)
         if action is not None and action.machine == machine.name and not action.open:
-            _tried(partial(driver.undo, action), f"{machine.name}: our mark stays")
+            _attempt(
+                partial(driver.undo, action), f"{machine.name}: stale mark not removed, will retry"
+            )
 
 
-def _override(ledger: Ledger, course: ActionTransition, *, now: Nanoseconds) -> None:
-    action = course.action
+def _override(ledger: Ledger, transition: ActionTransition, *, now: Nanoseconds) -> None:
+    action = transition.action
     incident = ledger.incident(action.incident)
     if incident is not None and incident.state is IncidentState.OPEN:
-        why = f"{action.machine}: {course.detail}"
+        why = f"{action.machine}: {transition.detail}"
         state = IncidentState.OVERRIDDEN
         ledger.end_incident(incident.id, state, now=now, who="somebody", why=why)
 
 
-def _carry_on(
-    ledger: Ledger, driver: Driver, action: Action, course: ActionTransition, *, now: Nanoseconds
+def _make_call(
+    ledger: Ledger,
+    driver: Driver,
+    action: Action,
+    transition: ActionTransition,
+    *,
+    now: Nanoseconds,
 ) -> None:
-    match course.call:
+    match transition.call:
         case DriverCall.APPLY:
-            _applied(ledger, driver, action, why=action.cause, now=now)
+            _apply(ledger, driver, action, why=action.cause, now=now)
         case DriverCall.UNDO:
-            _tried(lambda: driver.undo(action), f"{action.machine}: not released yet")
+            _attempt(lambda: driver.undo(action), f"{action.machine}: release failed, will retry")
         case DriverCall.EVICT:
-            _tried(lambda: driver.evict(action, course.jobs), f"{action.machine}: jobs stay")
+            _attempt(
+                lambda: driver.evict(action, transition.jobs),
+                f"{action.machine}: eviction of jobs failed, will retry",
+            )
         case None:
             pass
 
 
-def _life(action: Action, machine: Machine, fleet: Fleet) -> tuple[str, str]:
-    """Return what has to stay the same for an action to hold: else it may be lost by itself."""
+def _identity(action: Action, machine: Machine, fleet: Fleet) -> tuple[str, str]:
+    """Return the controller and boot identity; if one changes, the action may have been lost."""
     configuration = fleet.configured or fleet.controller
     controller = configuration if action.step is Step.AVOID else fleet.controller
     return controller, machine.boot
 
 
-def _holds_first(course: ActionTransition, entry: TrackedAction | None) -> bool:
-    """Tell whether it was just read to hold for the first time.
+def _confirmed_first(transition: ActionTransition, entry: TrackedAction | None) -> bool:
+    """Tell whether the action was read back as set for the first time.
 
-    The ledger knows it already, and whoever wrote that is the only one who tells the jobs: they
-    hear of it once, or not at all if we are ended in between.
+    The ledger records this before jobs are notified, and the responder that records it sends the
+    notice. Jobs are notified once, or not at all if the process ends in between.
     """
-    begun = course.action.state in (ActionState.INTENDED, ActionState.SENT)
-    return begun and course.confirmed and not (entry is not None and entry.reapplied)
+    started = transition.action.state in (ActionState.INTENDED, ActionState.SENT)
+    return started and transition.confirmed and not (entry is not None and entry.reapplied)
 
 
-def _applied(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> None:
-    """Ask the scheduler for an action; no answer means unknown, and a refusal ends the action."""
+def _apply(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> None:
+    """Apply an action: without an answer its state stays unknown, a refusal ends it."""
     try:
         driver.apply(action, why=why)
     except DriverTimeoutError as error:
-        note(f"action {action.id} of {action.machine}: no answer, to be read ({error})")
+        note(
+            f"action {action.id} of {action.machine}: no answer, state will be read back ({error})"
+        )
     except DriverError as error:
-        note(f"action {action.id} of {action.machine}: refused ({error})")
+        note(f"action {action.id} of {action.machine}: refused by the scheduler ({error})")
         ledger.advance(action, ActionState.FAILED, now=now, detail=str(error))
 
 
-def _tell_jobs(driver: Driver, machine: Machine, action: Action) -> None:
+def _notify_jobs(driver: Driver, machine: Machine, action: Action) -> None:
     if machine.jobs and action.step.isolates:
-        words = f"forewarn drains {machine.name} ({action.cause}), mode {action.mode}"
-        _tried(lambda: driver.notify(machine.jobs, words), f"{machine.name}: jobs were not told")
+        message = f"forewarn drains {machine.name} ({action.cause}), mode {action.mode}"
+        _attempt(
+            lambda: driver.notify(machine.jobs, message), f"{machine.name}: jobs were not notified"
+        )
 
 
-def _tried(call: Callable[[], None], words: str) -> None:
+def _attempt(call: Callable[[], None], message: str) -> None:
     try:
         call()
     except DriverError as error:
-        note(f"{words} ({error})")
+        note(f"{message} ({error})")

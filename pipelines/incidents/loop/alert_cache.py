@@ -1,4 +1,4 @@
-"""The incidents of a ledger as the score sees them; those that are over are read once."""
+"""Cache of the incidents of a ledger in the form that the score uses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from forewarn.response.state.incident import Incident, IncidentState
 
 __all__ = ["AlertCache", "CachedAlert"]
 
-_PAGE: Final = 1000
+_BATCH_SIZE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CachedAlert:
-    """An incident, when it was opened (nanoseconds since 1970 UTC), and how the score sees it."""
+    """Opening time (nanoseconds since 1970 UTC) and scored form of an incident."""
 
     opened_at: Nanoseconds
     alert: ScoredAlert
 
 
 class AlertCache:
-    """Alerts of a ledger; each look goes on from the one before.
+    """Scored alerts of a ledger; incidents that have ended are read once.
 
-    An incident that has ended, and whose actions have, changes only by another outcome.
+    An ended incident without open actions changes only by a new outcome.
 
     Parameters
     ----------
@@ -37,41 +37,41 @@ class AlertCache:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._over: dict[int, CachedAlert] = {}
+        self._ended: dict[int, CachedAlert] = {}
         self._outcomes = 0
         self._lock = Lock()
 
     def alerts_since(self, since: Nanoseconds) -> list[CachedAlert]:
-        """Return the incidents with findings that were opened since a moment, newest first."""
+        """Return the alerts of incidents with findings opened since a time, newest first."""
         with self._lock:
             last, changed = self._ledger.outcomes_after(self._outcomes)
             for number in changed:
-                self._over.pop(number, None)
+                self._ended.pop(number, None)
             numbers = self._ledger.opened_since(since)
-            known = {number: self._over[number] for number in numbers if number in self._over}
+            known = {number: self._ended[number] for number in numbers if number in self._ended}
             unknown = [number for number in numbers if number not in known]
-            for start in range(0, len(unknown), _PAGE):
-                known |= self._read(unknown[start : start + _PAGE])
-            self._over = {number: known[number] for number in self._over if number in known}
+            for start in range(0, len(unknown), _BATCH_SIZE):
+                known |= self._read(unknown[start : start + _BATCH_SIZE])
+            self._ended = {number: known[number] for number in self._ended if number in known}
             self._outcomes = last
         return [known[number] for number in numbers if number in known]
 
     def _read(self, numbers: Sequence[int]) -> dict[int, CachedAlert]:
         incidents = [i for i in self._ledger.by_number(numbers) if i.findings]
         entries = self._entries(incidents)
-        self._over |= {i.id: entries[i.id] for i in incidents if _is_over(i)}
+        self._ended |= {i.id: entries[i.id] for i in incidents if _has_ended(i)}
         return entries
 
     def _entries(self, incidents: Sequence[Incident]) -> dict[int, CachedAlert]:
         numbers = [incident.id for incident in incidents]
         failed_at = self._ledger.failure_times(numbers)
         decisions = self._ledger.decisions_by_incident(numbers)
-        moments = self._ledger.first_moments([a.id for i in incidents for a in i.actions])
+        state_times = self._ledger.first_moments([a.id for i in incidents for a in i.actions])
         alerts = [
             summarize_incident(
                 incident,
                 decisions.get(incident.id, []),
-                moments,
+                state_times,
                 failed_at=failed_at.get(incident.id),
                 gpus=max((action.gpus for action in incident.actions), default=0),
                 job_gpus=max((action.job_gpus for action in incident.actions), default=0),
@@ -84,6 +84,6 @@ class AlertCache:
         }
 
 
-def _is_over(incident: Incident) -> bool:
-    ended = incident.state is not IncidentState.OPEN
-    return ended and not any(action.open for action in incident.actions)
+def _has_ended(incident: Incident) -> bool:
+    closed = incident.state is not IncidentState.OPEN
+    return closed and not any(action.open for action in incident.actions)

@@ -1,6 +1,6 @@
-"""A site's check in a process of its own: the loop goes on, and the ledger gets the result.
+"""Site check in a separate process, which writes its result into the ledger.
 
-It outlives whoever began it, so `--once` need not wait for it either.
+The process outlives the one that started it, therefore `--once` does not wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.loop.site_check import CheckResult, CheckState, SiteCheck
 
-if TYPE_CHECKING:  # the ledger is opened when the check has ended: until then this stays small
+if TYPE_CHECKING:  # imported after the check has ended, to keep the waiting process small
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
     from forewarn.response.state.action import Action
     from forewarn.response.state.finding import Finding
@@ -35,18 +35,18 @@ _MAX_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """One check that the ledger says has begun.
+    """A check that the ledger records as started.
 
     Attributes
     ----------
     ledger : str
-        Its address, without a password.
+        Address of the ledger, without a password.
     command : tuple of str
     timeout : float
         Seconds.
     machine : str
     action, version : int
-        Of the change that says so: a newer begin makes this one void.
+        The action, and its version that records the start; a later start replaces this one.
     begun_at : int
         Nanoseconds since 1970 UTC, by the clock of the loop.
     """
@@ -61,12 +61,12 @@ class CheckJob:
 
 
 def start_check(job: CheckJob) -> None:
-    """Start a check and do not wait for it.
+    """Start a check without waiting for it.
 
     Raises
     ------
     OSError
-        If no process can be started.
+        If the process cannot be started.
     """
     try:
         subprocess.run(
@@ -78,23 +78,24 @@ def start_check(job: CheckJob) -> None:
             check=True,
         )
     except subprocess.SubprocessError as error:
-        raise OSError(f"the check of {job.machine} was not started ({error})") from None
+        raise OSError(f"the check of {job.machine} could not be started ({error})") from None
 
 
 def record_result(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanoseconds) -> None:
-    """Write down what a check said, unless nobody waits for it any more.
+    """Record the result of a check, if the action still waits for it.
 
-    A failed check is a finding, too. One that says nothing proves nothing: it is tried again.
+    A failed check is recorded as a finding as well. An unknown result proves nothing; the loop
+    repeats the check.
     """
-    for _ in range(_MAX_ATTEMPTS):  # the loop may add a change of its own at the same time
-        action = _waiting(ledger, job)
+    for _ in range(_MAX_ATTEMPTS):  # the loop may change the action at the same time
+        action = _awaiting_action(ledger, job)
         if action is None:
             return
         if result.state is CheckState.UNKNOWN:
             verdict = _UNKNOWN
         else:
             verdict = PASSED if result.passed else FAILED
-        if verdict == FAILED:  # before the change, which is not made again
+        if verdict == FAILED:  # first, because a recorded change is not repeated
             ledger.record_findings(
                 ledger.new_findings([_finding(job, action, result, now)]), now=now
             )
@@ -103,8 +104,8 @@ def record_result(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanos
             return
 
 
-def _waiting(ledger: Ledger, job: CheckJob) -> Action | None:
-    """Return the action whose machine is still to be checked by this very job."""
+def _awaiting_action(ledger: Ledger, job: CheckJob) -> Action | None:
+    """Return the action if it still waits for this check."""
     from forewarn.response.state.action import ActionState
 
     action = ledger.action(job.action)
@@ -132,21 +133,21 @@ def _finding(job: CheckJob, action: Action, result: CheckResult, now: Nanosecond
 
 
 def _run(job: CheckJob) -> None:
-    """Check, and write down what came of it; without a ledger the loop tries it again later."""
-    begun = time.monotonic_ns()
+    """Run the check and record its result; without a ledger, the loop checks again later."""
+    started = time.monotonic_ns()
     check = SiteCheck(tuple(job.command), job.timeout)
     reservation = f"forewarn-{job.action}"
     result = check.run(job.machine, action=job.action, reservation=reservation)
     from forewarn.pipelines.incidents.ledger.database import OpenMode
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
 
-    now = Nanoseconds(job.begun_at + time.monotonic_ns() - begun)
+    now = Nanoseconds(job.begun_at + time.monotonic_ns() - started)
     with suppress(InputError), Ledger.open(job.ledger, opening=OpenMode.EXISTING) as ledger:
         record_result(ledger, job, result, now)
 
 
 def _main() -> None:
-    """Read a job and leave it to a child: whoever started us waits for nothing and owes nothing."""
+    """Read a job and run it in a detached child, so that the parent can return at once."""
     job = CheckJob(**json.load(sys.stdin))
     if os.fork() == 0:
         os.setsid()

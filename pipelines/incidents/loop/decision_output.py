@@ -1,4 +1,4 @@
-"""Decisions, incidents and actions as one object of JSON each, and as a line for people."""
+"""Decisions, incidents and actions as JSON objects and as text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _VERBS = {
     Ruling.ACT: "do",
     Ruling.PROPOSE: "propose",
     Ruling.OBSERVE: "would",
-    Ruling.HOLD: "held",
+    Ruling.HOLD: "blocked",
 }
 
 
 def _seconds(moment: Nanoseconds) -> str:
-    """Return a moment for people: nobody reads nanoseconds."""
+    """Format a time without fractions of a second."""
     return format_iso(moment - moment % SECOND)
 
 
@@ -57,7 +57,7 @@ def decision_line(incident: Incident, decision: Decision) -> dict[str, Any]:
 
 
 def decision_text(incident: Incident, decision: Decision) -> str:
-    """Return a decision as one line: what, to which machine, and why or why not."""
+    """Format a decision as one line: step, machine and reason."""
     mode = f" ({decision.mode})" if decision.mode is not None else ""
     gpu = f" GPU {incident.gpu_serial}" if incident.gpu_serial else ""
     return (
@@ -113,19 +113,19 @@ def _action_line(action: Action) -> dict[str, Any]:
 
 
 def incident_text(incident: Incident) -> list[str]:
-    """Return an incident as a few lines: who, what was noticed, what is done about it."""
+    """Format an incident as lines: machine, findings, decision and actions."""
     gpu = f" GPU {incident.gpu_serial}" if incident.gpu_serial else ""
     shared = f", {incident.shared} on {len(incident.machines)} machines" if incident.shared else ""
-    taken = ", acknowledged" if incident.acknowledged else ""
+    acknowledged = ", acknowledged" if incident.acknowledged else ""
     head = (
         f"{incident.id}  {incident.machine}{gpu}{shared}  {incident.state} since "
-        f"{_seconds(incident.opened_at)}{taken}"
+        f"{_seconds(incident.opened_at)}{acknowledged}"
     )
     causes = [
         finding.cause if finding.count == 1 else f"{finding.cause} ({finding.count} times)"
         for finding in incident.findings
     ]
-    lines = [head, f"    noticed: {', '.join(dict.fromkeys(causes))}"]
+    lines = [head, f"    findings: {', '.join(dict.fromkeys(causes))}"]
     if incident.decision is not None:
         verb = _VERBS[incident.decision.ruling]
         lines.append(f"    {verb}: {incident.decision.step}; {incident.decision.reason}")

@@ -1,4 +1,4 @@
-"""Closing: machines that go back to service, checks before that, and what came of incidents."""
+"""Release of actions, site checks before a return to service, and outcomes of incidents."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from forewarn.response.state.step import Step
 
 __all__ = ["IncidentCloser"]
 
-_MAX_PARALLEL_CHECKS = 8  # at once; each is a process of its own
+_MAX_PARALLEL_CHECKS = 8  # site checks, each in its own process
 
 
 @dataclass(slots=True)
 class IncidentCloser:
-    """What ends actions and incidents.
+    """Ends actions and incidents.
 
     Attributes
     ----------
     ledger : Ledger
     driver : Driver or None
     check : SiteCheck or None
-        None: the site has none. Then a machine whose prediction did not come true goes back
-        without, and one that was taken out for a check stays out until a person gives it back.
+        None: the site has no check. A machine with a prediction that did not come true then returns
+        to service without one; a machine that was drained for a check stays out until a person
+        returns it.
     settings : ResponseSettings
     """
 
@@ -52,17 +53,17 @@ class IncidentCloser:
     _running: int | None = field(default=None, init=False)
 
     def release(self, action: Action, incident: Incident, now: Nanoseconds) -> None:
-        """Give a machine back if it is time; the site's check comes first, beside the loop."""
+        """Return a machine to service if its action is over, after the site check."""
         last = self._last_check(action)
-        way = decide_release(action, incident, check=last, settings=self.settings, now=now)
-        if way is None or way.way is ReleaseMethod.KEEP:
+        decision = decide_release(action, incident, check=last, settings=self.settings, now=now)
+        if decision is None or decision.way is ReleaseMethod.KEEP:
             return
-        if way.way is ReleaseMethod.CHECK and self.check is None and action.step is Step.CHECK:
-            return  # what was to be checked was not: a person has to look
-        if way.way is ReleaseMethod.CHECK and self.check is not None:
+        if decision.way is ReleaseMethod.CHECK and self.check is None and action.step is Step.CHECK:
+            return  # the check did not happen: a person has to look
+        if decision.way is ReleaseMethod.CHECK and self.check is not None:
             self._run_check(self.check, action, now)
         else:
-            self._undo(action, way.why, now)
+            self._undo(action, decision.why, now)
 
     def _undo(self, action: Action, why: str, now: Nanoseconds) -> None:
         releasing = self.ledger.advance(action, ActionState.RELEASING, now=now, detail=why)
@@ -71,7 +72,7 @@ class IncidentCloser:
         try:
             self.driver.undo(releasing)
         except DriverError as error:
-            note(f"{action.machine}: not released yet ({error})")
+            note(f"{action.machine}: release failed, will retry ({error})")
 
     def _last_check(self, action: Action) -> CheckVerdict | None:
         for change in reversed(self.ledger.action_states(action.id)):
@@ -79,10 +80,13 @@ class IncidentCloser:
                 return CheckVerdict(change.detail.startswith(PASSED), change.at)
         return None
 
-    def _begins(self, check: SiteCheck, action: Action, now: Nanoseconds) -> list[ActionChange]:
-        """Return the checks of a machine that were begun lately, and what came after the last.
+    def _recent_check_changes(
+        self, check: SiteCheck, action: Action, now: Nanoseconds
+    ) -> list[ActionChange]:
+        """Return the changes from the last recent start of a check on; empty if there is none.
 
-        Whatever came of one, the next one comes twice the limit after its begin at the earliest.
+        The next check starts at the earliest twice the time limit after the last start, whatever
+        its result.
         """
         changes = self.ledger.action_states(action.id)
         for row, change in enumerate(changes):
@@ -90,22 +94,29 @@ class IncidentCloser:
                 return [c for c in changes[row:] if c.detail.startswith("check ")]
         return []
 
-    def _all_busy(self, check: SiteCheck, now: Nanoseconds) -> bool:
-        """Tell whether as many checks run as may at once."""
+    def _at_check_limit(self, check: SiteCheck, now: Nanoseconds) -> bool:
+        """Tell whether the maximum number of checks is running."""
         if self._running is None:
-            begins = [self._begins(check, other, now) for other in self.ledger.open_actions()]
-            self._running = sum(bool(b) and b[-1].detail == BEGUN for b in begins)
+            recent = [
+                self._recent_check_changes(check, other, now)
+                for other in self.ledger.open_actions()
+            ]
+            self._running = sum(bool(r) and r[-1].detail == BEGUN for r in recent)
         return self._running >= _MAX_PARALLEL_CHECKS
 
     def _run_check(self, check: SiteCheck, action: Action, now: Nanoseconds) -> None:
-        """Have a machine checked where nothing else runs; a process writes down what comes of it.
+        """Start the check of a machine in a separate process that records the result.
 
-        The ledger knows of it first: another responder leaves it alone, and so do we.
+        The start is recorded in the ledger first, so that no responder starts the check twice.
         """
-        if self.driver is None or self._begins(check, action, now) or self._all_busy(check, now):
+        if (
+            self.driver is None
+            or self._recent_check_changes(check, action, now)
+            or self._at_check_limit(check, now)
+        ):
             return
-        begun = self.ledger.advance(action, action.state, now=now, detail=BEGUN)
-        if begun is None:
+        started = self.ledger.advance(action, action.state, now=now, detail=BEGUN)
+        if started is None:
             return
         try:
             self.driver.reserve(action)
@@ -116,43 +127,43 @@ class IncidentCloser:
                     timeout=check.timeout,
                     machine=action.machine,
                     action=action.id,
-                    version=begun.version,
+                    version=started.version,
                     begun_at=now,
                 )
             )
         except (DriverError, OSError) as error:
-            note(f"{action.machine}: not checked yet ({error})")
+            note(f"{action.machine}: check could not be started, will retry ({error})")
         self._running = (self._running or 0) + 1
 
     def close(
         self,
         incident: Incident,
-        proofs: Mapping[str, list[GroundTruth]],
+        ground_truth: Mapping[str, list[GroundTruth]],
         *,
         seen_until: Nanoseconds,
         now: Nanoseconds,
     ) -> None:
-        """Say what came of an incident, and close it, once that is known."""
-        judgement = assess_outcome(
+        """Record the outcome of an incident and close it, once the outcome is known."""
+        assessment = assess_outcome(
             incident,
-            ground_truth=proofs.get(incident.machine, []),
+            proofs=ground_truth.get(incident.machine, []),
             service=read_service(self.ledger, incident.machine, until=seen_until),
             settings=self.settings,
             now=now,
         )
-        if judgement is None:
+        if assessment is None:
             return
         if incident.outcome is None:
             self.ledger.outcome(
                 incident.id,
-                judgement.outcome,
+                assessment.outcome,
                 now=now,
                 who="forewarn",
-                why=judgement.why,
-                failed_at=judgement.failed_at,
-                known_at=judgement.known_at,
+                why=assessment.why,
+                failed_at=assessment.failed_at,
+                known_at=assessment.known_at,
             )
         if can_close(incident, now):
             self.ledger.end_incident(
-                incident.id, IncidentState.CLOSED, now=now, who="forewarn", why=judgement.why
+                incident.id, IncidentState.CLOSED, now=now, who="forewarn", why=assessment.why
             )

@@ -1,4 +1,4 @@
-"""The score of acting, from the ledger."""
+"""Response score computed from the ledger."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCORED_SPAN: Final = 365 * DAY
 
 
 def costs_from_table(table: CostsTable) -> JobStopCosts:
-    """Return the costs of stops as the core takes them."""
+    """Convert the configured costs of job stops."""
     values = {name: Nanoseconds(value) for name, value in table.model_dump().items()}
     return JobStopCosts(**values)
 
@@ -35,7 +35,7 @@ def costs_from_table(table: CostsTable) -> JobStopCosts:
 def score_ledger(
     site: ResponseSite, ledger: Ledger, *, now: Nanoseconds, cache: AlertCache | None = None
 ) -> dict[str, Any]:
-    """Return what acting came to in the last year, as JSON can hold it.
+    """Return the response score of the last year as a JSON-serializable mapping.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def score_ledger(
     ledger : Ledger
     now : int
         Nanoseconds since 1970 UTC.
-    book : AlertBook, optional
-        Of this ledger, by whoever asks again and again.
+    cache : AlertCache, optional
+        Cache of this ledger, for callers that score repeatedly.
     """
     entries = (cache or AlertCache(ledger)).alerts_since(Nanoseconds(now - _SCORED_SPAN))
     since = min((entry.opened_at for entry in entries), default=now)
@@ -56,7 +56,7 @@ def score_ledger(
         "since": format_iso(since),
         "until": format_iso(now),
         "incidents": len(alerts),
-        **_line(result),
+        **_to_json(result),
     }
 
 
@@ -67,9 +67,9 @@ def _failures(
     since: Nanoseconds,
     now: Nanoseconds,
 ) -> list[KnownFailure]:
-    """Return the failures of the table, and those that only the ledger knows."""
-    machine_of = {a.gpu_serial: a.machine for a in alerts if a.gpu_serial is not None}
-    rows = read_failures(site.failures, machine_of) if site.failures.exists() else []
+    """Return the failures of the table and those that only the ledger records."""
+    machines_by_serial = {a.gpu_serial: a.machine for a in alerts if a.gpu_serial is not None}
+    rows = read_failures(site.failures, machines_by_serial) if site.failures.exists() else []
     failures = {
         (f.machine, f.failed_at): KnownFailure(f.machine, f.failed_at, f.gpu_serial) for f in rows
     }
@@ -81,13 +81,13 @@ def _failures(
     return [failure for failure in failures.values() if since <= failure.at <= now]
 
 
-def _line(result: ResponseScore) -> dict[str, Any]:
+def _to_json(result: ResponseScore) -> dict[str, Any]:
     names = (
         *("precision", "apparent_precision", "missed_share", "minutes_to_isolation"),
         *("gpu_hours_saved", "gpu_hours_isolated", "gpu_hours_net"),
     )
     return {
-        **{name: _figure(getattr(result, name)) for name in names},
+        **{name: _estimate_json(getattr(result, name)) for name in names},
         "left_alone": result.left_alone,
         "judged": result.judged,
         "days_to_answer": result.days_to_answer,
@@ -96,39 +96,41 @@ def _line(result: ResponseScore) -> dict[str, Any]:
     }
 
 
-def _figure(value: Estimate) -> dict[str, Any]:
+def _estimate_json(value: Estimate) -> dict[str, Any]:
     bounds = None if value.interval is None else list(value.interval)
     return {"value": value.value, "interval": bounds, "why": value.why or None}
 
 
 def score_text(line: Mapping[str, Any]) -> str:
-    """Return the score in sentences, a figure that nobody can know with the reason."""
+    """Format the score as text; an unknown figure is shown with its reason."""
     if not line["incidents"]:
-        return "No incident so far, so there is nothing to score."
+        return "No incident yet, nothing to score."
     days = line["days_to_answer"]
     if days is None:
-        wait = "At a control share of 0 no time will tell."
+        power = "Without a holdout, precision cannot be measured."
     elif days:
-        wait = f"Enough to tell 20 % from 10 % in about {days:.0f} days."
+        power = f"Enough data to tell 20 % from 10 % in about {days:.0f} days."
     else:
-        wait = "Enough to tell 20 % from 10 %."
+        power = "Enough data to tell 20 % from 10 %."
     rows = [
         f"From {line['since'][:19]}Z to {line['until'][:19]}Z: incidents {line['incidents']}.",
-        f"Precision of predictions: {_words(line['precision'], share=True)} "
-        f"({line['judged']} of {line['left_alone']} that were left alone are judged). {wait}",
-        f"What acting makes believe: {_words(line['apparent_precision'], share=True)}.",
-        f"Failures: {line['failures']}, of which nothing announced {line['missed']}.",
+        f"Precision of predictions: {_estimate_text(line['precision'], share=True)} "
+        f"({line['judged']} of {line['left_alone']} without an action have an outcome). {power}",
+        "Apparent precision, biased by actions: "
+        f"{_estimate_text(line['apparent_precision'], share=True)}.",
+        f"Failures: {line['failures']}, {line['missed']} without any alert.",
         f"Minutes from the first finding to isolation, median: "
-        f"{_words(line['minutes_to_isolation'])}.",
-        f"GPU-hours: saved {_words(line['gpu_hours_saved'])}, isolated "
-        f"{_words(line['gpu_hours_isolated'])}, net {_words(line['gpu_hours_net'])}.",
+        f"{_estimate_text(line['minutes_to_isolation'])}.",
+        f"GPU-hours: saved {_estimate_text(line['gpu_hours_saved'])}, isolated "
+        f"{_estimate_text(line['gpu_hours_isolated'])}, "
+        f"net {_estimate_text(line['gpu_hours_net'])}.",
     ]
     return "\n".join(rows)
 
 
-def _words(value: Mapping[str, Any], *, share: bool = False) -> str:
+def _estimate_text(value: Mapping[str, Any], *, share: bool = False) -> str:
     if value["value"] is None:
-        return f"not known ({value['why']})"
+        return f"unknown ({value['why']})"
     form = "{:.0%}" if share else "{:.1f}"
     text = form.format(value["value"])
     if value["interval"] is None:

@@ -1,4 +1,4 @@
-"""Alerts of the loop: each is raised once, and again when it has changed or has been over."""
+"""Alerts of the loop; each is raised once until it changes or ends."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ CLOCK: Final = "clock"
 HIGH_OUTAGE: Final = "out of service"
 MARKS: Final = "marks"
 
-_ACT: Final = "alert"  # of a note
+_ACT: Final = "alert"  # kind of note in the ledger
 
 
 @dataclass(frozen=True, slots=True)
 class LoopAlerts:
-    """Alerts that the ledger remembers: with `--once` each call is another process.
+    """Alerts remembered in the ledger, because with `--once` each round is another process.
 
     Attributes
     ----------
     ledger : Ledger
     warn : callable
-        Takes what an alert is about, and its words.
+        Takes the subject of an alert and its text.
     """
 
     ledger: Ledger
     warn: Callable[[str, str], None]
 
     def raise_new(self, troubles: Mapping[str, str], now: Nanoseconds) -> None:
-        """Raise an alert about each trouble that is new.
+        """Raise an alert for each new problem.
 
         Parameters
         ----------
         troubles : mapping of str to str
-            By what an alert is about, its words; empty words end it.
+            Text of each alert by its subject; an empty text ends the alert.
         now : int
             Nanoseconds since 1970 UTC.
         """
-        for about, words in troubles.items():
-            if words == self.ledger.last_words(_ACT, about):
+        for subject, text in troubles.items():
+            if text == self.ledger.last_words(_ACT, subject):
                 continue
-            if words:
-                self.warn("respond", words)
-            self.ledger.note(now=now, who="forewarn", act=_ACT, target=about, detail=words)
+            if text:
+                self.warn("respond", text)
+            self.ledger.note(now=now, who="forewarn", act=_ACT, target=subject, detail=text)

@@ -1,4 +1,4 @@
-"""Watching: the loop again and again, through whatever the world does, beside the API."""
+"""Repeated rounds of the loop, and the API in a thread next to them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def watch_loop(
     ended: threading.Event,
     warn: Callable[[str, str], None] = alert,
 ) -> None:
-    """Call the loop again and again until it is ended.
+    """Call the loop repeatedly until it is ended.
 
-    What the world does wrong (a database or a scheduler that does not answer, a file that cannot be
-    read, a full disk) is a line, and the next call tries again. An error of ours goes through.
+    External errors (a database or scheduler that does not answer, an unreadable file, a full disk)
+    are noted, and the next call tries again. Programming errors are raised.
 
     Parameters
     ----------
@@ -42,49 +42,49 @@ def watch_loop(
     every : int
         Nanoseconds between two calls.
     longest : int
-        Nanoseconds without a call that came through, after which an alert is raised, once; where
-        the ledger is lost, at once.
+        Nanoseconds without a successful call after which an alert is raised, once. A lost ledger
+        raises the alert at once.
     clock : Clock
     ended : Event
     warn : callable
-        Takes what an alert is about, and its words.
+        Takes the subject of an alert and its text.
     """
     last, warned = clock.now(), False
     while not ended.is_set():
         try:
             call()
-        except BrokenPipeError:  # whoever read our output has gone
+        except BrokenPipeError:  # the reader of standard output has gone
             raise
         except (InputError, DriverError, OSError) as error:
-            note(f"not this time: {error}")
-            words = _trouble(error, late=clock.now() - last > longest, longest=longest)
-            if words and not warned:
-                warn("respond", words)
+            note(f"poll failed, will retry: {error}")
+            text = _alert_text(error, late=clock.now() - last > longest, longest=longest)
+            if text and not warned:
+                warn("respond", text)
                 warned = True
         else:
             last, warned = clock.now(), False
         clock.wait(every / SECOND, ended)
 
 
-def _trouble(error: Exception, *, late: bool, longest: Nanoseconds) -> str:
-    """Return the words of an alert; empty while a call may still come through by itself."""
+def _alert_text(error: Exception, *, late: bool, longest: Nanoseconds) -> str:
+    """Return the text of an alert; empty while the next call may still succeed."""
     if late:
         span = format_duration(longest / SECOND)
-        return f"no call came through for more than {span}: {error}"
+        return f"no successful poll for more than {span}: {error}"
     return str(error) if isinstance(error, MissingLedgerError) else ""
 
 
 @dataclass(slots=True)
 class ApiThread:
-    """The API in a thread; where it ends, that is said, and it is started again.
+    """The API in a thread, restarted when it ends.
 
     Attributes
     ----------
-    open_desk : callable
-        Returns a new desk: one that has served cannot serve again.
+    open_context : callable
+        Returns a new context: a used one cannot serve again.
     listener : Listener
     warn : callable
-        As of `watch_loop`.
+        As in `watch_loop`.
     """
 
     open_context: Callable[[], ApiContext]
@@ -94,7 +94,7 @@ class ApiThread:
     _ended_by: str = field(default="", init=False)
 
     def start(self) -> None:
-        """Listen, and serve in a thread.
+        """Bind the listener and serve in a thread.
 
         Raises
         ------
@@ -107,8 +107,8 @@ class ApiThread:
         def serve() -> None:
             try:
                 serve_api(context, self.listener, bound)
-                self._ended_by = "it was told to stop"
-            except BaseException as error:  # uvicorn leaves by SystemExit where it cannot start
+                self._ended_by = "stopped on request"
+            except BaseException as error:  # uvicorn raises SystemExit if it cannot start
                 traceback.print_exc()
                 self._ended_by = f"{type(error).__name__}: {error}"
 
@@ -116,10 +116,10 @@ class ApiThread:
         self._thread.start()
 
     def restart_if_ended(self) -> None:
-        """Start it again if it has ended, and say so."""
+        """Restart the API if it has ended, with an alert."""
         if self._thread is None or self._thread.is_alive():
             return
-        self.warn("respond", f"the API ended ({self._ended_by}), it is started again")
+        self.warn("respond", f"the API ended ({self._ended_by}), restarting it")
         try:
             self.start()
         except InputError as error:

@@ -1,4 +1,4 @@
-"""`forewarn respond`: take what was noticed, decide, act, and look whether it holds."""
+"""The response loop: gathers findings, decides, acts, and verifies its actions."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ __all__ = ["LoopDecision", "Responder"]
 
 @dataclass(frozen=True, slots=True)
 class LoopDecision:
-    """A decision of one call of the loop.
+    """A decision made in one round of the loop.
 
     Attributes
     ----------
     incident : Incident
-        As it was when it was decided about.
+        As it was when the decision was made.
     decision : Decision
     new : bool
-        It, or its reason, is another one than before.
+        The decision or its reason differs from the previous one.
     """
 
     incident: Incident
@@ -81,7 +81,7 @@ class LoopDecision:
 
 @dataclass(slots=True)
 class Responder:
-    """The loop that acts; several may run beside each other and act once.
+    """The response loop; several responders may run at once without acting twice.
 
     Attributes
     ----------
@@ -89,10 +89,10 @@ class Responder:
     ledger : Ledger
     policy : Policy
     driver : Driver or None
-        None: nothing can be done to a machine, and all is only observed.
+        None: machines cannot be changed, and all decisions are only observed.
     clock : Clock
     warn : callable
-        Takes what an alert is about, and its words.
+        Takes the subject of an alert and its text.
     """
 
     site: ResponseSite
@@ -103,20 +103,20 @@ class Responder:
     warn: Callable[[str, str], None] = alert
 
     def once(self) -> list[LoopDecision]:
-        """Take findings, look after what was begun, decide, act, and look again.
+        """Run one round: record findings, follow up actions, decide, act, and verify.
 
         Raises
         ------
         LedgerError
             If the ledger does not answer.
         DriverError
-            If the scheduler does not answer. What was noticed is in the ledger then.
+            If the scheduler does not answer; the findings are recorded before it is raised.
         """
         now = Nanoseconds(self.clock.now())
-        fleet, refusal = self._try_to_read(now)
+        fleet, refusal = self._try_read(now)
         clocks = self._clocks(fleet, now)
         if clocks.disagreement():
-            return self._only_observe(fleet, refusal, clocks)
+            return self._observe_only(fleet, refusal, clocks)
         gathered = gather_findings(
             self.policy,
             records=self.site.records,
@@ -132,8 +132,8 @@ class Responder:
             self.ledger.new_findings(find_external_drains(fleet.machines, now=now)), now=now
         )
         self._follow(fleet, clocks)
-        self._share(fleet, now)
-        self._note_services(fleet, now)
+        self._merge_shared(fleet, now)
+        self._record_service(fleet, now)
         decided = self._decide(fleet, gathered, clocks)
         self._close(now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
@@ -147,8 +147,8 @@ class Responder:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _try_to_read(self, now: Nanoseconds) -> tuple[Fleet | None, DriverError | None]:
-        """Read all machines and the scheduler's clock; what was noticed is taken all the same."""
+    def _try_read(self, now: Nanoseconds) -> tuple[Fleet | None, DriverError | None]:
+        """Read the fleet, or return the error; findings are recorded before it is raised."""
         if self.driver is None:
             return None, None
         try:
@@ -172,16 +172,16 @@ class Responder:
             last_call=self.ledger.last_heartbeat("loop"),
         )
 
-    def _only_observe(
+    def _observe_only(
         self, fleet: Fleet | None, refusal: DriverError | None, clocks: ClockReadings
     ) -> list[LoopDecision]:
-        """Decide without doing anything: no finding is taken, no mark changed, no call noted.
+        """Decide without acting: record no findings, change no marks, leave no heartbeat.
 
-        By a clock that is wrong findings would be stale, incidents over and deadlines reached.
+        With a wrong clock, findings would appear stale, incidents over and deadlines reached.
         """
         now, why = clocks.now, clocks.disagreement()
         LoopAlerts(self.ledger, self.warn).raise_new({CLOCK: why}, now)
-        note(f"this call only observes: {why} ({clocks})")
+        note(f"this round only observes: {why} ({clocks})")
         fleet = self._read_or_refuse(fleet, refusal, now)
         incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
         situation = Situation(
@@ -200,7 +200,7 @@ class Responder:
         ]
 
     def _read(self, now: Nanoseconds) -> Fleet:
-        """Read all machines; without a scheduler, those that anything was noticed about."""
+        """Read all machines; without a scheduler, those with open incidents."""
         if self.driver is None:
             names = sorted(group_by_machine(self.ledger.open_incidents()))
             machines = [Machine(name, ServiceState.IN_SERVICE) for name in names]
@@ -209,7 +209,7 @@ class Responder:
         return replace(fleet, machines=tuple(map(self._with_pool, fleet.machines)))
 
     def _with_pool(self, machine: Machine) -> Machine:
-        """Put a machine into the first pool whose selector its labels match."""
+        """Assign a machine to the first pool whose selector matches its labels."""
         if machine.pool is not None:
             return machine
         for name, table in self.site.table.pools.items():
@@ -227,17 +227,17 @@ class Responder:
     ) -> Situation:
         settings, now = self.site.core, clocks.now
         overrides = self.ledger.overrides(Nanoseconds(now - settings.override_span))
-        vitals = read_responder_health(
+        health = read_responder_health(
             self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
         )
         out = high_outage_alert(fleet.machines, self.site.pools, share=settings.high_outage_share)
         paused = "" if self.driver is None else clocks.interruption()
-        troubles = dict.fromkeys(HEARTBEATS, "") | missing_heartbeats(
-            vitals, settings=settings, now=now
+        alerts = dict.fromkeys(HEARTBEATS, "") | missing_heartbeats(
+            health, settings=settings, now=now
         )
         marks = read_unknown_marks(self.ledger, fleet.machines, now=now)
-        troubles |= {HIGH_OUTAGE: out, CLOCK: paused, MARKS: unknown_marks_alert(marks)}
-        LoopAlerts(self.ledger, self.warn).raise_new(troubles, now)
+        alerts |= {HIGH_OUTAGE: out, CLOCK: paused, MARKS: unknown_marks_alert(marks)}
+        LoopAlerts(self.ledger, self.warn).raise_new(alerts, now)
         return Situation(
             now=now,
             fleet={machine.name: machine for machine in fleet.machines},
@@ -248,7 +248,7 @@ class Responder:
             overrides=overrides,
             approvals=self.ledger.approvals([incident.id for incident in incidents]),
             interlocks=(
-                *active_interlocks(vitals, settings=settings, now=now),
+                *active_interlocks(health, settings=settings, now=now),
                 *([Interlock(paused, None)] if paused else []),
             ),
             settings=settings,
@@ -257,21 +257,21 @@ class Responder:
         )
 
     def _recent(self, now: Nanoseconds) -> list[Action]:
-        """Return all open actions, and all that changed within the days that limits look at."""
+        """Return open actions, and those changed within the time that limits consider."""
         recent = self.ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK))
         actions = {action.id: action for action in (*recent, *self.ledger.open_actions())}
         return [actions[number] for number in sorted(actions)]
 
-    # --- looking after what was begun -------------------------------------------------------------
+    # --- following up actions ---------------------------------------------------------------------
 
     def _follow(self, fleet: Fleet, clocks: ClockReadings) -> None:
-        """Bring each open action on by what the scheduler says of its machine."""
+        """Advance each open action by the state of its machine in the scheduler."""
         if self.driver is None:
             return
         stopped = self.site.switch(self.ledger).off() is not None
-        watched, now = self.ledger.tracked_actions(), clocks.now
-        courses = reconcile(
-            watched,
+        tracked, now = self.ledger.tracked_actions(), clocks.now
+        transitions = reconcile(
+            tracked,
             {machine.name: machine for machine in fleet.machines},
             controller=fleet.controller,
             configured=fleet.configured,
@@ -281,12 +281,12 @@ class Responder:
             now=now,
             clock_alone=clocks.is_alone,
         )
-        apply_transitions(self.ledger, self.driver, courses, watched, fleet, now=now)
+        apply_transitions(self.ledger, self.driver, transitions, tracked, fleet, now=now)
         open_actions = [action.id for action in self.ledger.open_actions()]
         remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
 
-    def _share(self, fleet: Fleet, now: Nanoseconds) -> None:
-        """Make one incident of what is one event on many machines."""
+    def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
+        """Merge incidents of one event on many machines into a shared incident."""
         machines = {machine.name: machine for machine in fleet.machines}
         incidents = self.ledger.open_incidents()
         for event in shared_incidents(incidents, machines, settings=self.site.core, now=now):
@@ -298,8 +298,8 @@ class Responder:
                 why=event.why,
             )
 
-    def _note_services(self, fleet: Fleet, now: Nanoseconds) -> None:
-        """Write down which machines with open incidents are in service."""
+    def _record_service(self, fleet: Fleet, now: Nanoseconds) -> None:
+        """Record which machines with open incidents are in service."""
         if self.driver is None:
             return
         before, names = (
@@ -311,59 +311,59 @@ class Responder:
         record_service(self.ledger, seen, before=before, longest=longest, now=now)
 
     def _close(self, now: Nanoseconds) -> None:
-        """Give back what is over, and say what came of incidents."""
+        """Release actions that are over, and record outcomes of incidents."""
         incidents = self.ledger.open_incidents()
         settings = self.site.core
-        closing = IncidentCloser(self.ledger, self.driver, self.site.check(), settings)
+        closer = IncidentCloser(self.ledger, self.driver, self.site.check(), settings)
         for action in self.ledger.open_actions():
             incident = self.ledger.incident(action.incident)
             if incident is not None:
-                closing.release(action, incident, now)
-        proofs = read_ground_truth(self.site.failures, incidents)
+                closer.release(action, incident, now)
+        ground_truth = read_ground_truth(self.site.failures, incidents)
         for incident in incidents:
-            closing.close(incident, proofs, seen_until=now, now=now)
+            closer.close(incident, ground_truth, seen_until=now, now=now)
 
     # --- deciding ---------------------------------------------------------------------------------
 
     def _decide(
         self, fleet: Fleet, gathered: GatheredFindings, clocks: ClockReadings
     ) -> list[LoopDecision]:
-        """Decide about each open incident, the gravest first, and begin what is to be done."""
+        """Decide on each open incident, the most urgent first, and start actions."""
         incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
         situation = self._situation(fleet, incidents, gathered, clocks)
         decided = []
         for incident in incidents:
             decision = decide_manual_drain(incident, situation) or decide(incident, situation)
-            if decision.ruling is Ruling.ACT and self._ended_meanwhile(incident):
+            if decision.ruling is Ruling.ACT and self._has_ended(incident):
                 continue
             new = self.ledger.decide(decision)
             if decision.ruling is Ruling.ACT and self.driver is not None:
-                held = self._act(incident, decision, situation)
-                if held is not None:
-                    decision, new = held, self.ledger.decide(held)
+                blocked = self._act(incident, decision, situation)
+                if blocked is not None:
+                    decision, new = blocked, self.ledger.decide(blocked)
                 situation = replace(situation, recent=self._recent(clocks.now))
             decided.append(LoopDecision(incident, decision, new))
         return decided
 
-    def _ended_meanwhile(self, incident: Incident) -> bool:
-        """Tell whether a person has ended it since this call began: a driver may take minutes."""
+    def _has_ended(self, incident: Incident) -> bool:
+        """Tell whether the incident has ended since this round began: a driver may take minutes."""
         current = self.ledger.incident(incident.id)
         return current is None or current.state is not IncidentState.OPEN
 
     def _act(self, incident: Incident, decision: Decision, situation: Situation) -> Decision | None:
-        """Write an action and begin it; return the decision that holds it back, if any does."""
+        """Record and start an action; return the decision with its blocker if there is one."""
         machine = situation.fleet[incident.machine]
         action = make_action(
             decision, incident, machine, situation.now, fleet=situation.fleet.values()
         )
 
         def check(recent: Sequence[Action]) -> Blocker | None:
-            if self.site.switch(None).off() is not None:  # since this call began
+            if self.site.switch(None).off() is not None:  # switched on since this round began
                 return Blocker("the kill switch is on", None)
             if self.ledger.quarantined_rows(
                 "actions", "action_states"
-            ):  # the limits cannot count them
-                return Blocker("an action in the ledger cannot be read, see `incidents`", None)
+            ):  # the limits cannot count unreadable actions
+                return Blocker("an action in the ledger is unreadable, see `incidents`", None)
             return find_blocker(
                 action,
                 pools=situation.pools,
@@ -373,16 +373,16 @@ class Responder:
                 certain=rests_on_certain_damage(decision, incident),
             )
 
-        written = self.ledger.act(action, check, who=decision.who)
-        if isinstance(written, Blocker):
-            reason = f"{decision.reason}; blocked by: {written.reason}"
-            return replace(decision, ruling=Ruling.HOLD, reason=reason, until=written.until)
-        if written is not None:  # else another responder was first
+        recorded = self.ledger.act(action, check, who=decision.who)
+        if isinstance(recorded, Blocker):
+            reason = f"{decision.reason}; blocked by: {recorded.reason}"
+            return replace(decision, ruling=Ruling.HOLD, reason=reason, until=recorded.until)
+        if recorded is not None:  # otherwise another responder was first
             why, now = decision.reason, situation.now
-            start_action(self.ledger, self._driver(), written, why=why, now=now)
+            start_action(self.ledger, self._driver(), recorded, why=why, now=now)
         return None
 
     def _driver(self) -> Driver:
         if self.driver is None:
-            raise DriverError("there is no scheduler")
+            raise DriverError("no scheduler is configured")
         return self.driver

@@ -1,4 +1,4 @@
-"""Signs of life of forewarn itself, from the ledger and the configuration."""
+"""Health of forewarn itself, from the ledger and the configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_responder_health(
     overrides: Sequence[Override],
     now: Nanoseconds,
 ) -> ResponderHealth:
-    """Return what forewarn knows of its own state; the ledger notes versions that are new."""
+    """Return the state of forewarn itself; record new versions in the ledger."""
     off = site.switch(ledger).off()
     findings = [finding for incident in incidents for finding in incident.findings]
     versions = sorted({finding.model_version for finding in findings if finding.model_version})
@@ -37,19 +37,19 @@ def read_responder_health(
         kill_switch=None if off is None else KillSwitchActivation(off.who, off.at, off.why),
         overrides=overrides,
         list_length=lengths[-1] if lengths else None,
-        usual_length=_usual(lengths[:-1]),
+        usual_length=_median_length(lengths[:-1]),
         policy_since=ledger.first_seen("policy", policy.version, now),
         models_since={name: ledger.first_seen("model", name, now) for name in versions},
         drifted=drift.drifted,
         drifted_at=drift.at,
         freezes=[Freeze(start, end, "configured") for start, end in site.table.frozen],
-        # Where there are no lists at all, and in the first call, nothing has gone missing.
+        # Without a folder of lists, and in the first round, no heartbeat is missing.
         last_list=gathered.last_list if site.lists.is_dir() else now,
         last_loop=ledger.last_heartbeat("loop") or now,
     )
 
 
-def _usual(lengths: Sequence[int]) -> float | None:
-    """Return the median of lists that have rows: with many empty ones, any would be too long."""
-    filled = [length for length in lengths if length]
-    return statistics.median(filled) if filled else None
+def _median_length(lengths: Sequence[int]) -> float | None:
+    """Return the median of nonempty lists: empty ones would make any list appear too long."""
+    nonempty = [length for length in lengths if length]
+    return statistics.median(nonempty) if nonempty else None

@@ -1,4 +1,4 @@
-"""A site as the loop and its commands need it: settings, with paths from where the file lies."""
+"""Site configuration of the loop and its commands, with absolute paths."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from forewarn.response.state.response_settings import ResponseSettings
 __all__ = ["STOP_FILE", "ResponseSite"]
 
 STOP_FILE: Final = "respond.stop"
-"""Beside the configuration: while it is there, nothing more is taken out of service."""
+"""File next to the configuration; while it exists, forewarn takes no new action."""
 
 _SQLITE: Final = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseSite:
-    """A configuration whose paths are absolute.
+    """Configuration of a site, with paths resolved against its folder.
 
     Attributes
     ----------
     settings : Settings
     folder : Path
-        Where the configuration lies; where there is none, the working folder.
+        Folder of the configuration file; the working folder if there is no file.
     """
 
     settings: Settings
@@ -60,14 +60,14 @@ class ResponseSite:
         Raises
         ------
         SettingsError
-            If it cannot be used.
+            If it is invalid.
         """
         folder = Path.cwd() if config is None else config.resolve().parent
         return cls(load_settings(config), folder)
 
     @property
     def table(self) -> RespondTable:
-        """What the configuration says of acting."""
+        """The `[respond]` table of the configuration."""
         return self.settings.respond
 
     @property
@@ -90,7 +90,7 @@ class ResponseSite:
 
     @property
     def verdicts(self) -> Path | None:
-        """File of verdicts, if there is one."""
+        """File of verdicts, if configured."""
         return self.folder / self.table.verdicts if self.table.verdicts else None
 
     @property
@@ -102,12 +102,12 @@ class ResponseSite:
 
     @property
     def pools(self) -> dict[str, Pool]:
-        """Pools of the configuration, as the core takes them."""
+        """Configured pools by name."""
         return {name: self.table.pool(name) for name in self.table.pools}
 
     @property
     def core(self) -> ResponseSettings:
-        """Spans and bounds of the configuration, as the core takes them."""
+        """Configured settings of the response."""
         return self.table.core()
 
     def policy(self) -> Policy:
@@ -116,46 +116,46 @@ class ResponseSite:
         Raises
         ------
         SettingsError
-            If a file cannot be used.
+            If a file is invalid.
         """
         return policy_of_site([self.folder / name for name in self.table.policy], self.settings)
 
     @property
     def acts(self) -> bool:
-        """Whether anything may be done to a machine of some pool."""
+        """Whether the mode of any pool permits actions."""
         return any(pool.mode is not PoolMode.OBSERVE for pool in self.pools.values())
 
     def ledger(self) -> Ledger:
-        """Open the ledger; where nothing but observing is allowed, make it if there is none.
+        """Open the ledger; create it if it is missing and all pools only observe.
 
         Raises
         ------
         MissingLedgerError
-            If a pool may act and there is no ledger: a new one would know no drain and no veto.
+            If a pool may act and there is no ledger: a new one would not know any drain or veto.
         LedgerError
-            If it cannot be opened.
+            If the ledger cannot be opened.
         """
         opening = OpenMode.EXISTING if self.acts else OpenMode.EITHER
         return Ledger.open(self.ledger_url, opening=opening)
 
     def new_ledger(self) -> Ledger:
-        """Make a ledger, and open it.
+        """Create a ledger and open it.
 
         Raises
         ------
         LedgerError
-            If there is one already, or it cannot be made.
+            If there is one already, or it cannot be created.
         """
         return Ledger.open(self.ledger_url, opening=OpenMode.NEW)
 
     @contextmanager
     def ledger_to_look_at(self) -> Iterator[Ledger]:
-        """Open the ledger; where there is none yet, a temporary empty one: reading makes none.
+        """Open the ledger for reading; if there is none, use a temporary empty one.
 
         Raises
         ------
         LedgerError
-            If it cannot be opened.
+            If the ledger cannot be opened.
         """
         with TemporaryDirectory() as folder:
             try:
@@ -166,27 +166,27 @@ class ResponseSite:
                 yield ledger
 
     def switch(self, ledger: Ledger | None) -> KillSwitch:
-        """Return the kill switch, whose file lies beside the configuration."""
+        """Return the kill switch, whose file lies next to the configuration."""
         return KillSwitch(self.folder / STOP_FILE, ledger)
 
     def check(self) -> SiteCheck | None:
-        """Return the check before a machine comes back, if the site has one."""
+        """Return the site check, if configured."""
         if not self.table.check:
             return None
         return SiteCheck(self.table.check, self.table.check_timeout / SECOND)
 
     def access(self, environment: Mapping[str, str]) -> AccessControl:
-        """Return who may do what over the API.
+        """Return the access control of the API.
 
         Raises
         ------
-        AccessError
-            If the tokens cannot be used.
+        TokenError
+            If the tokens are invalid.
         """
         return parse_access(environment.get(TOKENS_VARIABLE, ""))
 
     def listener(self) -> Listener:
-        """Return where the API listens; loopback, unless the site says otherwise."""
+        """Return the listener of the API; loopback by default."""
         table = self.table
         certificate, key = (
             str(self.folder / name) if name else "" for name in (table.certificate, table.key)
@@ -194,7 +194,7 @@ class ResponseSite:
         return Listener("respond", table.host, table.port, certificate, key)
 
     def slurm(self) -> SlurmCommand:
-        """Return how Slurm's programs are called."""
+        """Return the way in which Slurm's programs are called."""
         conf = self.table.slurm_conf
         return SlurmCommand(
             conf=str(self.folder / conf) if conf else "",
@@ -203,7 +203,7 @@ class ResponseSite:
         )
 
     def driver(self) -> Driver | None:
-        """Return the scheduler; None where nobody may be asked."""
+        """Return the scheduler; None if `driver` is `none`."""
         if self.table.driver == "none":
             return None
         pools = {

@@ -18,13 +18,13 @@ __all__ = ["mark_line", "mark_text", "read_unknown_marks"]
 def read_unknown_marks(
     ledger: Ledger, machines: Sequence[Machine], *, now: Nanoseconds
 ) -> list[Machine]:
-    """Return the machines with a mark of forewarn that the ledger does not know.
+    """Return the machines with a mark of forewarn that the ledger does not explain.
 
     Parameters
     ----------
     ledger : Ledger
     machines : sequence of Machine
-        As they were read just before.
+        As read from the scheduler just before.
     now : int
         Nanoseconds since 1970 UTC.
     """
@@ -36,7 +36,7 @@ def read_unknown_marks(
 
 
 def _mark(machine: Machine) -> str:
-    return machine.reason if machine.action is not None else "avoided: a raised weight"
+    return machine.reason if machine.action is not None else "avoided: raised node weight"
 
 
 def mark_line(machine: Machine) -> dict[str, Any]:
@@ -51,6 +51,6 @@ def mark_line(machine: Machine) -> dict[str, Any]:
 
 
 def mark_text(machine: Machine) -> str:
-    """Return a mark as a line for people."""
+    """Format a mark as one line of text."""
     since = "" if machine.reason_at is None else f" since {format_iso(machine.reason_at)}"
     return f"-  {machine.name}  mark without an action in the ledger{since}: {_mark(machine)}"

@@ -1,4 +1,4 @@
-"""The site's own check of a machine, run before it goes back to service."""
+"""Site check of a machine, run before it returns to service."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ __all__ = ["CheckResult", "CheckState", "SiteCheck"]
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _FIELD = re.compile(r"\{(\w*)\}")
 _FIELDS = frozenset({"machine", "action", "reservation"})
-_MAX_OUTPUT_CHARS = 4000  # characters of what a check prints, the last
-_KILL_WAIT_SECONDS = 1.0  # seconds for a killed check to be gone
+_MAX_OUTPUT_CHARS = 4000  # last characters of the output
+_KILL_WAIT_SECONDS = 1.0  # for a killed check to end
 
 
 class CheckState(IntEnum):
-    """What a check says, by its exit code, as the checks of Nagios and of gcm do.
+    """Result of a check, by exit code as in Nagios and gcm.
 
-    A check that runs too long, cannot be started, is killed or ends with any other code has said
-    nothing: `UNKNOWN`.
+    A check that times out, cannot be started, is killed or ends with another code is `UNKNOWN`.
     """
 
     OK = 0
@@ -38,15 +37,15 @@ class CheckState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check has said.
+    """Result of a check.
 
     Attributes
     ----------
     state : CheckState
     detail : str
-        Its last line, or why there is none.
+        Last line of the output, or the reason why there is none.
     output : str
-        The last 4,000 characters of all that it printed.
+        Last 4,000 characters of the output.
     """
 
     state: CheckState
@@ -55,19 +54,19 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """Tell whether the machine may go back; a warning is for people and holds nothing back."""
+        """Tell whether the machine may return to service; a warning does not prevent it."""
         return self.state <= CheckState.WARNING
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCheck:
-    """How a site checks a machine.
+    """Command by which a site checks a machine.
 
     Attributes
     ----------
     command : tuple of str
-        Program and arguments, for no shell; `{machine}`, `{action}` and `{reservation}` are filled
-        in: `("srun", "-w", "{machine}", "--reservation={reservation}", "/opt/check")`.
+        Program and arguments, run without a shell. `{machine}`, `{action}` and `{reservation}` are
+        replaced: `("srun", "-w", "{machine}", "--reservation={reservation}", "/opt/check")`.
     timeout : float
         Seconds.
     """
@@ -76,15 +75,15 @@ class SiteCheck:
     timeout: float = 600.0
 
     def __post_init__(self) -> None:
-        """Check the command.
+        """Validate the command.
 
         Raises
         ------
         InputError
-            If it is empty or names a field that is not filled in.
+            If it is empty or names an unknown field.
         """
         if not self.command or not self.command[0]:
-            raise InputError("`check` names no program, expected a list of program and arguments.")
+            raise InputError("`check` is empty, expected a list of program and arguments.")
         names = {name for part in self.command for name in _FIELD.findall(part)}
         if names - _FIELDS:
             raise InputError(
@@ -93,18 +92,18 @@ class SiteCheck:
             )
 
     def run(self, machine: str, *, action: int, reservation: str = "") -> CheckResult:
-        """Check one machine, and wait for the result.
+        """Check one machine and wait for the result.
 
         Raises
         ------
         InputError
-            If the machine's name could be read as an option or is no name.
+            If the name is not a hostname, or could be read as an option.
         """
         if not _MACHINE.fullmatch(machine):
-            raise InputError(f"{machine[:100]!r} is no name of a machine.")
+            raise InputError(f"{machine[:100]!r} is not a valid machine name.")
         values = {"machine": machine, "action": str(action), "reservation": reservation}
         command = [_FIELD.sub(lambda field: values[field[1]], part) for part in self.command]
-        # A file, not a pipe: what a check leaves running must not keep us waiting for its end.
+        # A file instead of a pipe: a process that the check leaves behind must not block us.
         with tempfile.TemporaryFile() as output:
             try:
                 code = self._code(command, output)
@@ -112,15 +111,15 @@ class SiteCheck:
                 return CheckResult(CheckState.UNKNOWN, f"{command[0]}: {error.strerror}")
             text = _tail(output)
         if code is None:
-            return CheckResult(CheckState.UNKNOWN, f"no result in {self.timeout:g} s", text)
+            return CheckResult(CheckState.UNKNOWN, f"no result within {self.timeout:g} s", text)
         lines = [line for line in text.splitlines() if line.strip()]
         detail = lines[-1].strip() if lines else f"exit code {code}"
         state = CheckState(code) if 0 <= code <= CheckState.UNKNOWN else CheckState.UNKNOWN
         return CheckResult(state, detail, text)
 
     def _code(self, command: list[str], output: IO[bytes]) -> int | None:
-        """Return the exit code; None if it had none in time."""
-        running = subprocess.Popen(
+        """Return the exit code; None after the time limit."""
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -129,12 +128,12 @@ class SiteCheck:
             start_new_session=True,
         )
         try:
-            return running.wait(self.timeout)
+            return process.wait(self.timeout)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(running.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
-                running.wait(_KILL_WAIT_SECONDS)
+                process.wait(_KILL_WAIT_SECONDS)
             return None
 
 

@@ -1,4 +1,4 @@
-"""`forewarn respond --slurm-history`: what Slurm remembers, for the first retraining."""
+"""Import of Slurm's accounting (`forewarn respond --slurm-history`) for the first retraining."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _LOOKBACK: Final = 366 * DAY
 
 @dataclass(frozen=True, slots=True)
 class ImportedHistory:
-    """What came of a history.
+    """Outages and training labels of an imported history.
 
     Attributes
     ----------
-    outages : list of Outage
-    lessons : Lessons
+    outages : list of NodeOutage
+    labels : TrainingLabels
     """
 
     outages: list[NodeOutage]
-    lessons: TrainingLabels
+    labels: TrainingLabels
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield an object for each failure; `gpu_serial` is null where nobody says which GPU."""
-        for failure in self.lessons.failures:
+        """Yield one object per failure; `gpu_serial` is null where the GPU is unknown."""
+        for failure in self.labels.failures:
             yield {
                 "machine": failure.machine,
                 "gpu_serial": failure.gpu_serial,
@@ -54,7 +54,7 @@ class ImportedHistory:
                 else format_iso(failure.repaired_at),
                 "cause": failure.cause,
             }
-        for drain in self.lessons.without_gpu:
+        for drain in self.labels.without_gpu:
             yield {
                 "machine": drain.machine,
                 "gpu_serial": None,
@@ -64,18 +64,18 @@ class ImportedHistory:
             }
 
     def text(self) -> str:
-        """Return it in words."""
+        """Summarize the import in one paragraph."""
         machines = len({outage.machine for outage in self.outages})
-        lessons = self.lessons
+        labels = self.labels
         return (
-            f"{len(self.outages)} outages of {machines} machines. {len(lessons.failures)} tell of "
-            f"the failure of a GPU; {len(lessons.without_gpu)} tell of a failure, and nobody knows "
-            "of which GPU. While a machine was out, that its GPUs did not fail counts for nothing."
+            f"{len(self.outages)} outages of {machines} machines. {len(labels.failures)} are "
+            f"failures of a known GPU, {len(labels.without_gpu)} are failures of an unknown GPU. "
+            "While a machine was out of service, its GPUs count as unlabelled, not as healthy."
         )
 
 
 def import_history(site: ResponseSite, file: Path | None, *, now: Nanoseconds) -> ImportedHistory:
-    """Take past outages, of a file or of Slurm's accounting, into the tables beside the records.
+    """Import past outages, from a file or from Slurm's accounting, into the label tables.
 
     Raises
     ------
@@ -88,9 +88,9 @@ def import_history(site: ResponseSite, file: Path | None, *, now: Nanoseconds) -
         raise JobError(f"{site.records}: no such folder, expected a folder of records.")
     outages = _read(site, file, now)
     resolver = SerialResolver(GpuLocations(site.records), now)
-    lessons = labels_from_outages(outages, site.table.foreign_failures, resolver)
-    add_labels(site.records, SLURM, lessons)
-    return ImportedHistory(outages, lessons)
+    labels = labels_from_outages(outages, site.table.foreign_failures, resolver)
+    add_labels(site.records, SLURM, labels)
+    return ImportedHistory(outages, labels)
 
 
 def _read(site: ResponseSite, file: Path | None, now: Nanoseconds) -> list[NodeOutage]:
@@ -100,4 +100,4 @@ def _read(site: ResponseSite, file: Path | None, now: Nanoseconds) -> list[NodeO
         return parse_events(file.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise JobError(f"{file}: is no history of Slurm ({reason}).") from None
+        raise JobError(f"{file}: not a Slurm history ({reason}).") from None

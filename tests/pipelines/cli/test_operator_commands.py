@@ -45,7 +45,7 @@ def test_open_incidents_show_blocker(config: str, capsys: pytest.CaptureFixture[
     assert main(["incidents", "--config", config]) == 0
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "1  node-17  open since 1970-01-01T00:00:00Z"
-    assert others[0] == "    noticed: check by nhc"
+    assert others[0] == "    findings: check by nhc"
     assert others[1].startswith("    held: ")
     assert main(["incidents", "--config", config, "--json"]) == 0
     line = json.loads(capsys.readouterr().out)

@@ -81,7 +81,7 @@ class FileDriver(MemoryDriver):
 
     def load(self) -> None:
         rows = json.loads(self.path.read_text())
-        self.told = rows["told"]
+        self.calls = rows["calls"]
         self.machines = {
             row["name"]: Machine(
                 **{**row, "state": ServiceState(row["state"]), "jobs": tuple(row["jobs"])}
@@ -90,7 +90,7 @@ class FileDriver(MemoryDriver):
         }
 
     def save(self) -> None:
-        rows = {"told": self.told, "machines": [asdict(m) for m in self.machines.values()]}
+        rows = {"calls": self.calls, "machines": [asdict(m) for m in self.machines.values()]}
         self.path.with_suffix(".new").write_text(json.dumps(rows))
         self.path.with_suffix(".new").rename(self.path)
 
@@ -241,7 +241,7 @@ class World:
         else:
             memory = file_driver(self.machines)
             memory.load()
-            machines, told = tuple(memory.machines.values()), memory.told
+            machines, told = tuple(memory.machines.values()), memory.calls
         marked = {(m.name, m.action) for m in machines if m.action is not None}
         holding = {(a.machine, a.id) for a in drains if a.state in HOLDING}
         return {

@@ -1,4 +1,4 @@
-"""A scheduler in memory, behind the interface of the real ones."""
+"""Scheduler in memory with the interface of a driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forewarn.response.state.step import Step
 
 @dataclass(slots=True)
 class MemoryDriver:
-    """Machines that do what they are told, now or later.
+    """Simulated scheduler whose machines change as requested.
 
     Attributes
     ----------
@@ -21,30 +21,32 @@ class MemoryDriver:
     now : int
     controller : str
     silent : bool
-        The next change is done, and its answer lost.
-    tells : bool
-        It says what its own clock shows, which is `now`.
-    told : list of str
-        Every change that was asked for.
+        The next change is made, but its answer is lost.
+    reports_clock : bool
+        Its clock, which shows `now`, is part of a reading.
+    calls : list of str
+        Every requested change.
     """
 
     machines: dict[str, Machine]
     now: Nanoseconds
-    controller: str = "first life"
+    controller: str = "first controller"
     silent: bool = False
-    tells: bool = True
-    told: list[str] = field(default_factory=list)
+    reports_clock: bool = True
+    calls: list[str] = field(default_factory=list)
     name: str = "memory"
 
     def read(self) -> Fleet:
         machines = tuple(self.machines.values())
-        return Fleet(self.now, machines, self.controller, clock=self.now if self.tells else None)
+        return Fleet(
+            self.now, machines, self.controller, clock=self.now if self.reports_clock else None
+        )
 
     def apply(self, action: Action, *, why: str) -> None:
-        self.told.append(f"{action.step} {action.machine}")
+        self.calls.append(f"{action.step} {action.machine}")
         machine = self.machines[action.machine]
         if machine.out and machine.action != action.id:
-            raise DriverError(f"{machine.name} was taken out by somebody else")
+            raise DriverError(f"{machine.name} is drained by someone else")
         if action.step is Step.AVOID:
             self.machines[machine.name] = replace(machine, avoided=True)
         else:
@@ -57,14 +59,14 @@ class MemoryDriver:
             raise DriverTimeoutError("no answer in 10 s")
 
     def reserve(self, action: Action) -> None:
-        self.told.append(f"reserve {action.machine}")
+        self.calls.append(f"reserve {action.machine}")
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
-        self.told.append(f"evict {' '.join(jobs)}")
+        self.calls.append(f"evict {' '.join(jobs)}")
         self.end_jobs(action.machine)
 
     def undo(self, action: Action) -> None:
-        self.told.append(f"undo {action.machine}")
+        self.calls.append(f"undo {action.machine}")
         machine = self.machines[action.machine]
         if action.step is Step.AVOID:
             self.machines[machine.name] = replace(machine, avoided=False)
@@ -73,9 +75,9 @@ class MemoryDriver:
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         assert message
-        self.told.append(f"notify {' '.join(jobs)}")
+        self.calls.append(f"notify {' '.join(jobs)}")
 
-    # --- what others do ---------------------------------------------------------------------------
+    # --- external changes -------------------------------------------------------------------------
 
     def end_jobs(self, name: str) -> None:
         machine = self.machines[name]

@@ -32,7 +32,7 @@ PLAIN = Machine("m3", ServiceState.DRAINED, "Tom: DIMM", gpus=8, pool="train")
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> MemoryDriver:
     driver = MemoryDriver({m.name: m for m in (MARKED, AVOIDED, PLAIN)}, Nanoseconds(0))
-    driver.tells = False
+    driver.reports_clock = False
     monkeypatch.setattr(ResponseSite, "driver", lambda _: driver)
     return driver
 
@@ -71,7 +71,7 @@ def test_in_observe_the_first_call_makes_one(
     path = tmp_path / "my.toml"
     path.write_text(CONFIG.format(url=url, mode="observe"))
     assert main(["respond", "--once", "--config", str(path)]) == 0
-    assert driver.told == []
+    assert driver.calls == []
 
 
 def test_marks_without_an_action_are_an_alert_and_are_listed(
@@ -89,9 +89,9 @@ def test_marks_without_an_action_are_an_alert_and_are_listed(
     assert main(["incidents", "--json", "--config", config]) == 0
     lines = capsys.readouterr().out
     assert '"machine": "m1", "mark": "forewarn:17 xid 79"' in lines
-    assert '"machine": "m2", "mark": "avoided: a raised weight"' in lines
+    assert '"machine": "m2", "mark": "avoided: raised node weight"' in lines
     assert '"mark": "Tom' not in lines
-    assert driver.told == []
+    assert driver.calls == []
 
 
 @pytest.mark.usefixtures("driver")

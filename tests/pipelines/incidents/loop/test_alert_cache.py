@@ -14,7 +14,7 @@ from forewarn.response.state.incident import Incident, IncidentState, Outcome
 NOW = Nanoseconds(400 * DAY)
 
 
-def _opened(ledger: Ledger, machine: str, at: Nanoseconds) -> int:
+def _open_incident(ledger: Ledger, machine: str, at: Nanoseconds) -> int:
     valid_until = Nanoseconds(at + DAY)
     kind = FindingKind.AT_RISK
     finding = Finding("lists", machine, kind, "at_risk", machine, at, valid_until=valid_until)
@@ -22,15 +22,15 @@ def _opened(ledger: Ledger, machine: str, at: Nanoseconds) -> int:
     return ledger.incidents(limit=1)[0].id
 
 
-def test_what_is_over_is_read_once_and_again_after_another_outcome(
+def test_ended_incidents_are_read_once_per_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
-        old, over, open_still = (
-            _opened(ledger, name, Nanoseconds(NOW - age * DAY))
-            for name, age in (("old", 370), ("over", 3), ("open", 2))
+        old, ended, still_open = (
+            _open_incident(ledger, name, Nanoseconds(NOW - age * DAY))
+            for name, age in (("old", 370), ("ended", 3), ("open", 2))
         )
-        for number in (old, over):
+        for number in (old, ended):
             ledger.end_incident(number, IncidentState.CLOSED, now=NOW, who="ann", why="")
         cache, read, by_number = AlertCache(ledger), [], ledger.by_number
 
@@ -40,12 +40,12 @@ def test_what_is_over_is_read_once_and_again_after_another_outcome(
 
         monkeypatch.setattr(ledger, "by_number", spy)
         since = Nanoseconds(NOW - 365 * DAY)
-        assert [entry.alert.machine for entry in cache.alerts_since(since)] == ["open", "over"]
+        assert [entry.alert.machine for entry in cache.alerts_since(since)] == ["open", "ended"]
         cache.alerts_since(since)
         times = {"failed_at": Nanoseconds(NOW - DAY), "known_at": NOW}
-        ledger.outcome(over, Outcome.CONFIRMED, now=NOW, who="ann", why="", **times)
+        ledger.outcome(ended, Outcome.CONFIRMED, now=NOW, who="ann", why="", **times)
         entries = cache.alerts_since(since)
-        assert read == [[open_still, over], [open_still], [open_still, over]]
+        assert read == [[still_open, ended], [still_open], [still_open, ended]]
         assert entries == AlertCache(ledger).alerts_since(since)
         assert (entries[1].alert.outcome, entries[1].alert.failed_at) == (
             Outcome.CONFIRMED,

@@ -1,4 +1,4 @@
-"""A ledger in which any one cell is damaged: it is said, and everything else goes on."""
+"""Tests with damaged cells in the ledger: readers and the loop go on."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ ANY = st.one_of(TEXT, NUMBER, st.binary(max_size=8), st.floats(allow_nan=False),
 
 
 @dataclass
-class Room:
-    """A ledger, the loop and the API over it, and a scheduler in memory."""
+class Rig:
+    """A ledger with the loop and the API, and a scheduler in memory."""
 
     site: ResponseSite
     ledger: Ledger
@@ -86,67 +86,67 @@ def machines() -> dict[str, Machine]:
     }
 
 
-def room_of(folder: Path, url: str) -> Room:
+def make_rig(folder: Path, url: str) -> Rig:
     config = folder / "my.toml"
     config.write_text(CONFIG.format(url=url))
     site = ResponseSite.from_config(config)
-    room = Room(site, Ledger.open(url), MemoryDriver(machines(), START), SetClock(START))
-    if url.startswith("postgresql"):  # its own clock is that of today
-        room.ledger.database.clock = lambda: room.clock.moment  # type: ignore[method-assign]
-    return room
+    rig = Rig(site, Ledger.open(url), MemoryDriver(machines(), START), SetClock(START))
+    if url.startswith("postgresql"):  # its own clock shows the real time
+        rig.ledger.database.clock = lambda: rig.clock.moment  # type: ignore[method-assign]
+    return rig
 
 
-def notice(room: Room, machine: str, cause: str, **more: Any) -> None:
-    now = room.clock.moment
+def report(rig: Rig, machine: str, cause: str, **more: Any) -> None:
+    now = rig.clock.moment
     kind = FindingKind.XID if cause.startswith("xid") else FindingKind.AT_RISK
     name = f"{cause} {machine}"
-    values: dict[str, Any] = {"severity": Severity.ERROR, "gpu_serial": f"GPU of {machine}"}
+    values: dict[str, Any] = {"severity": Severity.ERROR, "gpu_serial": f"GPU-{machine}"}
     values |= {"evidence": {"probability": 0.9}, "model_version": "v1"} | more
     until = Nanoseconds(now + DAY)
-    found = Finding("test", name, kind, cause, machine, now, until, **values)
-    room.ledger.record_findings([found], now=now)
+    finding = Finding("test", name, kind, cause, machine, now, until, **values)
+    rig.ledger.record_findings([finding], now=now)
 
 
-def fill(room: Room) -> None:
-    """Let everything happen that leaves a row in any table."""
-    room.once()
-    room.once(5 * MINUTE)
+def fill(rig: Rig) -> None:
+    """Create at least one row in every table."""
+    rig.once()
+    rig.once(5 * MINUTE)
     for machine, cause in (("m0", "xid 79"), ("m1", "xid 79"), ("m6", "xid 79"), ("m2", "at_risk")):
-        notice(room, machine, cause)
-        room.once(HOUR)
-    taken_by = replace(room.driver.machines["m3"], state=ServiceState.DRAINED, reason="gpu bad")
-    room.driver.machines["m3"] = taken_by
-    room.once()
-    ann = Operator(room.ledger, "ann", room.clock.moment, "seen it")
+        report(rig, machine, cause)
+        rig.once(HOUR)
+    drained = replace(rig.driver.machines["m3"], state=ServiceState.DRAINED, reason="gpu bad")
+    rig.driver.machines["m3"] = drained
+    rig.once()
+    ann = Operator(rig.ledger, "ann", rig.clock.moment, "seen it")
     for number in (1, 2, 3):
         ann.acknowledge(number)
     with contextlib.suppress(Exception):
         ann.approve(3)
     ann.drain("m4", DrainMode.NOW)
-    room.once()
+    rig.once()
     ann.undo(1)
     ann.record_outcome(2, Outcome.CONFIRMED, Nanoseconds(START + HOUR))
-    room.ledger.switch(True, now=room.clock.moment, who="ann", why="")
-    room.once()
-    room.once(2 * HOUR)
+    rig.ledger.switch(True, now=rig.clock.moment, who="ann", why="")
+    rig.once()
+    rig.once(2 * HOUR)
 
 
-def read_everything(room: Room) -> None:
-    """Go through all readers, as people, the loop and Prometheus do."""
-    for incident in room.ledger.incidents():
+def read_everything(rig: Rig) -> None:
+    """Call all readers: command line, score, API and metrics."""
+    for incident in rig.ledger.incidents():
         assert incident_line(incident)["id"] == incident.id
         assert incident_text(incident)
-    room.ledger.notes()
-    score_ledger(room.site, room.ledger, now=room.clock.moment)
-    context = ApiContext(room.ledger, ACCESS, room.site.switch(room.ledger), dict, room.clock)
-    api = Api(context, make_app(context), room.clock)
+    rig.ledger.notes()
+    score_ledger(rig.site, rig.ledger, now=rig.clock.moment)
+    context = ApiContext(rig.ledger, ACCESS, rig.site.switch(rig.ledger), dict, rig.clock)
+    api = Api(context, make_app(context), rig.clock)
     paths = ["incidents", "incidents?state=open", "incidents?machine=m1", "actions", "switch"]
     paths += [f"incidents/{number}" for number in range(1, 6)]
     for path in paths:
         assert api.get(f"/v1/{path}").status_code in (200, 404), path
-    assert api.ask("GET", "/metrics").status_code == 200
-    assert api.ask("GET", "/health").status_code == 200
-    now = room.clock.moment
+    assert api.request("GET", "/metrics").status_code == 200
+    assert api.request("GET", "/health").status_code == 200
+    now = rig.clock.moment
     posted = finding(
         machine="m5", at=format_iso(now), valid_until=format_iso(now + HOUR), id=f"{now}"
     )
@@ -154,18 +154,18 @@ def read_everything(room: Room) -> None:
     context.close()
 
 
-def stated(room: Room) -> list[Finding]:
-    """Return what sources have said, as they state it when they are read again."""
-    return [found for incident in room.ledger.incidents() for found in incident.findings]
+def recorded_findings(rig: Rig) -> list[Finding]:
+    """Return all recorded findings, as their sources would report them again."""
+    return [f for incident in rig.ledger.incidents() for f in incident.findings]
 
 
-def work(room: Room, said: list[Finding]) -> None:
-    room.ledger.record_findings(room.ledger.new_findings(said), now=room.clock.moment)
-    room.ledger.record_findings(said, now=room.clock.moment)
-    read_everything(room)
-    room.once()
-    room.once(HOUR)
-    read_everything(room)
+def work(rig: Rig, findings: list[Finding]) -> None:
+    rig.ledger.record_findings(rig.ledger.new_findings(findings), now=rig.clock.moment)
+    rig.ledger.record_findings(findings, now=rig.clock.moment)
+    read_everything(rig)
+    rig.once()
+    rig.once(HOUR)
+    read_everything(rig)
 
 
 def cells() -> list[tuple[Table, Column[Any]]]:
@@ -175,31 +175,31 @@ def cells() -> list[tuple[Table, Column[Any]]]:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
-    room = room_of(folder, f"sqlite:///{folder / 'ledger.db'}")
-    with room.ledger:
-        fill(room)
-        with room.ledger.database.reading() as connection:
+    rig = make_rig(folder, f"sqlite:///{folder / 'ledger.db'}")
+    with rig.ledger:
+        fill(rig)
+        with rig.ledger.database.reading() as connection:
             empty = [
                 t.name for t in metadata.sorted_tables if not connection.execute(select(t)).all()
             ]
-        assert empty == []  # each table has a row that can be damaged
+        assert empty == []  # each table has a row to damage
     return folder
 
 
 @contextlib.contextmanager
-def damaged(folder: Path, template: Path) -> Iterator[Room]:
+def damaged(folder: Path, template: Path) -> Iterator[Rig]:
     shutil.copy(template / "ledger.db", folder / "ledger.db")
-    room = room_of(folder, f"sqlite:///{folder / 'ledger.db'}")
-    room.clock.moment = Nanoseconds(START + 12 * HOUR)
-    with room.ledger:
-        yield room
+    rig = make_rig(folder, f"sqlite:///{folder / 'ledger.db'}")
+    rig.clock.moment = Nanoseconds(START + 12 * HOUR)
+    with rig.ledger:
+        yield rig
 
 
-def damage(room: Room, table: Table, column: Column[Any], row: int, value: object) -> bool:
-    """Put a value into a cell; false if the database takes it in no way."""
+def damage(rig: Rig, table: Table, column: Column[Any], row: int, value: object) -> bool:
+    """Write a value into a cell; return False if the database refuses it."""
     quote = '"{}"'.format
     keys = [key.name for key in table.primary_key]
-    with room.ledger.database.engine.connect() as connection:
+    with rig.ledger.database.engine.connect() as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         rows = connection.execute(select(*table.primary_key)).all()
@@ -213,12 +213,12 @@ def damage(room: Room, table: Table, column: Column[Any], row: int, value: objec
             connection.commit()
         except IntegrityError:
             return False
-    room.ledger.database.engine.dispose()
+    rig.ledger.database.engine.dispose()
     return True
 
 
-def value_of(column: Column[Any]) -> st.SearchStrategy[object]:
-    """Return what a database with types can hold in a column."""
+def storable_values(column: Column[Any]) -> st.SearchStrategy[object]:
+    """Return the values that a typed database can hold in a column."""
     if isinstance(column.type, Boolean):
         return st.booleans()
     if isinstance(column.type, BigInteger):
@@ -229,14 +229,14 @@ def value_of(column: Column[Any]) -> st.SearchStrategy[object]:
 
 
 @pytest.fixture(scope="module")
-def server_room(
+def server_rig(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Room]:
-    """A ledger in PostgreSQL, in which all damage stays."""
-    room = room_of(tmp_path_factory.mktemp("server"), new_database(request))
-    with room.ledger:
-        fill(room)
-        yield room
+) -> Iterator[Rig]:
+    """Return a rig with a ledger in PostgreSQL; damage accumulates in it."""
+    rig = make_rig(tmp_path_factory.mktemp("server"), new_database(request))
+    with rig.ledger:
+        fill(rig)
+        yield rig
 
 
 @settings(
@@ -246,12 +246,12 @@ def server_room(
     phases=[Phase.explicit, Phase.generate],
 )
 @given(data=st.data(), cell=st.sampled_from(cells()), row=st.integers(0, 30))
-def test_many_damaged_cells_of_a_server_end_nothing(
-    data: st.DataObject, cell: tuple[Table, Column[Any]], row: int, server_room: Room
+def test_loop_survives_accumulating_damage_in_postgresql(
+    data: st.DataObject, cell: tuple[Table, Column[Any]], row: int, server_rig: Rig
 ) -> None:
-    said = stated(server_room)
-    if damage(server_room, *cell, row, data.draw(value_of(cell[1]))):
-        work(server_room, said)
+    findings = recorded_findings(server_rig)
+    if damage(server_rig, *cell, row, data.draw(storable_values(cell[1]))):
+        work(server_rig, findings)
 
 
 @settings(
@@ -261,29 +261,29 @@ def test_many_damaged_cells_of_a_server_end_nothing(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 @given(cell=st.sampled_from(cells()), row=st.integers(0, 30), value=ANY)
-def test_one_damaged_cell_ends_nothing(
+def test_loop_survives_any_damaged_cell(
     cell: tuple[Table, Column[Any]],
     row: int,
     value: object,
     template: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    with damaged(tmp_path_factory.mktemp("damaged"), template) as room:
-        said = stated(room)
-        if damage(room, *cell, row, value):
-            work(room, said)
+    with damaged(tmp_path_factory.mktemp("damaged"), template) as rig:
+        findings = recorded_findings(rig)
+        if damage(rig, *cell, row, value):
+            work(rig, findings)
 
 
 @pytest.mark.parametrize(
-    "damage_of", ["UPDATE action_states SET state = 'x'", "DELETE FROM action_states"]
+    "statement", ["UPDATE action_states SET state = 'x'", "DELETE FROM action_states"]
 )
-def test_an_open_action_that_cannot_be_read_is_not_forgotten_after_others(
-    template: Path, tmp_path: Path, damage_of: str
+def test_unreadable_open_action_stays_in_quarantine(
+    template: Path, tmp_path: Path, statement: str
 ) -> None:
-    with damaged(tmp_path, template) as room:
+    with damaged(tmp_path, template) as rig:
         for row in range(2_000):
-            room.ledger.database.quarantine.add("findings", f"{row}", "damaged")
-        with room.ledger.database.engine.begin() as connection:
-            connection.execute(text(damage_of))
-        room.ledger.open_actions()
-        assert room.ledger.quarantined_rows("actions")
+            rig.ledger.database.quarantine.add("findings", f"{row}", "damaged")
+        with rig.ledger.database.engine.begin() as connection:
+            connection.execute(text(statement))
+        rig.ledger.open_actions()
+        assert rig.ledger.quarantined_rows("actions")

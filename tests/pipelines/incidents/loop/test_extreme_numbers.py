@@ -1,4 +1,4 @@
-"""Numbers, times and texts of any size through every door: the loop goes on."""
+"""Tests of the loop with extreme numbers, times and texts from every source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORD = st.sampled_from(
 ANY: st.SearchStrategy[Any] = (
     st.sampled_from(WIDE) | NUMBER | WORD | st.floats() | st.none() | st.just([]) | st.just({})
 )
-FEW = settings(
+SETTINGS = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -56,10 +56,10 @@ VERDICT = {
 }
 
 
-def call_loop(folder: Path, *, more: str = "") -> None:
-    """Call the loop twice over what lies in a folder."""
+def call_loop(folder: Path, *, extra: str = "") -> None:
+    """Run the loop twice over the files of a folder."""
     config = folder / "my.toml"
-    config.write_text(CONFIG.replace("[respond]", f"[respond]\n{more}").replace("act", "observe"))
+    config.write_text(CONFIG.replace("[respond]", f"[respond]\n{extra}").replace("act", "observe"))
     site = ResponseSite.from_config(config)
     with site.ledger() as ledger:
         for later in (0, 30):
@@ -67,9 +67,11 @@ def call_loop(folder: Path, *, more: str = "") -> None:
             Responder(site, ledger, site.policy(), None, clock, lambda *_: None).once()
 
 
-@FEW
+@SETTINGS
 @given(rows=st.lists(st.fixed_dictionaries({"count": NUMBER, "code": NUMBER}), max_size=4))
-def test_event_files(rows: list[dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_extreme_event_files(
+    rows: list[dict[str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("events")
     path = folder / "records" / "_events" / f"date={format_iso(START)[:10]}" / "12.parquet"
     path.parent.mkdir(parents=True)
@@ -82,27 +84,27 @@ def test_event_files(rows: list[dict[str, int]], tmp_path_factory: pytest.TempPa
         for number, row in enumerate(rows)
     ]
     pq.write_table(pa.Table.from_pylist(filled, schema=EVENTS), path)
-    (path.parent / "13.parquet").write_bytes(b"no table")  # which hides no other
+    (path.parent / "13.parquet").write_bytes(b"no table")  # must not hide the other file
     call_loop(folder)
 
 
-@FEW
+@SETTINGS
 @given(changes=st.dictionaries(st.sampled_from(sorted(VERDICT)), ANY, max_size=3))
-def test_files_of_verdicts(
+def test_extreme_verdict_files(
     changes: dict[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("verdicts")
     lines = [json.dumps(VERDICT | changes), json.dumps(VERDICT | {"machine": "m2"})]
     (folder / "verdicts.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    call_loop(folder, more='verdicts = "verdicts.jsonl"')
+    call_loop(folder, extra='verdicts = "verdicts.jsonl"')
 
 
-@FEW
+@SETTINGS
 @given(column=st.sampled_from([*EVENTS.names, *READINGS.names]), value=ANY)
-def test_batches_of_agents(column: str, value: Any) -> None:
+def test_extreme_agent_batches(column: str, value: Any) -> None:
     for schema in (EVENTS, READINGS):
         row = {"timestamp": START, "machine_id": "m1", "kind": "xid", "id": "1"} | {column: value}
-        with contextlib.suppress(TableError):  # which the collector answers with 422
+        with contextlib.suppress(TableError):  # the collector answers 422
             table = build_table([row], schema)
             assert check_table(table, schema).equals(table)
             counts = table["count"].to_pylist() if schema is EVENTS else []
@@ -117,9 +119,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     api.ledger.close()
 
 
-@FEW
+@SETTINGS
 @given(field=st.sampled_from([*finding(), "gpu_serial", "job"]), value=ANY)
-def test_the_api(field: str, value: object, api: Api) -> None:
+def test_extreme_api_findings(field: str, value: object, api: Api) -> None:
     body = json.dumps([finding(**{field: value})], default=str).encode()
     assert api.send("/v1/findings", body, "report").status_code in (200, 400, 409, 422)
     evidence = json.dumps([finding(kind="xid", id="x", evidence={"xid": value})]).encode()

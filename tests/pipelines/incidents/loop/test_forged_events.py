@@ -1,4 +1,4 @@
-"""A host that speaks for another: from what it sends to the collector to what the loop does."""
+"""Tests of forged events, from the collector to the actions of the loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SetClock(SystemClock):
 
 @dataclass
 class Site:
-    """A collector, the loop behind it, and a pool with a single slot."""
+    """A collector, the loop behind it, and a pool that allows one machine out of service."""
 
     intake: BatchIntake
     publisher: Publisher
@@ -60,18 +60,18 @@ class Site:
     ledger: Ledger
 
     def send(self, token: str, machine: str, code: int, **more: object) -> None:
-        """Send an event of a kernel log, as an agent does."""
+        """Send a kernel log event as an agent does."""
         at = self.clock.moment - MINUTE
         row = {"timestamp": at, "machine_id": machine, "kind": "xid", "code": code, "count": 1}
-        row |= {"gpu_serial": f"of {machine}", "id": f"{machine} {code} {at}"}
+        row |= {"gpu_serial": f"GPU-{machine}", "id": f"{machine} {code} {at}"}
         speaker = Tokens.from_config(parse_tokens(TOKENS), {}).speaker(token)
         assert speaker is not None
         body = json.dumps({"events": [row | more]}).encode()
         self.intake.submit(body, JSON, speaker).result(60)
         self.publisher.publish()
 
-    def settled(self) -> list[LoopDecision]:
-        """Let the loop hear of what was sent, and wait for others of the same event."""
+    def after_group_wait(self) -> list[LoopDecision]:
+        """Run the loop, wait for the group wait to pass, and run it again."""
         self.later(1)
         return self.later(20)
 
@@ -109,9 +109,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     intake.stop()
 
 
-def test_a_forged_xid_drains_nothing_and_takes_no_slot(site: Site) -> None:
-    site.send("everybody", "m9", 79, vouched="host")  # whatever it says of itself
-    site.settled()
+def test_forged_xid_drains_nothing_and_uses_no_slot(site: Site) -> None:
+    site.send("everybody", "m9", 79, vouched="host")  # the claim is ignored
+    site.after_group_wait()
     (incident,) = site.ledger.open_incidents()
     assert incident.machine == "m9"
     assert [f.vouched for f in incident.findings] == ["shared"]
@@ -119,41 +119,41 @@ def test_a_forged_xid_drains_nothing_and_takes_no_slot(site: Site) -> None:
     assert not any(action.step.isolates for action in incident.actions)
     assert incident.decision is not None
     assert incident.decision.step.rank <= Step.AVOID.rank
-    # The only slot of the pool is free for the fault that a machine reports of itself.
+    # The only slot of the pool is still free for a fault that a machine reports about itself.
     site.send("rack1", "m1", 79)
-    site.settled()
+    site.after_group_wait()
     assert site.drained() == {"m1"}
 
 
-def test_a_shared_token_neither_hides_nor_softens_what_a_host_reports(site: Site) -> None:
+def test_shared_token_cannot_hide_host_findings(site: Site) -> None:
     at = site.clock.moment - MINUTE
-    site.send("everybody", "m2", 45, id=f"m2 79 {at}")  # the name that the true one will have
+    site.send("everybody", "m2", 45, id=f"m2 79 {at}")  # the id that the genuine event will have
     site.send("rack1", "m2", 79)
-    site.settled()
+    site.after_group_wait()
     assert site.drained() == {"m2"}
 
 
-def test_a_forged_storm_does_not_explain_a_true_fault(site: Site) -> None:
+def test_forged_storm_does_not_inhibit_genuine_fault(site: Site) -> None:
     rack = {n: replace(m, rack="r0") for n, m in site.driver.machines.items()}
     site.driver.machines.update(rack)
     for machine in ("m5", "m6", "m7", "m8"):
         site.send("everybody", machine, 79)
     site.send("rack1", "m3", 79)
-    site.settled()
+    site.after_group_wait()
     assert site.drained() == {"m3"}
 
 
-def test_a_bound_token_speaks_for_its_hosts_only(site: Site) -> None:
+def test_bound_token_reports_its_hosts_only(site: Site) -> None:
     with pytest.raises(RefusedError, match="the token of bound is not valid for m9"):
         site.send("rack1", "m9", 79)
-    assert site.settled() == []
+    assert site.after_group_wait() == []
 
 
 @pytest.mark.parametrize("count", [2**63 - 1, -(2**63), 0])
-def test_counts_of_events_that_add_up_beyond_64_bits_end_nothing(site: Site, count: int) -> None:
+def test_event_counts_beyond_64_bits_are_accepted(site: Site, count: int) -> None:
     for code in (79, 48, 79):
         site.send("rack1", "m1", code, count=count)
         site.send("rack1", "m1", code, count=count, id=f"{code} again")
         site.later(1)
-    site.settled()
+    site.after_group_wait()
     assert site.drained() == {"m1"}

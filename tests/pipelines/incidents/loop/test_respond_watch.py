@@ -23,7 +23,7 @@ from forewarn.pipelines.serving.listener import Listener, ListenerError
 
 @dataclass(slots=True)
 class QuickClock:
-    """A clock on which waiting takes no time."""
+    """Clock on which waiting takes no time."""
 
     at: int = 0
 
@@ -37,7 +37,7 @@ class QuickClock:
 
 @dataclass(slots=True)
 class Calls:
-    """A loop whose calls come to what a test says, and then end."""
+    """Loop whose calls have given outcomes and then end."""
 
     outcomes: list[Exception | None]
     ended: threading.Event = field(default_factory=threading.Event)
@@ -57,7 +57,7 @@ class Calls:
             longest=Nanoseconds(5 * MINUTE),
             clock=QuickClock(),
             ended=self.ended,
-            warn=lambda _, words: self.alerts.append(words),
+            warn=lambda _, text: self.alerts.append(text),
         )
 
 
@@ -69,7 +69,7 @@ class Calls:
         OSError(28, "No space left on device"),
     ],
 )
-def test_what_the_world_does_is_a_line_each_and_one_alert_until_it_is_over(
+def test_external_errors_are_noted_with_one_alert(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = Calls([None, *[error] * 10, None, *[error] * 3, None])
@@ -77,24 +77,24 @@ def test_what_the_world_does_is_a_line_each_and_one_alert_until_it_is_over(
     assert calls.outcomes == []
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 13
-    assert all(line.startswith("note: not this time: ") for line in lines)
-    (words,) = calls.alerts  # three minutes are no outage
-    assert words.startswith("no call came through for more than 5")
+    assert all(line.startswith("note: poll failed, will retry: ") for line in lines)
+    (text,) = calls.alerts  # three minutes are no outage
+    assert text.startswith("no successful poll for more than 5")
 
 
-def test_a_lost_ledger_is_an_alert_at_once_and_once() -> None:
+def test_lost_ledger_raises_one_immediate_alert() -> None:
     calls = Calls([None, *[MissingLedgerError("it was removed")] * 10, None])
     calls.run()
     assert calls.alerts == ["it was removed"]
 
 
-@pytest.mark.parametrize("error", [KeyError("cause"), ValueError("ours"), BrokenPipeError()])
-def test_an_error_of_ours_ends_it(error: Exception) -> None:
+@pytest.mark.parametrize("error", [KeyError("cause"), ValueError("bug"), BrokenPipeError()])
+def test_programming_errors_end_the_loop(error: Exception) -> None:
     with pytest.raises(type(error)):
         Calls([None, error, None]).run()
 
 
-def test_a_ledger_that_is_away_and_comes_back_ends_nothing(
+def test_loop_survives_temporarily_missing_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "ledger.db"
@@ -131,9 +131,9 @@ def context(tmp_path: Path) -> Iterator[Callable[[], ApiContext]]:
     api.ledger.close()
 
 
-def _until(holds: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 300
-    while not holds():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -145,7 +145,7 @@ def _healthy(port: int) -> bool:
         return False
 
 
-def test_an_api_that_ends_is_said_and_started_again(
+def test_ended_api_is_restarted_with_alert(
     context: Callable[[], ApiContext],
     free_port: Callable[[], int],
     monkeypatch: pytest.MonkeyPatch,
@@ -153,7 +153,7 @@ def test_an_api_that_ends_is_said_and_started_again(
 ) -> None:
     port, alerts = free_port(), list[str]()
     served = ApiThread(
-        context, Listener("respond", "127.0.0.1", port), lambda _, words: alerts.append(words)
+        context, Listener("respond", "127.0.0.1", port), lambda _, text: alerts.append(text)
     )
 
     def broken(context: ApiContext, _: Listener, bound: socket.socket) -> None:
@@ -164,16 +164,16 @@ def test_an_api_that_ends_is_said_and_started_again(
     with monkeypatch.context() as patched:
         patched.setattr(module, "serve_api", broken)
         served.start()
-        _until(lambda: served._thread is not None and not served._thread.is_alive())
+        _wait_until(lambda: served._thread is not None and not served._thread.is_alive())
     assert "SystemExit" in capsys.readouterr().err
     served.restart_if_ended()
-    assert alerts == ["the API ended (SystemExit: 3), it is started again"]
-    _until(lambda: _healthy(port))
+    assert alerts == ["the API ended (SystemExit: 3), restarting it"]
+    _wait_until(lambda: _healthy(port))
     served.restart_if_ended()
     assert len(alerts) == 1
 
 
-def test_an_address_that_is_taken_is_said_at_the_start(context: Callable[[], ApiContext]) -> None:
+def test_address_in_use_is_reported_at_start(context: Callable[[], ApiContext]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         listener = Listener("respond", "127.0.0.1", other.getsockname()[1])
         with pytest.raises(ListenerError, match="cannot listen"):

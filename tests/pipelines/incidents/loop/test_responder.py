@@ -45,8 +45,8 @@ class FixedClock:
 
 
 @dataclass(slots=True)
-class Room:
-    """A responder, and the world that it sees."""
+class Rig:
+    """A responder with its ledger, clock and scheduler."""
 
     responder: Responder
     driver: MemoryDriver
@@ -54,12 +54,12 @@ class Room:
     ledger: Ledger
 
     def once(self, minutes: float = 0) -> list[LoopDecision]:
-        """Let some minutes pass, and call the loop."""
+        """Advance the clock and run one round of the loop."""
         self.clock.at = Nanoseconds(int(self.clock.at + minutes * MINUTE))
         self.driver.now = self.clock.at
         return self.responder.once()
 
-    def notice(self, cause: str, machine: str = "m0", **more: object) -> None:
+    def report(self, cause: str, machine: str = "m0", **more: object) -> None:
         kind = FindingKind.XID if cause.startswith("xid") else FindingKind.AT_RISK
         values: dict[str, object] = {
             "source": "test",
@@ -67,7 +67,7 @@ class Room:
             "kind": kind,
             "cause": cause,
             "machine": machine,
-            "gpu_serial": f"GPU of {machine}",
+            "gpu_serial": f"GPU-{machine}",
             "at": self.clock.at,
             "valid_until": Nanoseconds(self.clock.at + DAY),
         }
@@ -81,7 +81,7 @@ class Room:
         return [a.state for i in self.ledger.incidents() for a in i.actions]
 
 
-def _room(folder: Path, mode: str) -> Room:
+def _make_rig(folder: Path, mode: str) -> Rig:
     config = folder / "my.toml"
     config.write_text(CONFIG.format(mode=mode))
     site = ResponseSite.from_config(config)
@@ -92,237 +92,237 @@ def _room(folder: Path, mode: str) -> Room:
     }
     driver, clock = MemoryDriver(machines, START), FixedClock(START)
     ledger = site.new_ledger()
-    room = Room(Responder(site, ledger, site.policy(), driver, clock), driver, clock, ledger)
-    room.once()
-    room.once(5)  # the first day of the policy, which is a minute here, is over
-    return room
+    rig = Rig(Responder(site, ledger, site.policy(), driver, clock), driver, clock, ledger)
+    rig.once()
+    rig.once(5)  # past the policy's first day, set to one minute here
+    return rig
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    room = _room(tmp_path, "act")
-    with room.ledger:
-        yield room
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = _make_rig(tmp_path, "act")
+    with rig.ledger:
+        yield rig
 
 
-def test_a_gpu_that_fell_off_the_bus_takes_its_machine_out_and_the_jobs_are_told(
-    room: Room,
+def test_lost_gpu_drains_machine_and_notifies_jobs(
+    rig: Rig,
 ) -> None:
-    room.driver.machines["m0"] = Machine(
+    rig.driver.machines["m0"] = Machine(
         "m0", ServiceState.IN_SERVICE, gpus=8, pool="train", rack="r0", boot="1", jobs=("17",)
     )
-    room.notice("xid 79")
-    room.once(20)
-    assert room.state() is ServiceState.DRAINING
-    assert room.driver.machines["m0"].action == 1
-    assert "notify 17" in room.driver.told
-    room.driver.end_jobs("m0")
-    room.once(1)
-    assert room.actions() == [ActionState.DRAINED]
-    told = list(room.driver.told)
-    room.once(1)
-    assert room.driver.told == told  # once done, nothing is asked for again
+    rig.report("xid 79")
+    rig.once(20)
+    assert rig.state() is ServiceState.DRAINING
+    assert rig.driver.machines["m0"].action == 1
+    assert "notify 17" in rig.driver.calls
+    rig.driver.end_jobs("m0")
+    rig.once(1)
+    assert rig.actions() == [ActionState.DRAINED]
+    calls = list(rig.driver.calls)
+    rig.once(1)
+    assert rig.driver.calls == calls  # no repeated calls
 
 
-def test_in_mode_observe_nothing_is_touched_and_the_ledger_says_what_would_be(
+def test_observe_mode_records_decisions_only(
     tmp_path: Path,
 ) -> None:
-    room = _room(tmp_path, "observe")
-    with room.ledger:
-        room.notice("xid 79")
-        (decided,) = room.once(20)
+    rig = _make_rig(tmp_path, "observe")
+    with rig.ledger:
+        rig.report("xid 79")
+        (decided,) = rig.once(20)
         assert decided.decision.ruling is Ruling.OBSERVE
         assert decided.decision.step.isolates
         assert "mode observe" in decided.decision.reason
-        assert room.driver.told == []
+        assert rig.driver.calls == []
 
 
-def test_what_is_proposed_is_done_once_a_person_approves(tmp_path: Path) -> None:
-    room = _room(tmp_path, "propose")
-    with room.ledger:
-        room.notice("xid 79")
-        (decided,) = room.once(20)
+def test_approved_proposal_is_carried_out(tmp_path: Path) -> None:
+    rig = _make_rig(tmp_path, "propose")
+    with rig.ledger:
+        rig.report("xid 79")
+        (decided,) = rig.once(20)
         assert decided.decision.ruling is Ruling.PROPOSE
-        Operator(room.ledger, "ann", room.clock.at).approve(decided.incident.id)
-        (decided,) = room.once(1)
+        Operator(rig.ledger, "ann", rig.clock.at).approve(decided.incident.id)
+        (decided,) = rig.once(1)
         assert (decided.decision.ruling, decided.decision.who) == (Ruling.ACT, "ann")
-        assert room.state().value == "drained"
+        assert rig.state().value == "drained"
 
 
-def test_a_person_may_drain_and_take_it_back_and_the_cause_rests(room: Room) -> None:
-    person = Operator(room.ledger, "ann", room.clock.at, "fan is loud")
+def test_manual_drain_can_be_undone(rig: Rig) -> None:
+    person = Operator(rig.ledger, "ann", rig.clock.at, "fan is loud")
     number, _ = person.drain("m3")
-    room.once(1)
-    assert room.state("m3") is ServiceState.DRAINED
-    assert room.driver.machines["m3"].reason.endswith("by hand: fan is loud")
-    Operator(room.ledger, "ann", room.clock.at).undo(number)
-    room.once(1)
-    room.once(1)
-    assert room.state("m3") is ServiceState.IN_SERVICE
-    assert room.actions() == [ActionState.RELEASED]
-    incident = room.ledger.incident(number)
+    rig.once(1)
+    assert rig.state("m3") is ServiceState.DRAINED
+    assert rig.driver.machines["m3"].reason.endswith("by hand: fan is loud")
+    Operator(rig.ledger, "ann", rig.clock.at).undo(number)
+    rig.once(1)
+    rig.once(1)
+    assert rig.state("m3") is ServiceState.IN_SERVICE
+    assert rig.actions() == [ActionState.RELEASED]
+    incident = rig.ledger.incident(number)
     assert incident is not None
     assert incident.state is IncidentState.OVERRIDDEN
 
 
-def test_whoever_undoes_us_wins_and_the_same_cause_does_not_act_there_again(room: Room) -> None:
-    room.notice("xid 79")
-    room.once(20)
-    room.driver.set("m0", ServiceState.IN_SERVICE)
-    room.once(1)
-    assert room.actions() == [ActionState.OVERRIDDEN]
-    room.notice("xid 79")
-    room.once(20)
-    assert room.state() is ServiceState.IN_SERVICE
+def test_manual_resume_overrides_the_cause(rig: Rig) -> None:
+    rig.report("xid 79")
+    rig.once(20)
+    rig.driver.set("m0", ServiceState.IN_SERVICE)
+    rig.once(1)
+    assert rig.actions() == [ActionState.OVERRIDDEN]
+    rig.report("xid 79")
+    rig.once(20)
+    assert rig.state() is ServiceState.IN_SERVICE
 
 
-def test_a_drain_that_a_new_controller_has_forgotten_is_set_once_more(room: Room) -> None:
-    room.notice("xid 79")
-    room.once(20)
+def test_drain_lost_by_controller_is_reapplied_once(rig: Rig) -> None:
+    rig.report("xid 79")
+    rig.once(20)
     for _ in range(2):
-        room.driver.controller += ", again"
-        room.driver.set("m0", ServiceState.IN_SERVICE)
-        room.once(1)
-        room.once(1)
-    assert room.driver.told.count(f"{_step(room)} m0") == 2
-    assert room.actions() == [ActionState.OVERRIDDEN]
+        rig.driver.controller += ", again"
+        rig.driver.set("m0", ServiceState.IN_SERVICE)
+        rig.once(1)
+        rig.once(1)
+    assert rig.driver.calls.count(f"{_first_step(rig)} m0") == 2
+    assert rig.actions() == [ActionState.OVERRIDDEN]
 
 
-def _step(room: Room) -> Step:
-    return room.ledger.incidents()[0].actions[0].step
+def _first_step(rig: Rig) -> Step:
+    return rig.ledger.incidents()[0].actions[0].step
 
 
-def test_an_answer_that_was_lost_after_the_deed_is_read_back(room: Room) -> None:
-    room.driver.silent = True
-    room.notice("xid 79")
-    room.once(20)
-    room.once(1)
-    assert room.actions() == [ActionState.DRAINED]
-    assert room.driver.told.count(f"{_step(room)} m0") == 1
+def test_lost_answer_is_read_back(rig: Rig) -> None:
+    rig.driver.silent = True
+    rig.report("xid 79")
+    rig.once(20)
+    rig.once(1)
+    assert rig.actions() == [ActionState.DRAINED]
+    assert rig.driver.calls.count(f"{_first_step(rig)} m0") == 1
 
 
-def test_jobs_are_told_once_although_the_answer_was_lost_after_the_deed(room: Room) -> None:
-    room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
-    room.driver.silent = True
-    room.notice("xid 79")
-    room.once(20)
-    room.once(1)
-    assert room.driver.told.count("notify 17") == 1
+def test_jobs_are_notified_once_despite_lost_answer(rig: Rig) -> None:
+    rig.driver.machines["m0"] = replace(rig.driver.machines["m0"], jobs=("17",))
+    rig.driver.silent = True
+    rig.report("xid 79")
+    rig.once(20)
+    rig.once(1)
+    assert rig.driver.calls.count("notify 17") == 1
 
 
-def test_jobs_are_told_of_what_was_written_before_we_were_ended(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+def test_jobs_are_notified_after_interrupted_round(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
-    room.notice("xid 79")
+    rig.driver.machines["m0"] = replace(rig.driver.machines["m0"], jobs=("17",))
+    rig.report("xid 79")
     with monkeypatch.context() as patched:
         patched.setattr(
             "forewarn.pipelines.incidents.loop.responder.start_action", lambda *_, **__: None
         )
-        room.once(20)  # the follow-up of this very call sends it
-    room.once(1)
-    assert room.state() is ServiceState.DRAINING
-    assert room.driver.told.count("notify 17") == 1
+        rig.once(20)  # the follow-up of this round sends it
+    rig.once(1)
+    assert rig.state() is ServiceState.DRAINING
+    assert rig.driver.calls.count("notify 17") == 1
 
 
-def test_a_foreign_drain_is_left_alone_and_becomes_an_incident(room: Room) -> None:
-    room.driver.set("m0", ServiceState.DRAINED, "bob: replacing a fan")
-    room.notice("xid 79")
-    decided = room.once(20)
-    assert room.driver.told == []
-    assert room.driver.machines["m0"].reason == "bob: replacing a fan"
+def test_external_drain_becomes_incident_without_action(rig: Rig) -> None:
+    rig.driver.set("m0", ServiceState.DRAINED, "bob: replacing a fan")
+    rig.report("xid 79")
+    decided = rig.once(20)
+    assert rig.driver.calls == []
+    assert rig.driver.machines["m0"].reason == "bob: replacing a fan"
     causes = {f.cause for item in decided for f in item.incident.findings}
     assert causes == {"xid 79", "foreign drain"}
 
 
-def test_what_was_known_before_others_gave_a_machine_back_needs_fresh_evidence(room: Room) -> None:
-    room.notice("xid 79")
-    room.driver.set("m0", ServiceState.DRAINED, "bob: new GPU")
-    room.once(1)
-    room.driver.set("m0", ServiceState.IN_SERVICE)
-    room.once(20)
-    room.once(20)
-    assert room.driver.told == []
-    reasons = [i.decision.reason for i in room.ledger.open_incidents() if i.decision]
+def test_manual_return_requires_fresh_evidence(rig: Rig) -> None:
+    rig.report("xid 79")
+    rig.driver.set("m0", ServiceState.DRAINED, "bob: new GPU")
+    rig.once(1)
+    rig.driver.set("m0", ServiceState.IN_SERVICE)
+    rig.once(20)
+    rig.once(20)
+    assert rig.driver.calls == []
+    reasons = [i.decision.reason for i in rig.ledger.open_incidents() if i.decision]
     assert any("before somebody else gave m0 back" in reason for reason in reasons)
-    room.notice("xid 79")
-    room.once(20)
-    assert room.state() is ServiceState.DRAINED
+    rig.report("xid 79")
+    rig.once(20)
+    assert rig.state() is ServiceState.DRAINED
 
 
-def test_a_machine_that_was_down_and_came_back_by_itself_was_looked_at_by_nobody(
-    room: Room,
+def test_recovered_down_machine_is_still_drained(
+    rig: Rig,
 ) -> None:
-    room.notice("xid 79")
-    room.driver.set("m0", ServiceState.DOWN, "Not responding")
-    room.once(1)
-    room.driver.set("m0", ServiceState.IN_SERVICE)
-    room.once(20)
-    assert room.state() is ServiceState.DRAINED
+    rig.report("xid 79")
+    rig.driver.set("m0", ServiceState.DOWN, "Not responding")
+    rig.once(1)
+    rig.driver.set("m0", ServiceState.IN_SERVICE)
+    rig.once(20)
+    assert rig.state() is ServiceState.DRAINED
 
 
-def test_the_kill_switch_stops_what_is_new_and_releases_go_on(room: Room) -> None:
-    room.notice("xid 79", "m0")
-    room.once(20)
-    number = room.ledger.incidents()[0].id
-    room.responder.site.switch(room.ledger).stop(now=room.clock.at, who="ann", why="fire")
-    room.notice("xid 79", "m1")
-    Operator(room.ledger, "ann", room.clock.at).undo(number)
-    room.once(20)
-    room.once(1)
-    assert (room.state("m0"), room.state("m1")) == (
+def test_kill_switch_blocks_actions_but_not_releases(rig: Rig) -> None:
+    rig.report("xid 79", "m0")
+    rig.once(20)
+    number = rig.ledger.incidents()[0].id
+    rig.responder.site.switch(rig.ledger).stop(now=rig.clock.at, who="ann", why="fire")
+    rig.report("xid 79", "m1")
+    Operator(rig.ledger, "ann", rig.clock.at).undo(number)
+    rig.once(20)
+    rig.once(1)
+    assert (rig.state("m0"), rig.state("m1")) == (
         ServiceState.IN_SERVICE,
         ServiceState.IN_SERVICE,
     )
 
 
-def test_one_crash_on_many_machines_is_one_incident_and_drains_nothing(room: Room) -> None:
+def test_event_on_many_machines_is_shared_incident(rig: Rig) -> None:
     for i in range(8):
-        room.notice("xid 74", f"m{i}", job="17")
+        rig.report("xid 74", f"m{i}", job="17")
     for _ in range(30):
-        room.once(1)
-    assert room.driver.told == []
-    assert [i.shared for i in room.ledger.open_incidents() if i.shared] == ["job 17"]
+        rig.once(1)
+    assert rig.driver.calls == []
+    assert [i.shared for i in rig.ledger.open_incidents() if i.shared] == ["job 17"]
 
 
-def test_a_prediction_that_did_not_come_true_gives_the_machine_back(room: Room) -> None:
-    room.notice("at_risk", evidence={"probability": 0.9}, model_version="1")
+def test_unconfirmed_prediction_is_released(rig: Rig) -> None:
+    rig.report("at_risk", evidence={"probability": 0.9}, model_version="1")
     for _ in range(30):
-        room.once(60)
-    assert room.state() is ServiceState.IN_SERVICE
-    assert not room.driver.machines["m0"].avoided
+        rig.once(60)
+    assert rig.state() is ServiceState.IN_SERVICE
+    assert not rig.driver.machines["m0"].avoided
 
 
-def test_a_prediction_in_service_that_did_not_come_true_counts_against_us(tmp_path: Path) -> None:
-    room = _room(tmp_path, "observe")
-    with room.ledger:
-        room.driver.machines["m0"] = Machine(
+def test_unconfirmed_prediction_in_service_is_recorded(tmp_path: Path) -> None:
+    rig = _make_rig(tmp_path, "observe")
+    with rig.ledger:
+        rig.driver.machines["m0"] = Machine(
             "m0", ServiceState.IN_SERVICE, gpus=8, pool="train", rack="r0", boot="1", jobs=("17",)
         )
-        room.notice("at_risk", evidence={"probability": 0.9}, model_version="1")
+        rig.report("at_risk", evidence={"probability": 0.9}, model_version="1")
         for _ in range(int(3 * DAY / HOUR) * 2):
-            room.once(30)
-        (incident,) = room.ledger.incidents()
+            rig.once(30)
+        (incident,) = rig.ledger.incidents()
         assert incident.outcome is Outcome.NOT_CONFIRMED
         assert incident.state is IncidentState.CLOSED
 
 
-def test_two_responders_beside_each_other_drain_once(room: Room) -> None:
+def test_concurrent_responders_drain_once(rig: Rig) -> None:
     other = Responder(
-        room.responder.site,
-        room.ledger,
-        room.responder.policy,
-        room.driver,
-        room.clock,
+        rig.responder.site,
+        rig.ledger,
+        rig.responder.policy,
+        rig.driver,
+        rig.clock,
     )
-    room.notice("xid 79")
-    room.once(20)
+    rig.report("xid 79")
+    rig.once(20)
     other.once()
-    assert room.driver.told.count(f"{_step(room)} m0") == 1
-    assert len(room.actions()) == 1
+    assert rig.driver.calls.count(f"{_first_step(rig)} m0") == 1
+    assert len(rig.actions()) == 1
 
 
-def test_a_scheduler_that_is_away_loses_no_finding(tmp_path: Path) -> None:
+def test_repeated_reads_record_finding_once(tmp_path: Path) -> None:
     verdicts = tmp_path / "verdicts.jsonl"
     config = tmp_path / "my.toml"
     config.write_text('[respond]\nverdicts = "verdicts.jsonl"\n')
@@ -338,22 +338,22 @@ def test_a_scheduler_that_is_away_loses_no_finding(tmp_path: Path) -> None:
         (again,) = responder.once()
         assert not again.new
         (finding,) = again.incident.findings
-        assert finding.count == 1  # read twice, said once
+        assert finding.count == 1  # read twice, recorded once
 
 
-def test_a_mark_that_turns_up_after_its_action_has_ended_is_taken_off(room: Room) -> None:
-    room.notice("xid 79")
-    room.once(20)
-    number = room.ledger.incidents()[0].id
-    Operator(room.ledger, "ann", room.clock.at).undo(number)
-    room.once(1)
-    room.once(1)
-    room.driver.set("m0", ServiceState.DRAINED, "forewarn:1 late")  # a controller that was slow
-    room.once(1)
-    assert room.state() is ServiceState.IN_SERVICE
+def test_late_mark_of_ended_action_is_removed(rig: Rig) -> None:
+    rig.report("xid 79")
+    rig.once(20)
+    number = rig.ledger.incidents()[0].id
+    Operator(rig.ledger, "ann", rig.clock.at).undo(number)
+    rig.once(1)
+    rig.once(1)
+    rig.driver.set("m0", ServiceState.DRAINED, "forewarn:1 late")  # set by a slow controller
+    rig.once(1)
+    assert rig.state() is ServiceState.IN_SERVICE
 
 
-def test_a_scheduled_task_decides_as_the_command_does(tmp_path: Path) -> None:
+def test_scheduled_task_decides_like_command(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text("")
     assert respond_site(str(config)) == []
@@ -365,79 +365,75 @@ def test_a_scheduled_task_decides_as_the_command_does(tmp_path: Path) -> None:
     assert respond_site(str(config)) == []  # nothing new
 
 
-def test_in_a_storm_a_person_drains_the_machine_that_was_named_and_no_other(room: Room) -> None:
+def test_manual_drain_in_storm_drains_named_machine(rig: Rig) -> None:
     for i in range(3):
-        room.notice("xid 79", f"m{i}", gpu_serial=None, job="17")
-    room.once(1)
-    Operator(room.ledger, "ann", room.clock.at).drain("m2")
-    room.once(1)
-    assert [room.state(f"m{i}") for i in range(3)] == [
+        rig.report("xid 79", f"m{i}", gpu_serial=None, job="17")
+    rig.once(1)
+    Operator(rig.ledger, "ann", rig.clock.at).drain("m2")
+    rig.once(1)
+    assert [rig.state(f"m{i}") for i in range(3)] == [
         ServiceState.IN_SERVICE,
         ServiceState.IN_SERVICE,
         ServiceState.DRAINED,
     ]
 
 
-def test_a_switch_that_is_turned_while_the_loop_decides_counts_at_once(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop = room.responder.site.switch(None)
-    plain = room.ledger.decide
+def test_kill_switch_during_round_blocks_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = rig.responder.site.switch(None)
+    plain = rig.ledger.decide
 
-    def turned(decision: Decision) -> bool:
+    def switch_off_and_decide(decision: Decision) -> bool:
         stop.mark("ann", "fire")
         return plain(decision)
 
-    monkeypatch.setattr(room.ledger, "decide", turned)
-    room.notice("xid 79")
-    room.once(20)
-    assert room.driver.told == []
-    (incident,) = room.ledger.open_incidents()
+    monkeypatch.setattr(rig.ledger, "decide", switch_off_and_decide)
+    rig.report("xid 79")
+    rig.once(20)
+    assert rig.driver.calls == []
+    (incident,) = rig.ledger.open_incidents()
     assert incident.decision is not None
     assert "kill switch" in incident.decision.reason
 
 
-def test_an_override_that_is_cut_off_half_way_is_no_less_an_override(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    room.notice("xid 79")
-    room.once(20)
-    room.driver.set("m0", ServiceState.IN_SERVICE)
+def test_interrupted_override_is_still_recorded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.report("xid 79")
+    rig.once(20)
+    rig.driver.set("m0", ServiceState.IN_SERVICE)
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(room.ledger, "advance", killed)
+        patched.setattr(rig.ledger, "advance", killed)
         with pytest.raises(KeyboardInterrupt):
-            room.once(1)
+            rig.once(1)
     for _ in range(2):
-        room.once(1)
-    assert room.ledger.incidents()[-1].state is IncidentState.OVERRIDDEN
-    assert room.actions() == [ActionState.OVERRIDDEN]
-    assert room.state() is ServiceState.IN_SERVICE
+        rig.once(1)
+    assert rig.ledger.incidents()[-1].state is IncidentState.OVERRIDDEN
+    assert rig.actions() == [ActionState.OVERRIDDEN]
+    assert rig.state() is ServiceState.IN_SERVICE
 
 
-def test_drifted_inputs_hold_back_what_nothing_but_a_model_says(tmp_path: Path) -> None:
-    room = _room(tmp_path, "act")
-    with room.ledger:
-        room.responder.site.records.mkdir()
-        write_drift(room.responder.site.records, START, ["power_draw"])
-        room.notice("at_risk", "m0", evidence={"probability": 0.9})
-        room.notice("xid 79", "m5")
-        decided = {item.incident.machine: item.decision for item in room.once(20)}
+def test_drift_blocks_model_only_findings(tmp_path: Path) -> None:
+    rig = _make_rig(tmp_path, "act")
+    with rig.ledger:
+        rig.responder.site.records.mkdir()
+        write_drift(rig.responder.site.records, START, ["power_draw"])
+        rig.report("at_risk", "m0", evidence={"probability": 0.9})
+        rig.report("xid 79", "m5")
+        decided = {item.incident.machine: item.decision for item in rig.once(20)}
         assert decided["m0"].ruling is Ruling.OBSERVE
         assert "drifted: power_draw" in decided["m0"].reason
         assert decided["m5"].ruling is Ruling.ACT
-        # A retraining as of an earlier moment knows less; the next one lifts the brake.
-        write_drift(room.responder.site.records, Nanoseconds(START - DAY), [])
-        assert read_drift(room.responder.site.records).drifted == ("power_draw",)
-        write_drift(room.responder.site.records, Nanoseconds(START + DAY), [])
-        decided = {item.incident.machine: item.decision for item in room.once(1)}
+        # A retraining as of an earlier time changes nothing; the next one ends the interlock.
+        write_drift(rig.responder.site.records, Nanoseconds(START - DAY), [])
+        assert read_drift(rig.responder.site.records).drifted == ("power_draw",)
+        write_drift(rig.responder.site.records, Nanoseconds(START + DAY), [])
+        decided = {item.incident.machine: item.decision for item in rig.once(1)}
         assert decided["m0"].ruling is Ruling.ACT
 
 
-def test_a_report_of_drift_that_cannot_be_read_is_no_good_news(tmp_path: Path) -> None:
+def test_unreadable_drift_report_counts_as_drift(tmp_path: Path) -> None:
     assert read_drift(tmp_path).drifted == ()
     (tmp_path / "drift.json").write_text("nonsense")
     assert read_drift(tmp_path).drifted == ("drift.json cannot be read",)
@@ -445,20 +441,20 @@ def test_a_report_of_drift_that_cannot_be_read_is_no_good_news(tmp_path: Path) -
     assert read_drift(tmp_path).drifted == ()
 
 
-def test_an_alert_is_raised_once_by_whichever_call_until_it_has_been_over(room: Room) -> None:
+def test_alert_is_raised_once_until_it_ends(rig: Rig) -> None:
     alerts: list[str] = []
-    lists = room.responder.site.lists
+    lists = rig.responder.site.lists
     lists.mkdir()
 
     def call() -> list[str]:
         alerts.clear()
-        parts = (room.responder.site, room.ledger, room.responder.policy, room.driver, room.clock)
-        Responder(*parts, warn=lambda _, words: alerts.append(words)).once()  # as a new process
+        parts = (rig.responder.site, rig.ledger, rig.responder.policy, rig.driver, rig.clock)
+        Responder(*parts, warn=lambda _, text: alerts.append(text)).once()  # as a new process
         return alerts
 
     assert call() == ["no list came so far"]
     assert call() == []
-    lists.rmdir()  # nobody makes lists any more
+    lists.rmdir()  # lists are no longer made
     assert call() == []
     lists.mkdir()
     assert call() == ["no list came so far"]

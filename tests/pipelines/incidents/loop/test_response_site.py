@@ -20,7 +20,7 @@ avoided = 0.1
 """
 
 
-def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
+def test_site_settings_reach_the_core(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(CONFIG)
     site = ResponseSite.from_config(tmp_path / "my.toml")
     core = site.core
@@ -34,7 +34,7 @@ def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
     "name",
     ["group_wait", "quiet", "many", "max_age", "known_late", "list_every", "drift_every"],
 )
-def test_a_site_that_sets_nothing_has_what_the_core_assumes(tmp_path: Path, name: str) -> None:
+def test_site_defaults_equal_core_defaults(tmp_path: Path, name: str) -> None:
     (tmp_path / "my.toml").write_text("")
     core = ResponseSite.from_config(tmp_path / "my.toml").core
     assert getattr(core, name) == getattr(ResponseSettings(), name)

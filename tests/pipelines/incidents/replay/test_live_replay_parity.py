@@ -236,7 +236,7 @@ def test_the_loop_and_the_replay_decide_the_same(
         calls |= {row.decision.at for row in walk.rows}
         incidents, decisions = live(site, story, [at for at in calls if at <= end])
     assert [essence(walk.incidents[i.id]) for i in incidents] == [essence(i) for i in incidents]
-    minute = MINUTE  # of the loop: what it releases in one call makes room in the next one
+    minute = MINUTE  # of the loop: what it releases in one call makes rig in the next one
     rows = [row.decision for row in walk.rows]
     for incident in incidents:
         theirs = course([d for d in rows if d.incident == incident.id], incident.actions)
