@@ -146,7 +146,7 @@ def _drain(connection: Connection, incident: int, machine: str, now: Nanoseconds
             now=now,
             who="forewarn",
             detail="read back",
-            life=("", ""),
+            identity=("", ""),
         )
         assert changed is not None
         action = changed

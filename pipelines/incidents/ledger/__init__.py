@@ -1,1 +1,1 @@
-"""The ledger: what was noticed, decided and done, and by whom, as rows of a database."""
+"""The ledger: findings, incidents, decisions and actions as rows of a database."""

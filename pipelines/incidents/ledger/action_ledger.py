@@ -1,4 +1,4 @@
-"""The part of the ledger about what was decided and done."""
+"""Ledger methods about decisions and actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ActionLedger"]
 
 Refusal = TypeVar("Refusal")
 LIMIT_LOOKBACK = Nanoseconds(8 * DAY)
-"""How far back a limit looks: a week and a day."""
+"""Time that limits look back: a week and a day."""
 MAX_ROW_ID = 2**63 - 1
 
 
@@ -32,7 +32,7 @@ class ActionLedger:
     # --- decisions ------------------------------------------------------------------------------
 
     def decide(self, decision: Decision) -> bool:
-        """Add a decision if it or its reason is new; tell whether it was added."""
+        """Add a decision if it or its reason changed; return whether it was added."""
         with self.database.writing() as connection:
             return decision_rows.add(connection, decision)
 
@@ -49,12 +49,12 @@ class ActionLedger:
     def approve(
         self, incident: int, decision_at: Nanoseconds, *, now: Nanoseconds, who: str
     ) -> None:
-        """Say that a person wants the last decision, of `decision_at`, to be done.
+        """Record a person's approval of the last decision, which was made at `decision_at`.
 
         Raises
         ------
         ApprovalError
-            If that is not its last decision, no proposal, or no longer valid.
+            If that is not the last decision, not a proposal, or no longer valid.
         """
         with self.database.writing() as connection:
             decision_rows.approve(connection, incident, decision_at, now=now, who=who)
@@ -73,33 +73,32 @@ class ActionLedger:
         *,
         who: str = "forewarn",
     ) -> Action | Refusal | None:
-        """Write that something is to be done, if the limits allow it at that very moment.
+        """Record a new action, if the limits permit it in the same transaction.
 
         Parameters
         ----------
         action : Action
             Without a number.
         check : callable
-            Gets all open actions and those that changed in the 8 days before `action.at`. What it
-            returns holds the action back; nothing is written then. No other action can be written
-            while it thinks.
+            Takes all open actions and those that changed in the 8 days before `action.at`. If it
+            returns a refusal, nothing is recorded. No other action can be recorded while it runs.
         who : str
 
         Returns
         -------
-        Action, what `check` returned, or None
-            The action with its number: it is the caller's to do. None: an open action takes the
-            machine out of service already, or does this milder step; somebody else was first.
+        Action, the refusal of `check`, or None
+            The action with its number, which the caller has to carry out. None if an open action
+            already drains the machine or takes the same milder step: another responder was first.
         """
         with self.database.writing() as connection:
             recent = action_rows.recent(
                 connection, Nanoseconds(action.at - LIMIT_LOOKBACK), with_open=True
             )
-            standing = action_rows.standing(recent, action)
-            if standing is not None and standing.incident == action.incident:
+            same_step = action_rows.find_same_step(recent, action)
+            if same_step is not None and same_step.incident == action.incident:
                 return None
-            refusal = check(recent)  # for another incident it says what holds it back
-            if refusal is not None or standing is not None:
+            refusal = check(recent)  # for an action of another incident, the refusal is the blocker
+            if refusal is not None or same_step is not None:
                 return refusal
             return action_rows.add(connection, action, who=who)
 
@@ -111,43 +110,43 @@ class ActionLedger:
         now: Nanoseconds,
         who: str = "forewarn",
         detail: str = "",
-        life: tuple[str, str] = ("", ""),
+        identity: tuple[str, str] = ("", ""),
     ) -> Action | None:
-        """Change the state of an action; None if somebody else has changed it since it was read.
+        """Record a new state of an action; return None if it has changed since it was read.
 
         Parameters
         ----------
         action : Action
             As it was read.
         state : ActionState
-            May be the same again, to remember `life`.
+            May be the current state, to record `identity`.
         now : int
         who, detail : str
-        life : tuple of (str, str)
-            Of the scheduler's controller and of the machine, where the action was read to hold.
+        identity : tuple of (str, str)
+            Controller of the scheduler and boot of the machine with which the action was read back.
 
         Raises
         ------
         ValueError
-            If it has ended.
+            If the action has ended.
         """
         with self.database.writing() as connection:
             return action_rows.advance(
-                connection, action, state, now=now, who=who, detail=detail, life=life
+                connection, action, state, now=now, who=who, detail=detail, identity=identity
             )
 
     def open_actions(self) -> list[Action]:
-        """Return the actions that still want something of a machine, oldest first."""
+        """Return the actions that have not ended, oldest first."""
         with self.database.reading() as connection:
             return action_rows.open_actions(connection)
 
     def tracked_actions(self) -> list[TrackedAction]:
-        """Return the open actions with what is remembered of them, oldest first."""
+        """Return the open actions with their recorded controller and boot, oldest first."""
         with self.database.reading() as connection:
             return action_rows.tracked_actions(connection)
 
     def recent_actions(self, since: Nanoseconds) -> list[Action]:
-        """Return the actions that changed since a moment, oldest first."""
+        """Return the actions that changed since a time, oldest first."""
         with self.database.reading() as connection:
             return action_rows.recent(connection, since)
 
@@ -159,16 +158,16 @@ class ActionLedger:
             return action_rows.action(connection, number)
 
     def action_states(self, number: int) -> list[ActionChange]:
-        """Return what became of an action, oldest first."""
+        """Return the state changes of an action, oldest first."""
         with self.database.reading() as connection:
             return action_rows.changes(connection, number)
 
-    def first_moments(self, numbers: Sequence[int]) -> StateTimes:
-        """Return when each action first came to which state."""
+    def first_state_times(self, numbers: Sequence[int]) -> StateTimes:
+        """Return the time at which each action first reached each state."""
         with self.database.reading() as connection:
-            return action_rows.first_moments(connection, numbers)
+            return action_rows.first_state_times(connection, numbers)
 
     def overrides(self, since: Nanoseconds) -> list[Override]:
-        """Return what somebody undid since a moment, oldest first."""
+        """Return the manual overrides since a time, oldest first."""
         with self.database.reading() as connection:
             return outcome_rows.overrides(connection, since)

@@ -1,4 +1,4 @@
-"""Actions as rows, each of their changes too; the newest change is what an action is."""
+"""Rows of actions and their state changes; the newest change gives the state of an action."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = [
     "add",
     "advance",
     "changes",
-    "first_moments",
+    "find_same_step",
+    "first_state_times",
     "open_actions",
     "recent",
-    "standing",
-    "watched",
+    "tracked_actions",
 ]
 
-MAX_INT32 = 2**31 - 1  # of the columns that count GPUs and jobs
+MAX_INT32 = 2**31 - 1  # columns that count GPUs and jobs
 _ENDED = sorted(state.value for state in ENDED_STATES)
 
 
 def add(connection: Connection, intended: Action, *, who: str) -> Action:
-    """Add an action and its first change; return it with its number."""
+    """Add an action and its first change; return the action with its number."""
     statement = insert(actions).values(
         incident=intended.incident,
         machine=intended.machine,
@@ -64,10 +64,10 @@ def add(connection: Connection, intended: Action, *, who: str) -> Action:
     return replace(intended, id=number, changed_at=at, state=state, version=0)
 
 
-def standing(recent: Sequence[Action], intended: Action) -> Action | None:
-    """Return the open action that does to a machine already what is intended.
+def find_same_step(recent: Sequence[Action], intended: Action) -> Action | None:
+    """Return the open action that already does what is intended for a machine.
 
-    A machine is taken out of service once, whatever for; a milder step is taken once, too.
+    A machine is drained once, whatever the cause. A milder step is taken once as well.
     """
     for other in recent:
         same_step = other.step is intended.step or (other.step.isolates and intended.step.isolates)
@@ -84,11 +84,11 @@ def advance(
     now: Nanoseconds,
     who: str,
     detail: str,
-    life: tuple[str, str],
+    identity: tuple[str, str],
 ) -> Action | None:
-    """Add a change; None if somebody else has added one since the action was read.
+    """Add a change; return None if another was added since the action was read.
 
-    `life` is that of the controller and of the machine, where they were read.
+    `identity` is the controller and the boot of the machine, where they were read.
 
     Raises
     ------
@@ -96,20 +96,20 @@ def advance(
         If the action has ended.
     """
     if not action.open:
-        raise ValueError(f"action {action.id} has ended (`{action.state}`), it cannot go on")
+        raise ValueError(f"action {action.id} has ended (`{action.state}`), cannot be changed")
     version = action.version + 1
     change = {"action": action.id, "version": version, "state": state.value, "at": now}
-    words = {"who": who, "detail": detail, "controller": life[0], "boot": life[1]}
+    details = {"who": who, "detail": detail, "controller": identity[0], "boot": identity[1]}
     try:
         with connection.begin_nested():
-            connection.execute(insert(states).values(**change, **words))
+            connection.execute(insert(states).values(**change, **details))
     except IntegrityError:
         return None
     return replace(action, state=state, version=version, changed_at=now)
 
 
-def _selected(connection: Connection, condition: ColumnElement[bool]) -> list[Action]:
-    """Return the actions of a condition, each as its newest change says, oldest first."""
+def _select_actions(connection: Connection, condition: ColumnElement[bool]) -> list[Action]:
+    """Return the actions that match a condition in their newest state, oldest first."""
     newest = (
         select(func.max(states.c.version))
         .where(states.c.action == actions.c.id)
@@ -128,9 +128,9 @@ def _selected(connection: Connection, condition: ColumnElement[bool]) -> list[Ac
 
 
 def _parse_action(row: Row[Any]) -> Action:
-    last = (row.changed_at, row.version)  # of another table, which nothing has checked yet
+    last = (row.changed_at, row.version)  # columns of another table, not validated yet
     if not all(isinstance(number, int) for number in last) or not 0 <= row.version < MAX_INT32:
-        raise ValueError("its last change cannot be read")
+        raise ValueError("its last change is unreadable")
     return Action(
         id=row.id,
         incident=row.incident,
@@ -154,7 +154,7 @@ def _parse_action(row: Row[Any]) -> Action:
 
 
 def _is_open() -> ColumnElement[bool]:
-    # An action that has ended does not begin again, so one such change is enough to tell.
+    # An ended action never reopens: one such change is sufficient.
     ended = select(states.c.action).where(states.c.state.in_(_ENDED))
     return ~ended.where(states.c.action == actions.c.id).correlate(actions).exists()
 
@@ -164,39 +164,39 @@ def _changed_since(since: Nanoseconds) -> ColumnElement[bool]:
 
 
 def open_actions(connection: Connection) -> list[Action]:
-    """Return the actions that still want something of a machine, oldest first."""
-    return _selected(connection, _is_open())
+    """Return the actions that have not ended, oldest first."""
+    return _select_actions(connection, _is_open())
 
 
 def tracked_actions(connection: Connection) -> list[TrackedAction]:
-    """Return the open actions with what is remembered of them, oldest first."""
+    """Return the open actions with their recorded controller and boot, oldest first."""
     rows: dict[int, list[Row[Any]]] = defaultdict(list)
-    query = select(states).where(_of_open()).order_by(states.c.version)
+    query = select(states).where(_belongs_to_open_action()).order_by(states.c.version)
     for row, _ in iter_readable(connection, states, connection.execute(query).all(), tuple):
         rows[row.action].append(row)
     return [_track(action, rows[action.id]) for action in open_actions(connection)]
 
 
-def _of_open() -> ColumnElement[bool]:
+def _belongs_to_open_action() -> ColumnElement[bool]:
     return states.c.action.in_(select(actions.c.id).where(_is_open()))
 
 
 def _track(action: Action, rows: Sequence[Row[Any]]) -> TrackedAction:
-    lives = [(row.controller, row.boot) for row in rows if row.controller or row.boot]
-    controller, boot = lives[-1] if lives else ("", "")
+    identities = [(row.controller, row.boot) for row in rows if row.controller or row.boot]
+    controller, boot = identities[-1] if identities else ("", "")
     sent = [row for row in rows if row.state == ActionState.SENT.value]
     return TrackedAction(action, controller, boot, reapplied=len(sent) > 1)
 
 
 def recent(connection: Connection, since: Nanoseconds, *, with_open: bool = False) -> list[Action]:
-    """Return the actions that changed since a moment, and perhaps all open ones, oldest first."""
+    """Return the actions that changed since a time, optionally with all open ones, oldest first."""
     condition = _changed_since(since)
-    return _selected(connection, or_(condition, _is_open()) if with_open else condition)
+    return _select_actions(connection, or_(condition, _is_open()) if with_open else condition)
 
 
 def action(connection: Connection, number: int) -> Action | None:
     """Return an action by its number."""
-    return next(iter(_selected(connection, actions.c.id == number)), None)
+    return next(iter(_select_actions(connection, actions.c.id == number)), None)
 
 
 def actions_by_incident(
@@ -205,26 +205,26 @@ def actions_by_incident(
     """Return the actions of each incident that has any, oldest first."""
     by_incident: dict[int, list[Action]] = defaultdict(list)
     for chunk in chunks(incidents):
-        for row in _selected(connection, actions.c.incident.in_(chunk)):
+        for row in _select_actions(connection, actions.c.incident.in_(chunk)):
             by_incident[row.incident].append(row)
     return {incident: tuple(rows) for incident, rows in by_incident.items()}
 
 
-def first_moments(
+def first_state_times(
     connection: Connection, numbers: Sequence[int]
 ) -> dict[int, dict[ActionState, Nanoseconds]]:
-    """Return when each action first came to which state, nanoseconds since 1970 UTC."""
-    moments: dict[int, dict[ActionState, Nanoseconds]] = defaultdict(dict)
+    """Return the time at which each action first reached each state, nanoseconds since 1970 UTC."""
+    times: dict[int, dict[ActionState, Nanoseconds]] = defaultdict(dict)
     for chunk in chunks(numbers):
         query = select(states).where(states.c.action.in_(chunk))
         rows = connection.execute(query.order_by(states.c.action, states.c.version)).all()
         for row, change in iter_readable(connection, states, rows, _parse_change):
-            moments[row.action].setdefault(change.state, change.at)
-    return dict(moments)
+            times[row.action].setdefault(change.state, change.at)
+    return dict(times)
 
 
 def changes(connection: Connection, number: int) -> list[ActionChange]:
-    """Return what became of an action, oldest first."""
+    """Return the state changes of an action, oldest first."""
     query = select(states).where(states.c.action == number).order_by(states.c.version)
     rows = connection.execute(query).all()
     return [change for _, change in iter_readable(connection, states, rows, _parse_change)]

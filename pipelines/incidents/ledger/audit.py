@@ -1,4 +1,4 @@
-"""What people and the loop leave in the ledger beside incidents: switches, notes, beats."""
+"""Switch changes, notes and heartbeats in the ledger."""
 
 from __future__ import annotations
 
@@ -15,70 +15,72 @@ from forewarn.pipelines.incidents.ledger.quarantined_rows import DamagedRow, ite
 __all__ = ["Audit", "add_heartbeat", "add_note"]
 
 
-_HEARTBEATS_READ: Final = 8  # of which the newest that can be read counts
+_HEARTBEATS_READ: Final = 8  # the newest readable one counts
 
 
 class Audit:
-    """What forewarn and people leave that belongs to no incident."""
+    """Ledger methods about records that belong to no incident."""
 
     database: LedgerDatabase
 
     def quarantined_rows(self, *tables: str) -> list[DamagedRow]:
-        """Return the rows of some tables that could not be read so far; of all, if none is named.
+        """Return the unreadable rows seen so far, of the given tables or of all.
 
-        Nothing is done to a machine because of them, and everything else goes on.
+        They cause no action on a machine, and all other rows are processed.
         """
         quarantine = self.database.quarantine
         return quarantine.in_tables(*tables) if tables else list(quarantine.rows.values())
 
     def switch(self, acting: bool, *, now: Nanoseconds, who: str, why: str) -> None:
-        """Switch acting off (the kill switch), or on again."""
+        """Record that acting was switched off (the kill switch) or on again."""
         with self.database.writing() as connection:
             values = {"acting": acting, "at": now, "who": who, "why": why}
             connection.execute(insert(switches).values(**values))
 
     def last_switch(self) -> SwitchChange | None:
-        """Return how acting was switched last; None if it never was."""
+        """Return the last switch change; None if there is none."""
         with self.database.reading() as connection:
             query = select(switches).order_by(switches.c.id.desc()).limit(1)
             rows = connection.execute(query).all()
             read = [
                 switch for _, switch in iter_readable(connection, switches, rows, _parse_switch)
             ]
-        if rows and not read:  # a switch that nobody can read may be one that stops
-            return SwitchChange(False, Nanoseconds(0), "forewarn", "the last switch cannot be read")
+        if rows and not read:  # an unreadable switch may be one that stops
+            return SwitchChange(
+                False, Nanoseconds(0), "forewarn", "the last switch change is unreadable"
+            )
         return next(iter(read), None)
 
     def switched_off(self) -> SwitchChange | None:
-        """Return who has switched acting off; None if it is on."""
+        """Return the change that switched acting off; None if it is on."""
         last = self.last_switch()
         return None if last is None or last.acting else last
 
     def note(self, *, now: Nanoseconds, who: str, act: str, target: str, detail: str) -> None:
-        """Note what somebody did over the API or the command line."""
+        """Add a note on an act over the API or the command line."""
         with self.database.writing() as connection:
             add_note(connection, now=now, who=who, act=act, target=target, detail=detail)
 
-    def last_words(self, act: str, target: str) -> str:
-        """Return what was noted last of an act and its target; empty if nothing was."""
+    def last_note(self, act: str, target: str) -> str:
+        """Return the detail of the last note on an act and its target; empty if there is none."""
         same = (notes.c.act == act) & (notes.c.target == target)
         query = select(notes.c.detail).where(same).order_by(notes.c.id.desc()).limit(1)
         with self.database.reading() as connection:
             return str(connection.scalar(query) or "")
 
     def notes(self, limit: int = 100) -> list[AuditNote]:
-        """Return what was done last, newest first."""
+        """Return the last notes, newest first."""
         with self.database.reading() as connection:
             rows = connection.execute(select(notes).order_by(notes.c.id.desc()).limit(limit)).all()
             return [entry for _, entry in iter_readable(connection, notes, rows, _parse_note)]
 
     def record_heartbeat(self, name: str, now: Nanoseconds) -> None:
-        """Leave a sign of life."""
+        """Record a heartbeat."""
         with self.database.writing() as connection:
             add_heartbeat(connection, name, now)
 
     def last_heartbeat(self, name: str) -> Nanoseconds | None:
-        """Return when there was the last sign of life; None if there never was."""
+        """Return the time of the last heartbeat; None if there is none."""
         with self.database.reading() as connection:
             query = select(beats).where(beats.c.name == name).order_by(beats.c.at.desc())
             rows = connection.execute(query.limit(_HEARTBEATS_READ)).all()
@@ -87,13 +89,13 @@ class Audit:
         return None if at is None else Nanoseconds(at)
 
     def first_seen(self, what: str, version: str, now: Nanoseconds) -> Nanoseconds:
-        """Return when a version, as of a policy, was used first; that may be now."""
+        """Return the time of the first use of a version, such as a policy's; record new ones."""
         same = (versions.c.what == what) & (versions.c.version == version)
         query = select(versions).where(same)
         with self.database.reading() as connection:
             rows = connection.execute(query).all()
             times = [at for _, at in iter_readable(connection, versions, rows, lambda row: row.at)]
-        if rows:  # where its time cannot be read it counts as new
+        if rows:  # with an unreadable time it counts as new
             return Nanoseconds(times[0]) if times else now
         with self.database.writing() as connection:
             at = connection.scalar(query.with_only_columns(versions.c.at))
@@ -113,13 +115,13 @@ def _parse_note(row: Row[Any]) -> AuditNote:
 def add_note(
     connection: Connection, *, now: Nanoseconds, who: str, act: str, target: str, detail: str
 ) -> None:
-    """Add what somebody did."""
+    """Add a note."""
     values = {"at": now, "who": who, "act": act, "target": target, "detail": detail}
     connection.execute(insert(notes).values(**values))
 
 
 def add_heartbeat(connection: Connection, name: str, now: Nanoseconds) -> None:
-    """Add a sign of life, unless there is the same."""
+    """Add a heartbeat, unless the same is recorded."""
     same = (beats.c.name == name) & (beats.c.at == now)
     if connection.scalar(select(beats.c.at).where(same)) is None:
         connection.execute(insert(beats).values(name=name, at=now))

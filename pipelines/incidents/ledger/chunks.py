@@ -1,4 +1,4 @@
-"""Long lists in pieces that a database takes as parameters of one statement."""
+"""Lists in chunks that fit the parameter limit of a database statement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 __all__ = ["chunks"]
 
 Value = TypeVar("Value")
-CHUNK_SIZE = 5_000  # SQLite takes 32,766 parameters, PostgreSQL 65,535
+CHUNK_SIZE = 5_000  # SQLite accepts 32,766 parameters, PostgreSQL 65,535
 
 
 def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:

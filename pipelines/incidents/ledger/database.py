@@ -1,4 +1,4 @@
-"""The database below the ledger: its address, its connections, its transactions, its schema."""
+"""Database of the ledger: address, connections, transactions and schema."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from forewarn.pipelines.incidents.ledger.sqlite_file import LedgerFile
 __all__ = ["PASSWORD_VARIABLE", "LedgerDatabase", "LedgerError", "MissingLedgerError", "OpenMode"]
 
 PASSWORD_VARIABLE = "FOREWARN_LEDGER_PASSWORD"
-"""Variable of the environment with the password of the database."""
+"""Environment variable with the password of the database."""
 
 VERSION_TABLE = "ledger_version"
 LOCK_TIMEOUT_SECONDS = 30
-WRITER_LOCK_ID = 0x666F7265  # the lock of PostgreSQL that all writers of a ledger take
+WRITER_LOCK_ID = 0x666F7265  # PostgreSQL advisory lock that all writers of a ledger take
 
 
 class LedgerError(InputError):
@@ -54,7 +54,7 @@ class MissingLedgerError(LedgerError):
 
 
 class OpenMode(StrEnum):
-    """Which ledger is expected: one that is there, a new one, or either."""
+    """Whether a ledger has to exist, must not exist, or either."""
 
     EXISTING = "existing"
     NEW = "new"
@@ -62,12 +62,12 @@ class OpenMode(StrEnum):
 
 
 class LedgerDatabase:
-    """A database with the tables of the ledger.
+    """Database with the tables of the ledger.
 
     Parameters
     ----------
     engine : Engine
-        Of a database that is at the newest schema.
+        Its database has the newest schema.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -79,21 +79,21 @@ class LedgerDatabase:
     def open(
         cls, url: str, environment: Mapping[str, str], opening: OpenMode = OpenMode.EITHER
     ) -> LedgerDatabase:
-        """Connect, and bring the tables to the newest schema.
+        """Connect and migrate the tables to the newest schema.
 
         Raises
         ------
         MissingLedgerError
-            If one that is there was expected, and there is none; nothing is made.
+            If an existing ledger was expected and there is none; nothing is created.
         LedgerError
-            If the address is wrong, the database is away, holds something else, was written by
-            a newer forewarn, or holds a ledger where a new one was expected.
+            If the address is invalid, the database does not answer, holds other tables, was written
+            by a newer forewarn, or holds a ledger where a new one was expected.
         """
         address = _address(url, environment)
         path = Path(str(address.database)) if address.get_backend_name() == "sqlite" else None
         if path is not None and opening is OpenMode.EXISTING and LedgerFile.is_empty(path):
             raise _missing(address)
-        made = path is not None and LedgerFile.create(path)
+        created = path is not None and LedgerFile.create(path)
         database = cls(_engine(address))
         try:
             database.migrate(opening)
@@ -102,47 +102,47 @@ class LedgerDatabase:
                 database.file = LedgerFile.from_path(path)
         except BaseException:
             database.engine.dispose()
-            if made and path is not None and LedgerFile.is_empty(path):
+            if created and path is not None and LedgerFile.is_empty(path):
                 path.unlink(missing_ok=True)
             raise
         return database
 
     def migrate(self, opening: OpenMode = OpenMode.EITHER) -> None:
-        """Bring the tables to the newest schema, as a whole or not at all.
+        """Migrate the tables to the newest schema in one transaction.
 
         Raises
         ------
         LedgerError
-            If the database holds something else, or was written by a newer forewarn, or if it is
-            not what was to be opened.
+            If the database holds other tables, was written by a newer forewarn, or does not match
+            `opening`.
         """
-        # SQLite makes a table anew to change it: the rows that refer to it must not mind.
+        # SQLite recreates a table to change it: foreign keys must not be enforced meanwhile.
         with self.writing(forewarn_migrates=True) as connection:
             _migrate(connection, opening)
-        self.engine.dispose()  # its connections check no references
+        self.engine.dispose()  # its connections do not enforce foreign keys
 
     def _check_file(self) -> None:
-        """Refuse to go on in a file that was removed: nobody else would read what we write."""
+        """Raise if the SQLite file was removed or replaced: its rows would be lost."""
         if self.file is None or self.file.is_same():
             return
-        kind, what = (
+        kind, change = (
             (LedgerError, "replaced")
             if self.file.path.exists()
             else (MissingLedgerError, "removed")
         )
-        words = (
-            f"was {what} while it was open, and nothing more is written; put the ledger back "
-            "under this name and start again"
+        message = (
+            f"was {change} while it was open; nothing more is written. Restore the file under "
+            "this name and restart."
         )
-        raise kind(f"{_name(self.engine.url)}: {words}")
+        raise kind(f"{_name(self.engine.url)}: {message}")
 
     @property
     def address(self) -> str:
-        """Address with which another process can open it; without a password."""
+        """Address with which another process can open the ledger, without a password."""
         return self.engine.url._replace(password=None).render_as_string()
 
     def clock(self) -> Nanoseconds | None:
-        """Return the time of the database's server; None where it has no clock of its own."""
+        """Return the time of the database server; None for SQLite, which has no own clock."""
         if self.engine.dialect.name == "sqlite":
             return None
         epoch = func.extract("epoch", func.clock_timestamp())
@@ -152,9 +152,9 @@ class LedgerDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Yield a connection that sees one moment of the ledger."""
+        """Yield a read-only connection with one snapshot of the ledger."""
         self._check_file()
-        with _translated(self.engine.url), self.engine.connect() as connection:
+        with _convert_errors(self.engine.url), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execution_options(
                     isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -164,13 +164,13 @@ class LedgerDatabase:
 
     @contextmanager
     def writing(self, **options: bool) -> Iterator[Connection]:
-        """Yield a connection that alone writes; all is committed at the end, or nothing.
+        """Yield the only writing connection; everything is committed at the end, or nothing.
 
-        What it reads is the newest there is, and stays so until the end: no other writer is
-        between. `options` are those of the connection.
+        Rows that it reads are current and do not change until the end, because other writers wait.
+        `options` are execution options of the connection.
         """
         self._check_file()
-        with _translated(self.engine.url), self.engine.connect() as connection:
+        with _convert_errors(self.engine.url), self.engine.connect() as connection:
             connection.execution_options(forewarn_writes=True, **options)
             with connection.begin():
                 if connection.dialect.name == "postgresql":
@@ -179,18 +179,18 @@ class LedgerDatabase:
 
 
 def _address(url: str, environment: Mapping[str, str]) -> URL:
-    """Return the address with its password; no message repeats it, for it might hold one."""
+    """Return the address with its password; messages do not repeat it, because it may hold one."""
     try:
         address = make_url(url)
     except ArgumentError:
         raise LedgerError(
-            "[respond] ledger: is no address of a database, expected `sqlite:///PATH` or "
+            "[respond] ledger: not a database address, expected `sqlite:///PATH` or "
             "`postgresql://USER@HOST/NAME`"
         ) from None
     if address.password is not None or "password" in address.query:
         raise LedgerError(
-            f"[respond] ledger: the address of {_name(address)} holds a password, expected it in "
-            f"the environment as {PASSWORD_VARIABLE}"
+            f"[respond] ledger: the address of {_name(address)} contains a password, expected it "
+            f"in the environment variable {PASSWORD_VARIABLE}"
         )
     match address.get_backend_name():
         case "sqlite" if address.database and address.database != ":memory:":
@@ -199,13 +199,13 @@ def _address(url: str, environment: Mapping[str, str]) -> URL:
             password = environment.get(PASSWORD_VARIABLE)
             return address.set(drivername="postgresql+psycopg", password=password)
     raise LedgerError(
-        f"[respond] ledger: found {_name(address)}, expected `sqlite:///PATH` or "
+        f"[respond] ledger: got {_name(address)}, expected `sqlite:///PATH` or "
         "`postgresql://USER@HOST/NAME`"
     )
 
 
 def _name(address: URL) -> str:
-    """Return how people know a database, without user and password."""
+    """Return the name of a database for messages, without user and password."""
     if address.get_backend_name() == "sqlite":
         return f"`{address.database or 'a database in memory'}`"
     port = f":{address.port}" if address.port else ""
@@ -217,7 +217,7 @@ def _engine(address: URL) -> Engine:
         wait = f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s"
         return create_engine(
             address,
-            pool_pre_ping=True,  # a server that was started anew is no error
+            pool_pre_ping=True,  # a restarted server is not an error
             connect_args={"connect_timeout": 10, "options": wait, "application_name": "forewarn"},
         )
     engine = create_engine(address, connect_args={"timeout": LOCK_TIMEOUT_SECONDS})
@@ -227,7 +227,7 @@ def _engine(address: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    """Let us say where a transaction begins: sqlite3 would begin it only before the first write."""
+    """Disable implicit transactions: sqlite3 would begin one only before the first write."""
     del record
     connection.isolation_level = None
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -243,23 +243,25 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _enable_write_ahead_log(engine: Engine) -> None:
-    """Switch to the write-ahead log; it can be done outside of a transaction only."""
+    """Switch to the write-ahead log, which is possible only outside of a transaction."""
     raw = engine.raw_connection()
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
         while not _switched_to_write_ahead_log(raw.cursor(), engine.url, deadline):
-            # SQLite does not wait here for who has begun to write, whatever its time-out.
+            # SQLite's time-out does not apply here while another process writes.
             time.sleep(0.02)
     finally:
         raw.close()
 
 
 def _switched_to_write_ahead_log(cursor: DBAPICursor, address: URL, deadline: float) -> bool:
-    """Return whether the log could be switched; false while others write, until the deadline."""
+    """Return whether the log was switched; False while another process writes."""
     try:
         cursor.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
-        is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the rest says why
+        is_busy = (
+            error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+        )  # the upper bits are the extended code
         if is_busy and time.monotonic() < deadline:
             return False
         raise LedgerError(f"the ledger, {_name(address)}: {error}") from error
@@ -267,52 +269,52 @@ def _switched_to_write_ahead_log(cursor: DBAPICursor, address: URL, deadline: fl
 
 
 @contextmanager
-def _translated(address: URL) -> Iterator[None]:
-    """Say in one line what a database complains about."""
+def _convert_errors(address: URL) -> Iterator[None]:
+    """Convert database errors to a `LedgerError` of one line."""
     try:
         yield
     except IntegrityError as error:
         raise LedgerError(
-            f"the ledger, {_name(address)}, knows no such incident or action: {error.orig}"
+            f"the ledger, {_name(address)}, has no such incident or action: {error.orig}"
         ) from error
     except DBAPIError as error:
         lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
         reason = lines[0].removesuffix(".")
         if reason == "file is not a database":
-            reason = "is no ledger: it is not even a database, expected a new name or a ledger"
+            reason = "is not a database, expected a ledger or a new file name"
             raise LedgerError(f"{_name(address)} {reason}") from error
         raise LedgerError(f"the ledger, {_name(address)}: {reason}") from error
     except PoolTimeoutError as error:
-        raise LedgerError(f"the ledger, {_name(address)}: no connection was free") from error
+        raise LedgerError(f"the ledger, {_name(address)}: all connections are in use") from error
 
 
 def _missing(address: URL) -> MissingLedgerError:
     return MissingLedgerError(
-        f"{_name(address)}: there is no ledger, and an empty one knows no drain and no veto; "
-        "restore it from a backup, or create an empty one with `forewarn respond --new-ledger`"
+        f"{_name(address)}: there is no ledger, and an empty one would lack all drains and vetoes. "
+        "Restore it from a backup, or create an empty one with `forewarn respond --new-ledger`."
     )
 
 
 def _migrate(connection: Connection, opening: OpenMode) -> None:
-    """Bring the tables to the newest schema, within the transaction of the connection."""
+    """Migrate the tables within the transaction of the connection."""
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     scripts = _scripts()
     current = context.get_current_revision()
     name = _name(connection.engine.url)
     if current is None and (tables := inspect(connection).get_table_names()):
         raise LedgerError(
-            f"{name} is no ledger: it holds {len(tables)} other tables, such as `{tables[0]}`, "
+            f"{name} is not a ledger: it has {len(tables)} other tables, such as `{tables[0]}`, "
             "expected an empty database or a ledger"
         )
     if current is not None and current not in {step.revision for step in scripts.walk_revisions()}:
         raise LedgerError(
-            f"{name} was written by a newer forewarn: its schema is `{current}`, this one knows "
-            f"`{scripts.get_current_head()}` at most"
+            f"{name} was written by a newer forewarn: its schema is `{current}`, this version "
+            f"supports up to `{scripts.get_current_head()}`"
         )
     if current is None and opening is OpenMode.EXISTING:
         raise _missing(connection.engine.url)
     if current is not None and opening is OpenMode.NEW:
-        raise LedgerError(f"{name} holds a ledger already, expected none to make a new one")
+        raise LedgerError(f"{name} contains a ledger already, expected none for `--new-ledger`")
     steps = list(scripts.iterate_revisions("head", current or "base"))
     for step in reversed(steps):
         with Operations.context(context):

@@ -1,4 +1,4 @@
-"""Decisions as rows, and the approvals of people."""
+"""Rows of decisions and approvals."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 
 
 class ApprovalError(InputError):
-    """What somebody approves is not proposed, or no longer."""
+    """The approved decision is not a proposal, or no longer valid."""
 
 
 def add(connection: Connection, decision: Decision) -> bool:
-    """Add a decision if it or its reason is another than the last one's."""
+    """Add a decision if it or its reason differs from the last one."""
     last = last_decisions(connection, [decision.incident]).get(decision.incident)
     if last is not None and _comparable(last) == _comparable(decision):
         return False
@@ -63,7 +63,7 @@ def add(connection: Connection, decision: Decision) -> bool:
 
 
 def _comparable(decision: Decision) -> tuple[object, ...]:
-    """Return what makes two decisions the same; their times alone do not make another one."""
+    """Return the fields that distinguish decisions; times are not among them."""
     return (
         *(decision.ruling, decision.step, decision.mode, decision.severity, decision.reason),
         *(frozenset(decision.findings), decision.policy_version, decision.model_version),
@@ -100,7 +100,7 @@ def decisions_by_incident(
 
 
 def _decisions(connection: Connection, query: Select[Any]) -> Iterator[Decision]:
-    """Yield the decisions of a query; those that cannot be read are set aside."""
+    """Yield the readable decisions of a query."""
     rows = connection.execute(query).all()
     for _, decision in iter_readable(connection, decisions, rows, _parse_decision):
         yield decision
@@ -128,12 +128,12 @@ def _parse_decision(row: Row[Any]) -> Decision:
 
 def _parse_key(source: str, machine: str, key: str, vouched: str) -> FindingKey:
     if not all(isinstance(name, str) for name in (source, machine, key)):
-        raise ValueError("`findings` holds a name that is no text")
+        raise ValueError("`findings` has a key that is not text")
     return FindingKey(source, machine, key, Provenance(vouched))
 
 
 def decision_versions(connection: Connection, incident: int) -> dict[str, str]:
-    """Return the versions of policy and model behind the last decision of an incident."""
+    """Return the policy and model versions of the last decision about an incident."""
     columns = (decisions.c.policy_version, decisions.c.model_version)
     query = select(*columns).where(decisions.c.incident == incident)
     row = connection.execute(query.order_by(decisions.c.id.desc()).limit(1)).first()
@@ -144,25 +144,25 @@ def decision_versions(connection: Connection, incident: int) -> dict[str, str]:
 def approve(
     connection: Connection, incident: int, decision_at: Nanoseconds, *, now: Nanoseconds, who: str
 ) -> None:
-    """Add a person's approval of the last decision, which has to be a proposal and still valid.
+    """Add a person's approval of the last decision, which has to be a valid proposal.
 
     Raises
     ------
     ApprovalError
-        If there is another decision by now, it is no proposal, or its time is over.
+        If the decision was replaced, is not a proposal, or is no longer valid.
     """
     last = last_decisions(connection, [incident]).get(incident)
     if last is None or last.at != decision_at:
         raise ApprovalError(
-            f"incident {incident}: the decision that is approved is not its last one, "
-            "look at it again"
+            f"incident {incident}: there is a newer decision than the approved one. Look at it "
+            "and approve again."
         )
     if last.ruling is not Ruling.PROPOSE:
         raise ApprovalError(
             f"incident {incident}: its last decision is `{last.ruling}`, expected `propose`"
         )
     if now >= last.valid_until:
-        raise ApprovalError(f"incident {incident}: what was proposed is no longer valid")
+        raise ApprovalError(f"incident {incident}: the proposal is no longer valid")
     query = select(approvals.c.id).where(
         *(approvals.c.incident == incident, approvals.c.decision_at == decision_at),
         approvals.c.who == who,
@@ -194,5 +194,5 @@ def last_approvals(connection: Connection, incidents: Sequence[int]) -> dict[int
 
 def _parse_approval(row: Row[Any]) -> Approval:
     if not isinstance(row.approved_at, int) or not isinstance(row.approved_by, str):
-        raise ValueError("its approval cannot be read")
+        raise ValueError("its approval is unreadable")
     return Approval(_parse_decision(row), Nanoseconds(row.approved_at), row.approved_by)

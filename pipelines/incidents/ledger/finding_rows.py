@@ -1,4 +1,4 @@
-"""Findings as rows: what is stored of them, and how the same ones are counted."""
+"""Rows of findings: what is stored, and how repeats are counted."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ __all__ = [
     "update_repeats",
 ]
 
-MAX_NAME_BYTES = 512  # bytes; an index of PostgreSQL holds 2,700 of an entry
-MAX_EVIDENCE_CHARS = 16 * 1024  # characters of JSON, which are bytes: it is ASCII
+MAX_NAME_BYTES = 512  # a PostgreSQL index entry holds 2,700 bytes
+MAX_EVIDENCE_CHARS = 16 * 1024  # ASCII JSON: one byte per character
 MAX_INT64 = 2**63 - 1
-_REPEATED: dict[str, TypeEngine[Any]] = {
+_REPEAT_COLUMNS: dict[str, TypeEngine[Any]] = {
     "gpu_serial": Text(),
     "severity": Text(),
     "last": BigInteger(),
     "count": BigInteger(),
 }
-"""What repeats change of a finding."""
+"""Columns that a repeat updates."""
 
 
 class FindingError(InputError):
-    """A finding that is not taken; one line that names its field.
+    """A finding is refused; one line that names the field.
 
     Attributes
     ----------
@@ -61,17 +61,17 @@ class FindingError(InputError):
 
 
 class FindingConflictError(FindingError):
-    """A finding that says something else under a name in use."""
+    """A finding contradicts a known one with the same key."""
 
 
 def check(finding: Finding) -> None:
-    """Refuse what no row can hold.
+    """Check that a row can hold a finding.
 
     Raises
     ------
     FindingError
-        If a name is empty, longer than 512 bytes or no text of UTF-8 without NUL, a time is not
-        between 1970 and 2116, or the count is not between 1 and what 64 bits hold.
+        If a name is empty, longer than 512 bytes, not UTF-8 or contains NUL; a time is not between
+        1970 and 2116; or the count does not fit into 64 bits or is below 1.
     """
     names = {"source": finding.source, "id": finding.id, "cause": finding.cause}
     names |= {"machine": finding.machine, "model_version": finding.model_version or "-"}
@@ -85,45 +85,49 @@ def check(finding: Finding) -> None:
         if not 0 <= time < MAX_TIME:
             raise FindingError(finding, field, "is not between 1970 and 2116")
     if not 1 <= finding.count <= MAX_INT64:
-        raise FindingError(finding, "count", "is not between 1 and what 64 bits hold")
+        raise FindingError(finding, "count", "is not between 1 and 2^63 - 1")
 
 
 def _problem(name: str) -> str | None:
-    """Say why a name cannot be stored."""
+    """Return why a name cannot be stored, or None."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        return "holds half a character, expected text of UTF-8"
+        return "has a lone surrogate, expected UTF-8 text"
     if "\0" in name:
-        return "holds a NUL character, expected text without it"
+        return "has a NUL character, expected text without it"
     if not 0 < size <= MAX_NAME_BYTES:
         return f"has {size} bytes, expected 1 to {MAX_NAME_BYTES}"
     return None
 
 
 def update_repeats(connection: Connection, repeated: Sequence[tuple[int, Finding]]) -> None:
-    """Store what repeats change of findings, by their rows; nothing else is ever updated."""
+    """Update the columns that repeats change, by row; no other update exists."""
     if not repeated:
         return
-    rows = [{"row": row} | _repeated_values(finding) for row, finding in repeated]
+    rows = [{"row": row} | _repeat_values(finding) for row, finding in repeated]
     if connection.dialect.name == "sqlite":
-        new = {name: bindparam(f"new_{name}", type_=kind) for name, kind in _REPEATED.items()}
+        new = {name: bindparam(f"new_{name}", type_=kind) for name, kind in _REPEAT_COLUMNS.items()}
         statement = update(table).where(table.c.id == bindparam("row", type_=BigInteger))
-        named = [{"row": row["row"]} | {f"new_{name}": row[name] for name in new} for row in rows]
-        connection.execute(statement.values(new), named)
+        parameters = [
+            {"row": row["row"]} | {f"new_{name}": row[name] for name in new} for row in rows
+        ]
+        connection.execute(statement.values(new), parameters)
         return
-    # PostgreSQL takes a statement for each row ten times slower than all rows as arrays.
-    kinds = {"row": BigInteger()} | _REPEATED
+    # In PostgreSQL one statement with arrays is ten times faster than one statement per row.
+    kinds = {"row": BigInteger()} | _REPEAT_COLUMNS
     columns = {name: [row[name] for row in rows] for name in kinds}
     arrays: list[BindParameter[Any]] = [
         bindparam(name, type_=ARRAY(kind)) for name, kind in kinds.items()
     ]
-    again = func.unnest(*arrays).table_valued(*kinds).render_derived(name="again")
-    statement = update(table).where(table.c.id == again.c.row)
-    connection.execute(statement.values({name: again.c[name] for name in _REPEATED}), columns)
+    repeats = func.unnest(*arrays).table_valued(*kinds).render_derived(name="repeats")
+    statement = update(table).where(table.c.id == repeats.c.row)
+    connection.execute(
+        statement.values({name: repeats.c[name] for name in _REPEAT_COLUMNS}), columns
+    )
 
 
-def _repeated_values(finding: Finding) -> dict[str, Any]:
+def _repeat_values(finding: Finding) -> dict[str, Any]:
     severity = None if finding.severity is None else finding.severity.value
     values = {"gpu_serial": finding.gpu_serial, "severity": severity}
     return values | {"last": finding.last, "count": finding.count}
@@ -132,9 +136,9 @@ def _repeated_values(finding: Finding) -> dict[str, Any]:
 def add(
     connection: Connection, findings: Sequence[Finding], *, now: Nanoseconds
 ) -> list[int | None]:
-    """Add findings; return the numbers of their rows, in order, and None of one there is already.
+    """Add findings; return their row numbers in order, None for rows that exist already.
 
-    One finding that a source states twice must not stop all others.
+    A finding that a source reports twice must not prevent the others.
     """
     if not findings:
         return []
@@ -164,15 +168,15 @@ def _values(finding: Finding, now: Nanoseconds) -> dict[str, Any]:
         "model_version": finding.model_version,
         "first": finding.first,
         "taken_at": now,
-    } | _repeated_values(finding)
+    } | _repeat_values(finding)
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:
-    """Return JSON of at most 16 KiB; what is cut says so, and how long it was."""
+    """Return JSON of at most 16 KiB; truncated evidence says so and gives its original length."""
     text = json.dumps(evidence, separators=(",", ":"), default=str)
     if len(text) <= MAX_EVIDENCE_CHARS:
         return text
-    # A quote or a backslash of the text takes two characters inside of a string.
+    # A quote or backslash takes two characters inside a string.
     begin = text[: MAX_EVIDENCE_CHARS // 2 - 100]
     return json.dumps({"cut_from_bytes": len(text), "begin": begin}, separators=(",", ":"))
 
@@ -180,7 +184,7 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
 def read_findings(
     connection: Connection, rows: Iterable[Row[Any]]
 ) -> Iterator[tuple[Row[Any], Finding]]:
-    """Yield rows of the table with their findings; those that cannot be read are set aside."""
+    """Yield readable rows of the table with their findings."""
     return iter_readable(connection, table, rows, _parse_finding)
 
 
@@ -206,17 +210,17 @@ def _parse_finding(row: Any) -> Finding:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Return what evidence says; half a character is U+FFFD, as no JSON can hold it.
+    """Parse evidence; lone surrogates become U+FFFD, because JSON cannot hold them.
 
     Raises
     ------
     ValueError
-        If it is no object of JSON.
+        If it is not a JSON object.
     """
     evidence = json.loads(text)
     if "\\ud" in text.lower():
-        whole = json.dumps(evidence, ensure_ascii=False).encode("utf-16", "surrogatepass")
-        evidence = json.loads(whole.decode("utf-16", "replace"))
+        full = json.dumps(evidence, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        evidence = json.loads(full.decode("utf-16", "replace"))
     if not isinstance(evidence, dict):
         raise ValueError(f"`evidence` is {text[:60]!r}, expected an object")
     return evidence

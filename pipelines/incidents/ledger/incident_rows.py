@@ -1,4 +1,4 @@
-"""Incidents as rows: opened, shared, settled, and put together from what lies in other tables."""
+"""Rows of incidents: opening, sharing, ending, and loading with all related rows."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ __all__ = [
 
 Value = TypeVar("Value")
 MAX_FINDINGS_READ = 1_000
-"""Of one incident that are read, of each voucher and of people; more would fill the memory.
+"""Findings read per incident and provenance, and of people; more would exhaust the memory.
 
-A shared token that floods an incident so displaces no finding of the machine or of a person.
+The separate counts ensure that a flood from a shared token displaces no finding of a host or of a
+person.
 """
 
 
 def is_open() -> ColumnElement[bool]:
-    """Incidents that nobody has ended; an ended one does not open again."""
+    """Return the condition for open incidents; an ended one never reopens."""
     ended = select(incident_states.c.id).where(incident_states.c.incident == incidents.c.id)
     return ~ended.correlate(incidents).exists()
 
@@ -71,7 +72,7 @@ def list_incident_ids(
 
 
 def opened_since(connection: Connection, since: Nanoseconds) -> list[int]:
-    """Return the numbers of the incidents that were opened since a moment, newest first."""
+    """Return the numbers of incidents opened since a time, newest first."""
     query = select(incidents.c.id).where(incidents.c.opened_at >= since)
     return list(connection.scalars(query.order_by(incidents.c.id.desc())))
 
@@ -83,7 +84,7 @@ def _state() -> ColumnElement[str]:
 
 
 def _has_machine(machine: str) -> ColumnElement[bool]:
-    """Incidents about a machine, and shared ones that were about it before."""
+    """Return the condition for incidents of a machine, including shared ones with its findings."""
     own = incidents.c.machine == machine
     shared = (
         select(incident_findings.c.incident)
@@ -96,16 +97,16 @@ def _has_machine(machine: str) -> ColumnElement[bool]:
 def assign_incidents(
     connection: Connection, new: Sequence[Finding], *, now: Nanoseconds
 ) -> list[int]:
-    """Return the open incident of each new finding; one is opened where there is none."""
-    standing = [
+    """Return the open incident of each new finding; open incidents where there are none."""
+    existing = [
         Incident(row.id, row.machine, row.gpu_serial, row.opened_at, findings=tuple(members))
         for row, members in _open_of_machines(connection, {finding.machine for finding in new})
     ]
-    grouping = group_findings(new, standing)
+    grouping = group_findings(new, existing)
     opened = list[int]()
     if grouping.opened:
         statement = insert(incidents).returning(incidents.c.id, sort_by_parameter_order=True)
-        values = [_opened(f.machine, f.gpu_serial, f.source, now=now) for f in grouping.opened]
+        values = [_new_row(f.machine, f.gpu_serial, f.source, now=now) for f in grouping.opened]
         opened += connection.scalars(statement, values)
     return [number if number > 0 else opened[-number - 1] for number in grouping.incidents]
 
@@ -113,7 +114,7 @@ def assign_incidents(
 def _open_of_machines(
     connection: Connection, machines: Iterable[str]
 ) -> Iterator[tuple[Row[Any], list[Finding]]]:
-    """Yield the open incidents of some machines with their findings; no shared ones."""
+    """Yield the open incidents of some machines with their findings, without shared incidents."""
     for chunk in chunks(sorted(machines)):
         query = select(incidents).where(incidents.c.machine.in_(chunk), incidents.c.shared == "")
         rows = connection.execute(query.where(is_open())).all()
@@ -121,7 +122,7 @@ def _open_of_machines(
         yield from ((row, members.get(row.id, [])) for row in rows)
 
 
-def _opened(
+def _new_row(
     machine: str, gpu_serial: str | None, who: str, *, now: Nanoseconds, shared: str = ""
 ) -> dict[str, str | int | None]:
     return {
@@ -149,12 +150,12 @@ def share(
     now: Nanoseconds,
     why: str,
 ) -> int:
-    """Put the findings of incidents into a shared one, and close these as part of it."""
+    """Add the findings of incidents to a shared one, and close the incidents as parts of it."""
     common = (incidents.c.shared == shared) & (incidents.c.shared != "")
-    standing = select(incidents.c.id).where(common, is_open()).limit(1)
-    target: int | None = connection.scalar(standing)
+    existing = select(incidents.c.id).where(common, is_open()).limit(1)
+    target: int | None = connection.scalar(existing)
     if target is None:
-        values = _opened(machine, None, "forewarn", now=now, shared=shared)
+        values = _new_row(machine, None, "forewarn", now=now, shared=shared)
         target = connection.scalars(
             insert(incidents).values(**values).returning(incidents.c.id)
         ).one()
@@ -173,12 +174,12 @@ def share(
 
 
 def incident_state(connection: Connection, number: int) -> IncidentState:
-    """Return what an incident is now."""
+    """Return the current state of an incident."""
     return _states(connection, [number]).get(number, IncidentState.OPEN)
 
 
 def _states(connection: Connection, numbers: Sequence[int]) -> dict[int, IncidentState]:
-    """Return what the incidents are that have ended; one that nobody can read is closed."""
+    """Return the states of the incidents that have ended; an unreadable state counts as closed."""
 
     def state(row: Row[Any]) -> IncidentState:
         return IncidentState(row.state)
@@ -195,25 +196,25 @@ def end_incident(
     who: str,
     why: str,
 ) -> None:
-    """End an incident; nothing is added if it is in that state.
+    """End an incident; nothing is added if it is in that state already.
 
     Raises
     ------
     ValueError
-        If it has ended and is to be opened again.
+        If an ended incident is to be reopened.
     """
     current = incident_state(connection, number)
     if current is state:
         return
     if state is IncidentState.OPEN:
-        raise ValueError(f"incident {number} is {current}: what comes now is another incident")
+        raise ValueError(f"incident {number} is {current} and cannot be reopened")
     values = {"incident": number, "state": state.value, "at": now, "who": who, "why": why}
     values |= decision_rows.decision_versions(connection, number)
     connection.execute(insert(incident_states).values(**values))
 
 
 def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
-    """Return incidents with all that belongs to them, in the order of the numbers."""
+    """Return incidents with findings, decision, actions and outcome, in the given order."""
     rows: dict[int, Row[Any]] = {}
     for chunk in chunks(numbers):
         query = select(incidents).where(incidents.c.id.in_(chunk))
@@ -226,7 +227,7 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
     actions = action_rows.actions_by_incident(connection, known)
     states = _states(connection, known)
     results = _newest(connection, outcomes, lambda row: Outcome(row.outcome), known, None)
-    theirs = _acknowledged(connection, known)
+    acknowledged = _acknowledged(connection, known)
     return [
         Incident(
             id=number,
@@ -240,7 +241,7 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
             decision=decisions.get(number),
             actions=actions.get(number, ()),
             outcome=results.get(number),
-            acknowledged=number in theirs,
+            acknowledged=number in acknowledged,
         )
         for number in known
     ]
@@ -251,7 +252,7 @@ def _gpu_serial(row: Row[Any], members: Iterable[Finding]) -> str | None:
 
 
 def _machines(connection: Connection, rows: Iterable[Row[Any]]) -> dict[int, tuple[str, ...]]:
-    """Return all machines of each incident, the first first."""
+    """Return the machines of each incident in order of their first finding."""
     rows = list(rows)
     names = {row.id: [row.machine] for row in rows}
     for chunk in chunks([row.id for row in rows if row.shared]):
@@ -272,9 +273,9 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
     members: dict[int, list[Finding]] = defaultdict(list)
     for chunk in chunks(numbers):
         newest_first = (findings.c.at.desc(), findings.c.id.desc())
-        whose = (findings.c.vouched == Provenance.SHARED.value, findings.c.cause == MANUAL_CAUSE)
+        owners = (findings.c.vouched == Provenance.SHARED.value, findings.c.cause == MANUAL_CAUSE)
         rank = func.row_number().over(
-            partition_by=(incident_findings.c.incident, *whose), order_by=newest_first
+            partition_by=(incident_findings.c.incident, *owners), order_by=newest_first
         )
         ranked = (
             select(incident_findings.c.incident, findings, rank.label("rank"))
@@ -296,7 +297,7 @@ def _newest(
     numbers: Sequence[int],
     unreadable: Value,
 ) -> dict[int, Value]:
-    """Return what the newest row of each incident that has any says."""
+    """Return the converted newest row of each incident that has any."""
     values: dict[int, Value] = {}
     for chunk in chunks(numbers):
         newest = select(func.max(table.c.id)).where(table.c.incident.in_(chunk))

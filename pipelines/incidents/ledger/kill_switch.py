@@ -1,4 +1,4 @@
-"""The kill switch: nothing more is taken out of service, also while the database is away."""
+"""Kill switch that stops all actions, even while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forewarn.pipelines.storage.files.atomic_files import write_atomic
 __all__ = ["KillSwitch", "KillSwitchError"]
 
 _log = logging.getLogger("forewarn.respond")
-_MAX_FILE_CHARS = 1000  # characters of a file that anybody may have made
+_MAX_FILE_CHARS = 1000  # the file may have been created by anyone
 _BY_FILE = "file"
 
 
@@ -27,14 +27,14 @@ class KillSwitchError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class KillSwitch:
-    """A file beside a row of the ledger; acting is off where either of them says so.
+    """Kill switch made of a file and a ledger row; acting is off if either says so.
 
     Attributes
     ----------
     file : Path
-        Acting is off while it is there, whoever made it: `touch` is enough.
+        Acting is off while it exists; `touch` is enough.
     ledger : Ledger or None
-        None where it could not be opened: the file is enough to stop.
+        None if it could not be opened: the file is enough to stop.
     """
 
     file: Path
@@ -48,20 +48,21 @@ class KillSwitch:
         LedgerError
             If there is no file and the ledger does not answer.
         """
-        by_file = self._by_file()
+        by_file = self._read_file()
         if by_file is not None or self.ledger is None:
             return by_file
         return self.ledger.switched_off()
 
     def mark(self, who: str, why: str) -> bool:
-        """Create the file, then write into it who stopped and why.
+        """Create the file, then write into it who stopped acting and why.
 
-        An empty file stops, too: a full disk often has room for a name and for no content.
+        An empty file stops acting as well: a full disk often has room for a name but not for
+        content.
 
         Returns
         -------
         bool
-            Whether the file says who and why.
+            Whether the file states who and why.
 
         Raises
         ------
@@ -76,40 +77,44 @@ class KillSwitch:
         except OSError as error:
             if not self.file.is_file():
                 raise
-            _log.error("%s stops acting, but cannot say why (%s)", self.file, error.strerror)
+            _log.error(
+                "%s stops acting, but the reason could not be written (%s)",
+                self.file,
+                error.strerror,
+            )
             return False
         return True
 
     def stop(self, *, now: Nanoseconds, who: str, why: str) -> bool:
-        """Switch acting off, by file and row; one of them is enough.
+        """Switch acting off by file and row; one of them is enough.
 
         Returns
         -------
         bool
-            Whether both are there. What is missing is in the log.
+            Whether both were written. A failure of one is logged.
 
         Raises
         ------
         KillSwitchError
-            If neither could be written: forewarn goes on.
+            If neither could be written: forewarn keeps acting.
         """
-        troubles = []
+        errors = []
         try:
             self.mark(who, why)
         except OSError as error:
-            troubles.append(f"{self.file}: cannot be written ({error.strerror})")
+            errors.append(f"{self.file}: cannot be written ({error.strerror})")
         try:
-            self._opened().switch(False, now=now, who=who, why=why)
+            self._require_ledger().switch(False, now=now, who=who, why=why)
         except LedgerError as error:
-            troubles.append(str(error))
-        if len(troubles) == 2:
-            raise KillSwitchError(f"acting is NOT switched off: {'; '.join(troubles)}")
-        for trouble in troubles:
-            _log.error("acting is switched off by %s, but %s", who, trouble)
-        return not troubles
+            errors.append(str(error))
+        if len(errors) == 2:
+            raise KillSwitchError(f"acting is NOT switched off: {'; '.join(errors)}")
+        for problem in errors:
+            _log.error("acting is switched off by %s, but %s", who, problem)
+        return not errors
 
     def lift(self, *, now: Nanoseconds, who: str, why: str) -> None:
-        """Switch acting on again: the file last, so that a failure leaves it off.
+        """Switch acting on again; the file is removed last, so that a failure leaves acting off.
 
         Raises
         ------
@@ -118,20 +123,20 @@ class KillSwitch:
         KillSwitchError
             If the file cannot be removed.
         """
-        self._opened().switch(True, now=now, who=who, why=why)
+        self._require_ledger().switch(True, now=now, who=who, why=why)
         try:
             self.file.unlink(missing_ok=True)
         except OSError as error:
             raise KillSwitchError(
-                f"{self.file}: cannot be removed ({error.strerror}), so acting stays off"
+                f"{self.file}: cannot be removed ({error.strerror}); acting stays off"
             ) from None
 
-    def _opened(self) -> Ledger:
+    def _require_ledger(self) -> Ledger:
         if self.ledger is None:
-            raise LedgerError("the ledger is not open, expected it to answer")
+            raise LedgerError("the ledger is not open")
         return self.ledger
 
-    def _by_file(self) -> SwitchChange | None:
+    def _read_file(self) -> SwitchChange | None:
         try:
             at = Nanoseconds(self.file.stat().st_mtime_ns)
         except (FileNotFoundError, NotADirectoryError):
@@ -139,7 +144,7 @@ class KillSwitch:
         try:
             with self.file.open(encoding="utf-8", errors="replace") as file:
                 line = file.read(_MAX_FILE_CHARS).partition("\n")[0]
-        except OSError:  # it is there, and that is what counts
+        except OSError:  # its existence is what counts
             line = ""
         who, colon, why = line.partition(": ")
         return SwitchChange(False, at, who if colon else _BY_FILE, why if colon else line)

@@ -1,4 +1,4 @@
-"""Which findings a ledger knows already, by their keys."""
+"""Lookup of known findings by key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Name = tuple[str, str]
 def known_findings(
     connection: Connection, keys: Iterable[FindingKey]
 ) -> tuple[dict[FindingKey, KnownFinding], set[FindingStatement]]:
-    """Return the newest finding of each key that there is already, and what cannot be read."""
+    """Return the newest known finding of each key, and the unreadable ones."""
     by_source: dict[str, dict[Name, None]] = defaultdict(dict)
     for key in keys:
         by_source[key.source][key.id, key.machine] = None
@@ -51,7 +51,7 @@ def known_findings(
                 newest[finding.key] = (row.id, finding)
                 read[row.id] = finding
             unreadable |= {_statement(row) for row in rows if row.id not in read}
-    ends = _ends(connection, [number for number, _ in newest.values()])
+    ends = _last_ends(connection, [number for number, _ in newest.values()])
     known = {
         key: KnownFinding(number, finding, ends.get(number, finding.at))
         for key, (number, finding) in newest.items()
@@ -64,13 +64,13 @@ def _statement(row: Row[Any]) -> FindingStatement:
 
 
 def _rows(connection: Connection, source: str, names: Sequence[Name]) -> Sequence[Row[Any]]:
-    """Return the rows of some names of a source, oldest first."""
-    # A list of pairs would be looked for in all rows of the source; a table is, by the index.
+    """Return the rows with some names of a source, oldest first."""
+    # A list of pairs would scan all rows of the source; joining a table uses the index.
     keys, machines = (list(column) for column in zip(*names, strict=True))
     if connection.dialect.name == "sqlite":
         pairs = func.json_each(json.dumps(names)).table_valued("value", name="names")
-        places = ("$[0]", "$[1]")
-        pair: list[ColumnElement[str]] = [func.json_extract(pairs.c.value, p) for p in places]
+        paths = ("$[0]", "$[1]")
+        pair: list[ColumnElement[str]] = [func.json_extract(pairs.c.value, p) for p in paths]
     else:
         arrays = [bindparam(None, column, type_=ARRAY(Text)) for column in (keys, machines)]
         pairs = func.unnest(*arrays).table_valued("key", "machine").render_derived(name="names")
@@ -80,8 +80,8 @@ def _rows(connection: Connection, source: str, names: Sequence[Name]) -> Sequenc
     return connection.execute(query).all()
 
 
-def _ends(connection: Connection, rows: Sequence[int]) -> dict[int, Nanoseconds | None]:
-    """Return when the last incident of each finding ended; None of one that is open."""
+def _last_ends(connection: Connection, rows: Sequence[int]) -> dict[int, Nanoseconds | None]:
+    """Return the end of the last incident of each finding; None while one is open."""
     ends: dict[int, Nanoseconds | None] = {}
     member, state = incident_findings.c, incident_states.c
     ended_at = func.min(state.at).label("ended_at")
@@ -95,6 +95,8 @@ def _ends(connection: Connection, rows: Sequence[int]) -> dict[int, Nanoseconds 
         for finding, _, end in connection.execute(query):
             if end is None or ends.get(finding, end) is None:
                 ends[finding] = None
-            elif isinstance(end, int):  # else the state cannot be read, and is set aside elsewhere
+            elif isinstance(
+                end, int
+            ):  # otherwise the state is unreadable and quarantined elsewhere
                 ends[finding] = Nanoseconds(max(end, ends.get(finding) or 0))
     return ends

@@ -1,4 +1,4 @@
-"""The ledger: what was found, decided and done, and by whom; rows are added, never changed."""
+"""The ledger: an append-only record of findings, decisions and actions, with their authors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MAX_ROW_ID = 2**63 - 1
 
 
 def _note_rejected(error: FindingError) -> None:
-    """Say that a finding is not taken: one bad name must not stop all others."""
+    """Note that a finding is refused: one invalid finding must not stop all others."""
     finding = error.finding
     name = f"{finding.id[:100]!r} of {finding.source[:100]!r} about {finding.machine[:100]!r}"
-    note(f"finding {name} is set aside: {error}")
+    note(f"finding {name} is refused: {error}")
 
 
 def _storable(findings: Sequence[Finding], refuse: Callable[[FindingError], None]) -> list[Finding]:
@@ -54,23 +54,23 @@ def _storable(findings: Sequence[Finding], refuse: Callable[[FindingError], None
 def _count_again(
     connection: Connection, counted: DeduplicatedFindings, *, now: Nanoseconds, who: str | None
 ) -> None:
-    """Count what is known, and note by whom and when it was made graver or milder."""
+    """Count repeats, and note who changed a severity and when."""
     repeated = [(known, count.merge_into(known.finding)) for known, count in counted.repeated]
     finding_rows.update_repeats(connection, [(known.row, finding) for known, finding in repeated])
     for known, finding in repeated:
         if finding.severity is not known.finding.severity:
             source, machine, key, _ = finding.key
-            words = {"target": f"{key} of {source} about {machine}", "act": "severity"}
+            subject = {"target": f"{key} of {source} about {machine}", "act": "severity"}
             detail = f"{known.finding.severity or 'none'} to {finding.severity}"
-            add_note(connection, now=now, who=who or source, detail=detail, **words)
+            add_note(connection, now=now, who=who or source, detail=detail, **subject)
 
 
 class Ledger(ActionLedger, Audit):
-    """A ledger that is open; several processes and threads may use the same one at once.
+    """An open ledger, usable by several processes and threads at once.
 
-    Each method is one transaction: it sees one moment, and is done as a whole or not at all. Those
-    that write come after each other, whoever calls. All times are nanoseconds since 1970 UTC. Any
-    method raises `LedgerError` if the database does not answer.
+    Each method is one transaction with one snapshot, applied as a whole or not at all. Writers are
+    serialized across processes. All times are nanoseconds since 1970 UTC. Each method raises
+    `LedgerError` if the database does not answer.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Ledger(ActionLedger, Audit):
         *,
         opening: OpenMode = OpenMode.EITHER,
     ) -> Self:
-        """Open a ledger, and bring its tables to the newest schema.
+        """Open a ledger and migrate its tables to the newest schema.
 
         Parameters
         ----------
@@ -97,8 +97,8 @@ class Ledger(ActionLedger, Audit):
             `sqlite:///PATH`, or `postgresql://USER@HOST/NAME` without a password.
         environment : mapping
             Holds the password as `FOREWARN_LEDGER_PASSWORD`.
-        opening : Opening
-            Whether one is made where there is none.
+        opening : OpenMode
+            Whether a missing ledger is created.
 
         Raises
         ------
@@ -119,15 +119,15 @@ class Ledger(ActionLedger, Audit):
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self.database.engine.dispose()
 
     # --- findings and incidents -----------------------------------------------------------------
 
     def new_findings(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Return those that are new: to read a file again is no repetition.
+        """Return the findings that are not known, for sources that are read repeatedly.
 
-        What cannot be stored, or says something else under a name in use, is left out with a note.
+        Findings that cannot be stored, or contradict a known one, are left out with a note.
         """
         storable = _storable(findings, _note_rejected)
         with self.database.reading() as connection:
@@ -146,25 +146,25 @@ class Ledger(ActionLedger, Audit):
         refuse: Callable[[FindingError], None] = _note_rejected,
         read_up_to: Mapping[str, Nanoseconds] | None = None,
     ) -> RecordedCounts:
-        """Take findings: those that are known are counted, the others join an open incident.
+        """Record findings: repeats are counted, new ones join an open incident or open one.
 
         Parameters
         ----------
         findings : sequence of Finding
         now : int
         who : str, optional
-            Who sent them, where it is not their source: beside a change of severity.
+            Sender of the findings, if not their source; noted with a change of severity.
         refuse : callable, optional
-            Gets each that cannot be stored, or says something else under a name in use. It may
-            raise, and nothing is taken; else the others are. It says so unless another is given.
+            Takes each finding that cannot be stored or contradicts a known one. If it raises,
+            nothing is recorded, otherwise the other findings are. The default writes a note.
         read_up_to : mapping of str to int, optional
-            Up to when a source has been read, which `last_beat` gives back. It is written with the
-            findings or not at all, so that nothing is counted twice.
+            Time up to which each source has been read, returned by `last_heartbeat`. It is written
+            in the same transaction, so that nothing is counted twice.
 
         Raises
         ------
         FindingError
-            If `refuse` raises it; then none is taken.
+            If `refuse` raises it; then nothing is recorded.
         """
         storable = _storable(findings, refuse)
         with self.database.writing() as connection:
@@ -184,7 +184,7 @@ class Ledger(ActionLedger, Audit):
         return RecordedCounts(new=len(added), repeated=repeated)
 
     def open_incidents(self) -> list[Incident]:
-        """Return the incidents about which something is to be done, oldest first."""
+        """Return the open incidents, oldest first."""
         with self.database.reading() as connection:
             return incident_rows.load(connection, self._open.read(connection))
 
@@ -196,12 +196,12 @@ class Ledger(ActionLedger, Audit):
             return next(iter(incident_rows.load(connection, [number])), None)
 
     def by_number(self, numbers: Sequence[int]) -> list[Incident]:
-        """Return the incidents of some numbers, in their order."""
+        """Return the incidents with some numbers, in their order."""
         with self.database.reading() as connection:
             return incident_rows.load(connection, numbers)
 
     def opened_since(self, since: Nanoseconds) -> list[int]:
-        """Return the numbers of the incidents that were opened since a moment, newest first."""
+        """Return the numbers of incidents opened since a time, newest first."""
         with self.database.reading() as connection:
             return incident_rows.opened_since(connection, since)
 
@@ -219,9 +219,9 @@ class Ledger(ActionLedger, Audit):
         ----------
         state : IncidentState or None
         machine : str or None
-            It, or a finding of it, is part of the incident.
+            The incident is about this machine, or has a finding about it.
         before : int or None
-            Only incidents with a smaller number: the last one of the page before.
+            Only incidents with a smaller number: the last one of the previous page.
         limit : int
         """
         with self.database.reading() as connection:
@@ -237,10 +237,10 @@ class Ledger(ActionLedger, Audit):
     def share(
         self, incidents: Sequence[int], *, shared: str, machine: str, now: Nanoseconds, why: str
     ) -> int:
-        """Make one incident of those that have `shared` in common, and return its number.
+        """Merge incidents that have `shared` in common into a shared incident; return its number.
 
-        It takes over their findings, and they are closed as part of it. An open one of the same
-        name is used again. `machine` was the first.
+        It receives their findings, and they are closed as parts of it. An open shared incident of
+        the same name is reused. `machine` is the first machine.
         """
         with self.database.writing() as connection:
             return incident_rows.share(
@@ -255,7 +255,7 @@ class Ledger(ActionLedger, Audit):
         Raises
         ------
         ValueError
-            If it has ended and is to be opened again: what comes later is another incident.
+            If an ended incident is to be reopened; later findings open another incident.
         """
         with self.database.writing() as connection:
             incident_rows.end_incident(connection, incident, state, now=now, who=who, why=why)
@@ -271,7 +271,7 @@ class Ledger(ActionLedger, Audit):
         failed_at: Nanoseconds | None = None,
         known_at: Nanoseconds | None = None,
     ) -> None:
-        """Say what came of an incident; the newest word counts."""
+        """Record the outcome of an incident; the newest one counts."""
         with self.database.writing() as connection:
             outcome_rows.add_outcome(
                 connection,
@@ -285,21 +285,21 @@ class Ledger(ActionLedger, Audit):
             )
 
     def outcomes_after(self, number: int) -> tuple[int, list[int]]:
-        """Return the number of the newest outcome, and the incidents with one after a number."""
+        """Return the number of the newest outcome, and incidents with outcomes after `number`."""
         with self.database.reading() as connection:
             return outcome_rows.outcomes_after(connection, number)
 
     def failure_times(self, incidents: Sequence[int]) -> dict[int, Nanoseconds]:
-        """Return when it failed, of each incident whose outcome is a failure."""
+        """Return the failure time of each incident whose outcome is a failure."""
         with self.database.reading() as connection:
             return outcome_rows.failure_times(connection, incidents)
 
     def confirmed_failures(self) -> list[ConfirmedFailure]:
-        """Return the failures that outcomes confirm: retraining may learn from them."""
+        """Return the failures that outcomes confirm; they become training labels."""
         with self.database.reading() as connection:
             return outcome_rows.confirmed(connection)
 
     def acknowledge(self, incident: int, *, now: Nanoseconds, who: str) -> None:
-        """Say that a person takes care of an incident; the first one stays."""
+        """Record that a person takes care of an incident; the first acknowledgement counts."""
         with self.database.writing() as connection:
             outcome_rows.acknowledge(connection, incident, now=now, who=who)

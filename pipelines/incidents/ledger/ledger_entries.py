@@ -1,4 +1,4 @@
-"""What the ledger says beside incidents, decisions and actions."""
+"""Entries of the ledger other than incidents, decisions and actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ActionChange", "AuditNote", "ConfirmedFailure", "RecordedCounts", "S
 
 @dataclass(frozen=True, slots=True)
 class RecordedCounts:
-    """What became of findings: `new` were not known, `repeated` were counted."""
+    """Result of recording findings: `new` ones, and `repeated` ones that were counted."""
 
     new: int
     repeated: int
@@ -20,7 +20,7 @@ class RecordedCounts:
 
 @dataclass(frozen=True, slots=True)
 class ActionChange:
-    """One change of an action; `version` 0 is its beginning. `at` is in nanoseconds UTC."""
+    """One state change of an action; `version` 0 is its start, `at` in nanoseconds UTC."""
 
     version: int
     state: ActionState
@@ -31,7 +31,7 @@ class ActionChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedFailure:
-    """A failure that an outcome confirms; times in nanoseconds UTC."""
+    """A failure confirmed by an outcome; times in nanoseconds since 1970 UTC."""
 
     incident: int
     machine: str
@@ -43,7 +43,7 @@ class ConfirmedFailure:
 
 @dataclass(frozen=True, slots=True)
 class SwitchChange:
-    """Acting was switched off (`acting` is false) or on again. `at` is in nanoseconds UTC."""
+    """Acting was switched off (`acting` is False) or on. `at` is in nanoseconds since 1970 UTC."""
 
     acting: bool
     at: Nanoseconds
@@ -53,7 +53,7 @@ class SwitchChange:
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """Who did what to what, over the API or the command line. `at` is in nanoseconds UTC."""
+    """An act over the API or the command line. `at` is in nanoseconds since 1970 UTC."""
 
     at: Nanoseconds
     who: str

@@ -1,7 +1,7 @@
-"""The tables of the ledger; `migrations/` makes them, this says what they hold.
+"""Tables of the ledger as the code expects them; `migrations/` creates them.
 
-Rows are only added. The exceptions are `last`, `count` and `severity` of a finding. What changes in
-life, such as the state of an action, is a row for each change, and the newest one counts.
+Rows are only added, except that repeats update a few columns of a finding. A value that changes,
+such as the state of an action, has one row per change, and the newest row counts.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ MAX_TEXT_LENGTH = 4096
 
 
 class SafeText(TypeDecorator[str]):
-    """Text of any origin, made such that each database takes it.
+    """Text that every database can store.
 
-    PostgreSQL takes no NUL and nothing that UTF-8 cannot hold; they become U+FFFD. What is longer
-    than 4,096 characters is cut, and ends with an ellipsis.
+    PostgreSQL accepts neither NUL nor lone surrogates; they become U+FFFD. Text longer than 4,096
+    characters is truncated and ends with an ellipsis.
     """
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Return what is stored, or compared with."""
+        """Return the value to store or compare."""
         del dialect
         if value is None or (
             value.isascii() and "\0" not in value and len(value) < MAX_TEXT_LENGTH
         ):
             return value
-        words = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
-        words = words.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return words if len(words) <= MAX_TEXT_LENGTH else words[: MAX_TEXT_LENGTH - 1] + "…"
+        text = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
 
 metadata = MetaData()
-# SQLite numbers rows by itself only where the type is exactly INTEGER; its integers have 64 bits.
+# SQLite generates row numbers only for the exact type INTEGER, which has 64 bits there.
 _ID = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -78,11 +78,11 @@ def _number() -> Column[int]:
 
 
 def _time(name: str = "at", *, nullable: bool = False) -> Column[Any]:
-    """Nanoseconds since 1970 UTC."""
+    """Return a column with nanoseconds since 1970 UTC."""
     return Column(name, BigInteger, nullable=nullable)
 
 
-def _words(name: str, *, nullable: bool = False) -> Column[Any]:
+def _text(name: str, *, nullable: bool = False) -> Column[Any]:
     return Column(name, SafeText, nullable=nullable)
 
 
@@ -91,22 +91,22 @@ def _incident(*, primary_key: bool = False) -> Column[int]:
     return Column("incident", _ID, column, nullable=False, primary_key=primary_key)
 
 
-def _because() -> tuple[Column[Any], Column[Any]]:
-    """By which policy and which model: those of the incident's last decision at that time."""
-    return _words("policy_version"), _words("model_version")
+def _versions() -> tuple[Column[Any], Column[Any]]:
+    """Return the policy and model versions of the incident's last decision at that time."""
+    return _text("policy_version"), _text("model_version")
 
 
 findings = Table(
     "findings",
     metadata,
     _number(),
-    _words("source"),
-    _words("key"),
-    *(_words("kind"), _words("cause"), _words("machine")),
-    *(_words("gpu_serial", nullable=True), _words("job", nullable=True)),
-    *(_time(), _time("valid_until"), _words("severity", nullable=True)),
-    Column("evidence", Text, nullable=False),  # JSON, bounded by whoever writes it
-    _words("model_version"),
+    _text("source"),
+    _text("key"),
+    *(_text("kind"), _text("cause"), _text("machine")),
+    *(_text("gpu_serial", nullable=True), _text("job", nullable=True)),
+    *(_time(), _time("valid_until"), _text("severity", nullable=True)),
+    Column("evidence", Text, nullable=False),  # JSON; its writer limits the size
+    _text("model_version"),
     *(_time("first"), _time("last"), Column("count", BigInteger, nullable=False)),
     _time("taken_at"),
     Column("vouched", SafeText, nullable=False, server_default="host"),
@@ -118,8 +118,8 @@ incidents = Table(
     "incidents",
     metadata,
     _number(),
-    *(_words("machine"), _words("gpu_serial", nullable=True), _words("shared")),
-    *(_time("opened_at"), _words("who")),
+    *(_text("machine"), _text("gpu_serial", nullable=True), _text("shared")),
+    *(_time("opened_at"), _text("who")),
     Index("incidents_of_machine", "machine"),
     Index("incidents_shared", "shared"),
 )
@@ -138,13 +138,13 @@ incident_states = Table(
     metadata,
     _number(),
     _incident(),
-    *(_words("state"), _time(), _words("who"), _words("why")),
-    *_because(),
+    *(_text("state"), _time(), _text("who"), _text("why")),
+    *_versions(),
     Index("states_of_incident", "incident"),
 )
 
 acknowledgements = Table(
-    "acknowledgements", metadata, _incident(primary_key=True), _time(), _words("who")
+    "acknowledgements", metadata, _incident(primary_key=True), _time(), _text("who")
 )
 
 outcomes = Table(
@@ -152,9 +152,9 @@ outcomes = Table(
     metadata,
     _number(),
     _incident(),
-    *(_words("outcome"), _time(), _words("who"), _words("why")),
+    *(_text("outcome"), _time(), _text("who"), _text("why")),
     *(_time("failed_at", nullable=True), _time("known_at", nullable=True)),
-    *_because(),
+    *_versions(),
     Index("outcomes_of_incident", "incident"),
 )
 
@@ -163,12 +163,12 @@ decisions = Table(
     metadata,
     _number(),
     _incident(),
-    *(_time(), _words("ruling"), _words("step"), _words("mode", nullable=True)),
-    *(_words("severity"), _words("reason")),
+    *(_time(), _text("ruling"), _text("step"), _text("mode", nullable=True)),
+    *(_text("severity"), _text("reason")),
     *(_time("until", nullable=True), _time("valid_until")),
     Column("findings", Text, nullable=False),  # JSON: [[source, machine, id, vouched], ...]
-    *_because(),
-    _words("who"),
+    *_versions(),
+    _text("who"),
     Column("propensity", Float, nullable=True),
     Column("control", Boolean, nullable=False),
     Index("decisions_of_incident", "incident"),
@@ -179,8 +179,8 @@ approvals = Table(
     metadata,
     _number(),
     _incident(),
-    *(_time("decision_at"), _time(), _words("who")),
-    *_because(),
+    *(_time("decision_at"), _time(), _text("who")),
+    *_versions(),
     Index("approvals_of_incident", "incident"),
 )
 
@@ -189,12 +189,12 @@ actions = Table(
     metadata,
     _number(),
     _incident(),
-    *(_words("machine"), _words("pool")),
-    *(_words(name, nullable=True) for name in ("gpu_serial", "rack", "job")),
-    _words("cause"),
-    *(_words("step"), _words("mode", nullable=True), _time(), _time("valid_until")),
+    *(_text("machine"), _text("pool")),
+    *(_text(name, nullable=True) for name in ("gpu_serial", "rack", "job")),
+    _text("cause"),
+    *(_text("step"), _text("mode", nullable=True), _time(), _time("valid_until")),
     *(Column(name, Integer, nullable=False) for name in ("jobs", "gpus", "job_gpus")),
-    *_because(),
+    *_versions(),
     Index("actions_of_incident", "incident"),
     Index("actions_of_machine", "machine"),
 )
@@ -204,8 +204,8 @@ action_states = Table(
     metadata,
     Column("action", _ID, ForeignKey("actions.id"), nullable=False, primary_key=True),
     Column("version", Integer, nullable=False, primary_key=True, autoincrement=False),
-    *(_words("state"), _time(), _words("who"), _words("detail")),
-    *(_words("controller"), _words("boot")),
+    *(_text("state"), _time(), _text("who"), _text("detail")),
+    *(_text("controller"), _text("boot")),
     Index("action_states_at", "at"),
 )
 
@@ -214,14 +214,14 @@ switches = Table(
     metadata,
     _number(),
     Column("acting", Boolean, nullable=False),
-    *(_time(), _words("who"), _words("why")),
+    *(_time(), _text("who"), _text("why")),
 )
 
 notes = Table(
     "notes",
     metadata,
     _number(),
-    *(_time(), _words("who"), _words("act"), _words("target"), _words("detail")),
+    *(_time(), _text("who"), _text("act"), _text("target"), _text("detail")),
 )
 
 services = Table(

@@ -1,4 +1,4 @@
-"""What people and time say about an incident: outcomes, acknowledgements, overrides."""
+"""Rows of outcomes, acknowledgements and overrides."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_outcome(
     failed_at: Nanoseconds | None,
     known_at: Nanoseconds | None,
 ) -> None:
-    """Add what came of an incident, unless just that was said last."""
+    """Add an outcome of an incident, unless it equals the last one."""
     columns = (outcomes.c.outcome, outcomes.c.failed_at, outcomes.c.known_at)
     query = select(*columns).where(outcomes.c.incident == incident)
     last = connection.execute(query.order_by(outcomes.c.id.desc()).limit(1)).first()
@@ -61,17 +61,17 @@ def add_outcome(
 
 
 def outcomes_after(connection: Connection, number: int) -> tuple[int, list[int]]:
-    """Return the number of the newest outcome, and the incidents with one after a number."""
+    """Return the number of the newest outcome, and the incidents with outcomes after a number."""
     rows = connection.execute(
         select(outcomes.c.id, outcomes.c.incident).where(outcomes.c.id > number)
     ).all()
     return max([number, *(row.id for row in rows)]), [row.incident for row in rows]
 
 
-def failure_times(connection: Connection, incidents_of: Sequence[int]) -> dict[int, Nanoseconds]:
-    """Return when it failed, by the newest outcome of each incident that confirms a failure."""
+def failure_times(connection: Connection, numbers: Sequence[int]) -> dict[int, Nanoseconds]:
+    """Return the failure time of each incident whose newest outcome is a confirmed failure."""
     times: dict[int, Nanoseconds] = {}
-    for chunk in chunks(incidents_of):
+    for chunk in chunks(numbers):
         newest = select(func.max(outcomes.c.id)).where(outcomes.c.incident.in_(chunk))
         query = select(outcomes).where(outcomes.c.id.in_(newest.group_by(outcomes.c.incident)))
         rows = connection.execute(query).all()
@@ -84,7 +84,7 @@ def failure_times(connection: Connection, incidents_of: Sequence[int]) -> dict[i
 
 
 def confirmed(connection: Connection) -> list[ConfirmedFailure]:
-    """Return the failures that the newest outcome of an incident confirms, oldest first."""
+    """Return the failures confirmed by the newest outcome of an incident, oldest first."""
     newest = select(func.max(outcomes.c.id)).group_by(outcomes.c.incident)
     query = (
         select(outcomes, incidents.c.machine, incidents.c.gpu_serial)
@@ -102,7 +102,7 @@ def _parse_outcome(row: Row[Any]) -> Outcome:
 
 def _parse_failure(row: Row[Any]) -> ConfirmedFailure:
     if not isinstance(row.machine, str) or not isinstance(row.gpu_serial, str | None):
-        raise ValueError("its incident cannot be read")
+        raise ValueError("its incident is unreadable")
     return ConfirmedFailure(
         incident=row.incident,
         machine=row.machine,
@@ -114,38 +114,43 @@ def _parse_failure(row: Row[Any]) -> ConfirmedFailure:
 
 
 def acknowledge(connection: Connection, incident: int, *, now: Nanoseconds, who: str) -> None:
-    """Add that a person takes care of an incident; the first one stays."""
+    """Record that a person takes care of an incident; the first acknowledgement counts."""
     same = acknowledgements.c.incident == incident
     if connection.scalar(select(acknowledgements.c.at).where(same)) is None:
         connection.execute(insert(acknowledgements).values(incident=incident, at=now, who=who))
 
 
 def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
-    """Return what people undid since a moment, oldest first, each machine and cause once.
+    """Return the manual overrides since a time, oldest first, once per machine and cause.
 
-    An incident that was overridden counts with its actions, or with its findings where it had
-    none; an action that was overridden counts by itself.
+    An overridden incident counts with its actions, or with its findings if it has no actions. An
+    overridden action counts by itself.
     """
-    every = [*_overridden_incidents(connection, since), *_overridden_actions(connection, since)]
-    rows = [row for row in every if _is_whole(row)]  # the damage is said where its table is read
+    candidates = [
+        *_overridden_incidents(connection, since),
+        *_overridden_actions(connection, since),
+    ]
+    rows = [
+        row for row in candidates if _is_readable(row)
+    ]  # damaged rows are reported where their table is read
     numbers = sorted({row.incident for row in rows})
     last = decision_rows.last_decisions(connection, numbers)
-    vouched = _provenance(connection, numbers)
-    undone = {
+    provenance = _provenance(connection, numbers)
+    by_cause = {
         (row.incident, row.machine, row.cause): Override(
             row.machine,
             row.cause,
             row.at,
             row.who,
             last[row.incident].severity if row.incident in last else None,
-            vouched.get((row.incident, row.machine, row.cause), Provenance.HOST),
+            provenance.get((row.incident, row.machine, row.cause), Provenance.HOST),
         )
         for row in rows
     }
-    return sorted(undone.values(), key=lambda override: override.at)
+    return sorted(by_cause.values(), key=lambda override: override.at)
 
 
-def _is_whole(row: Row[Any]) -> bool:
+def _is_readable(row: Row[Any]) -> bool:
     texts = (row.machine, row.cause, row.who)
     in_time = isinstance(row.at, int) and 0 <= row.at < MAX_TIME
     return in_time and all(isinstance(text, str) for text in texts)
@@ -154,10 +159,10 @@ def _is_whole(row: Row[Any]) -> bool:
 def _provenance(
     connection: Connection, numbers: Sequence[int]
 ) -> dict[tuple[int, str, str], Provenance]:
-    """Return who answers for each (incident, machine, cause) of the findings of some incidents."""
+    """Return the provenance of each (incident, machine, cause) of some incidents."""
     names = (findings.c.machine, findings.c.cause)
     by_host = func.max(case((findings.c.vouched == Provenance.SHARED.value, 0), else_=1))
-    vouchers: dict[tuple[int, str, str], Provenance] = {}
+    provenance: dict[tuple[int, str, str], Provenance] = {}
     for chunk in chunks(numbers):
         query = (
             select(incident_findings.c.incident, *names, by_host.label("by_host"))
@@ -165,9 +170,11 @@ def _provenance(
             .where(incident_findings.c.incident.in_(chunk))
             .group_by(incident_findings.c.incident, *names)
         )
-        for incident, machine, cause, is_sure in connection.execute(query):
-            vouchers[incident, machine, cause] = Provenance.HOST if is_sure else Provenance.SHARED
-    return vouchers
+        for incident, machine, cause, from_host in connection.execute(query):
+            provenance[incident, machine, cause] = (
+                Provenance.HOST if from_host else Provenance.SHARED
+            )
+    return provenance
 
 
 def _overridden_actions(connection: Connection, since: Nanoseconds) -> Sequence[Any]:
@@ -183,19 +190,19 @@ def _overridden_actions(connection: Connection, since: Nanoseconds) -> Sequence[
 
 
 def _overridden_incidents(connection: Connection, since: Nanoseconds) -> Sequence[Any]:
-    settled = (incident_states.c.at, incident_states.c.who)
+    end = (incident_states.c.at, incident_states.c.who)
     overridden = (
         incident_states.c.state == IncidentState.OVERRIDDEN.value,
         incident_states.c.at >= since,
     )
     by_actions = (
-        select(actions.c.incident, actions.c.machine, actions.c.cause, *settled)
+        select(actions.c.incident, actions.c.machine, actions.c.cause, *end)
         .join(incident_states, incident_states.c.incident == actions.c.incident)
         .where(*overridden)
     )
     without = ~select(actions.c.id).where(actions.c.incident == incident_states.c.incident).exists()
     by_findings = (
-        select(incident_findings.c.incident, findings.c.machine, findings.c.cause, *settled)
+        select(incident_findings.c.incident, findings.c.machine, findings.c.cause, *end)
         .join(incident_findings, incident_findings.c.incident == incident_states.c.incident)
         .join(findings, findings.c.id == incident_findings.c.finding)
         .where(*overridden, without)

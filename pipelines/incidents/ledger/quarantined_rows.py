@@ -1,4 +1,4 @@
-"""Rows of a ledger that cannot be read: set aside with a note, so that the others still count."""
+"""Quarantine for unreadable rows of a ledger, so that all other rows are still processed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 QUARANTINE_OPTION: Final = "forewarn_set_aside"
-"""Option of a connection with the `Quarantine` of its ledger."""
+"""Connection option that holds the `Quarantine` of the ledger."""
 
 MAX_TIME: Final = 2**62
-"""Nanoseconds, in the year 2116: a span may be added to a time, and it still has 64 bits."""
+"""Nanoseconds in the year 2116: a time plus a span still fits into 64 bits."""
 
 _UNBOUNDED_COLUMNS: Final = frozenset({"id", "incident", "finding", "action", "count"})
 _MAX_LISTED: Final = 1000
@@ -34,13 +34,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class DamagedRow:
-    """A row that cannot be read.
+    """An unreadable row.
 
     Attributes
     ----------
     table : str
     row : str
-        Its primary key.
+        Primary key.
     why : str
     """
 
@@ -49,24 +49,24 @@ class DamagedRow:
     why: str
 
     def __str__(self) -> str:
-        """Return all of it as one line."""
-        return f"the ledger: row {self.row} of `{self.table}` is set aside: {self.why}"
+        """Return a message of one line."""
+        return f"the ledger: row {self.row} of `{self.table}` is quarantined: {self.why}"
 
 
 @dataclass(slots=True)
 class Quarantine:
-    """The rows of one ledger that could not be read, each once.
+    """Unreadable rows of one ledger, each once.
 
     Attributes
     ----------
     rows : dict of (str, str) to DamagedRow
-        By table and row; at most 1,000, and all of actions, which the limits must not forget.
+        By table and row; at most 1,000, plus all rows of actions, which the limits must not miss.
     """
 
     rows: dict[tuple[str, str], DamagedRow] = field(default_factory=dict)
 
     def add(self, table: str, row: str, why: str) -> None:
-        """Set a row aside, and say so the first time."""
+        """Quarantine a row, with a note the first time."""
         is_full = len(self.rows) >= _MAX_LISTED and table not in _ALWAYS_LISTED
         if (table, row) in self.rows or is_full:
             return
@@ -75,16 +75,16 @@ class Quarantine:
         note(str(damaged))
 
     def in_tables(self, *tables: str) -> list[DamagedRow]:
-        """Return the rows of some tables."""
+        """Return the quarantined rows of some tables."""
         return [damaged for damaged in self.rows.values() if damaged.table in tables]
 
 
 def get_quarantine(connection: Connection) -> Quarantine:
-    """Return where rows of a connection are set aside."""
-    set_aside: Quarantine = (
+    """Return the quarantine of a connection's ledger."""
+    quarantine: Quarantine = (
         connection.get_execution_options().get(QUARANTINE_OPTION) or Quarantine()
     )
-    return set_aside
+    return quarantine
 
 
 def iter_readable(
@@ -93,13 +93,13 @@ def iter_readable(
     rows: Iterable[Row[Any]],
     convert: Callable[[Row[Any]], Value],
 ) -> Iterator[tuple[Row[Any], Value]]:
-    """Yield rows with what they mean; those that mean nothing are set aside.
+    """Yield rows with their converted values; unreadable rows are quarantined.
 
     Parameters
     ----------
     connection : Connection
     table : Table
-        Its columns among those of the rows are checked: SQLite keeps any value in any of them.
+        Its columns are checked in each row, because SQLite accepts any value in any column.
     rows : iterable of Row
     convert : callable
         May raise ValueError, TypeError or KeyError.
@@ -129,15 +129,15 @@ def _check(row: Row[Any], checks: Sequence[tuple[int, str, type[Any], bool]]) ->
 
 
 def _checks(table: Table, names: Sequence[str]) -> list[tuple[int, str, type[Any], bool]]:
-    """Return place, name and type of each column among some, and whether it may be null."""
+    """Return index, name, type and nullability of each column of the table among `names`."""
     return [
-        (names.index(column.name), column.name, _kind(column.type), bool(column.nullable))
+        (names.index(column.name), column.name, _python_type(column.type), bool(column.nullable))
         for column in table.columns
         if column.name in names
     ]
 
 
-def _kind(type_: object) -> type[Any]:
+def _python_type(type_: object) -> type[Any]:
     if isinstance(type_, Boolean):
         return bool
     if isinstance(type_, Integer):

@@ -1,4 +1,4 @@
-"""Service log: how machines with open incidents were seen, a row for each change."""
+"""Service log: states of machines with open incidents, one row per change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record_service(
     longest: Nanoseconds,
     now: Nanoseconds,
 ) -> None:
-    """Add a row for each machine that is seen otherwise than before, or after a gap.
+    """Add a row for each machine whose state changed, or that was not observed for a while.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def record_service(
     machines : iterable of Machine
         Those with open incidents.
     before : int or None
-        When machines were looked at before this time, nanoseconds since 1970 UTC.
+        Time of the previous observation, nanoseconds since 1970 UTC.
     longest : int
-        Nanoseconds between two looks that are no gap.
+        Longest time between observations that is not a gap, in nanoseconds.
     now : int
     """
     gap = before is None or now - before > longest
@@ -56,21 +56,21 @@ def record_service(
 
 
 def _is_unchanged(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, gap: bool) -> bool:
-    """Tell whether a machine is seen as in the last row, which may be damaged."""
+    """Tell whether a machine's state equals the last row, which may be damaged."""
     if not isinstance(last.at, int):
         return False
     return last.at >= now or (not gap and seen == (last.in_service, last.busy))
 
 
 def read_service(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[ServiceSpan]:
-    """Return how a machine was seen, oldest first; what nobody saw is in no span.
+    """Return the service spans of a machine, oldest first; unobserved time is in no span.
 
     Parameters
     ----------
     ledger : Ledger
     machine : str
     until : int
-        When machines were looked at last, nanoseconds since 1970 UTC.
+        Time of the last observation, nanoseconds since 1970 UTC.
     """
     query = select(services).where(services.c.machine == machine).order_by(services.c.at)
     with ledger.database.reading() as connection:
@@ -89,22 +89,22 @@ def read_service(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Se
 def returned_to_service(
     ledger: Ledger, incidents: Iterable[Incident], *, now: Nanoseconds
 ) -> dict[str, Nanoseconds]:
-    """Return when machines came back that somebody else had drained.
+    """Return when externally drained machines returned to service.
 
     Parameters
     ----------
     ledger : Ledger
     incidents : iterable of Incident
-        Those that are open; a drain by somebody else is in one of them.
+        Open incidents; one of them has the finding of the external drain.
     now : int
-        When machines were looked at last, nanoseconds since 1970 UTC.
+        Time of the last observation, nanoseconds since 1970 UTC.
     """
     drains = defaultdict[str, list[Finding]](list)
     for incident in incidents:
         for finding in filter(is_external_drain, incident.findings):
             drains[finding.machine].append(finding)
     ends = {
-        name: returned_to_service_at(theirs, read_service(ledger, name, until=now))
-        for name, theirs in drains.items()
+        name: returned_to_service_at(external, read_service(ledger, name, until=now))
+        for name, external in drains.items()
     }
     return {name: end for name, end in ends.items() if end is not None}

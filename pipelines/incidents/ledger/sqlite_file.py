@@ -1,4 +1,4 @@
-"""The file of an SQLite ledger: made for its user alone, and the same one as long as it is open."""
+"""File of an SQLite ledger: its creation, and its identity while open."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["LedgerFile"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerFile:
-    """A file, as it was when it was opened.
+    """Identity of a file when it was opened.
 
     Attributes
     ----------
     path : Path
     device, inode : int
-        What stays the same while nobody removes or replaces it.
+        Unchanged until the file is removed or replaced.
     """
 
     path: Path
@@ -26,20 +26,21 @@ class LedgerFile:
 
     @classmethod
     def from_path(cls, path: Path) -> LedgerFile:
-        """Return a file that is there."""
+        """Return the identity of an existing file."""
         state = path.stat()
         return cls(path, state.st_dev, state.st_ino)
 
     @staticmethod
     def is_empty(path: Path) -> bool:
-        """Tell whether no file is there, or one that nothing was written into."""
+        """Tell whether the file is missing or empty."""
         return not path.exists() or path.stat().st_size == 0
 
     @staticmethod
     def create(path: Path) -> bool:
-        """Make a file for its user alone, unless it is there; tell whether it was made.
+        """Create a file readable by its user only; return False if it exists.
 
-        SQLite gives its log the same rights. Where it cannot be made, SQLite says why in its words.
+        SQLite gives its log the same permissions. If it cannot be created, SQLite reports the
+        reason later.
         """
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -48,7 +49,7 @@ class LedgerFile:
         return True
 
     def is_same(self) -> bool:
-        """Tell whether it has been neither removed nor replaced."""
+        """Tell whether the file was neither removed nor replaced."""
         try:
             state = self.path.stat()
         except OSError:

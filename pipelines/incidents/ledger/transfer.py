@@ -1,4 +1,4 @@
-"""A ledger moved to another database, as from SQLite to PostgreSQL."""
+"""Copy of a ledger to another database, such as from SQLite to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from forewarn.pipelines.incidents.ledger.ledger_tables import metadata
 
 __all__ = ["copy_ledger"]
 
-BATCH_ROWS = 10_000  # rows
+BATCH_ROWS = 10_000
 
 
 def copy_ledger(source: Ledger, target: Ledger) -> int:
-    """Copy all rows into an empty ledger, numbers included; return how many there are.
+    """Copy all rows with their numbers into an empty ledger; return the number of rows.
 
     Raises
     ------
     LedgerError
-        If the target holds anything.
+        If the target is not empty.
     """
     n_rows = 0
     with source.database.reading() as old, target.database.writing() as new:
         for table in metadata.sorted_tables:
             if new.execute(select(table).limit(1)).first() is not None:
                 raise LedgerError(
-                    f"the ledger to copy to has rows in `{table.name}`, expected none"
+                    f"the target ledger has rows in `{table.name}`, expected an empty one"
                 )
             rows = old.execution_options(yield_per=BATCH_ROWS).execute(select(table)).mappings()
             for part in rows.partitions():

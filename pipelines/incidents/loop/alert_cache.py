@@ -66,7 +66,7 @@ class AlertCache:
         numbers = [incident.id for incident in incidents]
         failed_at = self._ledger.failure_times(numbers)
         decisions = self._ledger.decisions_by_incident(numbers)
-        state_times = self._ledger.first_moments([a.id for i in incidents for a in i.actions])
+        state_times = self._ledger.first_state_times([a.id for i in incidents for a in i.actions])
         alerts = [
             summarize_incident(
                 incident,

@@ -43,7 +43,7 @@ class LoopAlerts:
             Nanoseconds since 1970 UTC.
         """
         for subject, text in troubles.items():
-            if text == self.ledger.last_words(_ACT, subject):
+            if text == self.ledger.last_note(_ACT, subject):
                 continue
             if text:
                 self.warn("respond", text)

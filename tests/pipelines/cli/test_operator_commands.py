@@ -242,7 +242,7 @@ def test_unreadable_rows_are_listed(
     for command in (["incidents"], ["incidents", "--json"], ["respond", "--once"]):
         assert main([*command, "--config", config]) == 0
         captured = capsys.readouterr()
-        line = f"the ledger: row 1 of `{table}` is set aside: "
+        line = f"the ledger: row 1 of `{table}` is quarantined: "
         assert line in captured.err
         assert why in captured.err
         assert (line in captured.out) is (command == ["incidents"])

@@ -1,4 +1,4 @@
-"""An empty ledger in SQLite and in a PostgreSQL of our own, and findings to put into it."""
+"""Fixtures: an empty ledger in SQLite and in a private PostgreSQL server, and its entries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from forewarn.response.state.step import DrainMode, Step
 
 @dataclass(frozen=True)
 class Server:
-    """A PostgreSQL server, as pytest-postgresql wants to know it."""
+    """Address of a PostgreSQL server with the attributes that pytest-postgresql reads."""
 
     port: int
     host: str = "127.0.0.1"
@@ -40,7 +40,7 @@ class Server:
 def postgresql_server(
     require_program: Callable[[str, str], Path], free_port: Callable[[], int]
 ) -> Iterator[Server]:
-    """A server of Debian's PostgreSQL on loopback; it refuses to run as root."""
+    """Start Debian's PostgreSQL on loopback, as another user than root."""
     require_program("pg_ctlcluster", "postgresql")
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parts[-2]))
     folder = Path(tempfile.mkdtemp(prefix="forewarn-pg-"))
@@ -56,7 +56,7 @@ def postgresql_server(
 
     server = Server(port=free_port())
     run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8")
-    # No test cuts the power, so nothing has to reach the disk.
+    # Durability is not tested: skip fsync.
     options = f"-p {server.port} -k {folder} -c listen_addresses={server.host} -c fsync=off"
     run("pg_ctl", "-w", "-o", options, "-l", str(folder / "server.log"), "start")
     try:
@@ -72,7 +72,7 @@ postgresql = factories.postgresql("postgresql_noproc")
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Address of an empty database."""
+    """Return the address of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     info: Any = request.getfixturevalue("postgresql").info
@@ -85,7 +85,7 @@ def ledger(url: str) -> Iterator[Ledger]:
         yield ledger
 
 
-# --- what to put into it --------------------------------------------------------------------------
+# --- entries --------------------------------------------------------------------------------------
 
 
 def make_finding(key: str = "a", machine: str = "m1", at: int = 10, **fields: Any) -> Finding:
@@ -106,7 +106,7 @@ def make_decision(incident: int, at: int = 20, **fields: Any) -> Decision:
         "step": Step.DRAIN,
         "mode": DrainMode.FINISH,
         "severity": Severity.ERROR,
-        "reason": "xid 79 says that the GPU fell off the bus",
+        "reason": "xid 79: GPU has fallen off the bus",
         "until": None,
         "valid_until": 1000,
         "findings": (FindingKey("records", "m1", "a"),),

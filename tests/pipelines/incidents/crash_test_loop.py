@@ -1,10 +1,10 @@
-"""`forewarn respond --once` that is killed between any two steps, and run again.
+"""Crash test of `forewarn respond --once`: killed between any two steps, and run again.
 
-    python killed_loop.py CONFIG URL STRIDE   # prints a line of JSON for each point of death
+    python crash_test_loop.py CONFIG URL STRIDE   # prints a line of JSON per crash
 
-A step is a commit of the ledger or a change by the driver; there is a point of death before and
-after each. The scheduler is a file that survives its callers. With the Slurm of the configuration
-only its changes are steps, and a person's undo is the end.
+A step is a commit of the ledger or a change by the driver, with a crash point before and after. The
+scheduler is a file that survives the processes. With a real Slurm in the configuration, only the
+changes in Slurm are steps, and the scenario ends with a person's undo.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ mode = "act"
 machines = 1
 """
 POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
-PRELOADED = (decision_output, responder)  # once, and not in each child
+PRELOADED = (decision_output, responder)  # imported once, not in each child
 START = Nanoseconds(1_740_787_200 * SECOND)
 HOLDING = (ActionState.HOLDING, ActionState.DRAINED)
 NAMES = ("node-00001", "node-00002")
-STEPS = mmap.mmap(-1, 16)  # shared with children: steps so far, and the one to die at
+STEPS = mmap.mmap(-1, 16)  # shared with children: steps so far, and the step to crash at
 
 
 def step() -> None:
-    """Count a step, and die at the one that was chosen."""
+    """Count a step, and crash at the selected one."""
     done = int.from_bytes(STEPS[:8], "little") + 1
     STEPS[:8] = done.to_bytes(8, "little")
     if done == int.from_bytes(STEPS[8:], "little"):
@@ -75,7 +75,7 @@ def step() -> None:
 
 
 class FileDriver(MemoryDriver):
-    """Machines in a file: what was done stays, whoever dies."""
+    """Simulated scheduler whose state in a file survives crashes."""
 
     path: Path
 
@@ -124,8 +124,8 @@ def file_driver(path: Path, now: Nanoseconds = START) -> FileDriver:
     return driver
 
 
-class World:
-    """One life of a site: what is noticed, what people do, and calls of the loop."""
+class Scenario:
+    """A site with findings, manual actions and rounds of the loop."""
 
     def __init__(self, config: Path, url: str) -> None:
         self.config, self.url, self.now = config, url, START
@@ -145,7 +145,7 @@ class World:
             driver.save()
 
     def wait_until_idle(self) -> None:
-        """Wait until Slurm has heard of all nodes: one that was resumed is silent for a moment."""
+        """Wait until all nodes have reported to Slurm; a resumed node takes a moment."""
         if self.real:
             driver = ResponseSite.from_config(self.config).driver()
             assert driver is not None
@@ -153,10 +153,10 @@ class World:
                 if all(m.state is not ServiceState.UNKNOWN for m in driver.read().machines):
                     return
                 time.sleep(0.05)
-            raise AssertionError("a node is silent for more than a minute")
+            raise AssertionError("a node did not report within a minute")
 
     def call(self, minutes: float = 0) -> None:
-        """Let time pass and call the loop; if it is killed, call it again, as cron would."""
+        """Advance the clock and run the loop; if it is killed, run it again as cron would."""
         self.wait_until_idle()
         self.now = Nanoseconds(int(self.now + minutes * MINUTE))
         if not self._child(self._respond):
@@ -181,11 +181,11 @@ class World:
             ResponseSite.driver = lambda _: file_driver(machines, now)  # type: ignore
             event.listen(Engine, "commit", lambda _: step())
             event.listen(Engine, "begin", lambda _: step())
-        incident_closer.start = checked  # type: ignore[attr-defined]
+        incident_closer.start_check = check_in_process
         assert main(["respond", "--once", "--config", str(self.config)]) == 0
 
     def _child(self, work: Callable[[], None]) -> bool:
-        """Do something in a process of its own; tell whether it came through."""
+        """Run work in a child process; return False if it was killed."""
         child = os.fork()
         if child == 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -199,12 +199,12 @@ class World:
         assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0
         return os.WIFEXITED(status)
 
-    def notice(self, machine: str, cause: str) -> None:
+    def report(self, machine: str, cause: str) -> None:
         kind = FindingKind.XID if cause.startswith("xid") else FindingKind.AT_RISK
         until = Nanoseconds(self.now + DAY)
         finding = Finding(
             *("test", f"{cause} {machine}", kind, cause, machine, self.now, until),
-            gpu_serial=f"GPU of {machine}",
+            gpu_serial=f"GPU-{machine}",
             evidence={"probability": 0.9},
         )
         with Ledger.open(self.url) as ledger:
@@ -225,7 +225,7 @@ class World:
     def summary(self) -> dict[str, Any]:
         self.wait_until_idle()
         with Ledger.open(self.url) as ledger:
-            lives = {
+            states = {
                 f"{i.machine} {a.step}": list(
                     dict.fromkeys(c.state.value for c in ledger.action_states(a.id))
                 )
@@ -237,76 +237,76 @@ class World:
         if self.real:
             driver = ResponseSite.from_config(self.config).driver()
             assert driver is not None
-            machines, told = driver.read().machines, []
+            machines, calls = driver.read().machines, []
         else:
             memory = file_driver(self.machines)
             memory.load()
-            machines, told = tuple(memory.machines.values()), memory.calls
+            machines, calls = tuple(memory.machines.values()), memory.calls
         marked = {(m.name, m.action) for m in machines if m.action is not None}
         holding = {(a.machine, a.id) for a in drains if a.state in HOLDING}
         return {
-            "lives": lives,
+            "states": states,
             "n_actions": n_actions,
-            "agrees": holding <= marked <= {(a.machine, a.id) for a in drains},
+            "consistent": holding <= marked <= {(a.machine, a.id) for a in drains},
             "out": sorted(m.name for m in machines if m.out and m.name in NAMES),
-            "told": told,
+            "calls": calls,
         }
 
 
-def checked(job: check_process.CheckJob) -> None:
-    """Check at once, and not beside us, so that a death has its step."""
+def check_in_process(job: check_process.CheckJob) -> None:
+    """Run the check in this process, so that it has crash points."""
     step()
     check_process._run(job)
     step()
 
 
-def live(world: World) -> list[bool]:
-    """Live through drains by an Xid and by a prediction, a person's undo, a check and releases.
+def play(scenario: Scenario) -> list[bool]:
+    """Play drains by an Xid and by a prediction, a person's undo, a check and releases.
 
-    Returns whether ledger and scheduler agreed after each call.
+    Returns whether ledger and scheduler were consistent after each round.
     """
-    agreed = []
+    consistent = []
 
     def call(minutes: float = 0) -> None:
-        world.call(minutes)
-        agreed.append(world.summary()["agrees"])
+        scenario.call(minutes)
+        consistent.append(scenario.summary()["consistent"])
 
-    world.begin()
+    scenario.begin()
     call()
-    world.notice(NAMES[0], "xid 79")
-    if not world.real:
-        world.notice(NAMES[1], "at_risk")
+    scenario.report(NAMES[0], "xid 79")
+    if not scenario.real:
+        scenario.report(NAMES[1], "at_risk")
         call(5)
     call(20)
-    world.end_jobs(NAMES[0])
+    scenario.end_jobs(NAMES[0])
     call(1)
-    world.undo(NAMES[0])
+    scenario.undo(NAMES[0])
     call(1)
     call(1)
-    if not world.real:  # there a check would need a job of its own
+    if not scenario.real:  # a check in Slurm would need its own job
         call(26 * HOUR / MINUTE)
-        call(30)  # a check that died is begun again when its limit is over twice
+        call(30)  # a lost check is restarted after twice its time limit
         call(1)
         call(1)
-    return agreed
+    return consistent
 
 
-def kill(config: Path, url: str, stride: int) -> None:
-    world, at, died = World(config, url), 1, True
-    while died:
+def run_crashes(config: Path, url: str, stride: int) -> None:
+    scenario, at, killed = Scenario(config, url), 1, True
+    while killed:
         STEPS[:8], STEPS[8:] = bytes(8), at.to_bytes(8, "little")
-        agreed = live(world)
-        died = int.from_bytes(STEPS[:8], "little") >= at
+        consistent = play(scenario)
+        killed = int.from_bytes(STEPS[:8], "little") >= at
         steps = int.from_bytes(STEPS[:8], "little")
-        line = {"step": at, "steps": steps, "died": died, "agreed": all(agreed)}
-        line |= world.summary()
+        line = {"step": at, "steps": steps, "killed": killed, "consistent": all(consistent)}
+        line |= scenario.summary()
         sys.stdout.write(f"{json.dumps(line)}\n")
         sys.stdout.flush()
         at += stride
 
 
-def run_deaths(folder: Path, url: str, stride: str, more: str = "") -> list[dict[str, Any]]:
-    """Return what ledger and scheduler say after each death; the last one is of no death."""
+def crash_results(folder: Path, url: str, stride: str, more: str = "") -> list[dict[str, Any]]:
+    """Return the state of ledger and scheduler after each crash; the last entry has no crash."""
     (folder / "policy.toml").write_text(POLICY)
     config = folder / "my.toml"
     config.write_text(CONFIG.format(url=url, more=more))
@@ -318,4 +318,4 @@ def run_deaths(folder: Path, url: str, stride: str, more: str = "") -> list[dict
 
 
 if __name__ == "__main__":
-    kill(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    run_crashes(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""The first schema: findings, incidents, decisions, actions, and what people did."""
+"""First schema: findings, incidents, decisions, actions and audit records."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ID = BigInteger().with_variant(Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make all tables."""
-    _make_findings()
-    _make_incidents()
-    _make_decisions()
-    _make_actions()
-    _make_audit()
+    """Create all tables."""
+    _create_findings()
+    _create_incidents()
+    _create_decisions()
+    _create_actions()
+    _create_audit()
 
 
 def _number() -> Column[int]:
@@ -49,7 +49,7 @@ def _integers(*names: str, nullable: bool = False) -> list[Column[Any]]:
     return [Column(name, BigInteger, nullable=nullable) for name in names]
 
 
-def _make_findings() -> None:
+def _create_findings() -> None:
     op.create_table(
         "findings",
         _number(),
@@ -64,7 +64,7 @@ def _make_findings() -> None:
     op.create_index("findings_of_machine", "findings", ["machine"])
 
 
-def _make_incidents() -> None:
+def _create_incidents() -> None:
     op.create_table(
         "incidents",
         _number(),
@@ -83,11 +83,11 @@ def _make_incidents() -> None:
         *_integers("at"),
     )
     op.create_index("incidents_of_finding", "incident_findings", ["finding"])
-    because = ("policy_version", "model_version")
+    versions = ("policy_version", "model_version")
     op.create_table(
         "incident_states",
         *(_number(), _incident(), *_texts("state"), *_integers("at")),
-        *_texts("who", "why", *because),
+        *_texts("who", "why", *versions),
     )
     op.create_index("states_of_incident", "incident_states", ["incident"])
     op.create_table(
@@ -97,12 +97,12 @@ def _make_incidents() -> None:
         "outcomes",
         *(_number(), _incident(), *_texts("outcome"), *_integers("at"), *_texts("who", "why")),
         *_integers("failed_at", "known_at", nullable=True),
-        *_texts(*because),
+        *_texts(*versions),
     )
     op.create_index("outcomes_of_incident", "outcomes", ["incident"])
 
 
-def _make_decisions() -> None:
+def _create_decisions() -> None:
     op.create_table(
         "decisions",
         *(_number(), _incident(), *_integers("at"), *_texts("ruling", "step")),
@@ -121,7 +121,7 @@ def _make_decisions() -> None:
     op.create_index("approvals_of_incident", "approvals", ["incident"])
 
 
-def _make_actions() -> None:
+def _create_actions() -> None:
     op.create_table(
         "actions",
         *(_number(), _incident(), *_texts("machine", "pool")),
@@ -141,7 +141,7 @@ def _make_actions() -> None:
     op.create_index("action_states_at", "action_states", ["at"])
 
 
-def _make_audit() -> None:
+def _create_audit() -> None:
     op.create_table(
         "switches",
         _number(),

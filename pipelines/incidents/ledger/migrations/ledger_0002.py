@@ -1,4 +1,4 @@
-"""Findings are known by source, machine and name, and say who vouched for them."""
+"""Identify findings by source, machine and id, with their provenance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from alembic import op
 revision = "ledger_0002"
 down_revision = "ledger_0001"
 
-# Sources of forewarn itself at that time: everything else came over the API, with shared tokens.
-OURS = ("forewarn", "at_risk", "detect", "records", "scheduler", "slurm", "check", "failures")
-BY_HAND = "by hand"
-AT_ONCE = 5_000  # rows
+# Sources of forewarn itself at that time; all other findings came over the API with shared tokens.
+OWN_SOURCES = (
+    "forewarn",
+    "at_risk",
+    "detect",
+    "records",
+    "scheduler",
+    "slurm",
+    "check",
+    "failures",
+)
+MANUAL_CAUSE = "by hand"
+BATCH_ROWS = 5_000
 
 
 def upgrade() -> None:
-    """Change the findings, and the names by which decisions refer to them."""
+    """Extend the key of findings, and the keys by which decisions refer to them."""
     with op.batch_alter_table("findings") as table:
         table.add_column(sa.Column("vouched", sa.Text, nullable=False, server_default="host"))
         table.drop_constraint("findings_of_source", type_="unique")
@@ -29,29 +38,29 @@ def upgrade() -> None:
     connection = op.get_bind()
     findings = sa.table("findings", *map(sa.column, ("id", "source", "key", "machine", "cause")))
     vouched = sa.table("findings", *map(sa.column, ("source", "cause", "vouched")))
-    posted = vouched.c.source.not_in(OURS) & (vouched.c.cause != BY_HAND)
+    posted = vouched.c.source.not_in(OWN_SOURCES) & (vouched.c.cause != MANUAL_CAUSE)
     connection.execute(sa.update(vouched).where(posted).values(vouched="shared"))
     decisions = sa.table("decisions", sa.column("id"), sa.column("findings"))
-    query = sa.select(decisions).order_by(decisions.c.id).limit(AT_ONCE)
+    query = sa.select(decisions).order_by(decisions.c.id).limit(BATCH_ROWS)
     rows = connection.execute(query).all()
     while rows:
-        _rename(connection, decisions, findings, rows)
+        _replace_keys(connection, decisions, findings, rows)
         rows = connection.execute(query.where(decisions.c.id > rows[-1].id)).all()
 
 
-def _rename(connection: Any, decisions: Any, findings: Any, rows: Iterable[Any]) -> None:
-    """Give the findings of some decisions their longer names."""
+def _replace_keys(connection: Any, decisions: Any, findings: Any, rows: Iterable[Any]) -> None:
+    """Replace the finding keys of some decisions by the full_keys ones."""
     pairs = {row.id: list(_pairs(row.findings)) for row in rows}
     keys = sorted({key for names in pairs.values() for _, key in names})
-    longer: dict[tuple[str, str], list[str]] = {}
-    for start in range(0, len(keys), AT_ONCE):
-        query = sa.select(findings).where(findings.c.key.in_(keys[start : start + AT_ONCE]))
+    full_keys: dict[tuple[str, str], list[str]] = {}
+    for start in range(0, len(keys), BATCH_ROWS):
+        query = sa.select(findings).where(findings.c.key.in_(keys[start : start + BATCH_ROWS]))
         for row in connection.execute(query):
-            ours = row.source in OURS or row.cause == BY_HAND
-            names = [row.source, row.machine, row.key, "host" if ours else "shared"]
-            longer[row.source, row.key] = names
+            own = row.source in OWN_SOURCES or row.cause == MANUAL_CAUSE
+            names = [row.source, row.machine, row.key, "host" if own else "shared"]
+            full_keys[row.source, row.key] = names
     values = [
-        {"row": row, "names": json.dumps([longer[pair] for pair in names if pair in longer])}
+        {"row": row, "names": json.dumps([full_keys[pair] for pair in names if pair in full_keys])}
         for row, names in pairs.items()
         if names
     ]
@@ -61,7 +70,7 @@ def _rename(connection: Any, decisions: Any, findings: Any, rows: Iterable[Any])
 
 
 def _pairs(text: object) -> Iterator[tuple[str, str]]:
-    """Yield the (source, id) of a decision; of one that cannot be read, none: it stays as it is."""
+    """Yield the (source, id) pairs of a decision; none if unreadable, which leaves it unchanged."""
     try:
         names = json.loads(text) if isinstance(text, str) else []
         yield from [(source, key) for source, key in names if isinstance(source + key, str)]

@@ -213,7 +213,7 @@ def test_replaced_proposal_cannot_be_approved(api: Api) -> None:
     decision = api.propose(number)
     seen = {"decision_at": format_iso(decision.at - 1)}
     assert (answer := api.post(path, seen)).status_code == 409
-    assert "not its last one" in answer.json()["error"]
+    assert "newer decision" in answer.json()["error"]
     assert api.post(path, {"decision_at": format_iso(decision.at)}).json()["changed"]
 
 

@@ -1,7 +1,7 @@
-"""A responder in small, for tests that kill it or let several of them run.
+"""Minimal responder for tests that kill it or run several at once.
 
-python responder.py kill URL [STRIDE]   # prints a line of JSON for each point of death
-python responder.py race URL            # waits for a line, prints what it has won
+python small_responder.py kill URL STRIDE   # prints a line of JSON per crash
+python small_responder.py race URL          # waits for a line, prints the actions it obtained
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.step import DrainMode, Step
 
 MACHINES = ("m1", "m2")
-LIFE = (
+STATES = (
     *(ActionState.INTENDED, ActionState.SENT, ActionState.HOLDING, ActionState.DRAINED),
     *(ActionState.RELEASING, ActionState.RELEASED),
 )
@@ -46,14 +46,14 @@ def drain(incident: int, machine: str) -> Action:
 
 
 def respond(ledger: Ledger) -> None:
-    """Take findings, act on them, and bring all actions to their end; go on where it stopped."""
+    """Record findings, act on them and end all actions; continue where a crash interrupted."""
     ledger.record_findings([finding(machine) for machine in MACHINES], now=NOW)
     for incident in ledger.open_incidents():
         if not incident.actions:
-            rests_on = tuple(row.key for row in incident.findings)
+            keys = tuple(row.key for row in incident.findings)
             what = (Ruling.ACT, Step.DRAIN, DrainMode.FINISH, Severity.ERROR, "xid 79")
-            ledger.decide(Decision(incident.id, NOW, *what, None, END, rests_on, "p1"))
-            ledger.act(drain(incident.id, incident.machine), nothing_against)
+            ledger.decide(Decision(incident.id, NOW, *what, None, END, keys, "p1"))
+            ledger.act(drain(incident.id, incident.machine), no_limit)
     for action in ledger.open_actions():
         advance_to_the_end(ledger, action)
     for incident in ledger.open_incidents():
@@ -61,20 +61,20 @@ def respond(ledger: Ledger) -> None:
         ledger.end_incident(incident.id, IncidentState.CLOSED, now=NOW, who="forewarn", why="")
 
 
-def nothing_against(recent: Sequence[Action]) -> None:
+def no_limit(recent: Sequence[Action]) -> None:
     del recent
 
 
 def advance_to_the_end(ledger: Ledger, action: Action | None) -> None:
     while action is not None and action.open:
-        action = ledger.advance(action, LIFE[action.version + 1], now=NOW)
+        action = ledger.advance(action, STATES[action.version + 1], now=NOW)
 
 
-# --- killed ---------------------------------------------------------------------------------------
+# --- crashes --------------------------------------------------------------------------------------
 
 
 def kill_at(step: int) -> Callable[..., None]:
-    """Return a listener that kills this process at its so-manieth call."""
+    """Return a listener that kills this process at its `step`-th call."""
     calls = 0
 
     def listener(*_: Any) -> None:
@@ -87,7 +87,7 @@ def kill_at(step: int) -> Callable[..., None]:
 
 
 def run_until(url: str, step: int) -> bool:
-    """Respond in a process of its own that dies before a step; tell whether it has died."""
+    """Respond in a child process that is killed at a step; return whether it was killed."""
     child = os.fork()
     if child == 0:
         listener = kill_at(step)
@@ -103,7 +103,7 @@ def run_until(url: str, step: int) -> bool:
 
 
 def remove(url: str) -> None:
-    """Make an empty database of it, without a table."""
+    """Remove all tables of a database."""
     address = make_url(url)
     if address.get_backend_name() == "sqlite":
         for suffix in ("", "-wal", "-shm"):
@@ -128,7 +128,7 @@ def summary(ledger: Ledger) -> dict[str, Any]:
         "machines": sorted(incident.machine for incident in incidents),
         "counts": sorted(row.count for incident in incidents for row in incident.findings),
         "states": dict(Counter(incident.state for incident in incidents)),
-        "lives": [
+        "states_of_actions": [
             [change.state for change in ledger.action_states(action.id)]
             for incident in incidents
             for action in incident.actions
@@ -137,31 +137,33 @@ def summary(ledger: Ledger) -> dict[str, Any]:
 
 
 def kill(url: str, stride: int) -> None:
-    step, died = 1, True
-    while died:
+    step, killed = 1, True
+    while killed:
         remove(url)
-        died = run_until(url, step)
+        killed = run_until(url, step)
         with Ledger.open(url) as ledger:
             respond(ledger)
-            print(json.dumps({"step": step, "died": died, **summary(ledger)}), flush=True)
+            print(json.dumps({"step": step, "killed": killed, **summary(ledger)}), flush=True)
         step += stride
 
 
-# --- racing ---------------------------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------------
 
 
 def race(url: str) -> None:
     with Ledger.open(url) as ledger:
         print("ready", flush=True)
         sys.stdin.readline()
-        written = [
+        recorded = [
             ledger.act(drain(incident.id, incident.machine), at_most_three_out)
             for incident in ledger.open_incidents()
         ]
-        actions = [row for row in written if isinstance(row, Action)]
-        won = [row.id for row in actions if ledger.advance(row, ActionState.SENT, now=NOW)]
-        held = [row for row in written if isinstance(row, str)]
-    print(json.dumps({"acted": [row.id for row in actions], "won": won, "held": held}))
+        actions = [row for row in recorded if isinstance(row, Action)]
+        obtained = [row.id for row in actions if ledger.advance(row, ActionState.SENT, now=NOW)]
+        blocked = [row for row in recorded if isinstance(row, str)]
+    print(
+        json.dumps({"acted": [row.id for row in actions], "obtained": obtained, "blocked": blocked})
+    )
 
 
 def at_most_three_out(recent: Sequence[Action]) -> str | None:

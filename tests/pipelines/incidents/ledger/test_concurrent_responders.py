@@ -1,4 +1,4 @@
-"""Several responders, as threads and as processes: each thing is done once."""
+"""Tests of concurrent responders, as threads and as processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import Finding
 
-RESPONDER = Path(__file__).with_name("responder.py")
+RESPONDER = Path(__file__).with_name("small_responder.py")
 NOW = Nanoseconds(100)
 
 
-def nothing_against(recent: Sequence[Action]) -> None:
+def no_limit(recent: Sequence[Action]) -> None:
     del recent
 
 
@@ -33,9 +33,7 @@ def start(url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
 
-def test_of_two_processes_each_action_is_written_once_and_the_limit_holds(
-    url: str, finding: Callable[..., Finding]
-) -> None:
+def test_concurrent_processes_respect_limit(url: str, finding: Callable[..., Finding]) -> None:
     with Ledger.open(url) as ledger:
         ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(8)], now=NOW)
         processes = [start(url), start(url)]
@@ -43,22 +41,24 @@ def test_of_two_processes_each_action_is_written_once_and_the_limit_holds(
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         answers = [process.communicate("go\n")[0] for process in processes]
-        said = [json.loads(answer) for answer in answers]
+        results = [json.loads(answer) for answer in answers]
         open_actions = ledger.open_actions()
     assert len(open_actions) == len({row.machine for row in open_actions}) == 3
-    assert sorted(said[0]["won"] + said[1]["won"]) == [row.id for row in open_actions]
-    assert {reason for words in said for reason in words["held"]} == {"3 are out"}
+    assert sorted(results[0]["obtained"] + results[1]["obtained"]) == [
+        row.id for row in open_actions
+    ]
+    assert {reason for result in results for reason in result["blocked"]} == {"3 are out"}
 
 
-def test_of_two_concurrent_acts_with_a_limit_of_one_one_is_held(
+def test_concurrent_acts_respect_limit_of_one(
     url: str, ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
 ) -> None:
     ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(2)], now=NOW)
-    both_ask = threading.Barrier(2)
+    both_ready = threading.Barrier(2)
 
     def act(number: int) -> Action | str | None:
         with Ledger.open(url) as other:
-            both_ask.wait()
+            both_ready.wait()
             return other.act(action(number, f"m{number - 1}"), one_is_out)
 
     with ThreadPoolExecutor(2) as threads:
@@ -67,12 +67,12 @@ def test_of_two_concurrent_acts_with_a_limit_of_one_one_is_held(
     assert [row for row in answers if isinstance(row, Action)] == ledger.open_actions()
 
 
-def test_of_four_workers_one_advances_each_action(
+def test_one_of_four_workers_advances_each_action(
     ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
 ) -> None:
     ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(20)], now=NOW)
     for number in range(1, 21):
-        ledger.act(action(number, f"m{number - 1}"), nothing_against)
+        ledger.act(action(number, f"m{number - 1}"), no_limit)
     read = ledger.open_actions()
     all_ready = threading.Barrier(4)
 
@@ -86,8 +86,8 @@ def test_of_four_workers_one_advances_each_action(
         ]
 
     with ThreadPoolExecutor(4) as threads:
-        won = list(threads.map(work, range(4)))
-    assert sorted(number for numbers in won for number in numbers) == list(range(1, 21))
-    for worker, numbers in enumerate(won):
+        obtained = list(threads.map(work, range(4)))
+    assert sorted(number for numbers in obtained for number in numbers) == list(range(1, 21))
+    for worker, numbers in enumerate(obtained):
         for number in numbers:
             assert ledger.action_states(number)[-1].who == f"worker {worker}"

@@ -1,4 +1,4 @@
-"""How a ledger is opened: its address, its schema, and all that may stand in its way."""
+"""Tests of opening a ledger: address, schema, locks and permissions."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from forewarn.response.state.incident import IncidentState
 NOW = Nanoseconds(100)
 
 
-def message_of(url: str, environment: dict[str, str] | None = None) -> str:
-    """Return why a ledger cannot be opened; it is one line."""
-    with pytest.raises(LedgerError) as refused:
+def open_error(url: str, environment: dict[str, str] | None = None) -> str:
+    """Return the error of opening a ledger, which is one line."""
+    with pytest.raises(LedgerError) as caught:
         Ledger.open(url, environment or {})
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 # --- schema ---------------------------------------------------------------------------------------
 
 
-def test_migrations_make_the_tables_that_the_code_expects(ledger: Ledger) -> None:
+def test_migrations_create_the_expected_tables(ledger: Ledger) -> None:
     with ledger.database.engine.connect() as connection:
         options = {"version_table": VERSION_TABLE}
         context = MigrationContext.configure(connection, opts=options)
@@ -53,9 +53,7 @@ def test_migrations_make_the_tables_that_the_code_expects(ledger: Ledger) -> Non
     assert names == {VERSION_TABLE, *metadata.tables}
 
 
-def test_a_ledger_that_is_up_to_date_is_left_as_it_is(
-    url: str, finding: Callable[..., Finding]
-) -> None:
+def test_current_ledger_is_not_changed(url: str, finding: Callable[..., Finding]) -> None:
     with Ledger.open(url) as ledger:
         ledger.record_findings([finding()], now=NOW)
         before = ledger.open_incidents()
@@ -70,7 +68,7 @@ def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
         assert ledger.open_incidents() == []
 
 
-def test_several_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
+def test_concurrent_openers_create_ledger_once(url: str) -> None:
     all_ready = threading.Barrier(3)
 
     def open_it(_: int) -> int:
@@ -84,7 +82,7 @@ def test_several_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
-    """Return who begins to write a ledger just before its opener switches to the log."""
+    """Return a connection that starts to write just before the ledger switches to the log."""
     path = tmp_path / "ledger.db"
     Ledger.open(f"sqlite:///{path}").close()
     connection = sqlite3.connect(path, isolation_level=None)
@@ -100,7 +98,7 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.
     connection.close()
 
 
-def test_a_ledger_that_somebody_writes_is_opened_when_that_is_done(
+def test_opening_waits_for_a_writer(
     writer: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: writer.execute("COMMIT"))
@@ -110,45 +108,45 @@ def test_a_ledger_that_somebody_writes_is_opened_when_that_is_done(
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
 
 
-def test_a_ledger_that_somebody_writes_without_end_is_one_line(
+def test_permanently_locked_ledger_is_reported(
     writer: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_database, "LOCK_TIMEOUT_SECONDS", 0)
     path = tmp_path / "ledger.db"
-    assert message_of(f"sqlite:///{path}") == f"the ledger, `{path}`: database is locked"
+    assert open_error(f"sqlite:///{path}") == f"the ledger, `{path}`: database is locked"
     assert writer.in_transaction
 
 
-def test_a_ledger_of_a_newer_forewarn_is_refused(url: str) -> None:
+def test_newer_schema_is_refused(url: str) -> None:
     with Ledger.open(url) as ledger, ledger.database.writing() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = 'ledger_9999'"))
-    message = message_of(url)
+    message = open_error(url)
     assert "was written by a newer forewarn: its schema is `ledger_9999`" in message
-    assert "this one knows `ledger_0002` at most" in message
+    assert "this version supports up to `ledger_0002`" in message
 
 
-def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_foreign_database_is_refused_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as shop:
         shop.execute("CREATE TABLE orders (id INTEGER)")
     shop.close()
     before = path.read_bytes()
-    assert f"`{path}` is no ledger: it holds 1 other tables, such as `orders`" in message_of(
+    assert f"`{path}` is not a ledger: it has 1 other tables, such as `orders`" in open_error(
         f"sqlite:///{path}"
     )
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_non_database_file_is_refused_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("rack r7 is loud\n" * 100)
-    assert f"`{path}` is no ledger" in message_of(f"sqlite:///{path}")
+    assert f"`{path}` is not a database" in open_error(f"sqlite:///{path}")
     assert path.read_text() == "rack r7 is loud\n" * 100
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "ledger.db"
-    assert f"`{path}`: unable to open database file" in message_of(f"sqlite:///{path}")
+    assert f"`{path}`: unable to open database file" in open_error(f"sqlite:///{path}")
     assert not path.parent.exists()
 
 
@@ -158,8 +156,8 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["", "ledger.db", "sqlite://", "sqlite:///:memory:", "mysql://h/db", "postgresql://h"]
 )
-def test_other_addresses_are_refused_with_what_is_expected(url: str) -> None:
-    assert "expected `sqlite:///PATH` or `postgresql://USER@HOST/NAME`" in message_of(url)
+def test_unsupported_addresses_are_refused(url: str) -> None:
+    assert "expected `sqlite:///PATH` or `postgresql://USER@HOST/NAME`" in open_error(url)
 
 
 @pytest.mark.parametrize(
@@ -170,22 +168,22 @@ def test_other_addresses_are_refused_with_what_is_expected(url: str) -> None:
         "postgresql:/ann:s3cret@db.site:x/ledger",
     ],
 )
-def test_a_password_in_the_address_is_refused_and_not_repeated(url: str) -> None:
-    message = message_of(url)
+def test_password_in_address_is_refused_without_repeating_it(url: str) -> None:
+    message = open_error(url)
     assert "s3cret" not in message
-    assert PASSWORD_VARIABLE in message or "is no address" in message
+    assert PASSWORD_VARIABLE in message or "not a database address" in message
 
 
-def test_a_database_that_is_away_is_named_by_host_and_name_without_its_password(
+def test_unreachable_database_is_named_without_password(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    message = message_of("postgresql://ann@127.0.0.1:1/ledger", {PASSWORD_VARIABLE: "s3cret"})
+    message = open_error("postgresql://ann@127.0.0.1:1/ledger", {PASSWORD_VARIABLE: "s3cret"})
     assert "database `ledger` on `127.0.0.1:1`" in message
     assert "s3cret" not in message + caplog.text
 
 
-def test_the_password_of_the_environment_is_that_of_the_connection(
+def test_password_is_read_from_environment(
     request: pytest.FixtureRequest,
 ) -> None:
     info = request.getfixturevalue("postgresql").info
@@ -201,10 +199,10 @@ def test_the_password_of_the_environment_is_that_of_the_connection(
         assert "s3cret" not in repr(ledger.database.engine)
 
 
-# --- beside each other ----------------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------------
 
 
-def test_readers_see_the_last_state_while_somebody_writes(
+def test_readers_see_committed_state_during_write(
     ledger: Ledger, finding: Callable[..., Finding]
 ) -> None:
     ledger.record_findings([finding()], now=NOW)
@@ -220,14 +218,14 @@ def write_half(ledger: Ledger) -> None:
         raise RuntimeError
 
 
-def test_what_fails_in_the_middle_leaves_nothing(ledger: Ledger) -> None:
+def test_failed_transaction_is_rolled_back(ledger: Ledger) -> None:
     with pytest.raises(RuntimeError):
         write_half(ledger)
     assert ledger.first_seen("policy", "p1", NOW) == NOW
 
 
-def test_an_incident_that_is_not_there_is_one_line(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match="knows no such incident or action"):
+def test_missing_incident_is_reported(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="has no such incident or action"):
         ledger.end_incident(7, IncidentState.CLOSED, now=NOW, who="ann", why="")
 
 
@@ -236,7 +234,7 @@ def lose_the_connection(ledger: Ledger) -> None:
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
-def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
+def test_lost_server_is_reported_and_reused(
     request: pytest.FixtureRequest,
 ) -> None:
     connection = request.getfixturevalue("postgresql")
@@ -253,19 +251,17 @@ def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
         assert ledger.last_heartbeat("loop") == NOW
 
 
-def test_only_a_server_has_a_clock_of_its_own(url: str) -> None:
+def test_only_postgresql_has_a_clock(url: str) -> None:
     with Ledger.open(url) as ledger:
         at = ledger.database.clock()
     assert (at is None) == url.startswith("sqlite")
     assert at is None or abs(at - time.time_ns()) < 5 * MINUTE
 
 
-# --- who may read it ------------------------------------------------------------------------------
+# --- permissions ----------------------------------------------------------------------------------
 
 
-def test_a_new_ledger_of_sqlite_is_for_its_user_alone(
-    tmp_path: Path, finding: Callable[..., Finding]
-) -> None:
+def test_sqlite_ledger_is_private_to_user(tmp_path: Path, finding: Callable[..., Finding]) -> None:
     before = os.umask(0)
     try:
         with (

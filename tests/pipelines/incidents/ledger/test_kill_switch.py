@@ -1,4 +1,4 @@
-"""The kill switch by file and by row, with and without a database."""
+"""Tests of the kill switch by file and by row, with and without a database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def test_either_of_file_and_ledger_switches_acting_off(ledger: Ledger, tmp_path: Path) -> None:
+def test_file_or_ledger_switches_acting_off(ledger: Ledger, tmp_path: Path) -> None:
     switch = KillSwitch(tmp_path / "stop", ledger)
     assert switch.off() is None
     assert switch.stop(now=NOW, who="ann", why="storm")
@@ -37,7 +37,7 @@ def test_either_of_file_and_ledger_switches_acting_off(ledger: Ledger, tmp_path:
     assert (by_file.acting, by_file.who, by_file.why) == (False, "file", "down for the week")
 
 
-def test_without_a_ledger_it_can_be_stopped_and_not_lifted(tmp_path: Path) -> None:
+def test_switch_stops_without_ledger_but_cannot_resume(tmp_path: Path) -> None:
     switch = KillSwitch(tmp_path / "stop", None)
     assert switch.off() is None
     assert not switch.stop(now=NOW, who="ann", why="storm")
@@ -49,13 +49,13 @@ def test_without_a_ledger_it_can_be_stopped_and_not_lifted(tmp_path: Path) -> No
     assert switch.off() == off
 
 
-def test_whatever_lies_there_is_off(ledger: Ledger, tmp_path: Path) -> None:
+def test_any_existing_path_switches_off(ledger: Ledger, tmp_path: Path) -> None:
     (tmp_path / "stop").mkdir()
     off = KillSwitch(tmp_path / "stop", ledger).off()
     assert off is not None
     assert (off.who, off.why) == ("file", "")
     switch = KillSwitch(tmp_path / "stop", ledger)
-    assert not switch.stop(now=NOW, who="ann", why="storm")  # the row alone
+    assert not switch.stop(now=NOW, who="ann", why="storm")  # only the row was written
     assert ledger.switched_off() is not None
     with pytest.raises(KillSwitchError, match="cannot be removed"):
         switch.lift(now=NOW, who="ann", why="over")

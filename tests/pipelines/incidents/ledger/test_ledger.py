@@ -1,4 +1,4 @@
-"""What the ledger keeps, by examples; each on SQLite and on PostgreSQL."""
+"""Tests of the ledger by examples, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -43,20 +43,18 @@ def only(incidents: list[Incident]) -> Incident:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def test_a_finding_comes_back_as_it_was(ledger: Ledger, finding: MakeFinding) -> None:
-    whole = finding(
+def test_finding_is_stored_unchanged(ledger: Ledger, finding: MakeFinding) -> None:
+    original = finding(
         gpu_serial="165", job="4711", severity=None, model_version="v3", evidence={"a": [1, None]}
     )
-    assert ledger.record_findings([whole], now=at(20)) == RecordedCounts(new=1, repeated=0)
-    stored = replace(whole, first=at(10), last=at(10))
+    assert ledger.record_findings([original], now=at(20)) == RecordedCounts(new=1, repeated=0)
+    stored = replace(original, first=at(10), last=at(10))
     assert only(ledger.open_incidents()) == Incident(
         1, "m1", "165", at(20), machines=("m1",), findings=(stored,)
     )
 
 
-def test_repeats_are_one_finding_with_first_last_and_count(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_repeats_update_first_last_and_count(ledger: Ledger, finding: MakeFinding) -> None:
     assert (
         ledger.record_findings(
             [finding(at=10), finding(at=14), finding(at=12)], now=at(20)
@@ -70,15 +68,11 @@ def test_repeats_are_one_finding_with_first_last_and_count(
     assert (first.at, first.first, first.last, first.count) == (10, 10, 14, 8)
 
 
-def test_the_same_name_from_another_source_is_another_finding(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_same_id_of_other_source_is_new_finding(ledger: Ledger, finding: MakeFinding) -> None:
     assert ledger.record_findings([finding(), finding(source="site")], now=at(20)).new == 2
 
 
-def test_findings_of_one_gpu_or_machine_join_its_open_incident(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_findings_join_open_incident_of_gpu(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings(
         [finding("a"), finding("b", gpu_serial="1"), finding("c", "m2")], now=at(20)
     )
@@ -90,14 +84,12 @@ def test_findings_of_one_gpu_or_machine_join_its_open_incident(
     assert members == {("m1", None): ["a", "d"], ("m1", "1"): ["b", "e"], ("m2", None): ["c"]}
 
 
-def test_what_comes_after_the_end_is_another_incident_and_a_repeat_is_not(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_new_finding_after_close_opens_incident(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings([finding()], now=at(20))
     ledger.end_incident(1, IncidentState.CLOSED, now=at(30), who="ann", why="repaired")
     assert ledger.record_findings([finding(at=29)], now=at(40)) == RecordedCounts(
         new=0, repeated=1
-    )  # it came late
+    )  # late arrival
     assert ledger.new_findings([finding()]) == []
     assert ledger.open_incidents() == []
     assert ledger.record_findings([finding(at=40)], now=at(41)) == RecordedCounts(new=1, repeated=0)
@@ -106,7 +98,7 @@ def test_what_comes_after_the_end_is_another_incident_and_a_repeat_is_not(
         ledger.end_incident(1, IncidentState.OPEN, now=at(50), who="ann", why="")
 
 
-def test_long_evidence_is_cut_and_says_so(ledger: Ledger, finding: MakeFinding) -> None:
+def test_long_evidence_is_truncated(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings([finding(evidence={"log": 'é"\\' * 10_000})], now=at(20))
     evidence = only(ledger.open_incidents()).findings[0].evidence
     assert set(evidence) == {"cut_from_bytes", "begin"}
@@ -114,7 +106,7 @@ def test_long_evidence_is_cut_and_says_so(ledger: Ledger, finding: MakeFinding) 
     assert 7_000 < len(json.dumps(evidence)) <= 16 * 1024
 
 
-def test_of_very_many_findings_the_newest_are_read(
+def test_newest_findings_are_read(
     ledger: Ledger, finding: MakeFinding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incident_rows, "MAX_FINDINGS_READ", 3)
@@ -128,26 +120,26 @@ def test_of_very_many_findings_the_newest_are_read(
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
-    ({"machine": "a\0b"}, "`machine` holds a NUL"),
+    ({"machine": "a\0b"}, "`machine` has a NUL"),
     ({"machine": ""}, "`machine` has 0 bytes, expected 1 to 512"),
     ({"cause": "é" * 257}, "`cause` has 514 bytes"),
-    ({"job": "\ud800"}, "`job` holds half a character"),
+    ({"job": "\ud800"}, "`job` has a lone surrogate"),
     ({"valid_until": 2**62}, "`valid_until` is not between 1970 and 2116"),
     ({"at": -1}, "`at` is not between 1970 and 2116"),
-    ({"count": 0}, "`count` is not between 1 and what 64 bits hold"),
-    ({"count": 2**63}, "`count` is not between 1 and what 64 bits hold"),
+    ({"count": 0}, "`count` is not between 1 and 2\\^63 - 1"),
+    ({"count": 2**63}, "`count` is not between 1 and 2\\^63 - 1"),
 ]
 
 
-def test_a_finding_that_no_row_can_hold_is_named_and_set_aside(
+def test_unstorable_finding_is_refused_with_note(
     ledger: Ledger, finding: MakeFinding, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, (fields, words) in enumerate(REFUSED):
+    for number, (fields, message) in enumerate(REFUSED):
         new = finding(f"a{number}")
         assert ledger.record_findings([finding("b", **fields), new], now=at(20)) == RecordedCounts(
             1, 0
         )
-        assert words in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert len(only(ledger.open_incidents()).findings) == len(REFUSED)
 
 
@@ -155,9 +147,9 @@ def refuse(error: FindingError) -> None:
     raise error
 
 
-def test_whoever_refuses_a_finding_takes_none(ledger: Ledger, finding: MakeFinding) -> None:
-    for fields, words in REFUSED:
-        with pytest.raises(FindingError, match=words):
+def test_raising_refusal_rejects_all_findings(ledger: Ledger, finding: MakeFinding) -> None:
+    for fields, message in REFUSED:
+        with pytest.raises(FindingError, match=message):
             ledger.record_findings([finding(), finding("b", **fields)], now=at(20), refuse=refuse)
     assert ledger.open_incidents() == []
 
@@ -165,7 +157,7 @@ def test_whoever_refuses_a_finding_takes_none(ledger: Ledger, finding: MakeFindi
 # --- incidents ------------------------------------------------------------------------------------
 
 
-def test_a_shared_incident_takes_over_the_findings_and_closes_its_parts(
+def test_shared_incident_receives_findings_and_closes_parts(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     ledger.record_findings([finding("a", "m1", at=12), finding("b", "m2", at=11)], now=at(20))
@@ -178,9 +170,7 @@ def test_a_shared_incident_takes_over_the_findings_and_closes_its_parts(
     assert [part.id for part in parts] == [2, 1]
 
 
-def test_late_machines_join_the_shared_incident_that_is_open(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_late_machines_join_open_shared_incident(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings([finding("a", "m1"), finding("b", "m2")], now=at(20))
     number = ledger.share([1, 2], shared="job 4711", machine="m1", now=at(25), why="one crash")
     ledger.record_findings([finding("c", "m3")], now=at(26))
@@ -190,7 +180,7 @@ def test_late_machines_join_the_shared_incident_that_is_open(
     assert only(ledger.open_incidents()).machines == ("m1", "m2", "m3")
 
 
-def test_incidents_are_listed_newest_first_in_pages(ledger: Ledger, finding: MakeFinding) -> None:
+def test_incidents_are_paged_newest_first(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings([finding(str(n), f"m{n}") for n in range(5)], now=at(20))
     page = ledger.incidents(limit=2)
     assert [incident.id for incident in page] == [5, 4]
@@ -209,18 +199,14 @@ def test_incidents_are_listed_newest_first_in_pages(ledger: Ledger, finding: Mak
     }
 
 
-def test_incidents_of_a_machine_include_the_shared_ones(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_machine_filter_includes_shared_incidents(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings([finding("a", "m1"), finding("b", "m2"), finding("c", "m3")], now=at(20))
     ledger.share([1, 2], shared="rack r1", machine="m1", now=at(25), why="")
     assert [incident.id for incident in ledger.incidents(machine="m2")] == [4, 2]
     assert [incident.id for incident in ledger.incidents(machine="m3")] == [3]
 
 
-def test_sql_in_a_search_finds_nothing_and_breaks_nothing(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_sql_in_search_is_harmless(ledger: Ledger, finding: MakeFinding) -> None:
     ledger.record_findings([finding()], now=at(20))
     for text in ("' OR 1=1 --", "m1'; DROP TABLE findings; --", "%", "m\0", "\ud800"):
         assert ledger.incidents(machine=text) == []
@@ -228,13 +214,13 @@ def test_sql_in_a_search_finds_nothing_and_breaks_nothing(
     assert len(ledger.incidents(machine="m1")) == 1
 
 
-def test_numbers_that_no_incident_or_action_can_have_are_none(ledger: Ledger) -> None:
+def test_impossible_numbers_return_none(ledger: Ledger) -> None:
     for number in (-1, 0, 7, 2**80):
         assert ledger.incident(number) is None
         assert ledger.action(number) is None
 
 
-def test_the_newest_outcome_and_the_first_acknowledgement_count(
+def test_newest_outcome_and_first_acknowledgement_count(
     ledger: Ledger, finding: MakeFinding
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
@@ -250,22 +236,22 @@ def test_the_newest_outcome_and_the_first_acknowledgement_count(
 # --- decisions ------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_added_only_when_it_or_its_reason_changes(
+def test_unchanged_decision_is_not_added(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
     first = decision(1)
     assert ledger.decide(first)
     assert not ledger.decide(replace(first, at=at(21), until=at(99)))
-    held = replace(first, at=at(22), ruling=Ruling.HOLD, reason="2 of 2 are out", until=at(50))
-    assert ledger.decide(held)
+    on_hold = replace(first, at=at(22), ruling=Ruling.HOLD, reason="2 of 2 are out", until=at(50))
+    assert ledger.decide(on_hold)
     assert ledger.decide(replace(first, at=at(23)))
     assert [row.at for row in ledger.decisions(1)] == [20, 22, 23]
-    assert ledger.decisions(1)[1] == held
+    assert ledger.decisions(1)[1] == on_hold
     assert only(ledger.open_incidents()).decision == replace(first, at=at(23))
 
 
-def test_a_control_is_kept_with_its_propensity(
+def test_holdout_decision_stores_propensity(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
@@ -274,7 +260,7 @@ def test_a_control_is_kept_with_its_propensity(
     assert (row.propensity, row.control, row.mode) == (0.1, True, None)
 
 
-def test_a_person_approves_what_is_proposed_while_it_is_valid(
+def test_valid_proposal_can_be_approved(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
@@ -285,7 +271,7 @@ def test_a_person_approves_what_is_proposed_while_it_is_valid(
     assert ledger.approvals([1, 2]) == {1: Approval(proposal, at(30), "ann")}
     with pytest.raises(ApprovalError, match="no longer valid"):
         ledger.approve(1, at(20), now=at(1000), who="bob")
-    with pytest.raises(ApprovalError, match="not its last one"):
+    with pytest.raises(ApprovalError, match="newer decision"):
         ledger.approve(1, at(19), now=at(30), who="bob")
     ledger.decide(replace(proposal, at=at(40), ruling=Ruling.HOLD))
     with pytest.raises(ApprovalError, match="`hold`, expected `propose`"):
@@ -295,19 +281,19 @@ def test_a_person_approves_what_is_proposed_while_it_is_valid(
 # --- actions --------------------------------------------------------------------------------------
 
 
-def nothing_against(recent: object) -> None:
+def no_limit(recent: object) -> None:
     del recent
 
 
-def test_an_action_is_written_with_its_beginning_and_each_change(
+def test_action_is_recorded_with_each_change(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
-    written = ledger.act(action(1), nothing_against)
-    assert written == replace(action(1), id=1)
-    assert isinstance(written, Action)
-    sent = ledger.advance(written, ActionState.SENT, now=at(31), detail="scontrol")
-    assert sent == replace(written, state=ActionState.SENT, version=1, changed_at=at(31))
+    recorded = ledger.act(action(1), no_limit)
+    assert recorded == replace(action(1), id=1)
+    assert isinstance(recorded, Action)
+    sent = ledger.advance(recorded, ActionState.SENT, now=at(31), detail="scontrol")
+    assert sent == replace(recorded, state=ActionState.SENT, version=1, changed_at=at(31))
     assert ledger.open_actions() == [sent]
     assert ledger.action(1) == sent
     assert only(ledger.open_incidents()).actions == (sent,)
@@ -315,7 +301,7 @@ def test_an_action_is_written_with_its_beginning_and_each_change(
     assert changes == [(0, "intended", 30, "forewarn"), (1, "sent", 31, "forewarn")]
 
 
-def test_what_the_check_returns_holds_an_action_back(
+def test_refusal_of_check_blocks_action(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
@@ -323,15 +309,15 @@ def test_what_the_check_returns_holds_an_action_back(
     assert ledger.open_actions() == []
 
 
-def test_the_check_sees_open_actions_and_those_of_the_last_eight_days(
+def test_check_sees_open_and_recent_actions(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     ledger.record_findings([finding(f"{n}", f"m{n}") for n in range(4)], now=at(20))
     for number, (machine, end) in enumerate([("m0", 1), ("m1", DAY), ("m2", None)], 1):
-        written = ledger.act(action(number, machine, at=1), nothing_against)
-        assert isinstance(written, Action)
+        recorded = ledger.act(action(number, machine, at=1), no_limit)
+        assert isinstance(recorded, Action)
         if end is not None:
-            ledger.advance(written, ActionState.RELEASED, now=at(end))
+            ledger.advance(recorded, ActionState.RELEASED, now=at(end))
     seen: list[list[str]] = []
     ledger.act(
         action(4, "m3", at=9 * DAY), lambda recent: seen.append([row.machine for row in recent])
@@ -339,60 +325,60 @@ def test_the_check_sees_open_actions_and_those_of_the_last_eight_days(
     assert seen == [["m1", "m2"]]
 
 
-def test_a_machine_is_taken_out_once_whatever_for(
+def test_machine_is_drained_once_for_any_cause(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     ledger.record_findings([finding("a"), finding("b", gpu_serial="1")], now=at(20))
-    first = ledger.act(action(1), nothing_against)
+    first = ledger.act(action(1), no_limit)
     again = [action(1, at=31), action(2, at=31), action(2, at=32, step=Step.RESTART)]
-    assert [ledger.act(other, nothing_against) for other in again] == [None] * 3
+    assert [ledger.act(other, no_limit) for other in again] == [None] * 3
     assert [ledger.act(other, str) is None for other in again] == [True, False, False]
     avoid = action(1, step=Step.AVOID, mode=None)
-    assert ledger.act(avoid, nothing_against) == replace(avoid, id=2)
-    assert ledger.act(avoid, nothing_against) is None
+    assert ledger.act(avoid, no_limit) == replace(avoid, id=2)
+    assert ledger.act(avoid, no_limit) is None
     assert isinstance(first, Action)
     ledger.advance(first, ActionState.RELEASED, now=at(40))
-    later = ledger.act(action(2, at=41), nothing_against)
+    later = ledger.act(action(2, at=41), no_limit)
     assert isinstance(later, Action)
     assert later.id == 3
 
 
-def test_of_two_who_read_the_same_action_one_changes_it(
+def test_concurrent_change_of_action_succeeds_once(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
-    written = ledger.act(action(1), nothing_against)
-    assert isinstance(written, Action)
-    assert ledger.advance(written, ActionState.SENT, now=at(31)) is not None
-    assert ledger.advance(written, ActionState.EXPIRED, now=at(31)) is None
+    recorded = ledger.act(action(1), no_limit)
+    assert isinstance(recorded, Action)
+    assert ledger.advance(recorded, ActionState.SENT, now=at(31)) is not None
+    assert ledger.advance(recorded, ActionState.EXPIRED, now=at(31)) is None
     ended = ledger.advance(ledger.open_actions()[0], ActionState.FAILED, now=at(32))
     assert ended is not None
     with pytest.raises(ValueError, match=r"action 1 has ended \(`failed`\)"):
         ledger.advance(ended, ActionState.SENT, now=at(33))
 
 
-def test_recent_actions_are_those_that_changed(
+def test_recent_actions_are_selected_by_change(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     ledger.record_findings([finding("a", "m1"), finding("b", "m2")], now=at(20))
-    ledger.act(action(1, "m1", at=30), nothing_against)
-    written = ledger.act(action(2, "m2", at=31), nothing_against)
-    assert isinstance(written, Action)
-    ledger.advance(written, ActionState.SENT, now=at(40))
+    ledger.act(action(1, "m1", at=30), no_limit)
+    recorded = ledger.act(action(2, "m2", at=31), no_limit)
+    assert isinstance(recorded, Action)
+    ledger.advance(recorded, ActionState.SENT, now=at(40))
     assert [row.machine for row in ledger.recent_actions(at(40))] == ["m2"]
     assert [row.machine for row in ledger.recent_actions(at(30))] == ["m1", "m2"]
 
 
-def test_an_override_counts_once_by_the_action_or_by_the_incident(
+def test_override_counts_once_per_machine_and_cause(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision, action: MakeAction
 ) -> None:
     ledger.record_findings([finding(f"{n}", f"m{n}") for n in (1, 2, 3)], now=at(20))
     ledger.decide(decision(1))
     for number in (1, 2):
-        written = ledger.act(action(number, f"m{number}"), nothing_against)
-        assert isinstance(written, Action)
+        recorded = ledger.act(action(number, f"m{number}"), no_limit)
+        assert isinstance(recorded, Action)
         end = ActionState.OVERRIDDEN if number == 1 else ActionState.RELEASED
-        ledger.advance(written, end, now=at(40 + number), who="root")
+        ledger.advance(recorded, end, now=at(40 + number), who="root")
     for number in (1, 2, 3):
         ledger.end_incident(
             number, IncidentState.OVERRIDDEN, now=at(50 + number), who="ann", why=""
@@ -407,10 +393,10 @@ def test_an_override_counts_once_by_the_action_or_by_the_incident(
     assert [row.machine for row in ledger.overrides(at(53))] == ["m3"]
 
 
-# --- forewarn itself ------------------------------------------------------------------------------
+# --- audit ----------------------------------------------------------------------------------------
 
 
-def test_the_kill_switch_says_who_and_why_until_it_is_lifted(ledger: Ledger) -> None:
+def test_kill_switch_records_who_and_why(ledger: Ledger) -> None:
     assert ledger.switched_off() is None
     ledger.switch(False, now=at(1), who="ann", why="acceptance of rack r7")
     assert ledger.switched_off() == SwitchChange(False, at(1), "ann", "acceptance of rack r7")
@@ -419,7 +405,7 @@ def test_the_kill_switch_says_who_and_why_until_it_is_lifted(ledger: Ledger) -> 
     assert ledger.last_switch() == SwitchChange(True, at(2), "bob", "done")
 
 
-def test_notes_beats_and_first_uses(ledger: Ledger) -> None:
+def test_notes_heartbeats_and_first_uses(ledger: Ledger) -> None:
     ledger.note(now=at(1), who="ann", act="approve", target="incident 1", detail="")
     ledger.note(now=at(2), who="bob", act="undo", target="action 3", detail="a\0\ud800b")
     assert [row.who for row in ledger.notes()] == ["bob", "ann"]
@@ -431,13 +417,13 @@ def test_notes_beats_and_first_uses(ledger: Ledger) -> None:
     assert ledger.first_seen("policy", "p2", at(9)) == 9
 
 
-def test_rows_say_by_which_policy_and_model(
+def test_rows_record_policy_and_model_versions(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision, action: MakeAction
 ) -> None:
     ledger.record_findings([finding()], now=at(20))
     ledger.decide(decision(1, policy_version="p7", model_version="v3"))
     ledger.approve(1, at(20), now=at(21), who="ann")
-    ledger.act(action(1), nothing_against)
+    ledger.act(action(1), no_limit)
     ledger.outcome(1, Outcome.UNKNOWN, now=at(40), who="ann", why="")
     ledger.end_incident(1, IncidentState.CLOSED, now=at(41), who="ann", why="")
     with ledger.database.reading() as connection:
@@ -450,7 +436,7 @@ def test_rows_say_by_which_policy_and_model(
     assert versions == {table: [("p7", "v3")] for table in versions}
 
 
-def test_kinds_and_modes_of_any_sort_are_read_back(
+def test_all_kinds_and_modes_are_stored(
     ledger: Ledger, finding: MakeFinding, action: MakeAction
 ) -> None:
     kinds = list(FindingKind)
@@ -459,6 +445,6 @@ def test_kinds_and_modes_of_any_sort_are_read_back(
     )
     assert [row.findings[0].kind for row in ledger.open_incidents()] == kinds
     for number, mode in enumerate([*DrainMode, None], 1):
-        written = ledger.act(action(number, f"n{number}", mode=mode), nothing_against)
-        assert isinstance(written, Action)
-        assert ledger.action(written.id) == written
+        recorded = ledger.act(action(number, f"n{number}", mode=mode), no_limit)
+        assert isinstance(recorded, Action)
+        assert ledger.action(recorded.id) == recorded

@@ -1,6 +1,6 @@
-"""The ledger against a plain model of the same: after each step both say the same.
+"""Stateful test of the ledger against a simple model.
 
-Each step also looks at all rows: what was there is still there, but for what repeats change.
+After each step it also checks that no row was removed or changed, except for what repeats change.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def empty(connection: Connection) -> None:
             connection.execute(text(f"DELETE FROM {name}"))
 
 
-def nothing_against(recent: object) -> None:
+def no_limit(recent: object) -> None:
     del recent
 
 
 def all_rows(ledger: Ledger) -> Rows:
-    """Return what may never change: every row, findings without what repeats change."""
+    """Return all rows, without the columns that repeats may change."""
     rows: Rows = {}
     with ledger.database.reading() as connection:
         for table in metadata.sorted_tables:
@@ -61,7 +61,7 @@ def all_rows(ledger: Ledger) -> Rows:
 
 
 class Model(RuleBasedStateMachine):
-    """Findings on few machines, and all that may happen to their incidents."""
+    """Findings on a few machines, and all operations on their incidents."""
 
     ledger: Ledger
     finding: Callable[..., Finding]
@@ -83,14 +83,14 @@ class Model(RuleBasedStateMachine):
     def begin(self) -> None:
         with self.ledger.database.writing() as connection:
             empty(connection)
-        # Two handles of one ledger, as two processes have; the second looks only now and then.
+        # Two handles of one ledger, like two processes; the second reads only occasionally.
         self.writer, self.reader = Ledger(self.ledger.database), Ledger(self.ledger.database)
 
-    def later(self) -> Nanoseconds:
+    def tick(self) -> Nanoseconds:
         self.now += 1
         return Nanoseconds(self.now)
 
-    def open_ones(self) -> list[int]:
+    def open_numbers(self) -> list[int]:
         return [n for n, incident in self.incidents.items() if incident.state == "open"]
 
     def opened(self, machine: str, serial: str | None, shared: str = "") -> int:
@@ -107,12 +107,12 @@ class Model(RuleBasedStateMachine):
         machines = dict.fromkeys([incident.machine, *(row.machine for row in members)])
         serials = [incident.gpu_serial, *(row.gpu_serial for row in members), None]
         serial = None if incident.shared else next((s for s in serials if s), None)
-        whole = replace(incident, findings=tuple(members), machines=tuple(machines))
-        return replace(whole, gpu_serial=serial)
+        complete = replace(incident, findings=tuple(members), machines=tuple(machines))
+        return replace(complete, gpu_serial=serial)
 
     @rule(rows=st.lists(st.tuples(small, small, st.sampled_from([None, "s1", "s2"])), max_size=5))
     def record_findings(self, rows: list[tuple[int, int, str | None]]) -> None:
-        now = self.later()
+        now = self.tick()
         batch = [
             self.finding(
                 f"f{key}",
@@ -124,21 +124,23 @@ class Model(RuleBasedStateMachine):
             )
             for key, machine, serial in rows
         ]
-        taken = self.writer.record_findings(batch, now=now)
-        words = [self.take_alone(row) for row in batch]
+        counts = self.writer.record_findings(batch, now=now)
+        results = [self.record_one(row) for row in batch]
         for key in sorted(
             self.findings.keys() - {k for rows in self.members.values() for k in rows}
         ):
             self.group(key)
-        assert taken == RecordedCounts(new=words.count("new"), repeated=words.count("repeated"))
+        assert counts == RecordedCounts(
+            new=results.count("new"), repeated=results.count("repeated")
+        )
 
     def end_of(self, row: int) -> Nanoseconds | None:
-        homes = [number for number, rows in self.members.items() if row in rows]
-        if not homes or any(number not in self.ended_at for number in homes):
+        containing = [number for number, rows in self.members.items() if row in rows]
+        if not containing or any(number not in self.ended_at for number in containing):
             return None
-        return max(self.ended_at[number] for number in homes)
+        return max(self.ended_at[number] for number in containing)
 
-    def take_alone(self, row: Finding) -> str:
+    def record_one(self, row: Finding) -> str:
         number = self.newest.get(row.key)
         if number is not None and row.repeats(self.findings[number], self.end_of(number)):
             before = self.findings[number]
@@ -160,7 +162,7 @@ class Model(RuleBasedStateMachine):
         row = self.findings[key]
         same = [
             n
-            for n in reversed(self.open_ones())
+            for n in reversed(self.open_numbers())
             if (self.incidents[n].machine, self.incidents[n].shared) == (row.machine, "")
             and (row.gpu_serial in self.serials(n) or {row.gpu_serial} | self.serials(n) == {None})
         ]
@@ -171,12 +173,12 @@ class Model(RuleBasedStateMachine):
         named = {self.findings[row].gpu_serial for row in self.members[number]}
         return (named | {self.incidents[number].gpu_serial}) - {None}
 
-    @precondition(lambda self: self.open_ones())
+    @precondition(lambda self: self.open_numbers())
     @rule(data=st.data(), name=st.sampled_from(["job 1", "rack 2"]))
     def share(self, data: st.DataObject, name: str) -> None:
-        parts = data.draw(st.lists(st.sampled_from(self.open_ones()), min_size=1, unique=True))
-        first, now = self.incidents[parts[0]].machine, self.later()
-        same = [n for n in self.open_ones() if self.incidents[n].shared == name]
+        parts = data.draw(st.lists(st.sampled_from(self.open_numbers()), min_size=1, unique=True))
+        first, now = self.incidents[parts[0]].machine, self.tick()
+        same = [n for n in self.open_numbers() if self.incidents[n].shared == name]
         target = same[0] if same else self.opened(first, None, name)
         number = self.writer.share(parts, shared=name, machine=first, now=now, why="")
         assert number == target
@@ -186,10 +188,10 @@ class Model(RuleBasedStateMachine):
             self.ended_at[part] = now
             self.incidents[part] = replace(self.incidents[part], state=IncidentState.CLOSED)
 
-    @precondition(lambda self: self.open_ones())
+    @precondition(lambda self: self.open_numbers())
     @rule(data=st.data(), ruling=st.sampled_from(Ruling), reason=st.sampled_from(["a", "b"]))
     def decide(self, data: st.DataObject, ruling: Ruling, reason: str) -> None:
-        number, now = data.draw(st.sampled_from(self.open_ones())), self.later()
+        number, now = data.draw(st.sampled_from(self.open_numbers())), self.tick()
         decision = self.decision(number, now, ruling=ruling, reason=reason)
         last = self.incidents[number].decision
         new = last is None or (last.ruling, last.reason) != (ruling, reason)
@@ -197,25 +199,25 @@ class Model(RuleBasedStateMachine):
         if new:
             self.incidents[number] = replace(self.incidents[number], decision=decision)
 
-    @precondition(lambda self: self.open_ones())
+    @precondition(lambda self: self.open_numbers())
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        number, now = data.draw(st.sampled_from(self.open_ones())), self.later()
+        number, now = data.draw(st.sampled_from(self.open_numbers())), self.tick()
         intended = self.action(number, self.incidents[number].machine, now)
-        standing = [
+        existing = [
             row
             for incident in self.incidents.values()
             for row in incident.actions
             if row.machine == intended.machine and row.open
         ]
-        written = self.writer.act(intended, nothing_against)
-        if standing:
-            assert written is None
+        recorded = self.writer.act(intended, no_limit)
+        if existing:
+            assert recorded is None
             return
-        assert written is not None
+        assert recorded is not None
         self.n_actions += 1
-        assert written == replace(intended, id=self.n_actions)
-        self.put(written)
+        assert recorded == replace(intended, id=self.n_actions)
+        self.put(recorded)
 
     def put(self, action: Action) -> None:
         incident = self.incidents[action.incident]
@@ -227,7 +229,7 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data(), state=st.sampled_from(ActionState))
     def advance(self, data: st.DataObject, state: ActionState) -> None:
         actions = [row for incident in self.incidents.values() for row in incident.actions]
-        action, now = data.draw(st.sampled_from(actions)), self.later()
+        action, now = data.draw(st.sampled_from(actions)), self.tick()
         if action.open:
             changed = replace(action, state=state, version=action.version + 1, changed_at=now)
             assert self.writer.advance(action, state, now=now) == changed
@@ -238,8 +240,8 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=st.sampled_from(Outcome))
     def conclude(self, data: st.DataObject, outcome: Outcome) -> None:
         number = data.draw(st.sampled_from(sorted(self.incidents)))
-        self.writer.outcome(number, outcome, now=self.later(), who="ann", why="")
-        self.writer.acknowledge(number, now=self.later(), who="ann")
+        self.writer.outcome(number, outcome, now=self.tick(), who="ann", why="")
+        self.writer.acknowledge(number, now=self.tick(), who="ann")
         self.incidents[number] = replace(self.incidents[number], outcome=outcome, acknowledged=True)
 
     @precondition(lambda self: self.incidents)
@@ -249,24 +251,24 @@ class Model(RuleBasedStateMachine):
     )
     def end_incident(self, data: st.DataObject, state: IncidentState) -> None:
         number = data.draw(st.sampled_from(sorted(self.incidents)))
-        self.writer.end_incident(number, state, now=self.later(), who="ann", why="")
+        self.writer.end_incident(number, state, now=self.tick(), who="ann", why="")
         self.ended_at.setdefault(number, Nanoseconds(self.now))
         self.incidents[number] = replace(self.incidents[number], state=state)
 
     @rule(number=st.integers(1, 6))
-    def look(self, number: int) -> None:
+    def read(self, number: int) -> None:
         expected = [self.expected(number)] if number in self.incidents else []
         incident = self.reader.incident(number)
         assert [row for row in (incident,) if row is not None] == expected
-        assert self.reader.open_incidents() == [self.expected(n) for n in self.open_ones()]
+        assert self.reader.open_incidents() == [self.expected(n) for n in self.open_numbers()]
 
     @invariant()
     def open_incidents_are_those_of_the_model(self) -> None:
         if self.rows:
-            assert self.writer.open_incidents() == [self.expected(n) for n in self.open_ones()]
+            assert self.writer.open_incidents() == [self.expected(n) for n in self.open_numbers()]
 
     @invariant()
-    def no_row_is_changed_or_gone(self) -> None:
+    def no_row_is_changed_or_removed(self) -> None:
         before, self.rows = self.rows, all_rows(self.ledger)
         if any(before.values()):
             lost = {name: rows - self.rows[name] for name, rows in before.items()}
@@ -280,7 +282,7 @@ class Model(RuleBasedStateMachine):
         assert self.ledger.open_actions() == expected
 
 
-def test_the_ledger_says_what_a_plain_model_says(
+def test_ledger_matches_model(
     ledger: Ledger,
     finding: Callable[..., Finding],
     decision: Callable[..., Decision],
@@ -288,10 +290,10 @@ def test_the_ledger_says_what_a_plain_model_says(
 ) -> None:
     fields = {"finding": staticmethod(finding), "decision": staticmethod(decision)}
     machine = type("Bound", (Model,), {**fields, "ledger": ledger, "action": staticmethod(action)})
-    few = settings(
+    profile = settings(
         max_examples=15 if ledger.database.engine.dialect.name == "sqlite" else 6,
         stateful_step_count=STEPS,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes minutes
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes minutes
     )
-    run_state_machine_as_test(machine, settings=few)
+    run_state_machine_as_test(machine, settings=profile)

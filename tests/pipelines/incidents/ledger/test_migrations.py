@@ -1,4 +1,4 @@
-"""Ledgers of an earlier schema: what they hold stays, under its new names."""
+"""Tests of migrations from earlier schemas."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FINDING = {
     "taken_at": 11,
 }
 POSTED = {"source": "nhc", "key": "link", "cause": "check by nhc", "kind": "check"}
-BY_HAND = {"source": "ann", "key": "drain m3 1", "cause": "by hand", "kind": "report"}
+MANUAL = {"source": "ann", "key": "drain m3 1", "cause": "by hand", "kind": "report"}
 FINDINGS = [
     {"id": 1, **FINDING, "source": "records", "key": "a"},
     {"id": 2, **FINDING, **POSTED, "machine": "m2"},
-    {"id": 3, **FINDING, **BY_HAND, "machine": "m3"},
+    {"id": 3, **FINDING, **MANUAL, "machine": "m3"},
 ]
 DECISION = {
     "at": 20,
@@ -67,7 +67,7 @@ def insert(connection: Connection, table: str, rows: Sequence[Mapping[str, Any]]
 
 
 def write_old_ledger(url: str) -> None:
-    """Write a ledger as the code of the first schema left it."""
+    """Write a ledger with the first schema."""
     database = LedgerDatabase(ledger_database._engine(ledger_database._address(url, {})))
     (first,) = [s for s in ledger_database._scripts().walk_revisions() if not s.down_revision]
     with database.writing() as connection:
@@ -92,7 +92,7 @@ def write_old_ledger(url: str) -> None:
     database.engine.dispose()
 
 
-def test_findings_and_decisions_stay_under_their_longer_names(url: str) -> None:
+def test_migration_keeps_findings_and_decisions(url: str) -> None:
     write_old_ledger(url)
     with Ledger.open(url) as ledger:
         first, second, third = ledger.open_incidents()
@@ -100,7 +100,7 @@ def test_findings_and_decisions_stay_under_their_longer_names(url: str) -> None:
             FindingKey("records", "m1", "a"),
             FindingKey("ann", "m3", "drain m3 1"),
         ]
-        # What came over the API came with tokens that every host could have.
+        # Findings from the API came with shared tokens.
         posted = FindingKey("nhc", "m2", "link", Provenance.SHARED)
         assert second.findings[0].key == posted
         assert (first.findings[0].count, first.findings[0].severity) == (3, Severity.ERROR)
@@ -108,13 +108,13 @@ def test_findings_and_decisions_stay_under_their_longer_names(url: str) -> None:
         assert first.decision.findings == (first.findings[0].key,)
         assert second.decision is not None
         assert second.decision.findings == (posted,)
-        assert third.decision is None  # it could not be read before either
+        assert third.decision is None  # it was unreadable before
         with ledger.database.reading() as connection:
             broken = connection.scalar(text("SELECT findings FROM decisions WHERE id = 3"))
         assert broken == "damaged"
 
 
-def test_an_old_ledger_goes_on_as_before(url: str, finding: Callable[..., Finding]) -> None:
+def test_migrated_ledger_accepts_new_findings(url: str, finding: Callable[..., Finding]) -> None:
     write_old_ledger(url)
     with Ledger.open(url) as ledger:
         assert ledger.record_findings(
@@ -126,7 +126,7 @@ def test_an_old_ledger_goes_on_as_before(url: str, finding: Callable[..., Findin
         assert [incident.id for incident in ledger.open_incidents()] == [1, 2, 3, 4]
 
 
-def test_the_references_of_an_old_ledger_hold(url: str) -> None:
+def test_migration_keeps_foreign_keys(url: str) -> None:
     write_old_ledger(url)
     with Ledger.open(url) as ledger, ledger.database.writing() as connection:
         if connection.dialect.name == "sqlite":
@@ -139,7 +139,7 @@ def test_the_references_of_an_old_ledger_hold(url: str) -> None:
         assert names == ["findings_of_source"]
 
 
-def test_a_decision_names_its_findings_as_json(url: str) -> None:
+def test_migrated_decision_has_full_keys(url: str) -> None:
     write_old_ledger(url)
     with Ledger.open(url) as ledger, ledger.database.reading() as connection:
         names = connection.scalar(text("SELECT findings FROM decisions WHERE id = 1"))

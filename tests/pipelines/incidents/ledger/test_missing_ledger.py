@@ -1,4 +1,4 @@
-"""A ledger that is lost: nothing is done without it, and nobody makes another one in silence."""
+"""Tests of a lost ledger: no actions without it, and no silent creation of a new one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.usefixtures("driver")
-def test_where_anything_may_be_done_only_a_person_makes_a_ledger(
+def test_missing_ledger_is_created_only_on_request(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(tmp_path.iterdir())
@@ -57,35 +57,33 @@ def test_where_anything_may_be_done_only_a_person_makes_a_ledger(
         assert "`forewarn respond --new-ledger`" in line
         assert all("alert" in text for text in notes)
         assert sorted(tmp_path.iterdir()) == before
-    assert main(["switch", "off", "--config", config]) == 2  # the file stops all the same
+    assert main(["switch", "off", "--config", config]) == 2  # the stop file works without a ledger
     assert (tmp_path / STOP_FILE).exists()
     assert main(["respond", "--new-ledger", "--config", config]) == 0
     assert main(["respond", "--once", "--config", config]) == 0
     assert main(["respond", "--new-ledger", "--config", config]) == 2
-    assert "holds a ledger already" in capsys.readouterr().err
+    assert "contains a ledger already" in capsys.readouterr().err
 
 
-def test_in_observe_the_first_call_makes_one(
-    url: str, tmp_path: Path, driver: MemoryDriver
-) -> None:
+def test_observe_mode_creates_ledger(url: str, tmp_path: Path, driver: MemoryDriver) -> None:
     path = tmp_path / "my.toml"
     path.write_text(CONFIG.format(url=url, mode="observe"))
     assert main(["respond", "--once", "--config", str(path)]) == 0
     assert driver.calls == []
 
 
-def test_marks_without_an_action_are_an_alert_and_are_listed(
+def test_unknown_marks_raise_alert_and_are_listed(
     config: str, driver: MemoryDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "2 machines carry a mark of forewarn without an action in the ledger: m1, m2"
+    alert = "2 machines carry a mark of forewarn without an action in the ledger: m1, m2"
     assert main(["respond", "--once", "--config", config]) == 2
-    assert words in capsys.readouterr().err  # whether the ledger is lost
+    assert alert in capsys.readouterr().err  # with a lost ledger
     assert main(["incidents", "--config", config]) == 0
     assert "m1  mark without an action in the ledger: forewarn:17" in capsys.readouterr().out
     assert main(["respond", "--new-ledger", "--once", "--config", config]) == 0
-    assert words in capsys.readouterr().err  # or empty
+    assert alert in capsys.readouterr().err  # and with an empty one
     assert main(["respond", "--once", "--config", config]) == 0
-    assert words not in capsys.readouterr().err  # an alert comes once
+    assert alert not in capsys.readouterr().err  # raised once
     assert main(["incidents", "--json", "--config", config]) == 0
     lines = capsys.readouterr().out
     assert '"machine": "m1", "mark": "forewarn:17 xid 79"' in lines
@@ -95,9 +93,9 @@ def test_marks_without_an_action_are_an_alert_and_are_listed(
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("look", ["incidents", "incidents --json", "respond --score"])
-def test_looking_makes_no_ledger(look: str, config: str) -> None:
-    if "sqlite" in Path(config).read_text():  # a file without tables, which is not empty
+@pytest.mark.parametrize("command", ["incidents", "incidents --json", "respond --score"])
+def test_reading_creates_no_ledger(command: str, config: str) -> None:
+    if "sqlite" in Path(config).read_text():  # a nonempty file without tables
         path = next(
             line.split('"')[1].removeprefix("sqlite:///")
             for line in Path(config).read_text().splitlines()
@@ -107,14 +105,12 @@ def test_looking_makes_no_ledger(look: str, config: str) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("VACUUM")
     assert main(["respond", "--once", "--config", config]) == 2
-    main([*look.split(), "--config", config])
+    main([*command.split(), "--config", config])
     assert main(["respond", "--once", "--config", config]) == 2
 
 
 @pytest.mark.parametrize("content", [None, b""])
-def test_a_file_that_is_missing_or_empty_is_no_ledger(
-    content: bytes | None, tmp_path: Path
-) -> None:
+def test_missing_or_empty_file_is_no_ledger(content: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     if content is not None:
         path.write_bytes(content)
@@ -123,17 +119,15 @@ def test_a_file_that_is_missing_or_empty_is_no_ledger(
     assert path.exists() == (content is not None)
 
 
-def test_a_new_ledger_is_not_laid_over_another(url: str) -> None:
+def test_existing_ledger_is_not_replaced(url: str) -> None:
     Ledger.open(url, opening=OpenMode.NEW).close()
-    with pytest.raises(LedgerError, match="holds a ledger already"):
+    with pytest.raises(LedgerError, match="contains a ledger already"):
         Ledger.open(url, opening=OpenMode.NEW)
     Ledger.open(url, opening=OpenMode.EXISTING).close()
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_ledger_that_is_removed_while_it_is_open_takes_nothing_more(
-    replaced: bool, tmp_path: Path
-) -> None:
+def test_removed_ledger_accepts_no_writes(replaced: bool, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     other = tmp_path / "other.db"
     Ledger.open(f"sqlite:///{other}").close()
@@ -143,8 +137,8 @@ def test_a_ledger_that_is_removed_while_it_is_open_takes_nothing_more(
         if replaced:
             os.rename(other, path)
         for write in (lambda: ledger.record_heartbeat("loop", Nanoseconds(2)), ledger.open_actions):
-            words = "was replaced while it was open" if replaced else "was removed while it was"
-            with pytest.raises(LedgerError, match=words) as caught:
+            message = "was replaced while it was open" if replaced else "was removed while it was"
+            with pytest.raises(LedgerError, match=message) as caught:
                 write()
             assert isinstance(caught.value, MissingLedgerError) != replaced
     assert path.exists() == replaced

@@ -16,11 +16,11 @@ from forewarn.response.state.finding import Finding
 NOW = Nanoseconds(100)
 
 
-def nothing_against(recent: object) -> None:
+def no_limit(recent: object) -> None:
     del recent
 
 
-def test_a_ledger_that_was_moved_says_the_same_and_goes_on(
+def test_copied_ledger_has_same_content(
     ledger: Ledger,
     tmp_path: Path,
     finding: Callable[..., Finding],
@@ -30,15 +30,15 @@ def test_a_ledger_that_was_moved_says_the_same_and_goes_on(
     with Ledger.open(f"sqlite:///{tmp_path / 'old.db'}") as old:
         old.record_findings([finding("a"), finding("b", "m2")], now=NOW)
         old.decide(decision(1))
-        written = old.act(action(1), nothing_against)
-        assert isinstance(written, Action)
-        old.advance(written, ActionState.SENT, now=NOW)
+        recorded = old.act(action(1), no_limit)
+        assert isinstance(recorded, Action)
+        old.advance(recorded, ActionState.SENT, now=NOW)
         old.switch(False, now=NOW, who="ann", why="we move")
         assert copy_ledger(old, ledger) == 2 + 2 + 2 + 1 + 1 + 2 + 1
         assert ledger.open_incidents() == old.open_incidents()
         assert ledger.switched_off() == old.switched_off()
     ledger.record_findings([finding("c", "m3")], now=NOW)
-    later = ledger.act(action(3, "m3"), nothing_against)
+    later = ledger.act(action(3, "m3"), no_limit)
     assert isinstance(later, Action)
     assert (ledger.open_incidents()[-1].id, later.id) == (3, 2)
     with pytest.raises(LedgerError, match="has rows in"):

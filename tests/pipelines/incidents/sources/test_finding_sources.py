@@ -153,7 +153,7 @@ def test_invalid_machine_name_blocks_no_other(
     with site.ledger() as ledger:
         ledger.record_findings(gathered.events, now=NOW)
         assert [incident.machine for incident in ledger.open_incidents()] == ["m1"]
-    assert "of 'records' about '' is set aside: `machine` has 0 bytes" in capsys.readouterr().err
+    assert "of 'records' about '' is refused: `machine` has 0 bytes" in capsys.readouterr().err
 
 
 def test_empty_site_has_no_findings(tmp_path: Path) -> None:
