@@ -1,1 +1,1 @@
-"""The policy of a site, and its replay on the past of a fleet."""
+"""Policy files of a site, and replay of a policy on a fleet's history."""

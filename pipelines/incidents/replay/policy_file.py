@@ -1,4 +1,4 @@
-"""The policy as files: the default of the package, and what a site changes of it."""
+"""Policy files: the default of the package and the overlays of a site."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_policy", "policy_of_site"]
 
-# Keys of a code or kind that say nothing about how it is treated.
-_OWN = ("name", "action", "follows", "cancels", "fatal")
+# Keys of a code or kind that are not part of its rule.
+_NON_RULE_KEYS = ("name", "action", "follows", "cancels", "fatal")
 Values = Mapping[str, Any]
 
 
@@ -39,49 +39,52 @@ def load_policy(
     failures: Collection[int] = (),
     reported: Collection[int] | None = None,
 ) -> Policy:
-    """Return the default policy with what the files of a site change, later ones last.
+    """Return the default policy with overlays applied in order.
 
     Parameters
     ----------
     overlays : sequence of Path
     failures : collection of int
-        Xids after which a GPU of the site counts as failed: at least of severity error.
+        Xids after which a GPU counts as failed at this site: raised to at least severity error.
     reported : collection of int, optional
-        Xids that the site reports; all others are only told. None: it reports all.
+        Xids that the site reports to its vendor; all others lead to `tell` only. None: all are
+        reported.
 
     Raises
     ------
     SettingsError
-        If a file cannot be read, or has an unknown key or a wrong value.
+        If a file is unreadable, or has an unknown key or an invalid value.
     """
     resource = files("forewarn.pipelines.incidents.replay") / "policy.toml"
     values: Values = tomllib.loads(resource.read_text(encoding="utf-8"))
     name = "the default policy"
     for path in overlays:
         name, overlay = str(path), read_toml(path)
-        _checked(overlay, name)
-        values = _merged(values, overlay)
+        _validate(overlay, name)
+        values = _merge(values, overlay)
     policy = _policy(values, name)
     return apply_site_xids(policy, failures=failures, reported=reported)
 
 
 def policy_of_site(overlays: Sequence[Path], settings: Settings) -> Policy:
-    """Return the policy with the Xids of a configuration; codes to report only if it names some.
+    """Return the policy with the Xids of a configuration applied.
+
+    `report_xids` is applied only if the configuration sets it.
 
     Raises
     ------
     SettingsError
-        As of `load_policy`.
+        As in `load_policy`.
     """
-    names_codes = "report_xids" in settings.collection.model_fields_set
+    sets_codes = "report_xids" in settings.collection.model_fields_set
     return load_policy(
         overlays,
         failures=settings.failures.xids,
-        reported=settings.collection.report_xids if names_codes else None,
+        reported=settings.collection.report_xids if sets_codes else None,
     )
 
 
-def _checked(values: Values, name: str) -> PolicyTable:
+def _validate(values: Values, name: str) -> PolicyTable:
     try:
         return PolicyTable.model_validate(values)
     except ValidationError as error:
@@ -90,20 +93,20 @@ def _checked(values: Values, name: str) -> PolicyTable:
         raise SettingsError(f"{name}: {text}.") from None
 
 
-def _merged(base: Values, overlay: Values) -> dict[str, Any]:
-    """Return the tables of both; a value of the overlay replaces that of the base."""
+def _merge(base: Values, overlay: Values) -> dict[str, Any]:
+    """Merge tables; a value of the overlay replaces that of the base."""
     result = dict(base)
     for key, value in overlay.items():
         before = result.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
-            value = _merged(before, value)
+            value = _merge(before, value)
         result[key] = value
     return result
 
 
 def _policy(values: Values, name: str) -> Policy:
-    """Return the policy of tables that are laid over each other already."""
-    table = _checked(values, name)
+    """Return the policy of merged tables."""
+    table = _validate(values, name)
     policy = Policy(
         standards={
             severity: table.steps[severity].standard(name, f"steps.{severity}")
@@ -127,20 +130,20 @@ def _policy(values: Values, name: str) -> Policy:
 
 
 def _rule(own: Values, values: Values, name: str, key: str) -> Rule:
-    """Return what is said of a kind or code itself, over what is said of its action."""
+    """Return the rule of a kind or code; its own keys override those of its action."""
     action, actions = own.get("action"), values.get("actions", {})
     if action is not None and action not in actions:
         known = ", ".join(sorted(actions))
         raise SettingsError(f"{name}: key `{key}.action`: found {action!r}, expected {known}.")
     group = {} if action is None else actions[action]
-    rest = {part: value for part, value in own.items() if part not in _OWN}
-    return RuleTable.model_validate(_merged(group, rest)).rule(name, key)
+    rule_keys = {part: value for part, value in own.items() if part not in _NON_RULE_KEYS}
+    return RuleTable.model_validate(_merge(group, rule_keys)).rule(name, key)
 
 
 def _xid_rule(code: int, xid: XidTable, values: Values, name: str) -> XidRule:
-    """Return the rule of a code that is listed.
+    """Return the rule of a listed code.
 
-    Of what is said of codes that are not listed, only the action of one that names none counts.
+    From the rule of unlisted codes it inherits only the action, if it names none.
     """
     own = {"action": values["kinds"]["xid"].get("action"), **values["xids"][str(code)]}
     follows = "any" if xid.follows == "any" else frozenset(xid.follows or ())
@@ -157,42 +160,42 @@ def _xid_rule(code: int, xid: XidTable, values: Values, name: str) -> XidRule:
 
 
 def _check_order(policy: Policy, name: str) -> None:
-    """Refuse steps by which a graver finding would be treated more mildly."""
-    for milder, graver in zip(Severity, list(Severity)[1:], strict=False):
-        first, second = policy.standards[milder], policy.standards[graver]
+    """Raise if a higher severity has a milder step than a lower one."""
+    for lower, higher in zip(Severity, list(Severity)[1:], strict=False):
+        first, second = policy.standards[lower], policy.standards[higher]
         modes = [list(DrainMode).index(s.mode) if s.mode else 0 for s in (first, second)]
         if (first.step.rank, modes[0]) > (second.step.rank, modes[1]):
-            words = [_in_words(standard.step, standard.mode) for standard in (first, second)]
+            steps = [_step_text(standard.step, standard.mode) for standard in (first, second)]
             raise SettingsError(
-                f"{name}: `steps.{graver}` is {words[1]}, expected nothing milder than "
-                f"`steps.{milder}`, which is {words[0]}."
+                f"{name}: `steps.{higher}` is {steps[1]}, expected nothing milder than "
+                f"`steps.{lower}`, which is {steps[0]}."
             )
 
 
-def _in_words(step: Step, mode: DrainMode | None) -> str:
+def _step_text(step: Step, mode: DrainMode | None) -> str:
     return f"{step} in mode {mode}" if mode else f"{step}"
 
 
 def _check_bounds(policy: Policy, name: str) -> None:
-    """Refuse a prediction that ends jobs, and blindness that isolates."""
+    """Raise if a prediction could end jobs, or missing data could isolate a machine."""
     prediction, blind = policy.kinds[FindingKind.AT_RISK], policy.kinds[FindingKind.BLIND]
     if prediction.mode not in (None, DrainMode.FINISH):
         raise SettingsError(
             f"{name}: key `kinds.at_risk.mode`: found '{prediction.mode}', expected 'finish': a "
-            "prediction ends no job."
+            "prediction must not end jobs."
         )
-    for kind, rule, most in (("at_risk", prediction, Step.DRAIN), ("blind", blind, Step.AVOID)):
+    for kind, rule, limit in (("at_risk", prediction, Step.DRAIN), ("blind", blind, Step.AVOID)):
         for key, step in (("step", rule.step), ("at_most", rule.at_most)):
-            if step.rank > most.rank and not (key == "at_most" and step is Step.REPLACE):
+            if step.rank > limit.rank and not (key == "at_most" and step is Step.REPLACE):
                 raise SettingsError(
-                    f"{name}: key `kinds.{kind}.{key}`: found '{step}', expected at most '{most}'."
+                    f"{name}: key `kinds.{kind}.{key}`: found '{step}', expected at most '{limit}'."
                 )
 
 
 def _check_certain_damage(policy: Policy, name: str) -> None:
-    """Refuse a rule that answers evidence of certain damage with less than a drain.
+    """Raise if a rule answers evidence of certain damage with less than a drain.
 
-    Of Xid 154 and of checks the evidence decides, so that the rule itself may be milder.
+    For Xid 154 and for checks the evidence decides, therefore their rules may be milder.
     """
     rules = {
         f"xids.{code}": policy.bounded(policy.xids[code].rule, FindingKind.XID)
@@ -211,6 +214,6 @@ def _check_certain_damage(policy: Policy, name: str) -> None:
         for part, step in steps.items():
             if not step.isolates:
                 raise SettingsError(
-                    f"{name}: key `{key}.{part}`: found '{step}', expected at least 'drain': it is "
-                    "evidence of certain damage."
+                    f"{name}: key `{key}.{part}`: found '{step}', expected at least 'drain', "
+                    "because it is evidence of certain damage."
                 )

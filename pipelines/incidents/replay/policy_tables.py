@@ -1,4 +1,4 @@
-"""The tables of a policy file; every key may be left out, since files are laid over each other."""
+"""Tables of a policy file; all keys are optional, because files are merged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["PolicyTable", "RuleTable", "XidTable"]
 
-_MAX_XID = 1023  # as high as a code of the records goes
+_MAX_XID = 1023  # highest code in records
 
 
 def _code(key: object) -> int:
@@ -51,20 +51,20 @@ Leaders = Annotated[Literal["any"] | tuple[int, ...], PlainValidator(_codes)]
 
 
 class StandardTable(StrictTable):
-    """What is done about a severity."""
+    """Default step of a severity."""
 
     step: Step | None = None
     mode: DrainMode | None = None
 
     def standard(self, name: str, key: str) -> SeverityDefault:
-        """Return the same as the core takes it."""
+        """Convert to the core's type."""
         if self.step is None:
             raise SettingsError(f"{name}: `{key}` has no `step`, expected one.")
         return SeverityDefault(self.step, self.mode if self.step.isolates else None)
 
 
 class OftenTable(StrictTable):
-    """A harder step for what comes often."""
+    """Harder step for a frequent cause."""
 
     times: Annotated[int, Field(ge=2, le=10**6, strict=True)] | None = None
     within: Duration | None = None
@@ -72,21 +72,21 @@ class OftenTable(StrictTable):
 
 
 class LastingTable(StrictTable):
-    """A harder step for what lasts."""
+    """Harder step for a finding that persists."""
 
     span: Duration | None = None
     step: Step | None = None
 
 
 class LikelyTable(StrictTable):
-    """A harder step for a prediction that is likely to come true."""
+    """Harder step for a prediction with a high probability."""
 
     probability: Share | None = None
     step: Step | None = None
 
 
 class RuleTable(StrictTable):
-    """How a finding is treated."""
+    """Rule for a finding."""
 
     severity: Severity | None = None
     step: Step | None = None
@@ -101,12 +101,12 @@ class RuleTable(StrictTable):
     likely: LikelyTable | None = None
 
     def rule(self, name: str, key: str) -> Rule:
-        """Return the same as the core takes it; `name` is the file and `key` where it stands.
+        """Convert to the core's type; `name` is the file and `key` the position, for messages.
 
         Raises
         ------
         SettingsError
-            If a key is missing that has no default.
+            If a required key is missing.
         """
         for part in ("often", "lasting", "likely"):
             _check_complete(getattr(self, part), name, f"{key}.{part}")
@@ -135,15 +135,15 @@ def _check_complete(table: StrictTable | None, name: str, key: str) -> None:
 
 
 class KindTable(RuleTable):
-    """How a kind of finding is treated, by itself or as an action says."""
+    """Rule for a kind of finding, with its own keys or those of an action."""
 
     action: str | None = None
 
 
 class XidTable(KindTable):
-    """How a code is treated, and what it has to do with others.
+    """Rule for an Xid, and its relations to other codes.
 
-    `fatal` names the action that counts where the driver itself calls the error fatal.
+    `fatal` names the action for errors that the driver itself calls fatal.
     """
 
     name: Annotated[str, Field(max_length=80)] | None = None
@@ -153,7 +153,7 @@ class XidTable(KindTable):
 
 
 class EscalationTable(StrictTable):
-    """How steps grow harder, and when a person has to look."""
+    """Escalation of steps, and when a person has to look."""
 
     together: Duration | None = None
     again: Duration | None = None
@@ -162,7 +162,7 @@ class EscalationTable(StrictTable):
 
 
 class PolicyTable(StrictTable):
-    """A policy, or what a site changes of one."""
+    """A policy, or an overlay on one."""
 
     steps: dict[Severity, StandardTable] = Field(default_factory=dict)
     escalation: EscalationTable = EscalationTable()

@@ -1,4 +1,4 @@
-"""The page of a replay, for a site's owner before anybody may act."""
+"""HTML page of a replay, for the decision whether a policy may act."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MAX_DRAWN_MACHINES = 40
 
 
 def write_replay_page(report: ReplayReport, path: Path) -> None:
-    """Write the page as a whole or not at all."""
+    """Write the page atomically."""
     text = render_replay(report)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def render_replay(report: ReplayReport) -> str:
-    """Return a page that stands alone; the same replay gives the same bytes."""
+    """Return a self-contained page; the same replay gives the same bytes."""
     machines = {drain.taken.action.machine for drain in report.drains}
     context = {
         "start": format_iso(report.past.start),
@@ -51,8 +51,8 @@ def render_replay(report: ReplayReport) -> str:
         "drains": [_drain(drain) for drain in report.drains[:_MAX_LISTED_DRAINS]],
         "n_drains": len(report.drains),
         "reasons": report.reasons,
-        "held": [_held(waiting) for waiting in report.waiting[:_MAX_LISTED_DRAINS]],
-        "n_held": len(report.waiting),
+        "blocked": [_blocked(row) for row in report.blocked[:_MAX_LISTED_DRAINS]],
+        "n_blocked": len(report.blocked),
         "assumptions": _assumptions(report),
         "policy_version": report.rules.policy.version,
     }
@@ -60,18 +60,18 @@ def render_replay(report: ReplayReport) -> str:
 
 
 def _tiles(report: ReplayReport) -> list[tuple[str, str]]:
-    figures, past = report.figures, report.past
-    caught = f"{figures.caught:g} of {len(past.failures)}" if past.failures_known else "—"
+    metrics, past = report.metrics, report.past
+    caught = f"{metrics.caught:g} of {len(past.failures)}" if past.failures_known else "—"
     return [
-        (count(figures.machines), "machines would have been drained"),
-        (count(figures.rightly), "drains rightly"),
-        (count(figures.wrongly), "drains wrongly"),
-        (count(figures.unknown), "drains of which nobody can say"),
-        (count(figures.at_once), "machines at once at most"),
-        (count(figures.machine_hours), "machine hours out of service"),
-        (caught, "failures before which the machine was out"),
-        (count(len(report.waiting)), "drains held back to the end"),
-        (count(report.avoided), "machines avoided by new jobs for a while"),
+        (count(metrics.machines), "machines drained"),
+        (count(metrics.rightly), "right drains"),
+        (count(metrics.wrongly), "wrong drains"),
+        (count(metrics.unknown), "drains of unknown outcome"),
+        (count(metrics.at_once), "machines out at once, maximum"),
+        (count(metrics.machine_hours), "machine-hours out of service"),
+        (caught, "failures with the machine already out"),
+        (count(len(report.blocked)), "drains blocked to the end"),
+        (count(report.avoided), "machines avoided by new jobs for a time"),
     ]
 
 
@@ -89,20 +89,20 @@ def _picture(report: ReplayReport) -> Markup:
 
 def _rules(report: ReplayReport) -> list[dict[str, Any]]:
     nothing = DrainMetrics(0, 0, 0, 0, 0, 0, 0, 0.0, 0)
-    named = [
-        ("this policy, within its limits", report.figures),
+    rules = [
+        ("this policy, within its limits", report.metrics),
         ("drain at every Xid, no limits", report.xids),
-        ("at random, as often (expected)", report.random),
+        ("as many random drains (expected)", report.random),
         ("drain nothing", nothing),
     ]
-    return [{"name": name, "cells": _cells(figures)} for name, figures in named if figures]
+    return [{"name": name, "cells": _cells(metrics)} for name, metrics in rules if metrics]
 
 
-def _cells(figures: DrainMetrics) -> list[str]:
-    numbers = (figures.drains, figures.rightly, figures.wrongly, figures.unknown)
+def _cells(metrics: DrainMetrics) -> list[str]:
+    numbers = (metrics.drains, metrics.rightly, metrics.wrongly, metrics.unknown)
     cells = [_number(value) for value in numbers]
-    caught = "—" if figures.caught is None else _number(figures.caught)
-    return [*cells, count(figures.at_once), count(figures.machine_hours), caught]
+    caught = "—" if metrics.caught is None else _number(metrics.caught)
+    return [*cells, count(metrics.at_once), count(metrics.machine_hours), caught]
 
 
 def _number(value: float) -> str:
@@ -114,44 +114,44 @@ def _drain(drain: ReplayDrain) -> dict[str, str]:
     return {
         "at": moment(format_iso(action.at), year=False),
         "machine": action.machine,
-        "gpu": drain.taken.gpu_serial or "not known",
+        "gpu": drain.taken.gpu_serial or "unknown",
         "why": action.cause,
-        "what": _what(action.step) + (f", mode {action.mode}" if action.mode else ""),
-        "then": _then(drain.judged, action.at),
-        "look": {Outcome.CONFIRMED: "right", Outcome.NOT_CONFIRMED: "wrong"}.get(
+        "step": _step_text(action.step) + (f", mode {action.mode}" if action.mode else ""),
+        "outcome": _outcome_text(drain.judged, action.at),
+        "style": {Outcome.CONFIRMED: "right", Outcome.NOT_CONFIRMED: "wrong"}.get(
             drain.judged.outcome, ""
         ),
     }
 
 
-def _held(waiting: BlockedDrain) -> dict[str, str]:
-    row = waiting.row
+def _blocked(blocked: BlockedDrain) -> dict[str, str]:
+    row = blocked.row
     return {
         "at": moment(format_iso(row.decision.at), year=False),
         "machine": row.machine,
-        "gpu": row.gpu_serial or "not known",
+        "gpu": row.gpu_serial or "unknown",
         "why": row.cause,
-        "held": row.blocked_by or "",
-        "then": _then(waiting.judged, row.decision.at),
+        "blocked_by": row.blocked_by or "",
+        "outcome": _outcome_text(blocked.judged, row.decision.at),
     }
 
 
-def _what(step: Step) -> str:
+def _step_text(step: Step) -> str:
     return "drain" if step is Step.DRAIN else f"drain, then {step}"
 
 
-def _then(judged: ReplayOutcome, at: int) -> str:
-    """Say what happened after a decision."""
+def _outcome_text(judged: ReplayOutcome, at: int) -> str:
+    """Describe what happened after a decision."""
     if judged.outcome is Outcome.UNKNOWN:
-        return f"nobody can say: {judged.why}"
+        return f"unknown: {judged.why}"
     if judged.failed_at is None:
         return "did not fail"
     span = _rounded(abs(judged.failed_at - at) / MINUTE)
-    return f"failed {span} later" if judged.failed_at > at else f"had failed {span} before"
+    return f"failed {span} later" if judged.failed_at > at else f"had failed {span} earlier"
 
 
 def _rounded(minutes: float) -> str:
-    """Write a span as a person would: to the minute, the hour or the day."""
+    """Format a span, rounded to the minute, hour or day."""
     for unit in (1440, 60):
         if minutes >= 2 * unit:
             return format_duration(round(minutes / unit) * unit * SECONDS_PER_MINUTE)
@@ -166,23 +166,23 @@ def _assumptions(report: ReplayReport) -> list[str]:
     )
     horizon = format_duration(report.horizon / SECOND)
     return [
-        "Each decision saw only what was known at that moment, and was made at once. Nothing that "
-        "was decided changed what happened.",
-        f"Rightly: the GPU failed within {horizon} of the finding (of a prediction: within its "
-        "own horizon), or was failed already. Where only the same Xid says that it failed, or "
-        "records end earlier, nobody can say.",
-        "Wrongly means no more than that the GPU did not fail. An Xid for which NVIDIA asks for a "
-        "reset may well have been worth a reset.",
-        "A machine of a prediction was back when its horizon was over, any other one after "
-        f"{out_for}, and one that failed when it was repaired. How long jobs take to run out is "
-        "not known from the past: a drained machine counts as out at once.",
-        f"Others took a machine out {others} after a failure became known, if it was still in "
-        "service then.",
+        "Each decision used only what was known at its time, and was made at once. Decisions did "
+        "not change what happened later.",
+        f"Right: the GPU failed within {horizon} of the finding (for a prediction: within its own "
+        "horizon), or had already failed. The outcome is unknown if the same Xid is the only "
+        "evidence of the failure, or if the records end earlier.",
+        "Wrong means only that the GPU did not fail. A reset that NVIDIA recommends for an Xid may "
+        "still have been justified.",
+        "A machine drained for a prediction returned at the end of its horizon, any other after "
+        f"{out_for}, and a failed one after its repair. The time that jobs take to finish is "
+        "unknown: a drained machine counts as out at once.",
+        f"A failed machine that was still in service was drained externally {others} after the "
+        "failure became known.",
         f"Limits, all machines as one pool: {limits.share:.1%} of "
         f"{plural(len(report.past.machines), 'machine')} out at once by drains without certain "
-        f"damage (at least one), {limits.rack} of a rack, {limits.cause} a cause and "
-        f"{limits.max_rate(len(report.past.machines))} in all within "
+        f"damage (at least one), {limits.rack} per rack, {limits.cause} per cause and "
+        f"{limits.max_rate(len(report.past.machines))} in total within "
         f"{format_duration(limits.refill / SECOND)}.",
-        "Jobs, checks, opt-outs, people's vetoes and the control share are not known from the "
-        "past and played no part.",
+        "Jobs, checks, opt-outs, manual vetoes and the holdout are not in the records and were "
+        "ignored.",
     ]

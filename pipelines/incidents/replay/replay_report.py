@@ -1,4 +1,4 @@
-"""`forewarn policy replay`: what a policy would have done, as objects, words and figures."""
+"""Report of `forewarn policy replay`: decisions of a policy on past data, as objects and text."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["ReplayDrain", "ReplayReport", "replay_records", "replay_sentences", "replay_text"]
 
 
-_MIN_JUDGED_DRAINS = 20  # of them, a share of one half is known to a fifth either way
+_MIN_JUDGED_DRAINS = 20  # with 20, the 95 % interval of a share of one half is about 0.3 to 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayDrain:
-    """A machine that would have been taken out, and what then happened."""
+    """A drain of the replay with its outcome."""
 
     taken: ReplayAction
     judged: ReplayOutcome
@@ -51,67 +51,67 @@ class ReplayDrain:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a policy would have done.
+    """Result of replaying a policy.
 
     Attributes
     ----------
-    past : Past
-    rules : Rules
-    rows : list of Replayed
+    past : FleetHistory
+    rules : ReplayRules
+    rows : list of ReplayDecision
         All decisions, by time.
-    drains : list of Drain
-    waiting : list of Waiting
-        What was held back to the end.
-    figures : Figures
-    xids, random : Figures or None
-        Of draining at each Xid, and of as many drains at random.
+    drains : list of ReplayDrain
+    blocked : list of BlockedDrain
+        Drains that were blocked to the end.
+    metrics : DrainMetrics
+    xids, random : DrainMetrics or None
+        Baselines: a drain at each Xid, and as many random drains.
     horizon : int
-        Nanoseconds after a finding that is no prediction in which a failure counts.
+        Nanoseconds after a finding within which a failure counts, except for predictions.
     """
 
     past: FleetHistory
     rules: ReplayRules
     rows: list[ReplayDecision]
     drains: list[ReplayDrain]
-    waiting: list[BlockedDrain]
-    figures: DrainMetrics
+    blocked: list[BlockedDrain]
+    metrics: DrainMetrics
     xids: DrainMetrics
     random: DrainMetrics | None
     horizon: Nanoseconds
 
     @property
     def drained(self) -> str:
-        """Say in words what would have been drained."""
-        figures = self.figures
-        if not figures.drains:
+        """Describe what would have been drained."""
+        metrics = self.metrics
+        if not metrics.drains:
             return "would have drained no machine"
-        what = plural(figures.machines or 0, "machine")
-        if figures.drains != figures.machines:
-            what += f" {figures.drains:g} times"
-        unknown = f" and {figures.unknown:g} of unknown outcome" if figures.unknown else ""
-        most = f"{figures.at_once} at once at most"
-        return f"would have drained {what}, {figures.rightly:g} rightly{unknown}, {most}"
+        what = plural(metrics.machines or 0, "machine")
+        if metrics.drains != metrics.machines:
+            what += f" {metrics.drains:g} times"
+        unknown = f" and {metrics.unknown:g} of unknown outcome" if metrics.unknown else ""
+        most = f"at most {metrics.at_once} at once"
+        return f"would have drained {what}: {metrics.rightly:g} right{unknown}, {most}"
 
     @property
     def avoided(self) -> int:
-        """Number of machines that new jobs would have avoided for a while."""
+        """Number of machines that new jobs would have avoided for a time."""
         steps = [row.taken.action for row in self.rows if row.taken]
         return len({action.machine for action in steps if action.step is Step.AVOID})
 
     @property
     def reasons(self) -> list[tuple[str, int]]:
-        """Return why drains were held back to the end, and how many, the most frequent first."""
-        return Counter(_plain(waiting.row) for waiting in self.waiting).most_common()
+        """Return the reasons that blocked drains to the end with counts, most frequent first."""
+        return Counter(_plain_reason(blocked.row) for blocked in self.blocked).most_common()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield one object a decision, and last the summary."""
+        """Yield one object per decision, then the summary."""
         judged = {drain.taken.action.id: drain.judged for drain in self.drains}
         for row in self.rows:
-            yield _line(row, judged)
+            yield _to_json(row, judged)
         yield self.summary()
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures with a sentence."""
+        """Return the metrics with a summary sentence."""
         past = self.past
         return {
             "summary": self.drained,
@@ -122,14 +122,14 @@ class ReplayReport:
             "failures": len(past.failures) if past.failures_known else None,
             "decisions": len(self.rows),
             "avoided": self.avoided,
-            "held_back": len(self.waiting),
-            "drains": asdict(self.figures),
+            "held_back": len(self.blocked),
+            "drains": asdict(self.metrics),
             "drain_every_xid": asdict(self.xids),
             "at_random_as_often": asdict(self.random) if self.random else None,
         }
 
 
-def _line(row: ReplayDecision, judged: dict[int, ReplayOutcome]) -> dict[str, Any]:
+def _to_json(row: ReplayDecision, judged: dict[int, ReplayOutcome]) -> dict[str, Any]:
     decision, taken = row.decision, row.taken
     line: dict[str, Any] = {
         "at": format_iso(decision.at),
@@ -153,11 +153,11 @@ def _line(row: ReplayDecision, judged: dict[int, ReplayOutcome]) -> dict[str, An
     return line
 
 
-def _plain(row: ReplayDecision) -> str:
-    """Return why a step was held back, without the names and numbers of this one."""
-    words = (row.blocked_by or "").replace(row.machine, "the machine")
-    words = re.sub(r"^\d+ of (\d+ machines of .*) (is|are) out", r"too many of \1 are out", words)
-    return re.sub(r"^\d+ machines? (?=of|drained)", "too many machines ", words)
+def _plain_reason(row: ReplayDecision) -> str:
+    """Return the reason that blocked a step, without the names and numbers of the case."""
+    reason = (row.blocked_by or "").replace(row.machine, "the machine")
+    reason = re.sub(r"^\d+ of (\d+ machines of .*) (is|are) out", r"too many of \1 are out", reason)
+    return re.sub(r"^\d+ machines? (?=of|drained)", "too many machines ", reason)
 
 
 def replay_records(
@@ -168,22 +168,22 @@ def replay_records(
     at_risk: Path | None = None,
     failures: Path | None = None,
 ) -> ReplayReport:
-    """Try a policy on the past.
+    """Replay a policy on past data.
 
     Parameters
     ----------
     records : Path
     settings : Settings
-        Its Xids are laid over the policy; its horizon counts for findings that predict nothing.
+        Its Xids are applied to the policy; its horizon counts for findings other than predictions.
     overlays : sequence of Path
-        Files of the policy, laid over the default.
+        Policy files, applied to the default policy.
     at_risk, failures : Path, optional
-        Daily lists; a table of failures in the place of the one beside the records.
+        Daily lists; a table of failures that replaces the one next to the records.
 
     Raises
     ------
     InputError
-        If something cannot be read.
+        If a source is unreadable.
     """
     policy = policy_of_site(overlays, settings)
     interval = settings.records.interval
@@ -195,11 +195,11 @@ def replay_records(
 
 
 def _pool(settings: Settings) -> Pool:
-    """Return the one pool of a replay: records do not say who belongs to which."""
+    """Return the single pool of a replay: records do not contain pools."""
     respond = settings.respond
     names = list(respond.pools)
     if len(names) > 1:
-        note(f"records do not say which pool a machine is in: all have the limits of {names[0]!r}")
+        note(f"records do not contain pools: all machines have the limits of {names[0]!r}")
     limits = respond.pool(names[0]).limits if names else Limits()
     return Pool(REPLAY_POOL, PoolMode.ACT, limits=limits)
 
@@ -213,8 +213,8 @@ def _report(past: FleetHistory, rules: ReplayRules, horizon: Nanoseconds) -> Rep
         rules=rules,
         rows=rows,
         drains=[ReplayDrain(action, judge.outcome(action.findings)) for action in taken],
-        waiting=find_blocked_drains(rows, judge, past),
-        figures=measure_drains(taken, judge, past),
+        blocked=find_blocked_drains(rows, judge, past),
+        metrics=measure_drains(taken, judge, past),
         xids=measure_drains(every_xid_baseline(past, rules.out_for), judge, past),
         random=random_baseline(len(taken), past, horizon, rules.out_for),
         horizon=horizon,
@@ -222,37 +222,39 @@ def _report(past: FleetHistory, rules: ReplayRules, horizon: Nanoseconds) -> Rep
 
 
 def replay_text(report: ReplayReport) -> str:
-    """Return the report in some lines of text."""
-    held = [f"Held back to the end, {number}: {why}." for why, number in report.reasons]
-    return "\n".join([f"This policy {report.drained}.", *replay_sentences(report), *held])
+    """Return the report as text."""
+    blocked = [f"Blocked to the end, {number}: {why}." for why, number in report.reasons]
+    return "\n".join([f"This policy {report.drained}.", *replay_sentences(report), *blocked])
 
 
 def replay_sentences(report: ReplayReport) -> list[str]:
-    """Return what stands behind the first sentence."""
-    figures, past = report.figures, report.past
+    """Return the sentences after the headline."""
+    metrics, past = report.metrics, report.past
     days = round((past.end - past.start) / DAY)
     machines, findings = (
         plural(len(past.machines), "machine"),
         plural(len(past.findings), "finding"),
     )
-    lines = [f"It looked at {plural(days, 'day')} of {machines}: {findings}, {_failures(past)}."]
-    judged = figures.rightly + figures.wrongly
+    lines = [f"Replayed {plural(days, 'day')} of {machines}: {findings}, {_failures(past)}."]
+    judged = metrics.rightly + metrics.wrongly
     if judged:
-        low, high = _interval(int(figures.rightly), int(judged))
+        low, high = _interval(int(metrics.rightly), int(judged))
         lines.append(
-            f"Of {plural(judged, 'drain')} that can be judged, {figures.rightly:g} "
-            f"{'was' if figures.rightly == 1 else 'were'} right: "
-            f"{figures.rightly / judged:.0%} ({low:.0%} to {high:.0%} with 95 % confidence). "
-            f"{_ahead(figures)}"
+            f"Of {plural(judged, 'drain')} that can be judged, {metrics.rightly:g} "
+            f"{'was' if metrics.rightly == 1 else 'were'} right: "
+            f"{metrics.rightly / judged:.0%} ({low:.0%} to {high:.0%} with 95 % confidence). "
+            f"{_ahead(metrics)}"
         )
         if judged < _MIN_JUDGED_DRAINS:
-            lines.append("That is too few to tell: try more of the past, or observe for longer.")
+            lines.append(
+                "These are too few to judge the policy: replay a longer period, or observe longer."
+            )
     unknown = Counter(d.judged.why for d in report.drains if d.judged.outcome is Outcome.UNKNOWN)
     lines += [
-        f"Of {plural(number, 'drain')} nobody can say: {why}."
+        f"Outcome of {plural(number, 'drain')} unknown: {why}."
         for why, number in unknown.most_common()
     ]
-    return [*lines, _beside(report)]
+    return [*lines, _baselines(report)]
 
 
 def _interval(hits: int, number: int) -> tuple[float, float]:
@@ -262,9 +264,9 @@ def _interval(hits: int, number: int) -> tuple[float, float]:
     return interval.low, interval.high
 
 
-def _ahead(figures: DrainMetrics) -> str:
-    """Say how many of the right drains came before the failure, and not after it."""
-    ahead, rightly = figures.ahead or 0, figures.rightly
+def _ahead(metrics: DrainMetrics) -> str:
+    """Describe how many of the right drains came before the failure."""
+    ahead, rightly = metrics.ahead or 0, metrics.rightly
     if not rightly:
         return ""
     if ahead == rightly:
@@ -274,14 +276,14 @@ def _ahead(figures: DrainMetrics) -> str:
 
 def _failures(past: FleetHistory) -> str:
     if not past.failures_known:
-        return "and nobody says what failed"
+        return "failures unknown"
     return plural(len(past.failures), "failure")
 
 
-def _beside(report: ReplayReport) -> str:
+def _baselines(report: ReplayReport) -> str:
     xids, random = report.xids, report.random
-    text = f"Draining at every Xid, without limits: {plural(xids.drains, 'drain')}, "
-    text += f"{xids.rightly:g} rightly, {xids.at_once} at once at most."
+    text = f"Draining at every Xid without limits: {plural(xids.drains, 'drain')}, "
+    text += f"{xids.rightly:g} right, at most {xids.at_once} at once."
     if random is not None and random.drains:
-        text += f" As many drains at random: {random.rightly:.2g} rightly on average."
+        text += f" As many random drains: {random.rightly:.2g} right on average."
     return text

@@ -1,1 +1,1 @@
-"""Schedulers: the interface of their drivers, and a package for each."""
+"""Scheduler drivers: their common interface, and one package per scheduler."""

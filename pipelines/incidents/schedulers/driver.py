@@ -1,4 +1,4 @@
-"""The interface of schedulers: what is read of machines, and what can be changed."""
+"""Interface of scheduler drivers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ __all__ = ["Driver", "DriverError", "DriverTimeoutError", "Fleet"]
 
 
 class DriverError(Exception):
-    """The scheduler refused, in words of one line."""
+    """The scheduler refused a request; one line."""
 
 
 class DriverTimeoutError(DriverError):
-    """No answer in time: whether it was done is unknown until it is read."""
+    """The scheduler did not answer in time: the result is unknown until it is read back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All machines at one moment.
+    """State of all machines at one time.
 
     Attributes
     ----------
     at : int
-        When it was read, nanoseconds since 1970 UTC.
+        Time of the reading, nanoseconds since 1970 UTC.
     machines : tuple of Machine
     controller : str
-        Changes when the controller was started anew; what it was told just before may be lost.
+        Changes when the controller restarts; requests made just before may be lost.
     configured : str
-        Changes when the controller read its configuration anew, which takes back what stands there,
-        such as weights.
+        Changes when the controller rereads its configuration, which resets configured values such
+        as weights.
     clock : int or None
-        The scheduler's own time when it was read; None if it does not tell.
+        The scheduler's own time of the reading; None if it does not report one.
     """
 
     at: Nanoseconds
@@ -46,15 +46,14 @@ class Fleet:
 
 
 class Driver(Protocol):
-    """A scheduler; Slurm, Kubernetes and whatever a site has look the same from here.
+    """Interface to a scheduler such as Slurm or Kubernetes.
 
-    Every call may be made again: what holds already is left as it is. None of them waits until
-    a change holds; `read` tells.
+    All calls are idempotent. None waits until a change takes effect; `read` shows that.
     """
 
     @property
     def name(self) -> str:
-        """Return what the scheduler is called."""
+        """Return the name of the scheduler."""
         ...
 
     def read(self) -> Fleet:
@@ -63,62 +62,62 @@ class Driver(Protocol):
         Raises
         ------
         DriverError
-            If the scheduler does not answer or its answer cannot be read.
+            If the scheduler does not answer or its answer is unreadable.
         """
         ...
 
     def apply(self, action: Action, *, why: str) -> None:
-        """Ask for what an action wants: new jobs go elsewhere, or none comes at all.
+        """Request the change of an action: new jobs avoid the machine, or cannot use it.
 
-        A machine that somebody else has taken out of service is left alone.
+        A machine that is drained externally is not changed.
 
         Raises
         ------
         DriverTimeoutError
-            If no answer came: it may have been done, or be done later.
+            If there was no answer: the change may have been made, or may be made later.
         DriverError
-            If the scheduler refused, or somebody else has taken the machine out of service.
+            If the scheduler refused, or the machine is drained externally.
         """
         ...
 
     def reserve(self, action: Action) -> None:
-        """Let nothing but checks run on an empty machine that this action has taken out.
+        """Allow only checks on an empty machine that this action has drained.
 
-        `undo` gives it back after that, `apply` takes it out again.
+        Afterwards `undo` returns it to service, and `apply` drains it again.
 
         Raises
         ------
         DriverError
-            As of `apply`, or if the machine has jobs or is no longer held by the action.
+            As in `apply`, or if the machine has jobs or is not drained by the action.
         """
         ...
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
-        """Requeue these jobs of a machine that is drained with a deadline, or now.
+        """Requeue jobs of a machine that is drained with a deadline, or immediately.
 
         Raises
         ------
         DriverError
-            As of `apply`.
+            As in `apply`.
         """
         ...
 
     def undo(self, action: Action) -> None:
-        """Take back what an action did, and nothing that somebody else did.
+        """Undo the change of an action; changes by others are kept.
 
         Raises
         ------
         DriverError
-            As of `apply`.
+            As in `apply`.
         """
         ...
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
-        """Tell the owners of jobs; a job that has ended is nothing to complain about.
+        """Notify the owners of jobs; jobs that have ended are ignored.
 
         Raises
         ------
         DriverError
-            As of `apply`.
+            As in `apply`.
         """
         ...

@@ -181,7 +181,7 @@ class Scenario:
             ResponseSite.driver = lambda _: file_driver(machines, now)  # type: ignore
             event.listen(Engine, "commit", lambda _: step())
             event.listen(Engine, "begin", lambda _: step())
-        incident_closer.start_check = check_in_process
+        incident_closer.start_check = check_in_process  # type: ignore[attr-defined]
         assert main(["respond", "--once", "--config", str(self.config)]) == 0
 
     def _child(self, work: Callable[[], None]) -> bool:

@@ -1,1 +1,1 @@
-"""Slurm: read and changed by its own programs."""
+"""Slurm driver, which uses Slurm's own programs."""

@@ -1,4 +1,4 @@
-"""What a node of Slurm says of us: the reasons that we write, and what they may hold."""
+"""Reasons that forewarn writes to Slurm nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _UNSAFE = re.compile(r"""[^ -~]|["'`$\\=]""")
 
 
 def drain_reason(action: Action, why: str) -> str:
-    """Return what a node's reason says while we hold it: our mark, the action and why.
+    """Return the reason of a node that an action drains: mark, action number and cause.
 
-    Only printable ASCII is left of `why`, and no `=` or quote: the rules for sudo rely on it.
+    The text of `why` is reduced to printable ASCII without `=` and quotes: the sudo rules rely on
+    it.
     """
     return f"{MARK_PREFIX}{action.id} {sanitize(why)}".rstrip()
 
@@ -27,6 +28,8 @@ def checks_reason(action: Action) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Return what Slurm and the rules for sudo may be given of a text."""
-    words = " ".join(_UNSAFE.sub(" ", text).split())
-    return words.lstrip("- ")[:_MAX_TEXT_LENGTH].rstrip()  # a message is an argument of its own
+    """Return the part of a text that Slurm and the sudo rules accept."""
+    cleaned = " ".join(_UNSAFE.sub(" ", text).split())
+    return cleaned.lstrip("- ")[
+        :_MAX_TEXT_LENGTH
+    ].rstrip()  # no leading dash: a message is an argument

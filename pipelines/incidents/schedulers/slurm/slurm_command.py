@@ -1,4 +1,4 @@
-"""Calls of Slurm's own programs: argument lists, an end in any case, errors as words."""
+"""Calls of Slurm's programs, with a time limit and errors of one line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from forewarn.pipelines.runtime.terminal import escape_text
 __all__ = ["SlurmCommand"]
 
 _MAX_ERROR_LENGTH = 200  # characters of an error
-_KILL_WAIT_SECONDS = 1.0  # seconds for a killed program to be gone
+_KILL_WAIT_SECONDS = 1.0  # for a killed program to end
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# After these nobody knows whether the controller took the request, or will.
+# After these errors it is unknown whether the controller took the request, or still will.
 _NO_ANSWER = re.compile(
     r"contact slurm controller|timed out|zero bytes|communication|connect|socket|unexpected m",
     re.IGNORECASE,
@@ -26,18 +26,19 @@ _NO_ANSWER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SlurmCommand:
-    """How Slurm's programs are called.
+    """Configuration for calling Slurm's programs.
 
     Attributes
     ----------
     conf : str
-        Path of `slurm.conf`; empty for the programs' own.
+        Path of `slurm.conf`; empty for the default of the programs.
     timeout : float
-        Seconds for one call. Slurm gives up by itself after its `MessageTimeout` of 10 seconds.
+        Time limit of a call in seconds. Slurm itself gives up after its `MessageTimeout` of 10
+        seconds.
     before_changes : tuple of str
-        What stands before a program that changes something, such as `("sudo", "-n")`.
+        Prefix of commands that change something, such as `("sudo", "-n")`.
     path : str
-        Folders of the programs, separated by colons; empty for what the environment says.
+        Folders of the programs, separated by colons; empty for those of the environment.
     """
 
     conf: str = ""
@@ -46,33 +47,33 @@ class SlurmCommand:
     path: str = ""
 
     def ask(self, *command: str) -> str:
-        """Return what a program prints that changes nothing.
+        """Return the output of a read-only command.
 
         Raises
         ------
         DriverTimeoutError
-            If no answer came.
+            If there was no answer.
         DriverError
-            If it is not installed or its exit code is not 0.
+            If the program is not installed or its exit code is not 0.
         """
         return self._run(command, command)
 
     def change(self, *command: str) -> str:
-        """Have something changed; return what is printed.
+        """Run a command that changes something; return its output.
 
         Raises
         ------
         DriverTimeoutError
-            If no answer came: it may have been done, or be done later.
+            If there was no answer: the change may have been made, or may be made later.
         DriverError
-            As of `ask`.
+            As in `ask`.
         """
         return self._run((*self.before_changes, *command), command)
 
-    def _run(self, command: tuple[str, ...], named: tuple[str, ...]) -> str:
-        words = " ".join(named[:3])
+    def _run(self, command: tuple[str, ...], shown: tuple[str, ...]) -> str:
+        name = " ".join(shown[:3])
         try:
-            running = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -83,33 +84,33 @@ class SlurmCommand:
         except OSError as error:
             raise DriverError(f"{command[0]}: {error.strerror}") from None
         try:
-            output, complaint = running.communicate(timeout=self.timeout)
+            output, errors = process.communicate(timeout=self.timeout)
         except subprocess.TimeoutExpired:
-            _abandon(running)
-            raise DriverTimeoutError(f"{words}: no answer in {self.timeout:g} s") from None
-        if running.returncode == 0:
+            _kill(process)
+            raise DriverTimeoutError(f"{name}: no answer in {self.timeout:g} s") from None
+        if process.returncode == 0:
             return output.decode(errors="replace")
-        text = (complaint.strip() or output.strip()).decode(errors="replace")
+        text = (errors.strip() or output.strip()).decode(errors="replace")
         reason = (
             escape_text(" ".join(text.split())[:_MAX_ERROR_LENGTH])
-            or f"exit code {running.returncode}"
+            or f"exit code {process.returncode}"
         )
         kind = DriverTimeoutError if _NO_ANSWER.search(text) else DriverError
-        raise kind(escape_text(f"{words}: {reason}"))
+        raise kind(escape_text(f"{name}: {reason}"))
 
     def _environment(self) -> dict[str, str]:
-        """Return what Slurm's programs need, and no secret of ours; their times are in UTC."""
+        """Return the programs' environment, without forewarn's secrets; times are in UTC."""
         path = self.path or os.environ.get("PATH", _PATH)
         environment = {"PATH": path, "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
         return environment | ({"SLURM_CONF": self.conf} if self.conf else {})
 
 
-def _abandon(running: subprocess.Popen[bytes]) -> None:
-    """Kill a program and its children; leave one that is another user's, as of sudo."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and its children; skip processes of another user, as with sudo."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(running.pid, signal.SIGKILL)
-    for stream in (running.stdout, running.stderr):
+        os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
     with suppress(subprocess.TimeoutExpired):
-        running.wait(_KILL_WAIT_SECONDS)
+        process.wait(_KILL_WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The driver of Slurm: reads by `scontrol` and `squeue`, changes by `scontrol`."""
+"""Slurm driver: reads with `scontrol` and `squeue`, changes with `scontrol`."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ __all__ = ["SlurmDriver"]
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _JOB = re.compile(r"[0-9]{1,12}([_+][0-9]{1,12})?")
 _USERS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*")
-# A job that has ended, or waits already, is no longer on the machine.
-_GONE = re.compile(r"invalid job id|pending|complet", re.IGNORECASE)
-_CANNOT_HEAR = re.compile(r"invalid job id|pending|complet|presently disabled", re.IGNORECASE)
+# The job has ended or is pending: it is no longer on the machine.
+_NOT_RUNNING = re.compile(r"invalid job id|pending|complet", re.IGNORECASE)
+_NOT_NOTIFIABLE = re.compile(r"invalid job id|pending|complet|presently disabled", re.IGNORECASE)
 _RUNNING = "running,completing,configuring,suspended,stopped,signaling,resizing,stage_out"
 
 
 def _refuse_external(node: SlurmNode, reservation: str) -> None:
-    """Refuse a node that somebody else has taken out of service.
+    """Raise if a node is drained externally.
 
-    The reason of one that is in service says nothing: Slurm 24.11 may keep it when it is resumed.
+    The reason of a node in service is ignored: Slurm 24.11 may keep it after a resume.
     """
     machine = node.machine(pools={}, reservation=reservation)
     if machine.action is not None or not (node.closed or reservation):
         return
     if machine.reason:
-        raise DriverError(f"{node.name} has a reason of somebody else: {machine.reason}")
-    raise DriverError(f"{node.name} was taken out of service by somebody else")
+        raise DriverError(f"{node.name} is drained externally: {machine.reason}")
+    raise DriverError(f"{node.name} is drained externally, without a reason")
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmDriver:
-    """A cluster that Slurm schedules.
+    """Driver of a Slurm cluster.
 
     Attributes
     ----------
     pools : mapping of str to str
-        Partition of each pool; a node of two of them belongs to the first.
+        Partition of each pool; a node in several belongs to the first.
     command : SlurmCommand
     check_users : str
-        Who may run checks in a reservation, separated by commas.
+        Users who may run checks in a reservation, separated by commas.
     clock : Clock
     """
 
@@ -77,12 +77,12 @@ class SlurmDriver:
     name: str = "slurm"
 
     def read(self) -> Fleet:
-        """Return all nodes, their jobs, and since when the controller runs.
+        """Return all nodes with their jobs, and the start time of the controller.
 
         Raises
         ------
         DriverError
-            If Slurm does not answer or its answer cannot be read.
+            If Slurm does not answer or its answer is unreadable.
         """
         at = Nanoseconds(self.clock.now())
         try:
@@ -94,7 +94,7 @@ class SlurmDriver:
             controller, clock = controller_start(config), controller_time(config)
             configured = f"{controller} {reconfigurations(self._diagnosis())}".rstrip()
         except ValueError as error:
-            raise DriverError(f"the answer of Slurm cannot be read: {error}") from None
+            raise DriverError(f"Slurm's output is unreadable: {error}") from None
         machines = [
             node.machine(
                 jobs.get(node.name, ()),
@@ -107,18 +107,18 @@ class SlurmDriver:
         return Fleet(at, tuple(machines), controller, configured, clock)
 
     def apply(self, action: Action, *, why: str) -> None:
-        """Raise the weight of a node, or drain it; end what `reserve` began.
+        """Raise the weight of a node, or drain it; delete the reservation of `reserve`.
 
         Raises
         ------
         DriverTimeoutError
-            If no answer came: it may have been done, or be done later.
+            If there was no answer: the change may have been made, or may be made later.
         DriverError
-            If Slurm refused, or somebody else has taken the node out of service.
+            If Slurm refused, or the node is drained externally.
         """
         node = self._node(action.machine)
         if node is None:
-            raise DriverError(f"Slurm knows no node {action.machine!r}")
+            raise DriverError(f"Slurm has no node {action.machine!r}")
         reservation = self._reservations().get(node.name, "")
         _refuse_external(node, reservation)
         if action.step is Step.AVOID:
@@ -138,18 +138,18 @@ class SlurmDriver:
             self._update(node, f"weight={node.weight + AVOID_WEIGHT}")
 
     def reserve(self, action: Action) -> None:
-        """Let nothing but checks run on a node that we have drained, until `undo` or `apply`.
+        """Reserve a node that this action has drained for checks, until `undo` or `apply`.
 
-        The reservation has no end: whatever becomes of us, no other job comes before the check.
+        The reservation has no end: if forewarn stops, no other job runs before the check.
 
         Raises
         ------
         DriverError
-            As of `apply`, and if the node is not empty, or no longer ours.
+            As in `apply`, and if the node is not empty, or not drained by the action.
         """
         node = self._node(action.machine)
         if node is None:
-            raise DriverError(f"Slurm knows no node {action.machine!r}")
+            raise DriverError(f"Slurm has no node {action.machine!r}")
         drained = node.drained and node.action == action.id
         if not self._has_reservation(action):
             if not drained or self._jobs_on(node):
@@ -164,16 +164,16 @@ class SlurmDriver:
         Raises
         ------
         DriverTimeoutError
-            If no answer came.
+            If there was no answer.
         DriverError
-            If the node is no longer held by the action, or Slurm cannot requeue a job.
+            If the node is not drained by the action, or Slurm cannot requeue a job.
         """
         node = self._node(action.machine)
         if node is None or not node.drained or node.action != action.id:
             raise DriverError(f"{action.machine} is not drained by action {action.id}")
         on_node = self._jobs_on(node)
         refusals = [
-            self._refusal(_GONE, "requeue", job)
+            self._refusal(_NOT_RUNNING, "requeue", job)
             for job in jobs
             if _JOB.fullmatch(job) and job in on_node
         ]
@@ -181,15 +181,15 @@ class SlurmDriver:
             raise DriverError("; ".join(filter(None, refusals)))
 
     def undo(self, action: Action) -> None:
-        """Take our mark from a node: its drain, its reservation or its weight.
+        """Remove the mark of an action from a node: drain, reservation or weight.
 
-        By `undrain`, which leaves a node down that is down. One that went down while it was
-        drained keeps our reason then, so it gets another one.
+        `undrain` leaves a node down that is down. A node that went down while it was drained would
+        keep the drain reason, and therefore gets another one.
 
         Raises
         ------
         DriverTimeoutError
-            If no answer came.
+            If there was no answer.
         DriverError
             If Slurm refused.
         """
@@ -212,19 +212,21 @@ class SlurmDriver:
         Raises
         ------
         DriverTimeoutError
-            If no answer came.
+            If there was no answer.
         DriverError
-            If Slurm refused for another cause than that a job cannot be told.
+            If Slurm refused for another reason than that a job cannot be notified.
         """
         text = sanitize(message)
         refusals = [
-            self._refusal(_CANNOT_HEAR, "notify", job, text) for job in jobs if _JOB.fullmatch(job)
+            self._refusal(_NOT_NOTIFIABLE, "notify", job, text)
+            for job in jobs
+            if _JOB.fullmatch(job)
         ]
         if any(refusals):
             raise DriverError("; ".join(filter(None, refusals)))
 
     def _refusal(self, harmless: re.Pattern[str], verb: str, job: str, *words: str) -> str:
-        """Do something to a job; return why Slurm refused, empty if that does no harm."""
+        """Change a job; return the refusal of Slurm, or an empty string if it is harmless."""
         try:
             self.command.change("scontrol", verb, job, *words)
         except DriverTimeoutError:
@@ -236,16 +238,16 @@ class SlurmDriver:
     # --- one node ---------------------------------------------------------------------------------
 
     def _node(self, name: str) -> SlurmNode | None:
-        """Read one node just before it is changed; None if Slurm has none of that very name.
+        """Read one node before a change; return None if Slurm has no node of this exact name.
 
-        To Slurm a name can be a list, a set of nodes or all of them; here it is one node's only.
+        Slurm also accepts lists, node sets and `ALL` as names; here a name denotes one node.
         """
         if not _MACHINE.fullmatch(name):
-            raise DriverError(f"{name[:100]!r} is no name of a node")
+            raise DriverError(f"{name[:100]!r} is not a valid node name")
         try:
             nodes = parse_nodes(self._show("node", name, "-o"))
         except ValueError as error:
-            raise DriverError(f"the answer of Slurm cannot be read: {error}") from None
+            raise DriverError(f"Slurm's output is unreadable: {error}") from None
         except DriverError as error:
             if "not found" in str(error):
                 return None
@@ -268,7 +270,9 @@ class SlurmDriver:
 
     def _create_reservation(self, action: Action) -> None:
         if not _USERS.fullmatch(self.check_users):
-            raise DriverError(f"check users are {self.check_users!r}, expected names of users")
+            raise DriverError(
+                f"`check_users` is {self.check_users!r}, expected user names separated by commas"
+            )
         self.command.change(
             *("scontrol", "create", "reservation"),
             f"reservationname={reservation_name(action.id)}",
@@ -286,7 +290,7 @@ class SlurmDriver:
         return self.command.ask("scontrol", "show", what, *options)
 
     def _diagnosis(self) -> str:
-        """Return what the controller counts; nothing where it does not let us see it."""
+        """Return the statistics of the controller; empty if access is denied."""
         try:
             return self.command.ask("sdiag")
         except DriverTimeoutError:

@@ -1,4 +1,4 @@
-"""What Slurm remembers of nodes that were out of service, and who has one out now."""
+"""Outages of nodes in Slurm's accounting, and failures named in their reasons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 _FIELDS = "NodeName,Start,End,State,User,Reason"
 _EVENT = re.compile(r"[^|]*\|\d{4}-\d\d-\d\dT[\d:]+\|(\d{4}-\d\d-\d\dT[\d:]+|Unknown)\|")
-_MAX_EVENT_GAP = MINUTE  # an outage that goes on under another reason within a minute is the same
+_MAX_EVENT_GAP = MINUTE  # events within a minute are one outage, even with another reason
 _MAX_REASON_LENGTH = 500  # characters of a reason
 _GPU = re.compile(r"\bgpu\W{0,3}(?:id|index|no\.?)?\W{0,3}(\d{1,2})\b", re.IGNORECASE)
 _PCI = re.compile(r"\b(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
@@ -31,7 +31,7 @@ _PCI = re.compile(r"\b(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.I
 
 @dataclass(frozen=True, slots=True)
 class NodeOutage:
-    """A node that was out of service.
+    """An outage of a node.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class NodeOutage:
     end : int or None
         None while it lasts.
     reasons : tuple of str
-        The first first.
+        In order of time.
     by : str
-        Who has set the first.
+        User who set the first reason.
     """
 
     machine: str
@@ -55,19 +55,19 @@ class NodeOutage:
 
 @dataclass(frozen=True, slots=True)
 class DrainFailure:
-    """A failure that the reason of a drain tells of.
+    """A failure named in a drain reason.
 
     Attributes
     ----------
     machine : str
     gpu : int or None
-        Number on its machine, as the reason says.
+        Index of the GPU on its machine, if the reason names one.
     pci : str
-        Address that the reason names; empty if none.
+        PCI address, if the reason names one; else empty.
     failed_at, known_at : int
-        Nanoseconds since 1970 UTC. Both are when the drain began: it failed before that.
+        Start of the drain, nanoseconds since 1970 UTC; the GPU failed before it.
     repaired_at : int or None
-        When the node was back.
+        When the node returned to service.
     cause : str
     reason : str
     """
@@ -83,12 +83,12 @@ class DrainFailure:
 
 
 def read_outages(command: SlurmCommand, *, since: Nanoseconds) -> list[NodeOutage]:
-    """Return the outages that the accounting of Slurm remembers.
+    """Return the outages recorded in Slurm's accounting.
 
     Raises
     ------
     DriverError
-        If Slurm keeps no accounting, does not answer, or its answer cannot be read.
+        If Slurm keeps no accounting, does not answer, or its answer is unreadable.
     """
     start = format_iso(since - since % SECOND).removesuffix("Z")
     options = ("show", "event", "event=node", f"start={start}", f"format={_FIELDS}")
@@ -96,19 +96,19 @@ def read_outages(command: SlurmCommand, *, since: Nanoseconds) -> list[NodeOutag
     try:
         return parse_events(text)
     except ValueError as error:
-        raise DriverError(f"the answer of sacctmgr cannot be read: {error}") from None
+        raise DriverError(f"sacctmgr's output is unreadable: {error}") from None
 
 
 def parse_events(text: str) -> list[NodeOutage]:
-    """Read lines of `NodeName|Start|End|State|User|Reason`, made in UTC; by node and time.
+    """Parse lines of `NodeName|Start|End|State|User|Reason` in UTC; sort by node and time.
 
-    Slurm begins a new event when the reason changes; here that is one outage. A reason of several
-    lines continues on lines that are no events; only the first line of it is read.
+    Slurm starts a new event when the reason changes; such events are merged into one outage. A
+    multi-line reason continues on lines that are not events; only its first line is read.
 
     Raises
     ------
     ValueError
-        If a line has too few fields or a time that is none.
+        If a line has too few fields or an invalid time.
     """
     events = []
     for number, line in enumerate(text.splitlines()):
@@ -116,9 +116,9 @@ def parse_events(text: str) -> list[NodeOutage]:
             continue
         fields = line.split("|", 5)
         if len(fields) < 6:
-            raise ValueError(f"sacctmgr prints {line[:100]!r}, expected {_FIELDS}")
+            raise ValueError(f"sacctmgr: got {line[:100]!r}, expected {_FIELDS}")
         machine, begin, end, _, user, reason = fields
-        if machine:  # the others are events of the whole cluster
+        if machine:  # events of the whole cluster have no node
             by = user.partition("(")[0]
             spans = (_moment(begin), None if end == "Unknown" else _moment(end))
             events.append(NodeOutage(machine, *spans, (reason[:_MAX_REASON_LENGTH].strip(),), by))
@@ -126,7 +126,7 @@ def parse_events(text: str) -> list[NodeOutage]:
     return [
         outage
         for _, of_machine in groupby(events, lambda event: event.machine)
-        for outage in _joined(of_machine)
+        for outage in _merge(of_machine)
     ]
 
 
@@ -134,8 +134,8 @@ def _moment(text: str) -> Nanoseconds:
     return Nanoseconds(parse_moment(text))
 
 
-def _joined(events: Iterable[NodeOutage]) -> list[NodeOutage]:
-    """Join the events of one machine that follow each other at once."""
+def _merge(events: Iterable[NodeOutage]) -> list[NodeOutage]:
+    """Merge consecutive events of one machine."""
     outages: list[NodeOutage] = []
     for event in events:
         last = outages[-1] if outages else None
@@ -150,18 +150,19 @@ def _joined(events: Iterable[NodeOutage]) -> list[NodeOutage]:
 def find_failures(
     outages: Iterable[NodeOutage], cause_of: Callable[[str], str | None]
 ) -> list[DrainFailure]:
-    """Return what outages tell of failures; of one that we began only what others then said.
+    """Return the failures named in external drain reasons.
 
     Parameters
     ----------
-    outages : iterable of Outage
+    outages : iterable of NodeOutage
+        Of an outage that forewarn started, only reasons set later by others count.
     cause_of : callable
-        Gives the cause of a failure for a reason, None where it tells of none.
+        Returns the cause of the failure that a reason names, or None.
     """
     failures = []
     for outage in outages:
-        foreign = [reason for reason in outage.reasons if not reason.startswith(MARK_PREFIX)]
-        causes = [(reason, cause) for reason in foreign if (cause := cause_of(reason)) is not None]
+        external = [reason for reason in outage.reasons if not reason.startswith(MARK_PREFIX)]
+        causes = [(reason, cause) for reason in external if (cause := cause_of(reason)) is not None]
         failures += [_failure(outage, reason, cause) for reason, cause in causes[:1]]
     return failures
 

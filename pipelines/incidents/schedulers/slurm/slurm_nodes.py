@@ -1,4 +1,4 @@
-"""What `scontrol show node -o` says of nodes, read."""
+"""Parser of `scontrol show node -o`."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from forewarn.response.state.machine import MARK_PREFIX, Machine, ServiceState
 __all__ = ["AVOID_WEIGHT", "SlurmNode", "parse_nodes"]
 
 AVOID_WEIGHT = 1 << 23
-"""Added to the weight of a node that new jobs are to avoid; Slurm looks at 24 bits of it.
+"""Added to the weight of an avoided node; Slurm uses 24 bits of the weight.
 
-One number holds that we have set it and what it was, so the two cannot come apart: whatever loses
-the one (a restart of the controller takes weights from its configuration) loses the other, too.
+The weight holds both the mark and the original value, which therefore cannot diverge: a restart of
+the controller, which resets weights to its configuration, removes both.
 """
 
-# The fields before `Reason` hold no free text but that of `OS`; what follows it does.
+# Before `Reason` only `OS` holds free text; later fields may.
 _NAME = re.compile(r"NodeName=(\S+) ")
 _FIELD = re.compile(r" ([A-Z]\w*)=(\S*)")
 _REASON = re.compile(r" Reason=(.*?) \[([^\s\[\]@]*)@(\S+?)\](?: |$)", re.DOTALL)
 _GPU = re.compile(r"gpu(?::[^:,()]+)*?(?::(\d+))?(?:\([^)]*\))?", re.ASCII)
 _FEATURE = re.compile(r"(forewarn|rack|switch)[=_:](.+)")
 
-_SILENT = "Not responding"  # what Slurm says of a node that went down; behind a reason with " : "
+# Slurm's reason for a node that went down; appended to an existing reason with " : ".
+_NOT_RESPONDING = "Not responding"
 
 _DOWN = frozenset({"DOWN", "ERROR", "INVAL", "INVALID_REG"})
 _CLOSED = frozenset({
     *("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "MAINTENANCE"),
     *("REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
 })  # fmt: skip
-# Of these a node has its reason; a reservation for maintenance gives it none.
+# States to which the reason belongs; a maintenance reservation sets no reason.
 _WITH_REASON = _DOWN | (_CLOSED - {"MAINT", "MAINTENANCE"})
 _BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "MIX", "COMP", "DRAINING"})
 _OPEN = frozenset({
     *("IDLE", "ALLOCATED", "MIXED", "RESERVED", "PLANNED", "COMPLETING", "ALLOC", "MIX", "COMP"),
     *("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"),
 })  # fmt: skip
-_MARKS = {"*": "NOT_RESPONDING", "$": "MAINTENANCE", "@": "REBOOT"}
-# Such a node may be made anew under its name; of all others the controller remembers everything.
-_NOT_LASTING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
+_SUFFIX_FLAGS = {"*": "NOT_RESPONDING", "$": "MAINTENANCE", "@": "REBOOT"}
+# A node in these states may be recreated under its name; the controller remembers all others.
+_RECREATABLE = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node, as the controller describes it.
+    """A node as the controller describes it.
 
     Attributes
     ----------
@@ -60,7 +61,7 @@ class SlurmNode:
     weight, gpus : int
     features, partitions : tuple of str
     boot : str
-        Of a node that may be made anew; empty for all others.
+        Start time of `slurmd` for a node that may be recreated; empty for all others.
     """
 
     name: str
@@ -76,27 +77,27 @@ class SlurmNode:
 
     @property
     def drained(self) -> bool:
-        """Tell whether it is set to drain, whatever still runs on it."""
+        """Tell whether the node is set to drain, with or without jobs."""
         return not self.flags.isdisjoint({"DRAIN", "DRAINED", "DRAINING"})
 
     @property
     def down(self) -> bool:
-        """Tell whether it was set down, or does not answer for so long that it counts as down."""
+        """Tell whether the node was set down, or counts as down because it does not answer."""
         return not self.flags.isdisjoint(_DOWN)
 
     @property
     def closed(self) -> bool:
-        """Tell whether it takes no jobs because somebody wants it so."""
+        """Tell whether the node is closed for new jobs."""
         return self.down or not self.flags.isdisjoint(_CLOSED)
 
     @property
     def avoided(self) -> bool:
-        """Tell whether we have raised its weight."""
+        """Tell whether forewarn raised the node's weight."""
         return AVOID_WEIGHT <= self.weight < 2 * AVOID_WEIGHT
 
     @property
     def action(self) -> int | None:
-        """Number of our action that its reason names."""
+        """Number of the action that the reason names."""
         return Machine(self.name, ServiceState.DRAINED, self.reason).action
 
     def machine(
@@ -107,27 +108,27 @@ class SlurmNode:
         switch: str | None = None,
         reservation: str = "",
     ) -> Machine:
-        """Return what a driver says of it.
+        """Convert to a machine.
 
         Parameters
         ----------
         jobs : iterable of str
         pools : mapping of str to str
-            Partition of each pool; the first that has the node counts.
+            Partition of each pool; the first pool that contains the node is used.
         switch : str or None
         reservation : str
-            Reason of a reservation that keeps other jobs away; empty: there is none.
+            Reason of a reservation that excludes other jobs; empty if there is none.
         """
         running = tuple(jobs)
         labels = self._labels()
         state = self._state(bool(running), bool(reservation))
-        marks = "" if self.drained or self.down or not reservation else reservation
-        standing = self._standing_reason()
+        reserved_for = "" if self.drained or self.down or not reservation else reservation
+        outage_reason = self._outage_reason()
         out = state is not ServiceState.IN_SERVICE
         return Machine(
             name=self.name,
             state=state,
-            reason=(marks or standing) if out else "",
+            reason=(reserved_for or outage_reason) if out else "",
             jobs=running,
             gpus=self.gpus,
             avoided=self.avoided,
@@ -136,21 +137,21 @@ class SlurmNode:
             switch=labels.get("switch", switch),
             labels=labels,
             boot=self.boot,
-            reason_by=self.reason_by if standing and not marks else "",
-            reason_at=self.reason_at if standing and not marks else None,
+            reason_by=self.reason_by if outage_reason and not reserved_for else "",
+            reason_at=self.reason_at if outage_reason and not reserved_for else None,
         )
 
-    def _standing_reason(self) -> str:
-        """Return the reason of what has the node out of service now; empty if there is none.
+    def _outage_reason(self) -> str:
+        """Return the reason for the node's present outage; empty if there is none.
 
-        A node that was resumed may keep its reason (in Slurm 24.11 without slurmdbd until the next
-        one is set), and that says nothing then: neither when it is in service, nor as the begin of
-        the reason for which it goes down later.
+        A resumed node may keep its last reason (Slurm 24.11 without slurmdbd, until the next one is
+        set). Such a reason is ignored: for a node in service, and as the prefix of the reason for
+        which it goes down later.
         """
         if self.flags.isdisjoint(_WITH_REASON):
             return ""
-        if not self.drained and self.reason.endswith(f" : {_SILENT}"):
-            return _SILENT
+        if not self.drained and self.reason.endswith(f" : {_NOT_RESPONDING}"):
+            return _NOT_RESPONDING
         return "" if self.reason.startswith(MARK_PREFIX) and not self.drained else self.reason
 
     def _state(self, has_jobs: bool, reserved: bool) -> ServiceState:
@@ -161,12 +162,12 @@ class SlurmNode:
         if reserved or self.closed:
             busy = has_jobs or not self.flags.isdisjoint(_BUSY)
             return ServiceState.DRAINING if busy else ServiceState.DRAINED
-        # So is each node for a moment after it was resumed; one that stays so Slurm sets down.
+        # Each node is silent for a moment after a resume; if it stays silent, Slurm sets it down.
         silent = "NOT_RESPONDING" in self.flags
         return ServiceState.UNKNOWN if silent else ServiceState.IN_SERVICE
 
     def _labels(self) -> dict[str, str]:
-        """Return features as labels: `rack=r7`, `rack_r7` and `rack:r7` say the same."""
+        """Return features as labels; `rack=r7`, `rack_r7` and `rack:r7` are equivalent."""
         labels: dict[str, str] = {}
         for feature in self.features:
             match = _FEATURE.fullmatch(feature)
@@ -176,21 +177,21 @@ class SlurmNode:
 
 
 def parse_nodes(text: str) -> list[SlurmNode]:
-    """Read the answer of `scontrol show node -o`, made in UTC.
+    """Parse the output of `scontrol show node -o` with times in UTC.
 
-    A reason of several lines continues without a name at the begin of its lines; only the first
-    line of it is read.
+    A multi-line reason continues on lines that do not start with a node name; only its first line
+    is read.
 
     Raises
     ------
     ValueError
-        If a node has no state, or a name comes twice.
+        If a node has no state, or a name occurs twice.
     """
     lines = [line for line in text.split("\n") if _NAME.match(line)]
     nodes = [_node(line) for line in lines]
     names = {node.name for node in nodes}
     if len(names) < len(nodes):
-        raise ValueError("scontrol names a node twice")
+        raise ValueError("scontrol lists a node twice")
     return nodes
 
 
@@ -199,10 +200,10 @@ def _node(line: str) -> SlurmNode:
     assert match is not None
     reason = _REASON.search(line)
     begin = line.find(" Reason=") if reason is None else reason.start()
-    # The last `State=` is that of Slurm: `OS` stands before it, and its text is the node's own.
+    # The last `State=` is Slurm's: `OS` comes before it, and its text is set by the node.
     fields = dict(_FIELD.findall(line if begin < 0 else line[:begin]))
     if not fields.get("State"):
-        raise ValueError(f"scontrol says no state of {match[1][:100]!r}")
+        raise ValueError(f"scontrol shows no state of {match[1][:100]!r}")
     flags = _flags(fields["State"])
     weight = fields.get("Weight", "1")
     return SlurmNode(
@@ -213,14 +214,14 @@ def _node(line: str) -> SlurmNode:
         gpus=_gpus(fields.get("Gres", "")),
         features=_names(fields.get("ActiveFeatures", "")),
         partitions=_names(fields.get("Partitions", "")),
-        boot="" if flags.isdisjoint(_NOT_LASTING) else fields.get("SlurmdStartTime", ""),
+        boot="" if flags.isdisjoint(_RECREATABLE) else fields.get("SlurmdStartTime", ""),
     )
 
 
 def _reason(
     match: re.Match[str] | None, line: str, begin: int
 ) -> tuple[str, str, Nanoseconds | None]:
-    """Return the reason, who has set it and when."""
+    """Return the reason, its author and its time."""
     if match is None:
         return ("" if begin < 0 else line[begin:].removeprefix(" Reason=").strip()), "", None
     try:
@@ -231,16 +232,16 @@ def _reason(
 
 
 def _flags(state: str) -> frozenset[str]:
-    """Return the parts of `IDLE+DRAIN`, `DOWN*` and alike."""
+    """Split a state such as `IDLE+DRAIN` or `DOWN*` into its parts."""
     flags = set()
     for part in state.upper().split("+"):
         flags.add(part.rstrip("*~#!%$@^-"))
-        flags.update(flag for mark, flag in _MARKS.items() if mark in part)
+        flags.update(flag for suffix, flag in _SUFFIX_FLAGS.items() if suffix in part)
     return frozenset(flags - {""})
 
 
 def _gpus(gres: str) -> int:
-    """Return the GPUs of `gpu:h100:8(S:0-1),shard:16`."""
+    """Count the GPUs in a value such as `gpu:h100:8(S:0-1),shard:16`."""
     counts = re.sub(r"\([^)]*\)", "", gres).split(",")
     matches = [_GPU.fullmatch(count) for count in counts]
     return sum(int(match[1] or 1) for match in matches if match)

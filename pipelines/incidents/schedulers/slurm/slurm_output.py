@@ -1,4 +1,4 @@
-"""What Slurm prints of jobs, switches, reservations and its controller, read."""
+"""Parsers of Slurm's output on jobs, switches, reservations and the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "reservation_name",
 ]
 
-_OURS = "forewarn-"
+_RESERVATION_PREFIX = "forewarn-"
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _RECONFIGURED = re.compile(r"^\s*REQUEST_RECONFIGURE(?:_\w+)?\s.*?\bcount:(\d+)", re.MULTILINE)
 _AS_OF = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", re.MULTILINE)
@@ -28,12 +28,12 @@ _BOOT = re.compile(r"^BOOT_TIME\s*=\s*(\S+)", re.MULTILINE)
 
 
 def controller_start(text: str) -> str:
-    """Return since when the controller runs, from `scontrol show config`.
+    """Return the start time of the controller from `scontrol show config`.
 
     Raises
     ------
     ValueError
-        If it does not say.
+        If the output has none.
     """
     match = _BOOT.search(text)
     if match is None:
@@ -54,9 +54,9 @@ def controller_time(text: str) -> Nanoseconds | None:
 
 
 def reconfigurations(text: str) -> str:
-    """Return how often the controller was told to read its configuration anew, from `sdiag`.
+    """Return from `sdiag` how often the controller was told to reread its configuration.
 
-    Of the rest of what it counts nothing is used. Empty if it counts none.
+    Other counters are not used. Empty if the counter is missing.
     """
     match = _RECONFIGURED.search(text)
     return "" if match is None else match[1]
@@ -68,25 +68,25 @@ def jobs_by_node(text: str) -> dict[str, tuple[str, ...]]:
     Raises
     ------
     ValueError
-        If a line or its host list cannot be read.
+        If a line or its host list is invalid.
     """
     jobs = defaultdict[str, list[str]](list)
     for line in text.splitlines():
         job, bar, nodes = line.strip().partition("|")
         if not bar:
-            raise ValueError(f"squeue prints {line[:100]!r}, expected JOB|NODES")
+            raise ValueError(f"squeue: got {line[:100]!r}, expected JOB|NODES")
         for node in expand(nodes):
             jobs[node].append(job)
     return {node: tuple(sorted(names)) for node, names in jobs.items()}
 
 
 def leaf_switches(text: str) -> dict[str, str]:
-    """Return the lowest switch of each node from `scontrol show topology`.
+    """Return the leaf switch of each node from `scontrol show topology`.
 
     Raises
     ------
     ValueError
-        If a host list cannot be read.
+        If a host list is invalid.
     """
     switches: dict[str, str] = {}
     for line in text.splitlines():
@@ -98,20 +98,20 @@ def leaf_switches(text: str) -> dict[str, str]:
 
 
 def reservation_name(action: int) -> str:
-    """Return the name of the reservation in which checks of an action run."""
-    return f"{_OURS}{action}"
+    """Return the name of the reservation for the checks of an action."""
+    return f"{_RESERVATION_PREFIX}{action}"
 
 
 def maintenance_by_node(text: str) -> dict[str, str]:
-    """Return why a node is reserved, from `scontrol show reservation -o`; in words of a reason.
+    """Return the reason of each reserved node from `scontrol show reservation -o`.
 
-    Only reservations for maintenance keep all others away, and only while they last. The reason
-    of one of ours begins as the reason of its drain did.
+    Only active maintenance reservations exclude all other jobs. The reason of a reservation by
+    forewarn starts like that of its drain.
 
     Raises
     ------
     ValueError
-        If a host list cannot be read.
+        If a host list is invalid.
     """
     reasons: dict[str, str] = {}
     for line in text.splitlines():
@@ -119,7 +119,9 @@ def maintenance_by_node(text: str) -> dict[str, str]:
         if "MAINT" not in fields.get("Flags", "").split(",") or fields.get("State") != "ACTIVE":
             continue
         nodes, name = fields.get("Nodes", "(null)"), fields.get("ReservationName", "")
-        number = name.removeprefix(_OURS) if name.startswith(_OURS) else ""
+        number = (
+            name.removeprefix(_RESERVATION_PREFIX) if name.startswith(_RESERVATION_PREFIX) else ""
+        )
         reason = (
             f"{MARK_PREFIX}{number} checks"
             if number.isdigit()

@@ -19,7 +19,7 @@ STATES = ["intended", "sent", "holding", "drained", "releasing", "released"]
 
 @pytest.fixture
 def crashes(url: str) -> list[dict[str, Any]]:
-    """What the ledger says after each crash and the second run; the last one is of no crash."""
+    """Return the ledger's content after each crash and rerun; the last entry has no crash."""
     stride = STRIDE[url.split(":")[0]]
     command = [sys.executable, str(RESPONDER), "kill", url, stride]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The loop on a ledger and the replay decide the same about the same findings."""
+"""Parity test: the loop on a ledger and the replay make the same decisions."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ CAUSES = {
     "check by nhc": FindingKind.CHECK,
     "verdict": FindingKind.VERDICT,
 }
-Course = tuple[Nanoseconds, tuple[object, ...]]
-_ANSWERED = re.compile(r"action \d+ (takes|does|answered)|too old to act on")
+Steps = tuple[Nanoseconds, tuple[object, ...]]
+_HANDLED = re.compile(r"action \d+ (takes|does|answered)|too old to act on")
 
 
 @dataclass
@@ -61,7 +61,7 @@ class FixedClock:
         return self.at
 
     def wait(self, seconds: float, until: object) -> bool:
-        raise AssertionError(f"nothing waits here, {seconds} s for {until}")
+        raise AssertionError(f"unexpected wait: {seconds} s for {until}")
 
 
 def machines() -> list[Machine]:
@@ -84,8 +84,8 @@ def machines() -> list[Machine]:
 
 
 @st.composite
-def heard(draw: st.DrawFn) -> PastFinding:
-    """Draw what is said of a GPU or a machine, perhaps late, again, or by a shared token."""
+def findings(draw: st.DrawFn) -> PastFinding:
+    """Draw a finding about a GPU or a machine: possibly late, repeated, or by a shared token."""
     cause = draw(st.sampled_from(sorted(CAUSES)))
     machine, gpu = draw(st.integers(0, 7)), draw(st.integers(0, 1))
     minutes = 20 * draw(st.integers(0, 120)) + draw(st.sampled_from([0, 0, 0, 1]))
@@ -113,9 +113,9 @@ def heard(draw: st.DrawFn) -> PastFinding:
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> list[PastFinding]:
-    """Draw one thing that is said of several machines within some minutes."""
-    first = draw(heard())
+def events(draw: st.DrawFn) -> list[PastFinding]:
+    """Draw the same finding about several machines within some minutes."""
+    first = draw(findings())
     others = draw(st.sets(st.integers(0, 7), min_size=1, max_size=5))
     return [first] + [
         replace(
@@ -132,7 +132,7 @@ def crowds(draw: st.DrawFn) -> list[PastFinding]:
     ]
 
 
-stories = st.lists(heard().map(lambda one: [one]) | crowds(), min_size=1, max_size=8).map(
+histories = st.lists(findings().map(lambda one: [one]) | events(), min_size=1, max_size=8).map(
     lambda parts: [known for part in parts for known in part]
 )
 
@@ -140,23 +140,23 @@ stories = st.lists(heard().map(lambda one: [one]) | crowds(), min_size=1, max_si
 # --- both sides -----------------------------------------------------------------------------------
 
 
-def site_of(folder: Path, **limits: object) -> ResponseSite:
+def make_site(folder: Path, **limits: object) -> ResponseSite:
     config = folder / "my.toml"
     config.write_text(CONFIG.format(**limits))
     return ResponseSite.from_config(config)
 
 
-def replayed(site: ResponseSite, story: list[PastFinding], end: Nanoseconds) -> ReplayRun:
-    past = FleetHistory(story, [], machines(), frozenset(), START, end)
-    walk = ReplayRun(past, ReplayRules(site.policy(), site.pools, settings=site.core))
-    walk.decisions()
-    return walk
+def run_replay(site: ResponseSite, history: list[PastFinding], end: Nanoseconds) -> ReplayRun:
+    past = FleetHistory(history, [], machines(), frozenset(), START, end)
+    run = ReplayRun(past, ReplayRules(site.policy(), site.pools, settings=site.core))
+    run.decisions()
+    return run
 
 
-def moments(story: Iterable[PastFinding], known_late: int) -> set[int]:
-    """Return when something may change: a finding comes, has waited, is too old, or is over."""
+def change_times(history: Iterable[PastFinding], known_late: int) -> set[int]:
+    """Return the times of possible changes: arrival, end of group wait, maximum age, end."""
     changes = set[int]()
-    for known in story:
+    for known in history:
         at, until = known.finding.at, known.finding.valid_until
         ends = {at + HOUR, at + DAY, until, until + known_late}
         waits = {start + n * MINUTE for start in (at, known.known_at) for n in (0, 2, 15)}
@@ -165,15 +165,15 @@ def moments(story: Iterable[PastFinding], known_late: int) -> set[int]:
     return changes
 
 
-def live(
-    site: ResponseSite, story: list[PastFinding], calls: Iterable[int]
+def run_loop(
+    site: ResponseSite, history: list[PastFinding], calls: Iterable[int]
 ) -> tuple[list[Incident], dict[int, list[Decision]]]:
-    """Call the loop at each moment; a person gives a machine back after a day."""
+    """Run the loop at each time; a person returns each machine to service after a day."""
     clock = FixedClock(START)
     driver = MemoryDriver({machine.name: machine for machine in machines()}, START)
     with site.new_ledger() as ledger:
         responder = Responder(site, ledger, site.policy(), driver, clock, lambda *_: None)
-        waiting = sorted(story, key=known_order)
+        waiting = sorted(history, key=known_order)
         for now in sorted(calls):
             clock.at = driver.now = Nanoseconds(now)
             for action in ledger.open_actions():
@@ -188,59 +188,61 @@ def live(
         return incidents, ledger.decisions_by_incident([incident.id for incident in incidents])
 
 
-# --- what is compared -----------------------------------------------------------------------------
+# --- comparison -----------------------------------------------------------------------------------
 
 
-def essence(incident: Incident) -> tuple[object, ...]:
+def comparable(incident: Incident) -> tuple[object, ...]:
     members = {(f.key, f.at, f.gpu_serial, f.count, f.last, f.severity) for f in incident.findings}
     names = (incident.machine, incident.machines, incident.gpu_serial, incident.shared)
     return (incident.id, *names, incident.opened_at, incident.state, members)
 
 
-def course(decisions: Iterable[Decision], actions: Iterable[Action]) -> list[Course]:
-    """Return the decisions but those that only say that an action has done it, or nothing can."""
+def steps(decisions: Iterable[Decision], actions: Iterable[Action]) -> list[Steps]:
+    """Return the decisions, except those about incidents that are already handled or too old."""
     out = [
         (a.at, a.changed_at if not a.open else Nanoseconds(2**63))
         for a in actions
         if a.step.isolates
     ]
-    told = [
+    relevant = [
         decision
         for decision in decisions
-        if not (decision.ruling is Ruling.HOLD and _ANSWERED.search(decision.reason))
+        if not (decision.ruling is Ruling.HOLD and _HANDLED.search(decision.reason))
         and not any(start < decision.at <= end for start, end in out)
     ]
-    groups = groupby(told, key=lambda d: (d.ruling, d.step, d.mode))
+    groups = groupby(relevant, key=lambda d: (d.ruling, d.step, d.mode))
     firsts = [(what, next(iter(same))) for what, same in groups]
     return [(d.at, (*what, re.sub(r"\d+ of \d+", "N", d.reason))) for what, d in firsts]
 
 
 @settings(
     max_examples=EXAMPLES,
-    # The same stories each time, unless FOREWARN_REPLAYS asks for more: of some hundred random ones
-    # the replay decides one 13 minutes later than the loop (docs/how-to/replay_a_policy.md).
+    # The same examples each time, unless FOREWARN_REPLAYS is set: among some hundred random ones the
+    # replay decides one 13 minutes later than the loop (docs/how-to/replay_a_policy.md).
     derandomize="FOREWARN_REPLAYS" not in os.environ,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes minutes
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes minutes
 )
-@given(stories, st.sampled_from([(0.5, 4), (0.13, 1)]), st.sampled_from([3, 4]))
-def test_the_loop_and_the_replay_decide_the_same(
-    story: list[PastFinding], limits: tuple[float, int], many: int
+@given(histories, st.sampled_from([(0.5, 4), (0.13, 1)]), st.sampled_from([3, 4]))
+def test_loop_and_replay_decide_the_same(
+    history: list[PastFinding], limits: tuple[float, int], many: int
 ) -> None:
     end = Nanoseconds(START + 5 * DAY)
     with tempfile.TemporaryDirectory() as folder:
-        site = site_of(Path(folder), share=limits[0], rack=limits[1], many=many)
-        walk = replayed(site, story, end)
-        calls = {START, START + 5 * MINUTE, *moments(story, site.core.known_late)}
-        calls |= {row.decision.at for row in walk.rows}
-        incidents, decisions = live(site, story, [at for at in calls if at <= end])
-    assert [essence(walk.incidents[i.id]) for i in incidents] == [essence(i) for i in incidents]
-    minute = MINUTE  # of the loop: what it releases in one call makes rig in the next one
-    rows = [row.decision for row in walk.rows]
+        site = make_site(Path(folder), share=limits[0], rack=limits[1], many=many)
+        run = run_replay(site, history, end)
+        calls = {START, START + 5 * MINUTE, *change_times(history, site.core.known_late)}
+        calls |= {row.decision.at for row in run.rows}
+        incidents, decisions = run_loop(site, history, [at for at in calls if at <= end])
+    assert [comparable(run.incidents[i.id]) for i in incidents] == [
+        comparable(i) for i in incidents
+    ]
+    # The loop may be a minute later: a release makes room only for the next round.
+    rows = [row.decision for row in run.rows]
     for incident in incidents:
-        theirs = course([d for d in rows if d.incident == incident.id], incident.actions)
-        ours = course(decisions.get(incident.id, []), incident.actions)
-        assert [what for _, what in theirs] == [what for _, what in ours]
-        times = [(by, at) for (by, _), (at, _) in zip(theirs, ours, strict=True)]
-        assert [(by, at) for by, at in times if not 0 <= at - by <= minute] == []
+        replayed = steps([d for d in rows if d.incident == incident.id], incident.actions)
+        live = steps(decisions.get(incident.id, []), incident.actions)
+        assert [what for _, what in replayed] == [what for _, what in live]
+        times = [(by, at) for (by, _), (at, _) in zip(replayed, live, strict=True)]
+        assert [(by, at) for by, at in times if not 0 <= at - by <= MINUTE] == []

@@ -1,4 +1,4 @@
-"""Policies as files: what an overlay changes, what a configuration overrides, what is refused."""
+"""Tests of policy files: overlays, configuration and validation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def overlay(tmp_path: Path) -> Write:
 # --- overlays -------------------------------------------------------------------------------------
 
 
-def test_an_overlay_of_nothing_changes_nothing(overlay: Write) -> None:
+def test_empty_overlay_changes_nothing(overlay: Write) -> None:
     for text in ("", "# nothing\n", "[xids]\n", "[xids.79]\n", TEXT):
         policy = load_policy([overlay(text)])
         assert (policy, policy.version) == (DEFAULT, DEFAULT.version)
@@ -47,13 +47,11 @@ def test_an_overlay_of_nothing_changes_nothing(overlay: Write) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(lines=st.lists(st.sampled_from(CODES), unique=True, max_size=9))
-def test_an_overlay_that_repeats_the_default_changes_nothing(
-    overlay: Write, lines: list[str]
-) -> None:
+def test_overlay_with_default_values_changes_nothing(overlay: Write, lines: list[str]) -> None:
     assert load_policy([overlay("\n".join(["[xids]", *lines]))]) == DEFAULT
 
 
-def test_an_overlay_changes_only_what_it_names(overlay: Write) -> None:
+def test_overlay_changes_only_its_keys(overlay: Write) -> None:
     policy = load_policy([overlay('[xids.94]\noften = { times = 3 }\n[xids.79]\naction = "check"')])
     assert policy.xids[94].rule.often == FrequencyEscalation(3, DAY, Step.CHECK)
     assert policy.xids[94].rule.severity is Severity.WARNING
@@ -64,7 +62,7 @@ def test_an_overlay_changes_only_what_it_names(overlay: Write) -> None:
     assert policy.kinds == DEFAULT.kinds
 
 
-def test_an_action_changes_all_its_codes_but_those_that_say_otherwise(overlay: Write) -> None:
+def test_action_applies_to_codes_without_own_keys(overlay: Write) -> None:
     text = '[actions.reset]\nmode = "now"\n[xids.119]\nmode = "finish"'
     policy = load_policy([overlay(text)])
     assert policy.xids[120].rule.mode is DrainMode.NOW
@@ -72,7 +70,7 @@ def test_an_action_changes_all_its_codes_but_those_that_say_otherwise(overlay: W
     assert policy.xids[79].rule == DEFAULT.xids[79].rule
 
 
-def test_the_last_overlay_has_the_last_word(overlay: Write) -> None:
+def test_last_overlay_wins(overlay: Write) -> None:
     first = overlay('[kinds.blind]\nseverity = "warning"\n[kinds.verdict]\nmax_age = "2h"')
     second = overlay('[kinds.blind]\nseverity = "notice"')
     policy = load_policy([first, second])
@@ -80,14 +78,14 @@ def test_the_last_overlay_has_the_last_word(overlay: Write) -> None:
     assert policy.kinds[FindingKind.VERDICT].max_age == 2 * HOUR
 
 
-def test_what_is_said_of_unlisted_codes_is_no_rule_for_listed_ones(overlay: Write) -> None:
+def test_unlisted_code_rule_spares_listed_codes(overlay: Write) -> None:
     policy = load_policy([overlay('[kinds.xid]\nstep = "check"\nmax_age = "2h"\n[xids.900]\n')])
     assert policy.kinds[FindingKind.XID].step is Step.CHECK
     assert {code: policy.xids[code] for code in DEFAULT.xids} == DEFAULT.xids
     assert policy.xids[900].rule == DEFAULT.kinds[FindingKind.XID]
 
 
-def test_the_version_is_of_what_is_decided_and_not_of_words(overlay: Write) -> None:
+def test_version_ignores_names(overlay: Write) -> None:
     renamed = load_policy([overlay('[xids.79]\nname = "gone"')])
     assert renamed.version == DEFAULT.version
     texts = (
@@ -101,34 +99,34 @@ def test_the_version_is_of_what_is_decided_and_not_of_words(overlay: Write) -> N
     assert len(versions | {DEFAULT.version}) == len(texts) + 1
 
 
-# --- what the configuration overrides -------------------------------------------------------------
+# --- configuration --------------------------------------------------------------------------------
 
 
-def test_the_default_policy_agrees_with_the_default_configuration() -> None:
+def test_default_configuration_keeps_default_policy() -> None:
     assert policy_of_site([], Settings()).version == DEFAULT.version
 
 
-def test_a_code_that_is_a_failure_for_the_site_is_an_error_at_least() -> None:
+def test_site_failure_codes_are_errors() -> None:
     policy = load_policy(failures=[63, 79, 31, 900])
     rules = {code: policy.xids[code].rule for code in (63, 79, 31, 900)}
     severities = {code: rule.severity for code, rule in rules.items()}
     assert severities == {63: "error", 79: "critical", 31: "error", 900: "error"}
-    assert rules[31].at_most is Step.TELL  # an application error drains nothing even so
+    assert rules[31].at_most is Step.TELL  # application errors still drain nothing
 
 
-def test_a_code_that_is_not_reported_is_only_told() -> None:
+def test_unreported_codes_are_only_told() -> None:
     policy = load_policy(reported=[79])
     assert {code for code in policy.xids if policy.xids[code].rule.at_most.isolates} == {79}
     assert policy.kinds[FindingKind.XID].at_most is Step.TELL
 
 
-def test_codes_to_report_count_only_where_a_configuration_names_some() -> None:
-    named = Settings.model_validate({"collection": {"report_xids": list(FATAL_XIDS)}})
-    assert policy_of_site([], named).xids[63].rule.at_most is Step.TELL
+def test_report_xids_apply_only_if_configured() -> None:
+    configured = Settings.model_validate({"collection": {"report_xids": list(FATAL_XIDS)}})
+    assert policy_of_site([], configured).xids[63].rule.at_most is Step.TELL
     assert policy_of_site([], Settings()).xids[63].rule.at_most is Step.REPLACE
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -180,9 +178,7 @@ def test_codes_to_report_count_only_where_a_configuration_names_some() -> None:
         ("[xids", "is not a TOML file"),
     ],
 )
-def test_a_wrong_overlay_is_refused_in_one_line_that_names_the_file(
-    overlay: Write, text: str, message: str
-) -> None:
+def test_invalid_overlay_is_refused_with_file_name(overlay: Write, text: str, message: str) -> None:
     path = overlay(text)
     with pytest.raises(SettingsError, match=message) as refusal:
         load_policy([path])
@@ -190,12 +186,12 @@ def test_a_wrong_overlay_is_refused_in_one_line_that_names_the_file(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"none\.toml: cannot be read \(No such file"):
         load_policy([tmp_path / "none.toml"])
 
 
-def test_a_site_says_what_a_fatal_nvlink_error_and_a_recovery_ask_for(overlay: Write) -> None:
+def test_fatal_action_and_recoveries_can_be_changed(overlay: Write) -> None:
     text = '[xids.149]\nfatal = "restart"\n[recoveries]\nreset = { action = "check" }\n'
     changed = load_policy([overlay(text)])
     fatal = changed.xids[149].fatal
@@ -216,8 +212,6 @@ def test_a_site_says_what_a_fatal_nvlink_error_and_a_recovery_ask_for(overlay: W
         ('[recoveries]\nexplode = { action = "reset" }\n', "recoveries"),
     ],
 )
-def test_a_wrong_word_for_what_the_driver_says_is_refused(
-    overlay: Write, text: str, message: str
-) -> None:
+def test_unknown_driver_actions_are_refused(overlay: Write, text: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_policy([overlay(text)])

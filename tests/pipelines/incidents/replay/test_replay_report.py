@@ -1,4 +1,4 @@
-"""`forewarn policy replay` over records, kernel logs and lists."""
+"""Tests of `forewarn policy replay` on records, kernel logs and lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = pd.Timestamp("2025-03-01", tz="UTC")
 HOURS = 96
 KEYS = {"at", "machine", "gpu_serial", "finding", "severity", "step", "held_back"}
 
-Answer = Callable[..., list[dict[str, Any]]]
+Replay = Callable[..., list[dict[str, Any]]]
 
 
 def hour(number: float) -> pd.Timestamp:
@@ -28,7 +28,7 @@ def hour(number: float) -> pd.Timestamp:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
-    """Write hourly records of 8 GPUs; G0 meets Xid 79 in hour 10 and is failed until hour 20."""
+    """Write hourly records of 8 GPUs; G0 has Xid 79 in hour 10 and is failed until hour 20."""
     frames = []
     for gpu in range(8):
         frame = pd.DataFrame({"timestamp": [hour(n) for n in range(HOURS)]})
@@ -55,7 +55,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def replayed(config: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
+def replayed(config: Path, capsys: pytest.CaptureFixture[str]) -> Replay:
     def run(records: Path, *options: object) -> list[dict[str, Any]]:
         command = ["policy", "replay", "--policy", "default", "--records", str(records)]
         command += ["--config", str(config), "--json", *map(str, options)]
@@ -75,7 +75,7 @@ def write_list(folder: Path, day: str, rows: list[dict[str, Any]]) -> None:
     pd.DataFrame(rows).to_parquet(folder / f"date={day}" / "at_risk.parquet", index=False)
 
 
-def at_risk_row(serial: str, probability: float, hours: float, **more: Any) -> dict[str, Any]:
+def at_risk_row(serial: str, probability: float, hours: float, **extra: Any) -> dict[str, Any]:
     return {
         "gpu_serial": serial,
         "machine_id": f"node-{int(serial[1:]) // 2}",
@@ -84,16 +84,14 @@ def at_risk_row(serial: str, probability: float, hours: float, **more: Any) -> d
         "window_end": hour(hours),
         "valid_until": hour(hours + 24),
         "model_version": "m1",
-        **more,
+        **extra,
     }
 
 
 # --- records --------------------------------------------------------------------------------------
 
 
-def test_each_decision_is_an_object_and_the_summary_comes_last(
-    records: Path, replayed: Answer
-) -> None:
+def test_json_lists_decisions_then_summary(records: Path, replayed: Replay) -> None:
     *decisions, summary = replayed(records)
     assert all(decision.keys() >= KEYS for decision in decisions)
     assert [(d["machine"], d["finding"], d["step"]) for d in decisions] == [
@@ -103,7 +101,7 @@ def test_each_decision_is_an_object_and_the_summary_comes_last(
         ("node-2", "xid 119", "reset"),
         ("node-3", "xid 31", "tell"),
     ]
-    assert summary["summary"] == "would have drained 2 machines, 1 rightly, 1 at once at most"
+    assert summary["summary"] == "would have drained 2 machines: 1 right, at most 1 at once"
     assert (summary["machines"], summary["failures"]) == (4, 1)
     assert summary["drain_every_xid"]["drains"] == 3
     assert drains([*decisions, summary]) == [
@@ -112,22 +110,18 @@ def test_each_decision_is_an_object_and_the_summary_comes_last(
     ]
 
 
-def test_what_is_held_back_says_what_held_it_back(
-    records: Path, config: Path, replayed: Answer
-) -> None:
+def test_blocked_decisions_name_the_limit(records: Path, config: Path, replayed: Replay) -> None:
     pool = "[respond.pools.gpu]\nmachines = 1\ncause = 1\n[respond]\nrefill = '3d'\n"
     config.write_text(config.read_text(encoding="utf-8") + pool, encoding="utf-8")
     table = pd.read_parquet(records / "date=2025-03-01")
     table.loc[(table["gpu_serial"] == "G5") & (table["timestamp"] == hour(15)), "xid"] = 79
     table.to_parquet(records / "date=2025-03-01" / "part-0.parquet", index=False)
-    held = [line["held_back"] for line in replayed(records)[:-1] if line["machine"] == "node-2"]
-    assert "1 of 4 machines of pool fleet is out, at most 1" in held
-    assert "1 machine drained within 3 days for cause xid 79, at most 1" in held
+    blocked = [line["held_back"] for line in replayed(records)[:-1] if line["machine"] == "node-2"]
+    assert "1 of 4 machines of pool fleet is out, at most 1" in blocked
+    assert "1 machine drained within 3 days for cause xid 79, at most 1" in blocked
 
 
-def test_a_policy_that_only_tells_drains_nothing(
-    records: Path, replayed: Answer, tmp_path: Path
-) -> None:
+def test_tell_only_policy_drains_nothing(records: Path, replayed: Replay, tmp_path: Path) -> None:
     table = pd.read_parquet(records / "date=2025-03-01")
     table.loc[table["xid"] == 79, "xid"] = 119
     table.to_parquet(records / "date=2025-03-01" / "part-0.parquet", index=False)
@@ -138,15 +132,13 @@ def test_a_policy_that_only_tells_drains_nothing(
     assert lines[-1]["summary"] == "would have drained no machine"
 
 
-def test_the_codes_of_the_configuration_count(
-    records: Path, config: Path, replayed: Answer
-) -> None:
+def test_configured_codes_apply(records: Path, config: Path, replayed: Replay) -> None:
     with config.open("a", encoding="utf-8") as file:
         file.write("[collection]\nreport_xids = [119]\n")
     assert [drain[1] for drain in drains(replayed(records))] == ["xid 119"]
 
 
-def test_records_without_failures_judge_nobody(records: Path, replayed: Answer) -> None:
+def test_outcomes_are_unknown_without_failures(records: Path, replayed: Replay) -> None:
     for path in records.glob("date=*/*.parquet"):
         pd.read_parquet(path).drop(columns="failure").to_parquet(path, index=False)
     lines = replayed(records)
@@ -154,8 +146,8 @@ def test_records_without_failures_judge_nobody(records: Path, replayed: Answer) 
     assert lines[-1]["failures"] is None
 
 
-def test_a_table_of_failures_and_the_records_tell_of_one_failure(
-    records: Path, replayed: Answer, tmp_path: Path
+def test_failure_table_and_records_are_merged(
+    records: Path, replayed: Replay, tmp_path: Path
 ) -> None:
     path = tmp_path / "tickets.csv"
     path.write_text(
@@ -171,8 +163,8 @@ def test_a_table_of_failures_and_the_records_tell_of_one_failure(
 # --- lists ----------------------------------------------------------------------------------------
 
 
-def test_flagged_gpus_of_lists_are_findings_and_those_of_hindsight_are_not(
-    records: Path, replayed: Answer, tmp_path: Path
+def test_flagged_gpus_without_hindsight_are_findings(
+    records: Path, replayed: Replay, tmp_path: Path
 ) -> None:
     lists = tmp_path / "lists"
     flagged = [at_risk_row("G2", 0.9, 70), at_risk_row("G4", 0.1, 70)]
@@ -188,8 +180,8 @@ def test_flagged_gpus_of_lists_are_findings_and_those_of_hindsight_are_not(
 # --- kernel logs ----------------------------------------------------------------------------------
 
 
-def test_kernel_logs_are_replayed_by_address_where_no_serial_is_known(
-    tmp_path: Path, replayed: Answer, capsys: pytest.CaptureFixture[str]
+def test_kernel_logs_without_serials_use_addresses(
+    tmp_path: Path, replayed: Replay, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = tmp_path / "raw" / "node-9"
     raw.mkdir(parents=True)
@@ -206,8 +198,8 @@ def test_kernel_logs_are_replayed_by_address_where_no_serial_is_known(
     assert lines[-1]["machines"] == 1
 
 
-def test_the_kernel_logs_of_real_machines_are_replayed(
-    shared_data: Path, tmp_path: Path, replayed: Answer, capsys: pytest.CaptureFixture[str]
+def test_real_kernel_logs_are_replayed(
+    shared_data: Path, tmp_path: Path, replayed: Replay, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "records"
     assert main(["ingest", "--raw", str(shared_data / "kernel_logs"), "--out", str(out)]) == 0
@@ -216,18 +208,18 @@ def test_the_kernel_logs_of_real_machines_are_replayed(
     steps = {(row["machine"], row["finding"], row["step"]) for row in lines[:-1]}
     assert steps == {
         ("memory", "xid 13", "tell"),
-        ("memory", "xid 43", "tell"),  # once the other one is too old
+        ("memory", "xid 43", "tell"),  # after the other one has expired
         ("accelerator", "xid 119", "avoid"),
         ("accelerator", "xid 119", "reset"),
     }
-    # That the GPU failed is known by the same Xid only, so nobody can say whether it was right.
+    # The same Xid is the only evidence of the failure, therefore the outcome is unknown.
     assert [drain[3] for drain in drains(lines)] == ["unknown"]
 
 
-# --- words and page -------------------------------------------------------------------------------
+# --- text and page --------------------------------------------------------------------------------
 
 
-def test_the_page_and_the_text_say_the_same_sentence(
+def test_page_and_text_have_same_headline(
     records: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "new" / "replay.html"
@@ -235,18 +227,16 @@ def test_the_page_and_the_text_say_the_same_sentence(
     command += ["--config", str(config), "--html", str(page)]
     assert main(command) == 0
     text = capsys.readouterr().out.splitlines()
-    assert text[0] == "This policy would have drained 2 machines, 1 rightly, 1 at once at most."
+    assert text[0] == "This policy would have drained 2 machines: 1 right, at most 1 at once."
     html = page.read_text(encoding="utf-8")
     assert f"<h1>{text[0]}</h1>" in html
     assert "<svg" in html
-    assert "had failed 2 min before" in html
+    assert "had failed 2 min earlier" in html
     assert main(command) == 0
     assert page.read_text(encoding="utf-8") == html
 
 
-def test_names_of_machines_are_only_text_on_the_page(
-    records: Path, config: Path, tmp_path: Path
-) -> None:
+def test_machine_names_are_escaped_on_page(records: Path, config: Path, tmp_path: Path) -> None:
     for path in records.glob("date=*/*.parquet"):
         table = pd.read_parquet(path)
         table["machine_id"] = "<script>" + table["machine_id"]
@@ -259,7 +249,7 @@ def test_names_of_machines_are_only_text_on_the_page(
     assert "&lt;script&gt;node-0" in html
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -275,7 +265,7 @@ def refused(config: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
     return run
 
 
-def test_what_is_not_there_is_refused_in_one_line(
+def test_missing_inputs_are_refused_in_one_line(
     records: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     none, empty = tmp_path / "none", tmp_path / "empty"
@@ -290,13 +280,13 @@ def test_what_is_not_there_is_refused_in_one_line(
     assert f"{table}: column `gpu_serial` is missing, found serial, failed_at." in line
 
 
-def test_a_refused_replay_writes_no_page(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_refused_replay_writes_no_page(tmp_path: Path, refused: Callable[..., str]) -> None:
     page = tmp_path / "page" / "replay.html"
     refused("--records", tmp_path / "none", "--html", page)
     assert not page.parent.exists()
 
 
-def test_a_list_without_a_needed_column_is_refused(
+def test_list_without_required_column_is_refused(
     records: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     row = at_risk_row("G2", 0.9, 30)
@@ -306,10 +296,10 @@ def test_a_list_without_a_needed_column_is_refused(
     assert "at_risk.parquet: column `valid_until` is missing." in line
 
 
-def test_a_failure_of_a_gpu_without_records_is_on_the_machine_that_spoke(tmp_path: Path) -> None:
+def test_failure_without_records_uses_event_machine(tmp_path: Path) -> None:
     raw = tmp_path / "raw" / "host-a"
     raw.mkdir(parents=True)
-    said = (
+    messages = (
         "GPU at PCI:0000:3b:00: GPU-00000000-1111-2222-3333-444444444444",
         "GPU Board Serial Number: 7700000000001",
         "Xid (PCI:0000:3b:00): 119, pid=1, name=python, Timeout",

@@ -1,4 +1,4 @@
-"""A Slurm of sixteen nodes on loopback: the real daemons, as the user who runs the tests."""
+"""Fixtures: a real Slurm with sixteen nodes on loopback, run by the user of the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAMS = {
     "scontrol": "slurm-client",
 }
 NODES = tuple(f"node-{number:05d}" for number in range(16))
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 CONF = """\
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
@@ -63,7 +63,7 @@ PartitionName=large Nodes=node-[00000-00003]
 
 
 class Cluster:
-    """The daemons, and what a person would type."""
+    """Slurm's daemons, and commands that a person would type."""
 
     def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Year and month of Slurm's version; its programs tell it without a configuration."""
+        """Return year and month of Slurm's version; works without a configuration."""
         year, month = self.call("slurmctld", "-V").split()[-1].split(".")[:2]
         return int(year), int(month)
 
@@ -86,7 +86,7 @@ class Cluster:
         files = {name: f"--{name}-file={self.folder}/munge.{name}" for name in ("pid", "log")}
         self._spawn(
             "munged",
-            # By force: the folder of a test is its user's only, and munged wants it open to all.
+            # --force: the test folder is private, but munged requires one that is open to all.
             *("--foreground", "--force", f"--key-file={self.folder}/key"),
             *(f"--socket={self.folder}/munge.sock", f"--seed-file={self.folder}/seed"),
             *files.values(),
@@ -104,7 +104,7 @@ class Cluster:
         controller, *ports = [self.free_port() for _ in range(len(NODES) + 1)]
         lines = [
             f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname=localhost Port={port} CPUs=8 "
-            f"Gres=gpu:8 RealMemory=1000 Weight=7 Feature={features_of(number)}"
+            f"Gres=gpu:8 RealMemory=1000 Weight=7 Feature={node_features(number)}"
             for number, (name, port) in enumerate(zip(NODES, ports, strict=True))
         ]
         values = {"folder": self.folder, "user": self.user, "controller": controller}
@@ -113,7 +113,7 @@ class Cluster:
             (self.folder / f"gpu{number}").touch()
         gres = f"NodeName=node-[00000-00015] Name=gpu File={self.folder}/gpu[0-7]\n"
         (self.folder / "gres.conf").write_text(gres)
-        # Since 23.11 slurmd wants control groups of its own unless it is told not to.
+        # From 23.11 on slurmd requires its own control groups unless disabled.
         if self.version >= (23, 11):
             (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (self.folder / "topology.conf").write_text(
@@ -142,14 +142,14 @@ class Cluster:
 
     def kill_controller(self) -> None:
         self.send("slurmctld", signal.SIGKILL)
-        self._daemons.pop("slurmctld").wait(PATIENCE)
+        self._daemons.pop("slurmctld").wait(TIMEOUT_SECONDS)
 
     def stop(self) -> None:
-        """End all daemons, and the steps of jobs that they leave behind."""
+        """Kill all daemons and the job steps that they leave behind."""
         for daemon in self._daemons.values():
             daemon.kill()
         for daemon in self._daemons.values():
-            daemon.wait(PATIENCE)
+            daemon.wait(TIMEOUT_SECONDS)
         mark = f"FOREWARN_TEST={self._mark}".encode()
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
@@ -157,15 +157,20 @@ class Cluster:
                     os.kill(int(entry.name), signal.SIGKILL)
 
     def call(self, *command: str) -> str:
-        """Return what a program of Slurm prints, whether it succeeds or not."""
+        """Return the output of a Slurm program, whether it succeeds or not."""
         environment = os.environ | {"SLURM_CONF": str(self.conf), "FOREWARN_TEST": self._mark}
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False
+            command,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
         )
         return done.stdout + done.stderr
 
     def update(self, node: str, *changes: str) -> None:
-        """Do what a person would do; only what Slurm accepts."""
+        """Update a node as a person would; Slurm has to accept it."""
         assert self.call("scontrol", "update", f"nodename={node}", *changes) == ""
 
     def states(self) -> set[str]:
@@ -176,7 +181,7 @@ class Cluster:
 
     def submit(self, *options: str, output: Path = Path("/dev/null")) -> str:
         """Start a job and wait until it runs; return its number."""
-        script = "echo begun; exec sleep 999"
+        script = "echo started; exec sleep 999"
         command = ["sbatch", "--parsable", "-o", str(output), *options, "--wrap", script]
         job = self.call(*command).strip()
         assert job.isdigit(), job
@@ -189,32 +194,32 @@ class Cluster:
         return dict(line.split() for line in lines)
 
     def has_saved(self, text: str) -> bool:
-        """Tell whether the controller has written something about a node to disk."""
+        """Tell whether the controller has saved a text in its node state."""
         file = self.folder / "state" / "node_state"
         return file.exists() and text.encode() in file.read_bytes()
 
-    def saved(self, text: str) -> None:
-        """Wait until it has."""
+    def wait_until_saved(self, text: str) -> None:
+        """Wait until the controller has saved a text in its node state."""
         self.until(lambda: self.has_saved(text), f"{text} on disk")
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not holds():
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + TIMEOUT_SECONDS
+        while not condition():
             ended = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
             assert not ended, [(self.folder / f"{name}.out").read_text() for name in ended]
-            assert time.monotonic() < end, f"{what}: not in {PATIENCE:g} s"
+            assert time.monotonic() < end, f"{what}: not in {TIMEOUT_SECONDS:g} s"
             time.sleep(0.05)
 
     @property
     def driver(self) -> SlurmDriver:
-        command = SlurmCommand(str(self.conf), timeout=PATIENCE)
+        command = SlurmCommand(str(self.conf), timeout=TIMEOUT_SECONDS)
         return SlurmDriver({"big": "large", "rest": "gpu"}, command, self.user)
 
     def machine(self, name: str) -> Machine:
         return next(machine for machine in self.driver.read().machines if machine.name == name)
 
 
-def features_of(number: int) -> str:
+def node_features(number: int) -> str:
     return f"rack=r{number // 4}" + (",forewarn=off" if number == 15 else "")
 
 
@@ -226,7 +231,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")  # daemons, for all users
+        patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")  # daemons live there
         for command, package in PROGRAMS.items():
             require_program(command, package)
         cluster = Cluster(tmp_path_factory.mktemp("slurm"), free_port)
@@ -237,7 +242,7 @@ def cluster(
 
 @pytest.fixture
 def slurm(cluster: Cluster) -> Iterator[Cluster]:
-    """Return the cluster, and put it in order after a test."""
+    """Return the cluster, and reset it after a test."""
     yield cluster
     cluster.call("scancel", "-u", cluster.user)
     cluster.until(lambda: cluster.call("squeue", "-h") == "", "jobs")
@@ -250,7 +255,7 @@ def slurm(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def drain() -> Callable[..., Action]:
-    """Return `drain(machine, id=17, step=Step.DRAIN)`: an action that is to be sent."""
+    """Return `drain(machine, number=17, step=Step.DRAIN)`, which creates an action."""
 
     def action(machine: str, number: int = 17, step: Step = Step.DRAIN) -> Action:
         moment = Nanoseconds(0)

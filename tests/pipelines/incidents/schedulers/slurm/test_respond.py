@@ -1,4 +1,4 @@
-"""`forewarn respond` against a real Slurm, from a finding to a machine that came back."""
+"""Tests of `forewarn respond` with a real Slurm, from a finding to the return to service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ slurm_conf = "{conf}"
 command_timeout = "{timeout}"
 policy = ["policy.toml"]
 first_day = "1ms"
-{more}
+{extra}
 [respond.pools.rest]
 partition = "gpu"
 mode = "act"
@@ -41,7 +41,7 @@ POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
 
 @dataclass(slots=True)
 class Site:
-    """A site whose scheduler is the real one, called as its owner would."""
+    """A site with a real scheduler, used through the command line."""
 
     folder: Path
     slurm: Any
@@ -52,11 +52,11 @@ class Site:
     def config(self) -> str:
         return str(self.folder / "my.toml")
 
-    def configure(self, *, timeout: str = "60s", machines: int = 2, more: str = "") -> None:
-        values = {"conf": self.slurm.conf, "timeout": timeout, "machines": machines, "more": more}
+    def configure(self, *, timeout: str = "60s", machines: int = 2, extra: str = "") -> None:
+        values = {"conf": self.slurm.conf, "timeout": timeout, "machines": machines, "extra": extra}
         Path(self.config).write_text(CONFIG.format(**values))
 
-    def notice(
+    def report(
         self,
         machine: str,
         cause: str = "at_risk",
@@ -77,7 +77,7 @@ class Site:
         self.ledger.record_findings([finding], now=at)
 
     def respond(self) -> dict[str, dict[str, Any]]:
-        """Call the loop once; return the decision about each machine."""
+        """Run the loop once; return the decision about each machine."""
         self.capsys.readouterr()
         assert main(["respond", "--once", "--json", "--config", self.config]) == 0
         lines = [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
@@ -95,15 +95,15 @@ def site(slurm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iter
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "my.toml").touch()
     with ResponseSite.from_config(tmp_path / "my.toml").ledger() as ledger:
-        made = Site(tmp_path, slurm, capsys, ledger)
-        made.configure()
-        made.respond()  # the first call notes that the policy is new
-        yield made
+        site = Site(tmp_path, slurm, capsys, ledger)
+        site.configure()
+        site.respond()  # the first round records the new policy
+        yield site
 
 
-def test_a_node_at_risk_is_draining_then_drained_then_given_back_by_a_person(site: Site) -> None:
+def test_node_is_drained_and_returned_by_person(site: Site) -> None:
     job = site.slurm.submit("-w", "node-00001")
-    site.notice("node-00001")
+    site.report("node-00001")
     decision = site.respond()["node-00001"]
     assert (decision["ruling"], decision["step"], decision["mode"]) == ("act", "drain", "finish")
     machine = site.node("node-00001")
@@ -121,15 +121,15 @@ def test_a_node_at_risk_is_draining_then_drained_then_given_back_by_a_person(sit
 
 
 @pytest.mark.parametrize("hours", [25, -25, 24 * 365])
-def test_a_clock_that_is_wrong_requeues_no_job_and_drains_nothing(
+def test_wrong_clock_causes_no_action(
     hours: int, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm's controller tells its own time; ours is hours away from it."""
+    """Slurm's controller reports its own time, which differs from ours by hours."""
     job = site.slurm.submit("-w", "node-00001", "--requeue")
-    site.notice("node-00001", "xid 79")
+    site.report("node-00001", "xid 79")
     decision = site.respond()["node-00001"]
     assert (decision["ruling"], decision["mode"]) == ("act", "deadline")
-    site.notice("node-00006", "xid 95")
+    site.report("node-00006", "xid 95")
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + hours * HOUR)
     decided = site.respond()
@@ -142,8 +142,8 @@ def test_a_clock_that_is_wrong_requeues_no_job_and_drains_nothing(
     assert site.node("node-00001").jobs == (job,)
 
 
-def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) -> None:
-    site.notice("node-00001")
+def test_deleted_ledger_stops_actions_and_lists_marks(site: Site) -> None:
+    site.report("node-00001")
     assert site.respond()["node-00001"]["ruling"] == "act"
     site.ledger.close()
     for path in site.folder.glob("ledger.db*"):
@@ -151,9 +151,11 @@ def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) ->
     before = site.slurm.line("node-00001")
     site.capsys.readouterr()
     assert main(["respond", "--once", "--config", site.config]) == 2
-    said = site.capsys.readouterr().err
-    assert "1 machine carries a mark of forewarn without an action in the ledger: node-00001" in said
-    assert "`forewarn respond --new-ledger`" in said.splitlines()[-1]
+    errors = site.capsys.readouterr().err
+    assert (
+        "1 machine carries a mark of forewarn without an action in the ledger: node-00001" in errors
+    )
+    assert "`forewarn respond --new-ledger`" in errors.splitlines()[-1]
     assert not (site.folder / "ledger.db").exists()
     assert main(["incidents", "--json", "--config", site.config]) == 0
     (line,) = map(json.loads, site.capsys.readouterr().out.splitlines())
@@ -162,53 +164,53 @@ def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) ->
     assert main(["respond", "--new-ledger", "--once", "--config", site.config]) == 0
     assert "without an action in the ledger: node-00001" in site.capsys.readouterr().err
     site.ledger = ResponseSite.from_config(Path(site.config)).ledger()
-    site.notice("node-00001")
-    site.notice("node-00006")
-    site.notice("node-00007")
+    site.report("node-00001")
+    site.report("node-00006")
+    site.report("node-00007")
     rulings = {name: line["ruling"] for name, line in site.respond().items()}
     assert rulings["node-00001"] == "hold"
     drained = {name for name, ruling in rulings.items() if ruling == "act"}
-    assert len(drained) == 1  # the lost one counts for `fleet_rate` and `machines`
+    assert len(drained) == 1  # the unknown drain counts against `fleet_rate` and `machines`
     assert site.slurm.line("node-00001") == before
 
 
-def test_a_foreign_drain_is_untouched_and_a_limit_is_kept(site: Site) -> None:
+def test_external_drain_is_kept_and_counts(site: Site) -> None:
     site.slurm.update("node-00004", "state=drain", "reason=Tom looks at DIMM")
     before = site.slurm.line("node-00004")
     for number in (4, 5, 6):
-        site.notice(f"node-0000{number}")
+        site.report(f"node-0000{number}")
     decided = site.respond()
     assert site.slurm.line("node-00004") == before
     assert decided["node-00004"]["ruling"] == "hold"
     rulings = sorted(decided[f"node-0000{number}"]["ruling"] for number in (5, 6))
-    assert rulings == ["act", "hold"]  # Tom's is one of the two that may be out
-    held = next(
+    assert rulings == ["act", "hold"]  # Tom's node is one of the two that may be out
+    blocked = next(
         d
         for d in decided.values()
         if d["ruling"] == "hold" and d["step"] == "drain" and "at most 2" in (d["held_back"] or "")
     )
-    assert "2 of 16 machines" in held["held_back"]
+    assert "2 of 16 machines" in blocked["held_back"]
 
 
-def test_who_resumes_a_node_wins_and_it_is_not_drained_again(site: Site) -> None:
-    site.notice("node-00007")
+def test_resumed_node_is_not_drained_again(site: Site) -> None:
+    site.report("node-00007")
     site.respond()
     site.slurm.update("node-00007", "state=resume")
     site.respond()
-    # A node that was resumed is "not responding" until it has answered the controller's ping.
+    # A resumed node is "not responding" until it answers the controller's ping.
     site.slurm.until(lambda: not site.node("node-00007").out, "back")
     site.respond()
     assert site.states() == [ActionState.OVERRIDDEN]
-    site.notice("node-00007", minutes_ago=19)
+    site.report("node-00007", minutes_ago=19)
     assert "overridden" in site.respond()["node-00007"]["held_back"]
     kinds = {finding.kind for i in site.ledger.incidents() for finding in i.findings}
-    assert kinds == {FindingKind.AT_RISK}  # nobody took it out meanwhile
+    assert kinds == {FindingKind.AT_RISK}  # no external drain was recorded
 
 
-def test_a_new_configuration_is_no_override_of_the_only_node_that_is_avoided(site: Site) -> None:
-    site.notice("node-00003", probability=0.1)
+def test_reconfiguration_is_not_a_manual_override(site: Site) -> None:
+    site.report("node-00003", probability=0.1)
     site.respond()
-    for _ in range(2):  # a weight is lost each time
+    for _ in range(2):  # each one resets the weight
         site.respond()
         assert site.node("node-00003").avoided
         site.slurm.call("scontrol", "reconfigure")
@@ -217,18 +219,18 @@ def test_a_new_configuration_is_no_override_of_the_only_node_that_is_avoided(sit
     site.respond()
     site.respond()
     assert site.states() == [ActionState.HOLDING]
-    site.slurm.update("node-00003", "weight=7")  # a person does so
+    site.slurm.update("node-00003", "weight=7")  # a manual change
     site.respond()
     assert site.states() == [ActionState.OVERRIDDEN]
     assert not site.node("node-00003").avoided
 
 
-def test_a_drain_that_a_killed_controller_lost_is_set_again(site: Site) -> None:
-    site.notice("node-00008")
+def test_drain_lost_by_killed_controller_is_reapplied(site: Site) -> None:
+    site.report("node-00008")
     site.respond()
     site.slurm.kill_controller()
     site.slurm.start_controller()
-    site.respond()  # the nodes may be unknown to it still: that is nobody's doing
+    site.respond()  # nodes may still be unknown: that is no manual change
     site.slurm.until(lambda: site.node("node-00008").state.value != "unknown", "known")
     for _ in range(3):
         site.respond()
@@ -237,10 +239,10 @@ def test_a_drain_that_a_killed_controller_lost_is_set_again(site: Site) -> None:
     assert site.states() in ([ActionState.HOLDING], [ActionState.DRAINED])
 
 
-def test_an_answer_that_is_lost_after_the_deed_is_no_failure(site: Site) -> None:
+def test_lost_answer_is_no_failure(site: Site) -> None:
     site.configure(timeout="2s")
-    site.notice("node-00009")
-    resume = _paused_after_reading(site)
+    site.report("node-00009")
+    resume = _pause_after_action(site)
     site.capsys.readouterr()
     assert main(["respond", "--once", "--config", site.config]) in (0, 2)
     resume()
@@ -258,14 +260,14 @@ def _answers(site: Site) -> bool:
     return "UP" in site.slurm.call("scontrol", "ping")
 
 
-def _paused_after_reading(site: Site) -> Callable[[], None]:
-    """Let the controller stand still as soon as the action is written; return how it goes on."""
+def _pause_after_action(site: Site) -> Callable[[], None]:
+    """Stop the controller as soon as an action is recorded; return a function that resumes it."""
     import threading
 
-    written = threading.Event()
+    recorded = threading.Event()
 
     def watch() -> None:
-        while not written.is_set():
+        while not recorded.is_set():
             if site.ledger.open_actions():
                 site.slurm.send("slurmctld", signal.SIGSTOP)
                 return
@@ -275,15 +277,15 @@ def _paused_after_reading(site: Site) -> Callable[[], None]:
     thread.start()
 
     def resume() -> None:
-        written.set()
+        recorded.set()
         thread.join()
         site.slurm.send("slurmctld", signal.SIGCONT)
 
     return resume
 
 
-def _records(folder: Path) -> None:
-    """Write records of today: eight GPUs on each of two nodes."""
+def _write_records(folder: Path) -> None:
+    """Write today's records of eight GPUs on each of two nodes."""
     date = time.strftime("%Y-%m-%d", time.gmtime())
     path = folder / "records" / f"date={date}" / "0.parquet"
     path.parent.mkdir(parents=True)
@@ -297,10 +299,10 @@ def _records(folder: Path) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def test_retraining_learns_of_drains_ours_and_others(site: Site) -> None:
-    _records(site.folder)
+def test_drains_become_training_labels(site: Site) -> None:
+    _write_records(site.folder)
     site.slurm.update("node-00010", "state=drain", "reason=Tom: Xid 79 on GPU 3")
-    site.notice("node-00011")
+    site.report("node-00011")
     site.respond()
     failures = pq.read_table(site.folder / "records" / "incident_failures.parquet").to_pylist()
     assert [(row["gpu_serial"], row["repaired_at"]) for row in failures] == [

@@ -1,4 +1,4 @@
-"""Calls of programs that fail, hang or are not there; small scripts in the place of Slurm's."""
+"""Tests of calls to failing, hanging and missing programs, with scripts instead of Slurm's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Script = Callable[[str], SlurmCommand]
 
 @pytest.fixture
 def scontrol(tmp_path: Path) -> Script:
-    """Return `command(text)`: Slurm, whose `scontrol` is this shell script."""
+    """Return `command(text)`, whose `scontrol` is a shell script of this text."""
 
     def command(text: str) -> SlurmCommand:
         program = tmp_path / "scontrol"
@@ -38,7 +38,7 @@ def scontrol(tmp_path: Path) -> Script:
         "slurm_update error: Communication connection failure",
     ],
 )
-def test_no_answer_means_unknown(scontrol: Script, text: str) -> None:
+def test_communication_errors_are_timeouts(scontrol: Script, text: str) -> None:
     with pytest.raises(DriverTimeoutError, match="scontrol update nodename=n1: slurm_update"):
         scontrol(f"echo '{text}' >&2; exit 1").change("scontrol", "update", "nodename=n1", "x=y")
 
@@ -52,28 +52,26 @@ def test_no_answer_means_unknown(scontrol: Script, text: str) -> None:
         "sudo: a password is required",
     ],
 )
-def test_a_refusal_is_one_line(scontrol: Script, text: str) -> None:
+def test_refusal_is_one_line(scontrol: Script, text: str) -> None:
     with pytest.raises(DriverError) as caught:
         scontrol(f"echo '{text}' >&2; echo more >&2; exit 1").ask("scontrol", "show", "node")
     assert type(caught.value) is DriverError
     assert str(caught.value) == f"scontrol show node: {text} more"
 
 
-def test_a_program_that_hangs_is_given_up_with_its_children(scontrol: Script) -> None:
+def test_hanging_program_is_killed_with_children(scontrol: Script) -> None:
     command = replace(scontrol('sh -c "sleep 1000; :" "$0" & wait'), timeout=2.0)
     with pytest.raises(DriverTimeoutError, match="no answer in 2 s"):
         command.ask("scontrol", "show", "node")
     assert all_end(f"{command.path.split(':')[0]}/scontrol")
 
 
-def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+def test_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(DriverError, match="scontrol: No such file"):
         SlurmCommand(path=str(tmp_path)).ask("scontrol", "show", "node")
 
 
-def test_no_secret_of_ours_reaches_a_program(
-    scontrol: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_has_no_secrets(scontrol: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREWARN_TOKEN", "secret")
     monkeypatch.setenv("LANG", "de_DE.UTF-8")
     printed = scontrol("env").ask("scontrol").split()
@@ -81,7 +79,7 @@ def test_no_secret_of_ours_reaches_a_program(
     assert names == {"PATH", "LC_ALL", "TZ", "SLURM_TIME_FORMAT", "SLURM_CONF"}
 
 
-def test_only_changes_go_by_sudo(scontrol: Script, tmp_path: Path) -> None:
+def test_only_changes_use_sudo(scontrol: Script, tmp_path: Path) -> None:
     command = scontrol("echo alone")
     sudo = tmp_path / "sudo"
     sudo.write_text('#!/bin/sh\nprintf \'["%s", "%s", "%s"]\' "$@"\n')
@@ -91,5 +89,5 @@ def test_only_changes_go_by_sudo(scontrol: Script, tmp_path: Path) -> None:
     assert json.loads(by_sudo.change("scontrol", "a b")) == ["-n", "scontrol", "a b"]
 
 
-def test_what_is_no_utf8_is_read_all_the_same(scontrol: Script) -> None:
+def test_invalid_utf8_is_replaced(scontrol: Script) -> None:
     assert scontrol(r"printf 'Reason=\303('").ask("scontrol") == "Reason=\ufffd("

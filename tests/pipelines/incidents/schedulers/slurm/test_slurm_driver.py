@@ -1,4 +1,4 @@
-"""The driver against a real Slurm; a person types `scontrol` beside it."""
+"""Tests of the driver with a real Slurm and concurrent `scontrol` commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Drain = Callable[..., Action]
 WHY = "at risk: 0.41 within 24 h (ecc=12, 'hot')"
 
 
-def test_it_reads_what_the_rest_of_forewarn_wants_to_know(slurm: Any) -> None:
+def test_read_returns_the_fleet(slurm: Any) -> None:
     job = slurm.submit("-N2", "-w", "node-[00002-00003]")
     fleet = slurm.driver.read()
     machines = {machine.name: machine for machine in fleet.machines}
@@ -38,7 +38,7 @@ def test_it_reads_what_the_rest_of_forewarn_wants_to_know(slurm: Any) -> None:
     assert slurm.driver.read().controller == fleet.controller
 
 
-def test_a_node_with_a_job_is_draining_and_then_drained(slurm: Any, drain: Drain) -> None:
+def test_busy_node_is_draining_then_drained(slurm: Any, drain: Drain) -> None:
     job = slurm.submit("-w", "node-00001")
     slurm.driver.apply(drain("node-00001"), why=WHY)
     machine = slurm.machine("node-00001")
@@ -49,25 +49,25 @@ def test_a_node_with_a_job_is_draining_and_then_drained(slurm: Any, drain: Drain
     slurm.call("scancel", job)
     slurm.until(lambda: slurm.machine("node-00001").state is ServiceState.DRAINED, "drained")
     assert slurm.machine("node-00001").jobs == ()
-    slurm.driver.apply(drain("node-00001"), why="something else")  # holds already
+    slurm.driver.apply(drain("node-00001"), why="something else")  # set already
     assert slurm.machine("node-00001").reason == machine.reason
 
 
-def marks(slurm: Any, name: str) -> SlurmNode:
-    """Return what people and we set on a node; whether it just answers is left out."""
+def manual_state(slurm: Any, name: str) -> SlurmNode:
+    """Return the node's state without `NOT_RESPONDING`."""
     (node,) = parse_nodes(slurm.line(name))
     return replace(node, flags=node.flags - {"NOT_RESPONDING"})
 
 
-def test_a_drain_of_somebody_else_is_left_alone(slurm: Any, drain: Drain) -> None:
+def test_external_drain_is_not_changed(slurm: Any, drain: Drain) -> None:
     for change in ("state=drain", "state=down", "state=fail"):
         slurm.update("node-00004", change, "reason=Tom = looks at DIMM | State=IDLE")
-        before = marks(slurm, "node-00004")
+        before = manual_state(slurm, "node-00004")
         for action in (drain("node-00004"), drain("node-00004", step=Step.AVOID)):
-            with pytest.raises(DriverError, match="a reason of somebody else: Tom = looks at DIMM"):
+            with pytest.raises(DriverError, match="is drained externally: Tom = looks at DIMM"):
                 slurm.driver.apply(action, why=WHY)
             slurm.driver.undo(action)
-        assert marks(slurm, "node-00004") == before
+        assert manual_state(slurm, "node-00004") == before
         machine = slurm.machine("node-00004")
         assert (machine.action, machine.reason) == (None, "Tom = looks at DIMM | State=IDLE")
         slurm.update("node-00004", "state=resume")
@@ -75,7 +75,7 @@ def test_a_drain_of_somebody_else_is_left_alone(slurm: Any, drain: Drain) -> Non
 
 @dataclass(frozen=True, slots=True)
 class KeepingReasons(SlurmCommand):
-    """Answers as Slurm 24.11 does: a node keeps its last reason when it is back in service."""
+    """Command that answers like Slurm 24.11: a resumed node keeps its last reason."""
 
     def ask(self, *command: str) -> str:
         answer = SlurmCommand.ask(self, *command)
@@ -84,7 +84,7 @@ class KeepingReasons(SlurmCommand):
         return f"{answer.rstrip()} Reason=Tom: DIMM [tom@2026-11-22T03:00:08] \n"
 
 
-def test_a_node_that_somebody_gave_back_is_ours_to_drain_again(slurm: Any, drain: Drain) -> None:
+def test_returned_node_can_be_drained_again(slurm: Any, drain: Drain) -> None:
     slurm.update("node-00004", "state=drain", "reason=Tom: DIMM")
     slurm.update("node-00004", "state=resume")
     driver: SlurmDriver = replace(slurm.driver, command=KeepingReasons(str(slurm.conf)))
@@ -95,7 +95,7 @@ def test_a_node_that_somebody_gave_back_is_ours_to_drain_again(slurm: Any, drain
     driver.undo(drain("node-00004", step=Step.AVOID))
 
 
-def test_who_undoes_us_is_seen(slurm: Any, drain: Drain) -> None:
+def test_manual_resume_is_detected(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00005"), why=WHY)
     before = slurm.driver.read()
     slurm.update("node-00005", "state=resume")
@@ -103,11 +103,11 @@ def test_who_undoes_us_is_seen(slurm: Any, drain: Drain) -> None:
     fleet = slurm.driver.read()
     machine = fleet.machines[5]
     assert (machine.state, machine.action, machine.reason) == (ServiceState.IN_SERVICE, None, "")
-    # Neither the controller nor the node is new, so it was a person.
+    # Neither controller nor node restarted, therefore it was a manual change.
     assert (fleet.controller, machine.boot) == (before.controller, before.machines[5].boot)
 
 
-def test_who_takes_a_drain_over_is_seen_and_keeps_it(slurm: Any, drain: Drain) -> None:
+def test_taken_over_drain_is_detected_and_kept(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00005"), why=WHY)
     slurm.update("node-00005", "state=drain", "reason=Tom has it")
     machine = slurm.machine("node-00005")
@@ -119,7 +119,7 @@ def test_who_takes_a_drain_over_is_seen_and_keeps_it(slurm: Any, drain: Drain) -
     assert slurm.machine("node-00005") == machine
 
 
-def test_undo_leaves_a_node_down_that_somebody_has_set_down(slurm: Any, drain: Drain) -> None:
+def test_undo_keeps_down_node_down(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00006"), why=WHY)
     slurm.update("node-00006", "state=down", "reason=no power")
     slurm.driver.undo(drain("node-00006"))
@@ -127,7 +127,7 @@ def test_undo_leaves_a_node_down_that_somebody_has_set_down(slurm: Any, drain: D
     assert (machine.state, machine.reason) == (ServiceState.DOWN, "no power")
 
 
-def test_undo_of_a_node_that_went_down_leaves_no_mark_of_ours(slurm: Any, drain: Drain) -> None:
+def test_undo_removes_mark_of_down_node(slurm: Any, drain: Drain) -> None:
     slurm.update("node-00006", "state=down", "reason=no power")
     slurm.update("node-00006", "state=drain", "reason=forewarn:17 drained before")
     slurm.driver.undo(drain("node-00006"))
@@ -137,7 +137,7 @@ def test_undo_of_a_node_that_went_down_leaves_no_mark_of_ours(slurm: Any, drain:
     assert "DRAIN" not in slurm.line("node-00006")
 
 
-def test_undo_takes_back_our_drain_and_no_other_action_of_ours(slurm: Any, drain: Drain) -> None:
+def test_undo_affects_its_own_action_only(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00007"), why=WHY)
     slurm.driver.undo(drain("node-00007", 16))
     assert slurm.machine("node-00007").action == 17
@@ -147,14 +147,14 @@ def test_undo_takes_back_our_drain_and_no_other_action_of_ours(slurm: Any, drain
     assert not slurm.machine("node-00007").out
 
 
-def test_avoid_sends_jobs_elsewhere_and_gives_the_weight_back(slurm: Any, drain: Drain) -> None:
+def test_avoid_diverts_jobs_and_restores_weight(slurm: Any, drain: Drain) -> None:
     action = drain("node-00000", step=Step.AVOID)
     slurm.driver.apply(action, why=WHY)
     slurm.driver.apply(action, why=WHY)
     assert slurm.machine("node-00000").avoided
     assert not slurm.machine("node-00000").out
     slurm.submit("-N1")
-    assert slurm.machine("node-00000").jobs == ()  # the first, and free
+    assert slurm.machine("node-00000").jobs == ()  # first in order and idle
     slurm.driver.undo(action)
     slurm.driver.undo(action)
     assert not slurm.machine("node-00000").avoided
@@ -162,7 +162,7 @@ def test_avoid_sends_jobs_elsewhere_and_gives_the_weight_back(slurm: Any, drain:
 
 
 @pytest.mark.parametrize("name", ["ALL", "node-[00000-00001]", "node-00000,node-00001", "nope", ""])
-def test_a_name_is_that_of_one_node_or_refused(slurm: Any, drain: Drain, name: str) -> None:
+def test_name_must_be_a_single_node(slurm: Any, drain: Drain, name: str) -> None:
     calls: list[Callable[[], None]] = [
         lambda: slurm.driver.apply(drain(name), why=WHY),
         lambda: slurm.driver.reserve(drain(name)),
@@ -174,7 +174,7 @@ def test_a_name_is_that_of_one_node_or_refused(slurm: Any, drain: Drain, name: s
     assert slurm.states() == {"idle"}
 
 
-def test_evict_requeues_the_jobs_of_its_node_and_no_others(slurm: Any, drain: Drain) -> None:
+def test_evict_requeues_jobs_of_its_node_only(slurm: Any, drain: Drain) -> None:
     here = slurm.submit("-w", "node-00008", "--array=1")
     array = slurm.submit("-w", "node-00009", "--array=1-3", "-n1")
     other = slurm.submit("-w", "node-00010")
@@ -193,10 +193,10 @@ def test_evict_requeues_the_jobs_of_its_node_and_no_others(slurm: Any, drain: Dr
     assert [slurm.jobs()[f"{array}_{number}"] for number in (1, 2)] == ["R", "R"]
 
 
-def test_jobs_are_notified_and_one_that_has_ended_does_no_harm(slurm: Any, tmp_path: Path) -> None:
+def test_notify_ignores_ended_jobs(slurm: Any, tmp_path: Path) -> None:
     output = tmp_path / "job.out"
     job = slurm.submit("-w", "node-00011", output=output)
-    slurm.until(lambda: output.exists() and "begun" in output.read_text(), "output")
+    slurm.until(lambda: output.exists() and "started" in output.read_text(), "output")
     slurm.driver.notify((job, "99999"), 'node-00011 is "drained" at 05:00')
     slurm.until(lambda: "node-00011 is drained at 05:00" in output.read_text(), "message")
 
@@ -204,7 +204,7 @@ def test_jobs_are_notified_and_one_that_has_ended_does_no_harm(slurm: Any, tmp_p
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def test_checks_run_on_a_node_that_no_other_job_gets(slurm: Any, drain: Drain) -> None:
+def test_reserved_node_runs_checks_only(slurm: Any, drain: Drain) -> None:
     action = drain("node-00012")
     with pytest.raises(DriverError, match="not drained by action 17"):
         slurm.driver.reserve(action)
@@ -222,7 +222,7 @@ def test_checks_run_on_a_node_that_no_other_job_gets(slurm: Any, drain: Drain) -
     assert "forewarn" not in slurm.call("scontrol", "show", "reservation")
 
 
-def test_a_node_that_fails_its_check_is_drained_again(slurm: Any, drain: Drain) -> None:
+def test_node_is_drained_again_after_failed_check(slurm: Any, drain: Drain) -> None:
     action = drain("node-00012")
     slurm.driver.apply(action, why=WHY)
     slurm.driver.reserve(action)
@@ -232,34 +232,36 @@ def test_a_node_that_fails_its_check_is_drained_again(slurm: Any, drain: Drain) 
     assert "forewarn" not in slurm.call("scontrol", "show", "reservation")
 
 
-def test_a_later_action_of_ours_takes_a_node_over(slurm: Any, drain: Drain) -> None:
+def test_later_action_takes_over_the_node(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00014", 16), why=WHY)
     slurm.driver.reserve(drain("node-00014", 16))
     slurm.driver.apply(drain("node-00014"), why=WHY)
     assert slurm.machine("node-00014").action == 17
-    slurm.driver.undo(drain("node-00014", 16))  # what is left of the first one
+    slurm.driver.undo(drain("node-00014", 16))  # remove the rest of the first action
     assert "forewarn" not in slurm.call("scontrol", "show", "reservation")
     assert slurm.machine("node-00014").action == 17
 
 
-def test_a_reservation_of_somebody_else_is_left_alone(slurm: Any, drain: Drain) -> None:
+def test_external_reservation_is_not_changed(slurm: Any, drain: Drain) -> None:
     options = ("starttime=now", "duration=60", "flags=maint", "nodes=node-00013", "users=root")
     slurm.call("scontrol", "create", "reservation", "reservationname=firmware", *options)
     try:
         machine = slurm.machine("node-00013")
         assert (machine.out, machine.reason) == (True, "maintenance reservation firmware")
-        with pytest.raises(DriverError, match="somebody else: maintenance reservation firmware"):
+        with pytest.raises(
+            DriverError, match="drained externally: maintenance reservation firmware"
+        ):
             slurm.driver.apply(drain("node-00013"), why=WHY)
     finally:
         slurm.call("scontrol", "delete", "reservationname=firmware")
 
 
-# --- a controller that dies or hangs --------------------------------------------------------------
+# --- killed or stopped controller -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class KillingAfter(SlurmCommand):
-    """Kills the controller as soon as it has acknowledged a change."""
+class KillControllerAfterChange(SlurmCommand):
+    """Command that kills the controller as soon as it has acknowledged a change."""
 
     cluster: Any = None
 
@@ -269,17 +271,15 @@ class KillingAfter(SlurmCommand):
         return answer
 
 
-def test_a_drain_that_was_lost_with_the_controller_is_seen_to_be_gone(
-    slurm: Any, drain: Drain
-) -> None:
+def test_drain_lost_with_controller_is_detected(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00001", 4216), why=WHY)
-    slurm.saved("forewarn:4216")  # a number that no other test has left there
+    slurm.wait_until_saved("forewarn:4216")  # a number that no other test uses
     before = slurm.driver.read()
     slurm.send("node-00001", signal.SIGSTOP)
     try:
-        command = KillingAfter(str(slurm.conf), cluster=slurm)
+        command = KillControllerAfterChange(str(slurm.conf), cluster=slurm)
         replace(slurm.driver, command=command).apply(drain("node-00002", 4217), why=WHY)
-        survives = slurm.has_saved("forewarn:4217")  # mostly not: it saves after seconds
+        survives = slurm.has_saved("forewarn:4217")  # usually not: it saves after seconds
         impatient = SlurmCommand(str(slurm.conf), timeout=1.0)
         with pytest.raises(DriverError):
             replace(slurm.driver, command=impatient).read()
@@ -291,14 +291,14 @@ def test_a_drain_that_was_lost_with_the_controller_is_seen_to_be_gone(
         assert second.action == (4217 if survives else None)
     finally:
         slurm.send("node-00001", signal.SIGCONT)
-    slurm.driver.apply(drain("node-00002"), why=WHY)  # also while nodes are still unknown
+    slurm.driver.apply(drain("node-00002"), why=WHY)  # works while nodes are still unknown
     assert slurm.machine("node-00002").action == 17
     slurm.until(lambda: slurm.machine("node-00001").state is ServiceState.DRAINED, "known again")
 
 
 @dataclass(frozen=True, slots=True)
-class StoppingFirst(SlurmCommand):
-    """Stops the controller before each change."""
+class StopControllerBeforeChange(SlurmCommand):
+    """Command that stops the controller before each change."""
 
     cluster: Any = None
 
@@ -307,9 +307,9 @@ class StoppingFirst(SlurmCommand):
         return SlurmCommand(self.conf, timeout=5.0).change(*command)
 
 
-def test_what_was_not_answered_may_have_been_done(slurm: Any, drain: Drain) -> None:
+def test_unanswered_change_may_be_made_later(slurm: Any, drain: Drain) -> None:
     commands = (
-        StoppingFirst(str(slurm.conf), timeout=60.0, cluster=slurm),
+        StopControllerBeforeChange(str(slurm.conf), timeout=60.0, cluster=slurm),
         SlurmCommand(str(slurm.conf), timeout=1.0),
     )
     stopping, impatient = (replace(slurm.driver, command=command) for command in commands)

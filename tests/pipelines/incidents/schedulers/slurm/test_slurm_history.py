@@ -16,7 +16,7 @@ from forewarn.pipelines.incidents.schedulers.slurm.slurm_history import (
 )
 from forewarn.pipelines.runtime.timestamps import parse_moment
 
-# As sacctmgr 22.05 has printed it, with slurmdbd and MariaDB; the last three lines are added.
+# Output of sacctmgr 22.05 with slurmdbd and MariaDB; the last three lines are added.
 EVENTS = """\
 |2026-11-22T03:33:08|Unknown|||Cluster Registered TRES
 node-00001|2026-11-22T03:33:12|2026-11-22T03:33:14|DRAIN|root(0)|Xid 79 | GPU 3, fell off
@@ -36,7 +36,7 @@ def cause_of(reason: str) -> str | None:
     return "drain" if re.search("gpu|xid", reason, re.IGNORECASE) else None
 
 
-def test_events_that_follow_each_other_are_one_outage() -> None:
+def test_consecutive_events_are_one_outage() -> None:
     first, second, third, fourth = parse_events(EVENTS)
     assert first == NodeOutage(
         "node-00001",
@@ -50,20 +50,20 @@ def test_events_that_follow_each_other_are_one_outage() -> None:
     assert parse_events("") == []
 
 
-def test_reasons_become_failures_by_what_they_say() -> None:
+def test_failures_are_found_in_reasons() -> None:
     first, second = find_failures(parse_events(EVENTS), cause_of)
     assert (first.machine, first.gpu, first.cause) == ("node-00001", 3, "drain")
     assert (first.failed_at, first.repaired_at) == (
         at("2026-11-22T03:33:12"),
         at("2026-11-22T03:33:16"),
     )
-    # That it was ours says nothing; that somebody then wrote RMA does.
+    # forewarn's own reason is ignored; the external reason RMA counts.
     assert (second.machine, second.gpu, second.pci) == ("node-00003", None, "0000:3b:00.0")
     assert second.reason == "RMA gpu 0000:3B:00.0"
     assert find_failures(parse_events(EVENTS), lambda _: None) == []
 
 
-def test_only_the_first_line_of_a_reason_is_read() -> None:
+def test_only_first_line_of_reason_is_read() -> None:
     more = "lines | of | GPU | 1 | and | more\n\nn2|2026-11-22T04:00:00|Unknown|DOWN|root(0)|x\n"
     first, second = parse_events(f"n1|2026-11-22T03:33:12|Unknown|DRAIN|root(0)|two\n{more}")
     assert (first.machine, first.reasons, second.machine) == ("n1", ("two",), "n2")
@@ -76,12 +76,12 @@ def test_only_the_first_line_of_a_reason_is_read() -> None:
         ("n|yesterday|Unknown|DRAIN|root(0)|x", "not an ISO 8601 date or time"),
     ],
 )
-def test_a_line_that_is_none_is_refused(text: str, message: str) -> None:
+def test_invalid_line_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_events(text)
 
 
-def test_sacctmgr_is_called_for_nodes_since_a_moment(tmp_path: Path) -> None:
+def test_sacctmgr_is_called_with_start_time(tmp_path: Path) -> None:
     program = tmp_path / "sacctmgr"
     program.write_text('#!/bin/sh\nprintf "n|2026-11-22T03:33:12|Unknown|x|u|$*"\n')
     program.chmod(0o755)
@@ -92,5 +92,5 @@ def test_sacctmgr_is_called_for_nodes_since_a_moment(tmp_path: Path) -> None:
         "format=NodeName,Start,End,State,User,Reason",
     )
     program.write_text("#!/bin/sh\necho nonsense\n")
-    with pytest.raises(DriverError, match="sacctmgr cannot be read"):
+    with pytest.raises(DriverError, match="sacctmgr's output is unreadable"):
         read_outages(command, since=at("2026-11-01"))

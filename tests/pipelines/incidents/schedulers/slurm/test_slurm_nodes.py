@@ -42,7 +42,7 @@ def node(
     return parsed
 
 
-def state_of(text: str, jobs: tuple[str, ...] = ()) -> ServiceState:
+def parsed_state(text: str, jobs: tuple[str, ...] = ()) -> ServiceState:
     return node(text).machine(jobs, pools={}).state
 
 
@@ -76,12 +76,12 @@ def state_of(text: str, jobs: tuple[str, ...] = ()) -> ServiceState:
         ("SOMETHING_NEW", ServiceState.UNKNOWN),
     ],
 )
-def test_states_of_slurm(text: str, state: ServiceState) -> None:
-    assert state_of(text) is state
+def test_slurm_states_are_mapped(text: str, state: ServiceState) -> None:
+    assert parsed_state(text) is state
 
 
-def test_a_drained_node_that_still_has_a_job_is_draining() -> None:
-    assert state_of("IDLE+DRAIN", ("4711",)) is ServiceState.DRAINING
+def test_drained_node_with_job_is_draining() -> None:
+    assert parsed_state("IDLE+DRAIN", ("4711",)) is ServiceState.DRAINING
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_gpus_are_counted(gres: str, gpus: int) -> None:
     assert node(gres=gres).gpus == gpus
 
 
-def test_a_reason_may_look_like_fields() -> None:
+def test_reason_may_look_like_fields() -> None:
     text = "fan 3 State=IDLE Weight=9 Gres=gpu:1 [see 4711] = 'x'"
     reason = f" Reason={text} [tom@2026-11-22T03:00:08] Comment=a Reason=b [c@2026-01-01T00:00:00]"
     drained = node("IDLE+DRAIN", reason=reason)
@@ -110,9 +110,9 @@ def test_a_reason_may_look_like_fields() -> None:
     assert (machine.state, drained.weight, drained.gpus) == (ServiceState.DRAINED, 1, 8)
 
 
-def test_only_the_first_line_of_a_reason_is_read() -> None:
+def test_only_first_line_of_reason_is_read() -> None:
     reason = " Reason=two [root@2026-11-22T03:00:08]        \nNodeName=n2 State=IDLE Comment=c"
-    with pytest.raises(ValueError, match="names a node twice"):
+    with pytest.raises(ValueError, match="lists a node twice"):
         parse_nodes(
             LINE.format(name="n2", state="IDLE", weight=1, features="", gres="", reason="")
             + "\n"
@@ -124,7 +124,7 @@ def test_only_the_first_line_of_a_reason_is_read() -> None:
     assert node("IDLE+DRAIN", reason=reason).reason == "two"
 
 
-def test_our_reason_without_its_drain_says_nothing() -> None:
+def test_own_reason_without_drain_is_ignored() -> None:
     reason = " Reason=forewarn:17 hot [root@2026-11-22T03:00:08]"
     assert node("DOWN+DRAIN", reason=reason).machine(pools={}).action == 17
     assert node("DOWN", reason=reason).machine(pools={}).reason == ""
@@ -132,14 +132,14 @@ def test_our_reason_without_its_drain_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", ["IDLE+NOT_RESPONDING", "UNKNOWN", "IDLE+MAINTENANCE"])
-def test_the_reason_of_an_outage_that_is_over_says_nothing(state: str) -> None:
+def test_reason_of_past_outage_is_ignored(state: str) -> None:
     reason = " Reason=Tom: Xid 79 [tom@2026-11-22T03:00:08]"  # as Slurm 24.11 keeps it
     machine = node(state, reason=reason).machine(pools={})
     assert machine.out
     assert (machine.reason, machine.reason_by, machine.reason_at) == ("", "", None)
 
 
-def test_what_slurm_adds_to_such_a_reason_is_the_reason_of_a_node_that_is_down() -> None:
+def test_appended_reason_is_used_for_down_node() -> None:
     reason = " Reason=Tom: Xid 79 : Not responding [slurm@2026-11-22T03:00:08]"
     machine = node("DOWN+NOT_RESPONDING", reason=reason).machine(pools={})
     assert (machine.reason, machine.reason_by) == ("Not responding", "slurm")
@@ -156,7 +156,7 @@ def test_features_become_labels() -> None:
     assert node().machine(pools={}).labels == {}
 
 
-def test_a_weight_tells_that_and_from_what_it_was_raised() -> None:
+def test_raised_weight_marks_avoided_node() -> None:
     assert [node(weight=weight).avoided for weight in (1, AVOID_WEIGHT, 2 * AVOID_WEIGHT - 1)] == [
         0,
         1,
@@ -165,18 +165,18 @@ def test_a_weight_tells_that_and_from_what_it_was_raised() -> None:
     assert not node(weight=2 * AVOID_WEIGHT).avoided
 
 
-def test_a_node_belongs_to_the_first_pool_that_has_its_partition() -> None:
+def test_node_belongs_to_first_matching_pool() -> None:
     pools = {"none": "cpu", "debug": "debug", "all": "gpu"}
     assert node().machine(pools=pools).pool == "debug"
     assert node().machine(pools={"none": "cpu"}).pool is None
 
 
-def test_only_a_node_that_may_be_made_anew_tells_its_start() -> None:
+def test_only_recreatable_nodes_have_boot() -> None:
     assert node("IDLE").boot == ""
     assert node("IDLE+DYNAMIC_NORM").boot == "2026-11-22T02:52:23"
 
 
-def test_an_answer_that_is_none_has_no_nodes() -> None:
+def test_output_without_nodes() -> None:
     assert parse_nodes("") == []
     assert parse_nodes("slurm_load_node error\n") == []
     with pytest.raises(ValueError, match="no state"):
@@ -184,24 +184,24 @@ def test_an_answer_that_is_none_has_no_nodes() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_reason_leaves_the_rest_of_the_line_as_it_is(reason: str) -> None:
+def test_reason_does_not_affect_other_fields(reason: str) -> None:
     text = " ".join(f" Reason={reason} [root@2026-11-22T03:00:08]".splitlines())
     parsed = node("MIXED+DRAIN", reason=text, weight=5)
     assert (parsed.name, parsed.weight, parsed.gpus) == ("n1", 5, 8)
     assert parsed.flags == {"MIXED", "DRAIN"}
 
 
-# --- other tables ---------------------------------------------------------------------------------
+# --- other output ---------------------------------------------------------------------------------
 
 
-def test_jobs_are_those_of_each_node() -> None:
+def test_jobs_are_listed_by_node() -> None:
     jobs = jobs_by_node("4711|n[1-2]\n4712_3|n2\n12+1|\n")
     assert jobs == {"n1": ("4711",), "n2": ("4711", "4712_3")}
     with pytest.raises(ValueError, match=r"expected JOB\|NODES"):
         jobs_by_node("slurm_load_jobs error")
 
 
-def test_a_switch_is_the_lowest_one() -> None:
+def test_switch_is_the_leaf_switch() -> None:
     text = (
         "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2] \n"
         "SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-2] Switches=s1 \n"
@@ -210,7 +210,7 @@ def test_a_switch_is_the_lowest_one() -> None:
     assert leaf_switches("") == {}
 
 
-def test_a_reservation_counts_while_it_keeps_others_away() -> None:
+def test_only_active_maintenance_reservations_count() -> None:
     form = "ReservationName={} StartTime=x Nodes={} NodeCnt=1 Flags={} Users=root State={}\n"
     text = "".join(
         [
@@ -229,7 +229,7 @@ def test_a_reservation_counts_while_it_keeps_others_away() -> None:
     assert maintenance_by_node("No reservations in the system\n") == {}
 
 
-def test_a_controller_says_since_when_it_runs() -> None:
+def test_controller_start_is_read() -> None:
     text = "AuthInfo = x\nBOOT_TIME               = 2026-11-22T02:55:03\n"
     assert controller_start(text) == "2026-11-22T02:55:03"
     with pytest.raises(ValueError, match="no BOOT_TIME"):

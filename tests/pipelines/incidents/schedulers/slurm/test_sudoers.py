@@ -1,4 +1,4 @@
-"""The rules for sudo, against what the driver sends and what it must not be able to send."""
+"""Tests of the sudo rules: they permit the driver's commands and nothing else."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RULES = Path(__file__).parents[5] / "deploy" / "slurm" / "forewarn.sudoers"
 MOMENT = Nanoseconds(0)
 DRAIN = Action(17, 1, "n1", "p", None, None, "c", Step.DRAIN, DrainMode.NOW, MOMENT, MOMENT, MOMENT)
 NODE = "NodeName=n1 State={state} Weight=1 X=y{reason}\n"
-OURS = " Reason=forewarn:17 x [root@2026-11-22T03:00:00]"
+OWN_REASON = " Reason=forewarn:17 x [root@2026-11-22T03:00:00]"
 RESERVATION = "ReservationName=forewarn-17 Nodes=n1 Flags=MAINT State=ACTIVE\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording(SlurmCommand):
-    """Answers for one node and notes what would be changed."""
+    """Command that answers for one node and records changes instead of making them."""
 
     node: str = NODE.format(state="IDLE", reason="")
     reservations: str = ""
@@ -45,18 +45,18 @@ class Recording(SlurmCommand):
 
 
 def allowed(command: tuple[str, ...]) -> bool:
-    """Tell whether a rule fits, as sudo does it: all arguments as one text."""
+    """Tell whether a rule matches as in sudo: all arguments as one text."""
     rules = re.findall(r"/usr/bin/scontrol (\^.*?\$)(?:, \\)?$", RULES.read_text(), re.MULTILINE)
     assert len(rules) == 8
     return command[0] == "scontrol" and any(re.search(r, " ".join(command[1:])) for r in rules)
 
 
-def sent() -> list[tuple[str, ...]]:
-    """Return every change that the driver knows."""
+def driver_changes() -> list[tuple[str, ...]]:
+    """Return one example of every change that the driver makes."""
     changes: list[tuple[str, ...]] = []
     free = Recording(changes=changes)
-    drained = replace(free, node=NODE.format(state="IDLE+DRAIN", reason=OURS))
-    busy = replace(free, node=NODE.format(state="ALLOCATED+DRAIN", reason=OURS))
+    drained = replace(free, node=NODE.format(state="IDLE+DRAIN", reason=OWN_REASON))
+    busy = replace(free, node=NODE.format(state="ALLOCATED+DRAIN", reason=OWN_REASON))
     raised = replace(
         free, node=NODE.replace("Weight=1", "Weight=8388615").format(state="IDLE", reason="")
     )
@@ -68,15 +68,15 @@ def sent() -> list[tuple[str, ...]]:
     SlurmDriver(command=raised).undo(replace(DRAIN, step=Step.AVOID))
     SlurmDriver(command=drained).undo(DRAIN)
     SlurmDriver(command=drained, check_users="root,check_1").reserve(DRAIN)
-    down = NODE.format(state="DOWN+DRAIN", reason=OURS)
+    down = NODE.format(state="DOWN+DRAIN", reason=OWN_REASON)
     SlurmDriver(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
     SlurmDriver(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
     SlurmDriver(command=free).notify(("12", "12_3"), "-M other state=down")
     return changes
 
 
-def test_all_that_the_driver_changes_is_allowed() -> None:
-    changes = sent()
+def test_rules_permit_all_driver_changes() -> None:
+    changes = driver_changes()
     assert [change for change in changes if not allowed(change)] == []
     verbs = {" ".join(re.sub("=.*", "", word) for word in change[1:3]) for change in changes}
     assert {"update nodename", "create reservation", "delete reservationname"} < verbs
@@ -84,7 +84,7 @@ def test_all_that_the_driver_changes_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "update nodename=n1 state=drain reason=forewarn:17 state=down",
         "update nodename=n1 state=drain reason=forewarn:17 x weight=3",
@@ -105,11 +105,11 @@ def test_all_that_the_driver_changes_is_allowed() -> None:
         "",
     ],
 )
-def test_nothing_else_is_allowed(words: str) -> None:
-    assert not allowed(("scontrol", *words.split()))
+def test_rules_permit_nothing_else(arguments: str) -> None:
+    assert not allowed(("scontrol", *arguments.split()))
 
 
-def test_sudo_reads_the_rules(
+def test_rules_are_valid_sudoers(
     require_program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
