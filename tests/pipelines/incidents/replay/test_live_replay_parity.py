@@ -217,8 +217,8 @@ def steps(decisions: Iterable[Decision], actions: Iterable[Action]) -> list[Step
 
 @settings(
     max_examples=EXAMPLES,
-    # The same examples each time, unless FOREWARN_REPLAYS is set: among some hundred random ones the
-    # replay decides one 13 minutes later than the loop (docs/how-to/replay_a_policy.md).
+    # The same examples each time, unless FOREWARN_REPLAYS is set: among some hundred random ones
+    # the replay decides one 13 minutes later than the loop (docs/how-to/replay_a_policy.md).
     derandomize="FOREWARN_REPLAYS" not in os.environ,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -304,7 +304,7 @@ def test_failure_without_records_uses_event_machine(tmp_path: Path) -> None:
         "GPU Board Serial Number: 7700000000001",
         "Xid (PCI:0000:3b:00): 119, pid=1, name=python, Timeout",
     )
-    lines = [f"[Sun Feb 23 16:24:18 2025] NVRM: {words}\n" for words in said]
+    lines = [f"[Sun Feb 23 16:24:18 2025] NVRM: {message}\n" for message in messages]
     (raw / "dmesg.log").write_text("".join(lines))
     assert main(["ingest", "--raw", str(tmp_path / "raw"), "--out", str(tmp_path / "records")]) == 0
     policy = load_policy([])
