@@ -46,7 +46,7 @@ def test_open_incidents_show_blocker(config: str, capsys: pytest.CaptureFixture[
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "1  node-17  open since 1970-01-01T00:00:00Z"
     assert others[0] == "    findings: check by nhc"
-    assert others[1].startswith("    held: ")
+    assert others[1].startswith("    blocked: ")
     assert main(["incidents", "--config", config, "--json"]) == 0
     line = json.loads(capsys.readouterr().out)
     assert (line["incident"], line["state"], line["machine"]) == (1, "open", "node-17")
@@ -82,7 +82,7 @@ def test_approval_needs_a_proposal(config: str, capsys: pytest.CaptureFixture[st
     assert main(["approve", "1", "--config", config]) == 2
     assert "no decision yet" in capsys.readouterr().err
     assert main(["approve", "99", "--config", config]) == 2
-    assert "incident 99: there is none" in capsys.readouterr().err
+    assert "incident 99: does not exist" in capsys.readouterr().err
 
 
 def test_switch_file_is_removed_only_by_on(config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +205,7 @@ def test_score_without_actions_is_reported(
 ) -> None:
     (tmp_path / "my.toml").write_text("")
     assert main(["respond", "--score", "--config", str(tmp_path / "my.toml")]) == 0
-    assert capsys.readouterr().out == "No incident so far, so there is nothing to score.\n"
+    assert capsys.readouterr().out == "No incident yet, nothing to score.\n"
 
 
 def test_listing_creates_no_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

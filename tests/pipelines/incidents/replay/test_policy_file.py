@@ -172,7 +172,7 @@ def test_report_xids_apply_only_if_configured() -> None:
         ("[xids.95]\nconfirmed_by = ['check']", "`xids.95.alone`: found 'tell', expected at least"),
         (
             "[kinds.failure]\nseverity = 'warning'\nstep = 'avoid'",
-            "`kinds.failure.step`: found 'avoid', expected at least 'drain': it is evide",
+            "`kinds.failure.step`: found 'avoid', expected at least 'drain', because",
         ),
         ("xids = 3", "key `xids`: found 3, expected"),
         ("[xids", "is not a TOML file"),
