@@ -146,7 +146,7 @@ class IncidentCloser:
         """Record the outcome of an incident and close it, once the outcome is known."""
         assessment = assess_outcome(
             incident,
-            proofs=ground_truth.get(incident.machine, []),
+            ground_truth=ground_truth.get(incident.machine, []),
             service=read_service(self.ledger, incident.machine, until=seen_until),
             settings=self.settings,
             now=now,
