@@ -68,8 +68,8 @@ class ImportedHistory:
         machines = len({outage.machine for outage in self.outages})
         labels = self.labels
         return (
-            f"{len(self.outages)} outages of {machines} machines. {len(labels.failures)} are "
-            f"failures of a known GPU, {len(labels.without_gpu)} are failures of an unknown GPU. "
+            f"{len(self.outages)} outages of {machines} machines. Failures of a "
+            f"known GPU: {len(labels.failures)}; of an unknown GPU: {len(labels.without_gpu)}. "
             "While a machine was out of service, its GPUs count as unlabelled, not as healthy."
         )
 

@@ -210,7 +210,7 @@ def test_slurm_history_is_added_once(site: Site, capsys: pytest.CaptureFixture[s
     assert len(pq.read_table(folder / "out_of_service.parquet")) == 4
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert "3 outages of 2 machines. 1 tell of the failure of a GPU; 1 tell of a failure" in text
+    assert "3 outages of 2 machines. Failures of a known GPU: 1; of an unknown GPU: 1." in text
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ CAUSES = {
     "verdict": FindingKind.VERDICT,
 }
 Steps = tuple[Nanoseconds, tuple[object, ...]]
-_HANDLED = re.compile(r"action \d+ (takes|does|answered)|too old to act on")
+_HANDLED = re.compile(r"action \d+ (already|answered)|too old to act on")
 
 
 @dataclass
