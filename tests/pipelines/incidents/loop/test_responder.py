@@ -244,7 +244,7 @@ def test_manual_return_requires_fresh_evidence(rig: Rig) -> None:
     rig.once(20)
     assert rig.driver.calls == []
     reasons = [i.decision.reason for i in rig.ledger.open_incidents() if i.decision]
-    assert any("before somebody else gave m0 back" in reason for reason in reasons)
+    assert any("before m0 returned from an external drain" in reason for reason in reasons)
     rig.report("xid 79")
     rig.once(20)
     assert rig.state() is ServiceState.DRAINED
@@ -452,9 +452,9 @@ def test_alert_is_raised_once_until_it_ends(rig: Rig) -> None:
         Responder(*parts, warn=lambda _, text: alerts.append(text)).once()  # as a new process
         return alerts
 
-    assert call() == ["no list came so far"]
+    assert call() == ["no list so far"]
     assert call() == []
     lists.rmdir()  # lists are no longer made
     assert call() == []
     lists.mkdir()
-    assert call() == ["no list came so far"]
+    assert call() == ["no list so far"]
