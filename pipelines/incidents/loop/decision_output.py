@@ -32,7 +32,6 @@ def _iso(moment: Nanoseconds | None) -> str | None:
 def decision_line(incident: Incident, decision: Decision) -> dict[str, Any]:
     """Return a decision as `forewarn respond --json` prints it (formats.md, section 7)."""
     causes = [f.cause for f in incident.findings if f.key in decision.findings]
-    held_back = decision.ruling is not Ruling.ACT
     return {
         "at": format_iso(decision.at),
         "incident": incident.id,
@@ -43,8 +42,7 @@ def decision_line(incident: Incident, decision: Decision) -> dict[str, Any]:
         "step": decision.step.value,
         "mode": None if decision.mode is None else decision.mode.value,
         "ruling": decision.ruling.value,
-        "held_back": decision.reason if held_back else None,
-        "blocked_by": decision.reason if held_back else None,
+        "blocked_by": None if decision.ruling is Ruling.ACT else decision.reason,
         "reason": decision.reason,
         "until": _iso(decision.until),
         "valid_until": format_iso(decision.valid_until),

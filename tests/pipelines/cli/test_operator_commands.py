@@ -50,7 +50,7 @@ def test_open_incidents_show_blocker(config: str, capsys: pytest.CaptureFixture[
     assert main(["incidents", "--config", config, "--json"]) == 0
     line = json.loads(capsys.readouterr().out)
     assert (line["incident"], line["state"], line["machine"]) == (1, "open", "node-17")
-    assert line["decision"]["held_back"]
+    assert line["decision"]["blocked_by"]
 
 
 def test_json_output_is_only_json(config: str, capsys: pytest.CaptureFixture[str]) -> None:

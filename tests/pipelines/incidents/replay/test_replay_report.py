@@ -17,7 +17,7 @@ from forewarn.pipelines.incidents.replay.policy_file import load_policy
 
 START = pd.Timestamp("2025-03-01", tz="UTC")
 HOURS = 96
-KEYS = {"at", "machine", "gpu_serial", "finding", "severity", "step", "held_back"}
+KEYS = {"at", "machine", "gpu_serial", "finding", "severity", "step", "blocked_by"}
 
 Replay = Callable[..., list[dict[str, Any]]]
 
@@ -116,7 +116,7 @@ def test_blocked_decisions_name_the_limit(records: Path, config: Path, replayed:
     table = pd.read_parquet(records / "date=2025-03-01")
     table.loc[(table["gpu_serial"] == "G5") & (table["timestamp"] == hour(15)), "xid"] = 79
     table.to_parquet(records / "date=2025-03-01" / "part-0.parquet", index=False)
-    blocked = [line["held_back"] for line in replayed(records)[:-1] if line["machine"] == "node-2"]
+    blocked = [line["blocked_by"] for line in replayed(records)[:-1] if line["machine"] == "node-2"]
     assert "1 of 4 machines of pool fleet is out, at most 1" in blocked
     assert "1 machine drained within 3 days for cause xid 79, at most 1" in blocked
 

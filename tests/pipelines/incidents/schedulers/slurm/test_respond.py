@@ -187,9 +187,9 @@ def test_external_drain_is_kept_and_counts(site: Site) -> None:
     blocked = next(
         d
         for d in decided.values()
-        if d["ruling"] == "hold" and d["step"] == "drain" and "at most 2" in (d["held_back"] or "")
+        if d["ruling"] == "hold" and d["step"] == "drain" and "at most 2" in (d["blocked_by"] or "")
     )
-    assert "2 of 16 machines" in blocked["held_back"]
+    assert "2 of 16 machines" in blocked["blocked_by"]
 
 
 def test_resumed_node_is_not_drained_again(site: Site) -> None:
@@ -202,7 +202,7 @@ def test_resumed_node_is_not_drained_again(site: Site) -> None:
     site.respond()
     assert site.states() == [ActionState.OVERRIDDEN]
     site.report("node-00007", minutes_ago=19)
-    assert "overridden" in site.respond()["node-00007"]["held_back"]
+    assert "overridden" in site.respond()["node-00007"]["blocked_by"]
     kinds = {finding.kind for i in site.ledger.incidents() for finding in i.findings}
     assert kinds == {FindingKind.AT_RISK}  # no external drain was recorded
 
