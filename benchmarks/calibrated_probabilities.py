@@ -20,7 +20,7 @@ from forewarn.models.prediction.calibration import fit_calibration, prior_correc
 from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.reliability import LabelledProbabilities
 
-__all__ = ["fitted_chances"]
+__all__ = ["calibrate_scores"]
 
 
 def _known_labels(study: Study, number: int) -> Int8Array:
@@ -30,7 +30,7 @@ def _known_labels(study: Study, number: int) -> Int8Array:
     return labels
 
 
-def fitted_chances(study: Study, scores: Sequence[Float64Array]) -> list[LabelledProbabilities]:
+def calibrate_scores(study: Study, scores: Sequence[Float64Array]) -> list[LabelledProbabilities]:
     """Return the probabilities of all windows but the first, with their outcomes.
 
     Parameters
@@ -42,11 +42,15 @@ def fitted_chances(study: Study, scores: Sequence[Float64Array]) -> list[Labelle
     judged = []
     for number, window in enumerate(study.windows[1:], start=1):
         labels, machine = study.instances.label[window.tested], study.machine[window.tested]
-        judged.append(LabelledProbabilities(_chances(study, scores, number), labels, machine))
+        judged.append(
+            LabelledProbabilities(_window_probabilities(study, scores, number), labels, machine)
+        )
     return judged
 
 
-def _chances(study: Study, scores: Sequence[Float64Array], number: int) -> Float64Array:
+def _window_probabilities(
+    study: Study, scores: Sequence[Float64Array], number: int
+) -> Float64Array:
     """Return the probabilities of a window, calibrated on what was known of earlier windows."""
     known = _known_labels(study, number)
     labels = known[np.concatenate([window.tested for window in study.windows[:number]])]

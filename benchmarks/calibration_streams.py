@@ -34,36 +34,36 @@ _BACK = {"calibrated": 1.0, "0.8 times: should resume": 0.8}
 _BACK |= {"half: the limit": 0.5, "a third": 1 / 3}
 
 
-def _promise_breaks(chance: Float64Array, hit: BoolArray) -> int | None:
-    broken = monitor_calibration(LabelledAlerts.from_sequences(chance, hit)).broken_at
+def _monitor_alarm(probability: Float64Array, hit: BoolArray) -> int | None:
+    broken = monitor_calibration(LabelledAlerts.from_sequences(probability, hit)).broken_at
     return broken[0] + 1 if broken else None
 
 
-def _trivially_breaks(chance: Float64Array, hit: BoolArray) -> int | None:
-    sums = np.cumsum(hit - _TOLERANCE * chance)
+def _simple_rule_alarm(probability: Float64Array, hit: BoolArray) -> int | None:
+    sums = np.cumsum(hit - _TOLERANCE * probability)
     last = sums[_ENOUGH - 1 :] - np.append(0.0, sums[:-_ENOUGH])
     low = np.flatnonzero(last < 0.0)
     return int(low[0]) + _ENOUGH if len(low) else None
 
 
-def _cells(breaks: Sequence[int | None], good: int) -> str:
+def _cells(alarms: Sequence[int | None], good: int) -> str:
     """Format the share of streams that alarm once they are bad, and after how many alerts."""
-    late = [n - good for n in breaks if n is not None and n > good]
-    early = sum(n is not None for n in breaks) - len(late)
-    text = f"{len(late) / len(breaks):.2f} | {f'{np.median(late):.0f}' if late else ''}"
-    return f"{text} | {early / len(breaks):.2f}" if good else f"{text} |"
+    late = [n - good for n in alarms if n is not None and n > good]
+    early = sum(n is not None for n in alarms) - len(late)
+    text = f"{len(late) / len(alarms):.2f} | {f'{np.median(late):.0f}' if late else ''}"
+    return f"{text} | {early / len(alarms):.2f}" if good else f"{text} |"
 
 
 def _print(mean: float, what: str, ratio: float, good: int, rng: np.random.Generator) -> None:
     good_so_far = np.arange(_ALERTS) < good
-    breaks: tuple[list[int | None], list[int | None]] = [], []
+    alarms: tuple[list[int | None], list[int | None]] = [], []
     for _ in range(_STREAMS):
-        chance = rng.beta(8 * mean, 8 * (1 - mean), _ALERTS)
-        hit = rng.random(_ALERTS) < np.where(good_so_far, 1.0, ratio) * chance
-        breaks[0].append(_promise_breaks(chance, hit))
-        breaks[1].append(_trivially_breaks(chance, hit))
+        probability = rng.beta(8 * mean, 8 * (1 - mean), _ALERTS)
+        hit = rng.random(_ALERTS) < np.where(good_so_far, 1.0, ratio) * probability
+        alarms[0].append(_monitor_alarm(probability, hit))
+        alarms[1].append(_simple_rule_alarm(probability, hit))
     name = f"{what}, after {good} good ones" if good else what
-    print(f"| {mean} | {name} | {' | '.join(_cells(b, good) for b in breaks)} |", flush=True)
+    print(f"| {mean} | {name} | {' | '.join(_cells(b, good) for b in alarms)} |", flush=True)
 
 
 def _returned(
@@ -71,9 +71,11 @@ def _returned(
 ) -> tuple[int, float] | None:
     """Return the alerts until flags resume, and the flagged share of the list; None if never."""
     lists = rng.beta(8 * mean, 8 * (1 - mean), (_AFTER // _LIST, _LIST))
-    chance = np.flip(np.sort(lists, axis=1), axis=1).ravel()
+    probability = np.flip(np.sort(lists, axis=1), axis=1).ravel()
     position = np.tile(np.arange(1, _LIST + 1) / _LIST, _AFTER // _LIST)
-    alerts = LabelledAlerts.from_sequences(chance, rng.random(_AFTER) < ratio * chance, position)
+    alerts = LabelledAlerts.from_sequences(
+        probability, rng.random(_AFTER) < ratio * probability, position
+    )
     changes = monitor_calibration(alerts, length=0.0).changes
     return (changes[0].judged, changes[0].length) if changes else None
 
@@ -95,8 +97,8 @@ def _print_table_of_returns(rng: np.random.Generator) -> None:
     for mean in (0.3, 0.1, 0.05, 0.02):
         for what, ratio in _BACK.items():
             _print_returns(mean, what, np.full(_AFTER, ratio), rng)
-        mended = np.where(np.arange(_AFTER) < _BAD, 0.1, 1.0)
-        _print_returns(mean, f"a tenth for {_BAD} alerts, then calibrated", mended, rng)
+        recovered = np.where(np.arange(_AFTER) < _BAD, 0.1, 1.0)
+        _print_returns(mean, f"a tenth for {_BAD} alerts, then calibrated", recovered, rng)
 
 
 def main() -> None:

@@ -163,8 +163,8 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     series, denoiser = first.limits[0].scale(raw)[None], _denoiser()
     positions = np.arange(series.shape[2] - WINDOW + 1)
     windows = Windows.from_series(series, WINDOW, positions)
-    there = np.ones((len(windows), series.shape[1]), dtype=bool)
-    found = peer_deviations(windows, there, pull.groups)
+    present = np.ones((len(windows), series.shape[1]), dtype=bool)
+    found = peer_deviations(windows, present, pull.groups)
     past, number = MachineBaseline.empty(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
     scores, _ = score_against_baseline(
@@ -175,7 +175,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
         "machines and times (once)": lambda: open_pull(folder, INTERVAL),
         "read one metric to the grid": lambda: pull.series(first.name),
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
-        "compare with the peers": lambda: peer_deviations(windows, there, pull.groups),
+        "compare with the peers": lambda: peer_deviations(windows, present, pull.groups),
         "compare with the baseline": lambda: score_against_baseline(
             found, number, pull.groups, rules.baseline, first.healthy, past
         ),
@@ -185,7 +185,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     }
     for name, work in parts.items():
         print(f"  {name:<26} {_median(work, runs) * 1000:8.1f} ms")
-    _peers(series, denoiser, windows.apart(), there, runs)
+    _peers(series, denoiser, windows.apart(), present, runs)
 
 
 def _stream(folder: Path, model: Path, runs: int) -> None:
@@ -204,11 +204,11 @@ def _stream(folder: Path, model: Path, runs: int) -> None:
 
 
 def _peers(
-    series: Float32Array, denoiser: LstmVae, windows: Float32Array, there: BoolArray, runs: int
+    series: Float32Array, denoiser: LstmVae, windows: Float32Array, present: BoolArray, runs: int
 ) -> None:
     """Print what numpy and Keras need for the same computations."""
     few = slice(0, 8)
-    ours = _median(lambda: distance_sums(windows[few], there[few]), runs)
+    ours = _median(lambda: distance_sums(windows[few], present[few]), runs)
 
     def plain() -> None:
         for one in windows[few]:
@@ -261,8 +261,8 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="plot the time over the number of machines")
     asked = parser.parse_args()
     sizes, runs = ([100], 1) if asked.short else ([100, 300, 1000, 1500, 3000, 10_000], 3)
-    with tempfile.TemporaryDirectory() as made:
-        folder, model = Path(made), Path(made) / "model"
+    with tempfile.TemporaryDirectory() as written:
+        folder, model = Path(written), Path(written) / "model"
         _detector(model)
         print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")
         _compile(folder, model)

@@ -54,7 +54,7 @@ share = {share}
 workers = 1
 """
 _ENOUGH, _TOLERANCE = 60, 0.8
-_WATCHES = ("no watch", "promise", "trivial")
+_MONITORS = ("no monitor", "calibration monitor", "simple rule")
 
 Row = dict[str, Any]
 
@@ -69,11 +69,12 @@ def _backtest(records: Path, folder: Path, share: float) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
-    promise: dict[str, Any] = json.loads((out / "report.json").read_text())["promise"]["expanding"]
-    return promise
+    report: dict[str, dict[str, Any]] = json.loads((out / "report.json").read_text())
+    calibration: dict[str, Any] = report["promise"]["expanding"]
+    return calibration
 
 
-def _trivially_flagged(days: Sequence[Row]) -> list[int]:
+def _flagged_by_simple_rule(days: Sequence[Row]) -> list[int]:
     """Return how many alerts of each day the simple rule permits."""
     flagged = []
     for number, today in enumerate(days):
@@ -88,7 +89,7 @@ def _trivially_flagged(days: Sequence[Row]) -> list[int]:
     return flagged
 
 
-def _watched(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
+def _monitor_row(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
     """Return the results of a monitor from a day on; all alerts are evaluated."""
     start = sum(day["date"] < since for day in days)
     stopped = [not n for n in flagged]
@@ -100,7 +101,7 @@ def _watched(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
         "broke": bool(breaks),
         "days": breaks[0] - start if breaks else None,
         "alerts_until": sum(d["alerts"] for d in days[start : breaks[0]]) if breaks else None,
-        "away": _away(stopped[breaks[0] :]) if breaks else None,
+        "away": _days_until_return(stopped[breaks[0] :]) if breaks else None,
         "flagged": sum(flagged[after]),
         "flagged_hits": sum(
             d["hits"] if n == d["alerts"] else d["flagged_hits"] for d, n in pairs if n
@@ -109,15 +110,17 @@ def _watched(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
     }
 
 
-def _away(stopped: Sequence[bool]) -> int | None:
+def _days_until_return(stopped: Sequence[bool]) -> int | None:
     """Return the days until flags come back; None if they do not."""
     return stopped.index(False) if False in stopped else None
 
 
-def _watches(days: Sequence[Row], since: str) -> Row:
+def _monitor_results(days: Sequence[Row], since: str) -> Row:
     ways = [day["alerts"] for day in days], [day["flagged"] for day in days]
-    flagged = *ways, _trivially_flagged(days)
-    return {name: _watched(days, of, since) for name, of in zip(_WATCHES, flagged, strict=True)}
+    flagged = *ways, _flagged_by_simple_rule(days)
+    return {
+        name: _monitor_row(days, of, since) for name, of in zip(_MONITORS, flagged, strict=True)
+    }
 
 
 def _measure(seed: int, drifts: Sequence[str], asked: argparse.Namespace) -> None:
@@ -132,8 +135,8 @@ def _measure(seed: int, drifts: Sequence[str], asked: argparse.Namespace) -> Non
             past = FleetHistory(fleet, day, end, np.random.default_rng([seed, number]))
             folder = Path(name) / str(number)
             write_drifted(past, drift, folder / "records")
-            promise = _backtest(folder / "records", folder, asked.share)
-            row = {"seed": seed, "drift": drift, "since": f"{day:%Y-%m-%d}", "report": promise}
+            calibration = _backtest(folder / "records", folder, asked.share)
+            row = {"seed": seed, "drift": drift, "since": f"{day:%Y-%m-%d}", "report": calibration}
             with asked.rows.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
@@ -170,13 +173,17 @@ def _print(rows: Sequence[Row]) -> None:
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for drift in DRIFTS:
         fleets = [
-            _watches(row["report"]["days"], row["since"]) for row in rows if row["drift"] == drift
+            _monitor_results(row["report"]["days"], row["since"])
+            for row in rows
+            if row["drift"] == drift
         ]
-        for watch in _WATCHES if fleets else ():
-            print(f"| {drift} | {' | '.join(_cells(watch, [fleet[watch] for fleet in fleets]))} |")
+        for monitor in _MONITORS if fleets else ():
+            print(
+                f"| {drift} | {' | '.join(_cells(monitor, [fleet[monitor] for fleet in fleets]))} |"
+            )
 
 
-def _cells(watch: str, fleets: Sequence[Row]) -> list[str]:
+def _cells(monitor: str, fleets: Sequence[Row]) -> list[str]:
     short = [fleet["hits"] < _TOLERANCE * fleet["expected"] for fleet in fleets]
     broke = [fleet for fleet in fleets if fleet["broke"]]
     return [
@@ -184,7 +191,7 @@ def _cells(watch: str, fleets: Sequence[Row]) -> list[str]:
         _percent(fleets, "expected", "alerts"),
         _percent(fleets, "hits", "alerts"),
         _count(short),
-        watch,
+        monitor,
         str(sum(fleet["broke_before"] for fleet in fleets)),
         _count([fleet["broke"] for fleet in fleets]),
         *(_median([fleet[name] for fleet in fleets]) for name in ("days", "alerts_until")),

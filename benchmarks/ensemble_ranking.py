@@ -109,7 +109,7 @@ def _precision(table: ScoreTable, method: str, draws: Float64Array) -> Float64Ar
     return precision
 
 
-def _judge(table: ScoreTable, seed: int) -> dict[str, EnsembleFigures]:
+def _evaluate(table: ScoreTable, seed: int) -> dict[str, EnsembleFigures]:
     n_machines = int(table.machine.max()) + 1
     draws = np.vstack(
         [np.ones(n_machines), bootstrap_weights(n_machines, seed=seed, n_draws=1_000)]
@@ -167,7 +167,7 @@ def main() -> None:
     settings, judged = load_settings(asked.config), []
     used = f"linear {settings.ensembles.linear:g}"
     for seed, folder in enumerate(asked.folders):
-        judged.append(_judge(_table(folder, settings), seed))
+        judged.append(_evaluate(_table(folder, settings), seed))
         _print(folder.name, judged[-1], used)
     if len(judged) > 1:
         methods = set.intersection(*map(set, judged))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.calibrated_probabilities import fitted_chances
+from benchmarks.calibrated_probabilities import calibrate_scores
 from benchmarks.measured_fleet import Study, Window
 
 from forewarn.evaluation.bootstrap import bootstrap_weights, percentile_interval
@@ -69,7 +69,7 @@ def _average_draws(
 
 
 def _slope(study: Study, scores: Sequence[Float64Array], draws: Float64Array) -> Float64Array:
-    judged = fitted_chances(study, scores)
+    judged = calibrate_scores(study, scores)
     return slope_draws(judged, calibration_slope(judged), draws)
 
 

@@ -49,7 +49,7 @@ def evaluate_verdicts(outcomes: Sequence[PullOutcome]) -> dict[str, Any]:
     """Return precision, recall and F1, with bootstrap intervals over pulls.
 
     A pull counts once, and only the right machine is a hit. There is no point adjustment: a hit in
-    one window does not excuse false windows near it.
+    one window does not make false windows near it correct.
 
     Parameters
     ----------

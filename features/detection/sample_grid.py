@@ -141,7 +141,7 @@ def build_task_grid(
     """Assign each sample to the nearest tick; of several samples on a tick the last one counts.
 
     The time span begins when a tenth of the machines, at least two, have sent a sample, and ends
-    the same way, so that one machine with a wrong clock cannot stretch it.
+    the same way, so that one machine with a wrong clock cannot extend it.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def continuity_levels(
 
 
 @compiled
-def _longest(
+def _write_longest_excursions(
     scores: Float32Array,
     above: Float32Array,
     below: Float32Array,
@@ -87,18 +87,18 @@ def _longest(
     out: Int64Array,
 ) -> None:
     for machine in range(first, last):
-        begin = end = calm = 0
+        begin = end = n_quiet = 0
         for w in range(scores.shape[1]):
             score = scores[machine, w]
             if score >= above[machine]:
                 if end < w or begin == end:
                     begin = w
-                end, calm = w + 1, 0
+                end, n_quiet = w + 1, 0
             elif score >= below[machine]:
-                calm = 0
+                n_quiet = 0
             elif score < below[machine]:
-                calm += 1
-                if calm == quiet and end - begin > out[machine, 1] - out[machine, 0]:
+                n_quiet += 1
+                if n_quiet == quiet and end - begin > out[machine, 1] - out[machine, 0]:
                     out[machine, 0], out[machine, 1] = begin, end
 
 
@@ -128,5 +128,7 @@ def longest_excursions(
     [[2, 4]]
     """
     out = np.full((len(scores), 2), 0, dtype=np.int64)
-    parallel_for(lambda a, b: _longest(scores, above, below, quiet, a, b, out), len(scores))
+    parallel_for(
+        lambda a, b: _write_longest_excursions(scores, above, below, quiet, a, b, out), len(scores)
+    )
     return out

@@ -135,7 +135,7 @@ def _deviate(
     present: BoolArray,
     other_members: BoolArray,
     members: Int64Array,
-    fewest: int,
+    min_size: int,
     out: Float32Array,
     first: int,
     last: int,
@@ -151,7 +151,7 @@ def _deviate(
         if w == first or other_members[w]:
             n = _present_members(present[w], members, members_present)
             row_in[:] = -1
-        if n < fewest:
+        if n < min_size:
             continue
         sums[:, :n] = 0.0
         for row in range(starts[w], starts[w] + n_places):
@@ -198,12 +198,12 @@ def _write_others(
     middles: Float32Array,
     n: Int64Array,
     members: Int64Array,
-    fewest: int,
+    min_size: int,
     out: Float32Array,
 ) -> None:
     others = np.empty(4, np.float32)
     for w in range(len(values)):
-        if n[w] >= fewest:
+        if n[w] >= min_size:
             _leave_out(n[w], middles[w], others)
             for i in range(len(members)):
                 if not np.isnan(values[w, i]):
@@ -282,7 +282,7 @@ def peer_scores(windows: Windows, present: BoolArray) -> Float32Array:
     means = np.where(present, windows.apart().mean(axis=1), np.nan)
     out = np.full(present.shape, np.nan, dtype=np.float32)
     rows = np.flatnonzero(present.sum(axis=1) >= MIN_GROUP_SIZE)
-    apart = np.abs(means[rows] - np.nanmedian(means[rows], axis=1, keepdims=True))
-    usual = 1.4826 * np.nanmedian(apart, axis=1, keepdims=True)
-    out[rows] = apart / (usual + _MIN_DEVIATION)
+    distance = np.abs(means[rows] - np.nanmedian(means[rows], axis=1, keepdims=True))
+    deviation = 1.4826 * np.nanmedian(distance, axis=1, keepdims=True)
+    out[rows] = distance / (deviation + _MIN_DEVIATION)
     return out

@@ -47,7 +47,7 @@ def _add_metrics_folder(command: Parser) -> None:
     )
 
 
-def _add_known(command: Parser, state: str) -> None:
+def _add_context(command: Parser, state: str) -> None:
     """Add options for additional knowledge about the machines."""
     command.add_argument(
         "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
@@ -92,7 +92,7 @@ def _add_run(parts: Commands) -> None:
     _add_metrics_folder(command)
     add_config(command, "configuration, TOML; fitted parameters come from the model")
     add_detector_model(command, "folder written by `detect fit`")
-    _add_known(command, "folder of machine baselines, updated")
+    _add_context(command, "folder of machine baselines, updated")
     command.add_argument("--plot", type=Path, metavar="DIR", help="plot each verdict as a PNG")
     command.add_argument("--json", action="store_true", help="print one JSON object per task")
 
@@ -113,7 +113,7 @@ def _add_watch(parts: Commands) -> None:
     )
     add_config(command)
     add_detector_model(command, "folder written by `detect fit`")
-    _add_known(command, "folder of baselines and verdicts, to continue after a restart")
+    _add_context(command, "folder of baselines and verdicts, to continue after a restart")
     command.add_argument("--once", action="store_true", help="judge all tasks once and exit")
     command.add_argument("--json", action="store_true", help="print one JSON object per verdict")
 

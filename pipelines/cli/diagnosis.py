@@ -52,7 +52,7 @@ def add_diagnose(commands: Commands) -> None:
         metavar="TIME",
         help="ignore everything later (default: the last time in any part)",
     )
-    _add_beside(command)
+    _add_context(command)
     command.add_argument("--html", type=Path, metavar="PAGE", help="write the verdict as a page")
     add_json(command)
     _add_watch(parts)
@@ -60,7 +60,7 @@ def add_diagnose(commands: Commands) -> None:
     _add_collect(parts)
 
 
-def _add_beside(command: Parser) -> None:
+def _add_context(command: Parser) -> None:
     """Add options for knowledge from outside the job's folder."""
     command.add_argument(
         "--events", type=Path, metavar="RECORDS", help="folder of `collect`: Xids, lost GPUs"
@@ -117,7 +117,7 @@ def _add_watch(parts: Commands) -> None:
     command.add_argument(
         "--jobs", type=Path, required=True, metavar="DIR", help="folder of jobs, or of one job"
     )
-    _add_beside(command)
+    _add_context(command)
     command.add_argument(
         "--every",
         type=_duration,

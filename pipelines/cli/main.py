@@ -113,15 +113,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(arguments: Sequence[str]) -> int:
     """Run one command; report a missing module as a missing extra if it belongs to one."""
     try:
-        args = build_parser(words[0] if words else None).parse_args(words)
+        args = build_parser(arguments[0] if arguments else None).parse_args(arguments)
         require_extra(args.command, args.extra)
         run: Callable[[argparse.Namespace], int] = args.run
         return run(args)
     except ModuleNotFoundError as error:
-        if missing := missing_extra(f"forewarn {words[0]}", error):
+        if missing := missing_extra(f"forewarn {arguments[0]}", error):
             raise missing from None
         raise
 

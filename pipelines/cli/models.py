@@ -117,7 +117,7 @@ def _facts(version: Version) -> dict[str, object]:
     }
 
 
-def _say(version: Version, as_json: bool) -> None:
+def _print_version(version: Version, as_json: bool) -> None:
     from forewarn.features.records.record_table import DAY
     from forewarn.pipelines.runtime.timestamps import format_iso
 
@@ -125,12 +125,12 @@ def _say(version: Version, as_json: bool) -> None:
     if as_json:
         print(json.dumps(described))
         return
-    words = [f"{version.number:>4}"]
+    columns = [f"{version.number:>4}"]
     if version.trained_at is None or version.length is None:
-        words.append("not registered by forewarn")
+        columns.append("not registered by forewarn")
     else:
-        words += [version.name, format_iso(version.trained_at), f"{version.length / DAY:g} days"]
-    write_line("  ".join([*words, str(described["gate"]), ", ".join(version.aliases)]))
+        columns += [version.name, format_iso(version.trained_at), f"{version.length / DAY:g} days"]
+    write_line("  ".join([*columns, str(described["gate"]), ", ".join(version.aliases)]))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -138,7 +138,7 @@ def _list(args: argparse.Namespace) -> int:
     with registry.in_one_line():
         versions = registry.versions()
     for version in versions:
-        _say(version, args.json)
+        _print_version(version, args.json)
     if not versions and not args.json:
         print("no model is registered yet; `forewarn retrain` registers one")
     return 0
@@ -181,5 +181,5 @@ def _rollback(args: argparse.Namespace) -> int:
 def _champion(registry: Registry, as_json: bool) -> int:
     champion = registry.champion()
     assert champion is not None
-    _say(champion, as_json)
+    _print_version(champion, as_json)
     return 0

@@ -153,13 +153,14 @@ def _incidents(args: argparse.Namespace) -> int:
             print(json.dumps(mark_line(machine)))
         else:
             write_line(mark_text(machine))
-    tell: Callable[[str], None] = note if args.json else write_line  # stdout is for JSON alone then
+    # With --json, stdout contains only JSON.
+    output: Callable[[str], None] = note if args.json else write_line
     if not incidents:
-        tell("no incidents" if args.all else "no open incidents")
+        output("no incidents" if args.all else "no open incidents")
     for damaged in set_aside:
-        tell(str(damaged))
+        output(str(damaged))
     if off is not None:
-        tell(f"actions are switched off by {off.who}{f': {off.why}' if off.why else ''}")
+        output(f"actions are switched off by {off.who}{f': {off.why}' if off.why else ''}")
     return 0
 
 

@@ -113,9 +113,9 @@ def _backtest(args: argparse.Namespace) -> int:
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
     if left_out := excluded_text(report.left_out):
         note(left_out)
-    for strategy, promise in report.promise.items():
-        if promise and promise.broken:
-            note(f"{strategy}: {' '.join(calibration_monitor_text(promise))}")
+    for strategy, monitor in report.promise.items():
+        if monitor and monitor.broken:
+            note(f"{strategy}: {' '.join(calibration_monitor_text(monitor))}")
     print(backtest_summary(report), end="\n\n")
     write_line(f"wrote {args.out}/report.html, report.json and the scores")
     return 0

@@ -95,10 +95,10 @@ class RespondTable(StrictTable):
     def _check(self) -> Self:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("`respond.certificate` and `respond.key` belong together")
-        bold = [name for name, table in self.pools.items() if table.mode != "observe"]
-        if bold and self.driver == "none":
+        acting = [name for name, table in self.pools.items() if table.mode != "observe"]
+        if acting and self.driver == "none":
             raise ValueError(
-                f"`respond.pools.{bold[0]}` has mode {self.pools[bold[0]].mode!r} and "
+                f"`respond.pools.{acting[0]}` has mode {self.pools[acting[0]].mode!r} and "
                 "`respond.driver` is 'none', expected a driver such as 'slurm'"
             )
         if any(end <= begin for begin, end in self.frozen):

@@ -64,7 +64,7 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
         if name in logarithmic:
             panel.set_yscale("symlog", linthresh=1.0)
             panel.yaxis.set_major_formatter("{x:g}")
-    axes[-1].set_xlabel(_span_words(detected.pull))
+    axes[-1].set_xlabel(_span_text(detected.pull))
     handles, labels = axes[0].get_legend_handles_labels()
     # The line drawn last is on top and matters most.
     figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
@@ -116,13 +116,13 @@ def _compared(evidence: dict[str, Any] | None) -> list[str]:
         return []
     unit = "" if evidence["unit"] is None else f" {evidence['unit']}"
 
-    def showed(now: str, before: str) -> str:
+    def describe(now: str, before: str) -> str:
         earlier = evidence[before]
         return f"{evidence[now]:.4g}{unit}" + (
             "" if earlier is None else f" (before {earlier:.4g})"
         )
 
-    machine, others = showed("now", "before"), showed("others_now", "others_before")
+    machine, others = describe("now", "before"), describe("others_now", "others_before")
     return [f"machine: {machine}; peers: {others}"]
 
 
@@ -141,7 +141,7 @@ def _names(machines: Sequence[str]) -> str:
     return ", ".join(machines[:_MAX_NAMES]) + more
 
 
-def _span_words(pull: Pull) -> str:
+def _span_text(pull: Pull) -> str:
     first, last = to_timestamps(
         np.array([pull.grid.time(0), pull.grid.time(pull.grid.n_ticks - 1)])
     ).strftime("%Y-%m-%d %H:%M")
@@ -158,12 +158,12 @@ def _draw(
     """Plot one metric: other groups faint, the group grey, peers blue, the machine on top."""
     ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
     times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
-    group, strangers = _select_peers(pull, findings)
+    group, outsiders = _select_peers(pull, findings)
     peers = (line["evidence"] or {}).get("peers", [])
     rows = np.array([pull.grid.machines.index(peer) for peer in peers], dtype=np.int64)
     grey, thin = COLOURS["muted"], 0.9 if len(series) <= 16 else 0.4
     for shown, colour, alpha, width, label in (
-        (_some(strangers), grey, 0.3, thin, "other groups"),
+        (_some(outsiders), grey, 0.3, thin, "other groups"),
         (_some(np.setdiff1d(group, rows)), grey, 0.6, thin, "others of its group"),
         (rows, COLOURS["c1"], 0.8, 0.7, f"for comparison: {', '.join(peers)}"),
     ):
@@ -207,8 +207,8 @@ def _select_peers(pull: Pull, findings: Sequence[MachineFinding]) -> tuple[Int64
         first = findings[0].machine
         inside = pull.groups == pull.groups[first]
         machines = machines[machines != first]
-    group, strangers = machines[inside[machines]], machines[~inside[machines]]
-    return group, strangers
+    group, outsiders = machines[inside[machines]], machines[~inside[machines]]
+    return group, outsiders
 
 
 def _some(machines: Int64Array) -> Int64Array:

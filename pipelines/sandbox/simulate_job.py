@@ -119,9 +119,9 @@ def _checkpoints(line: JobTimeline) -> Iterator[tuple[str, str]]:
             )
 
 
-def write_healthy_job(lived: HealthyJobRun, folder: Path) -> None:
+def write_healthy_job(run: HealthyJobRun, folder: Path) -> None:
     """Write the parts of a healthy job's folder in which a hang could be detected."""
-    life, line = lived.life, lived.line
+    life, line = run.life, run.line
     folder.mkdir(parents=True)
     _write_ranks(line, folder)
     if life.has_recorder:
@@ -130,10 +130,10 @@ def write_healthy_job(lived: HealthyJobRun, folder: Path) -> None:
         (folder / "logs").mkdir()
         for rank in range(life.plan.layout.n_ranks):
             stamp = _stamp(life.plan, rank)
-            rows = [f"[{stamp(when)}] {text}\n" for when, text in healthy_log_lines(lived, rank)]
+            rows = [f"[{stamp(when)}] {text}\n" for when, text in healthy_log_lines(run, rank)]
             (folder / "logs" / f"{rank}.log").write_text("".join(rows))
     if life.has_stacks:
-        _write_stacks(line, folder, stack_capture_times(lived), life.program)
+        _write_stacks(line, folder, stack_capture_times(run), life.program)
     if life.has_metrics:
         _write_metrics(line, folder, life.plan.end)
     if life.has_kernel:

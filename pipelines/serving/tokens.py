@@ -174,10 +174,10 @@ class Tokens:
             for number, (token, name) in enumerate(sites.items(), 1)
         }
         names = sorted({speaker.site for speaker in speakers.values()})
-        strange = sorted(set(hosts) - set(names))
-        if strange:
+        unknown = sorted(set(hosts) - set(names))
+        if unknown:
             raise TokenError(
-                f"`collector.hosts` names site {strange[0]!r}, expected one of FOREWARN_TOKENS: "
+                f"`collector.hosts` names site {unknown[0]!r}, expected one of FOREWARN_TOKENS: "
                 f"{', '.join(names)}."
             )
         shared = {speaker.site for speaker in speakers.values() if speaker.bound_to is None}

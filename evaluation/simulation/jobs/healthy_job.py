@@ -171,10 +171,10 @@ def run_healthy_job(life: HealthyJob) -> HealthyJobRun:
         np.full(n, -1, dtype=np.int64),
         deque(),
     )
-    lived = HealthyJobRun(life, line)
+    run = HealthyJobRun(life, line)
     rng = np.random.default_rng([plan.seed, n, 43])
     line.mark()
-    _compile(lived, rng)
+    _compile(run, rng)
     due = [life.save_every, life.evaluate_every, rng.exponential(life.restart_every)]
     while line.now.min() < plan.end:
         make_step(line, rng, is_faulty=False)
@@ -182,51 +182,51 @@ def run_healthy_job(life: HealthyJob) -> HealthyJobRun:
         now = float(line.now.max())
         for number, act in enumerate((_save, _evaluate, _restart)):
             if now >= due[number]:
-                act(lived, rng)
+                act(run, rng)
                 every = (life.save_every, life.evaluate_every, rng.exponential(life.restart_every))
                 due[number] = float(line.now.max()) + every[number]
                 break
-    return lived
+    return run
 
 
-def _compile(lived: HealthyJobRun, rng: np.random.Generator) -> None:
-    line = lived.line
+def _compile(run: HealthyJobRun, rng: np.random.Generator) -> None:
+    line = run.line
     begin = float(line.now.min())
     seconds = line.plan.compiling * rng.uniform(0.8, 1.2)
     line.work(Activity.COMPILE, seconds * rng.uniform(0.7, 1.0, len(line.now)))
     line.mark()
     line.meet("world", "barrier", 0.001)  # the first rank waits for the last one
     line.mark()
-    lived.quiet.append(("first step", begin, float(line.now.max())))
+    run.quiet.append(("first step", begin, float(line.now.max())))
 
 
-def _save(lived: HealthyJobRun, rng: np.random.Generator) -> None:
+def _save(run: HealthyJobRun, rng: np.random.Generator) -> None:
     """Let the writing ranks save a checkpoint; storage is slow at times."""
     slow = _SLOW_STORAGE_FACTOR if rng.random() < _SLOW_STORAGE else 1.0
-    takes = lived.life.save_takes * rng.lognormal(0.0, 0.3) * slow
-    writes = WRITERS[lived.life.writers](lived.line.plan.layout)
-    unlike = rng.lognormal(0.0, lived.life.spread, len(writes))
+    takes = run.life.save_takes * rng.lognormal(0.0, 0.3) * slow
+    writes = WRITERS[run.life.writers](run.line.plan.layout)
+    spread = rng.lognormal(0.0, run.life.spread, len(writes))
     _run_between_barriers(
-        lived, rng, "checkpoint", Activity.SAVE, np.where(writes, takes * unlike, 0.0)
+        run, rng, "checkpoint", Activity.SAVE, np.where(writes, takes * spread, 0.0)
     )
 
 
-def _evaluate(lived: HealthyJobRun, rng: np.random.Generator) -> None:
-    is_first = lived.line.plan.layout.axis("dp") == 0
-    works = is_first if lived.life.few_evaluate else np.ones(len(is_first), dtype=bool)
-    takes = lived.life.evaluate_takes * rng.uniform(0.9, 1.1)
-    _run_between_barriers(lived, rng, "evaluation", Activity.EVALUATE, np.where(works, takes, 0.0))
+def _evaluate(run: HealthyJobRun, rng: np.random.Generator) -> None:
+    is_first = run.line.plan.layout.axis("dp") == 0
+    works = is_first if run.life.few_evaluate else np.ones(len(is_first), dtype=bool)
+    takes = run.life.evaluate_takes * rng.uniform(0.9, 1.1)
+    _run_between_barriers(run, rng, "evaluation", Activity.EVALUATE, np.where(works, takes, 0.0))
 
 
 def _run_between_barriers(
-    lived: HealthyJobRun,
+    run: HealthyJobRun,
     rng: np.random.Generator,
     kind: str,
     activity: Activity,
     seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
     """Let some ranks work between two barriers while the others wait."""
-    line = lived.line
+    line = run.line
     line.meet("world", "barrier", 0.001)
     line.mark()
     begin = line.now.copy()
@@ -234,30 +234,30 @@ def _run_between_barriers(
     line.mark()
     line.meet("world", "barrier", 0.001)
     line.mark()
-    lived.quiet.append((kind, float(begin.min()), float(line.now.max())))
+    run.quiet.append((kind, float(begin.min()), float(line.now.max())))
 
 
-def _restart(lived: HealthyJobRun, rng: np.random.Generator) -> None:
+def _restart(run: HealthyJobRun, rng: np.random.Generator) -> None:
     """End all processes between two steps; later they start and compile again."""
-    line = lived.line
+    line = run.line
     begin = float(line.now.max())
     line.now = np.full(len(line.now), begin)
     line.mark()
     line.work(Activity.GONE, np.full(len(line.now), float(rng.uniform(1, 8)) * SECONDS_PER_MINUTE))
     line.mark()
-    lived.quiet.append(("restart", begin, float(line.now.max())))
-    _compile(lived, rng)
+    run.quiet.append(("restart", begin, float(line.now.max())))
+    _compile(run, rng)
 
 
-def healthy_log_lines(lived: HealthyJobRun, rank: int) -> Iterator[tuple[float, str]]:
+def healthy_log_lines(run: HealthyJobRun, rank: int) -> Iterator[tuple[float, str]]:
     """Yield the log lines of a rank of a healthy job, as seconds and text, in order."""
-    life, line = lived.life, lived.line
+    life, line = run.life, run.line
     rows = [(0.0, "INFO starting training, compiling the model")]
     for number, ends in enumerate(line.steps, start=1):
         if number % life.log_every == 0 or number == 1:
             step = f"step {number} " if life.says_step else ""
             rows.append((float(ends[rank]), f"INFO {step}loss {2.0 + 8.0 / number:.4f}"))
-    for kind, begin, end in lived.quiet:
+    for kind, begin, end in run.quiet:
         rows += _event_lines(life, kind, begin, end)
     yield from sorted((row for row in rows if row[0] <= life.plan.end), key=lambda row: row[0])
 
@@ -280,13 +280,13 @@ _RECORDER_DELAY, _SILENCE_DELAY = (
 )  # seconds until an agent captures stacks: with a recorder, without
 
 
-def stack_capture_times(lived: HealthyJobRun) -> list[float]:
+def stack_capture_times(run: HealthyJobRun) -> list[float]:
     """Return when an agent captures stacks: whole seconds, ascending."""
-    after = _RECORDER_DELAY if lived.life.has_recorder else _SILENCE_DELAY
+    after = _RECORDER_DELAY if run.life.has_recorder else _SILENCE_DELAY
     moments = set[float]()
-    for _, begin, end in lived.quiet:
+    for _, begin, end in run.quiet:
         first = float(np.ceil(begin + after))
         moments |= {
             moment for n in range(_MAX_CAPTURES) if (moment := first + _CAPTURE_INTERVAL * n) < end
         }
-    return sorted(moment for moment in moments if moment < lived.life.plan.end)
+    return sorted(moment for moment in moments if moment < run.life.plan.end)

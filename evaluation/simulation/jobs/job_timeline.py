@@ -90,14 +90,16 @@ class JobTimeline:
         """Let each rank work for a time; a rank with a fault stops for good."""
         done = self.now + seconds
         halts = self._halting(done)
-        gone = np.isfinite(self.now) & ~np.isfinite(done) | halts
-        moves = np.isfinite(self.now) & ~gone
+        stopping = np.isfinite(self.now) & ~np.isfinite(done) | halts
+        moves = np.isfinite(self.now) & ~stopping
         self.spent[moves, activity] += seconds[moves]
         begin = np.where(halts, np.maximum(self.now, self.plan.since), self.now)
-        before = gone & halts
+        before = stopping & halts
         self.spent[before, activity] += begin[before] - self.now[before]
-        self._stop(gone, begin, np.where(halts, _HALTS.get(self.plan.fault, activity), activity))
-        self.now = np.where(gone, np.inf, done)
+        self._stop(
+            stopping, begin, np.where(halts, _HALTS.get(self.plan.fault, activity), activity)
+        )
+        self.now = np.where(stopping, np.inf, done)
 
     def _halting(self, done: Float64Array) -> BoolArray:
         """Return the ranks that the fault stops, wherever they are."""
@@ -140,10 +142,10 @@ class JobTimeline:
         self.meetings.append(Collective(axis, names, entered, ended, dead & part))
 
     def _leave(self, part: BoolArray, dead: BoolArray, ended: Float64Array) -> None:
-        came = part & np.isfinite(self.now)
-        stays = came & ~np.isfinite(ended)
-        leaves = came & ~stays
-        self._stop(stays, self.now, np.where(dead, Activity.DEVICE, Activity.WAIT))
+        entering = part & np.isfinite(self.now)
+        stuck = entering & ~np.isfinite(ended)
+        leaves = entering & ~stuck
+        self._stop(stuck, self.now, np.where(dead, Activity.DEVICE, Activity.WAIT))
         self.spent[leaves, Activity.WAIT] += ended[leaves] - self.now[leaves]
         self.now = np.where(part, ended, self.now)
 

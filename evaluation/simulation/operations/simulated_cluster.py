@@ -121,8 +121,8 @@ class Cluster:
         while (moment := self._next_moment(until)) < until:
             self._pass(moment)
             self._end_jobs()
-            self._break_down()
-            self._hand_in()
+            self._fail_machines()
+            self._submit_jobs()
             self._start_jobs()
         self._pass(until)
 
@@ -154,7 +154,7 @@ class Cluster:
                 self.total.lost += job.waits * gpus
                 self._free(job)
 
-    def _break_down(self) -> None:
+    def _fail_machines(self) -> None:
         breakdowns = self.plan.breakdowns
         while (
             self._next_breakdown < len(breakdowns)
@@ -171,11 +171,11 @@ class Cluster:
             elif breakdown.machine in self.drained:
                 self.total.emptied += 1
 
-    def _stop(self, job: _Job, for_nothing: float, waits: float) -> None:
+    def _stop(self, job: _Job, lost_hours: float, waits: float) -> None:
         """Remove a job from its machines and put it first in the queue; saved work counts."""
         gpus = len(job.machines) * GPUS_PER_MACHINE
         ran = (self.now - job.since) / HOUR
-        saved = max(ran - job.waits - for_nothing, 0.0)
+        saved = max(ran - job.waits - lost_hours, 0.0)
         self.total.done += saved * gpus
         self.total.lost += (ran - saved) * gpus
         self._free(job)
@@ -187,7 +187,7 @@ class Cluster:
             del self._running[machine]
         job.machines = ()
 
-    def _hand_in(self) -> None:
+    def _submit_jobs(self) -> None:
         jobs = self.plan.jobs
         while self._next_job < len(jobs) and jobs[self._next_job].at <= self.now:
             plan = jobs[self._next_job]

@@ -196,9 +196,9 @@ def _are_names_stable(offsets: Sequence[Float64Array]) -> bool:
     any other.
     """
     own = np.concatenate([np.abs(machine - np.median(machine)) for machine in offsets])
-    everybody = np.concatenate(offsets)
-    all_of_them = np.abs(everybody - np.median(everybody))
-    return bool(np.median(own) < _MAX_WITHIN_MACHINE_SHARE * np.median(all_of_them))
+    all_offsets = np.concatenate(offsets)
+    pooled = np.abs(all_offsets - np.median(all_offsets))
+    return bool(np.median(own) < _MAX_WITHIN_MACHINE_SHARE * np.median(pooled))
 
 
 def _range(offsets: Float64Array) -> Range:

@@ -69,7 +69,7 @@ def test_person_acknowledges_undoes_and_judges(
     assert main(["ack", "1", "--config", config]) == 0
     assert main(["ack", "1", "--config", config, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"incident": 1, "changed": False}
-    assert main(["outcome", "1", "unknown", "--config", config, "--why", "nobody knows"]) == 0
+    assert main(["outcome", "1", "unknown", "--config", config, "--why", "cause not found"]) == 0
     assert main(["undo", "1", "--config", config]) == 0
     with ResponseSite.from_config(Path(config)).ledger() as ledger:
         (incident,) = ledger.incidents()

@@ -194,7 +194,7 @@ def test_table_assigns_machines_to_tasks(
     table = tmp_path / "tasks.csv"
     lines = [f"late,{name},{i % 2}" for i, name in enumerate(jobs["bad"].machines[:20])]
     table.write_text("\n".join(["task,machine,group", *lines, "other,elsewhere,"]))
-    settings = WatchTable(task_label="nobody", selector='task="bad"')
+    settings = WatchTable(task_label="absent", selector='task="bad"')
     with closing(PrometheusClient(prometheus.url)) as server:
         live = LiveMetrics(server, settings, SECOND, table)
         end = (begin + 899) * SECOND
