@@ -16,7 +16,7 @@ from forewarn.features.prediction.feature_extractor import FeatureExtractor
 from forewarn.features.prediction.instances import (
     Instances,
     find_instances,
-    label,
+    label_instances,
     window_without_failures,
 )
 from forewarn.features.prediction.model_inputs import InstanceValues
@@ -26,7 +26,7 @@ from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.record_table import MACHINE, Records
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
-from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_candidates import instances_known_at
 from forewarn.models.prediction.training_set import (
     Recipe,
     UndersampledInstances,
@@ -120,7 +120,7 @@ def _measures(
         step_records=recipe.step_records,
         horizon=recipe.horizon,
     )
-    past = known(every, moment, Nanoseconds(moment - records.first), recipe.horizon)
+    past = instances_known_at(every, moment, Nanoseconds(moment - records.first), recipe.horizon)
     encoder, _ = next(
         build_training_sets(
             recipe, timeline, [UndersampledInstances.from_instances(recipe, timeline, past)]
@@ -164,7 +164,7 @@ def _window(
     # A failure is known immediately, health only after the horizon. All instances wait until then,
     # so that training data is not biased.
     past = np.flatnonzero(end < moment - horizon)
-    labels = label(timeline, gpu[past], end[past], horizon)
+    labels = label_instances(timeline, gpu[past], end[past], horizon)
     tested = window_without_failures(failures.episodes(), gpu, end, recipe.window_span)
     tested &= (end >= span[0]) & (end < span[1]) & (end <= records.last - horizon)
     tested &= instances.label >= 0

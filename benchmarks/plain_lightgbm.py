@@ -25,7 +25,7 @@ from tqdm import tqdm
 from forewarn.evaluation.prediction.walk_forward.walk_forward import find_scorable_instances
 from forewarn.features.array_types import Float32Array, Float64Array, Int8Array, Int64Array
 from forewarn.features.prediction.as_of import as_of
-from forewarn.features.prediction.instances import Instances, label
+from forewarn.features.prediction.instances import Instances, label_instances
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.record_table import Records
 from forewarn.features.time_units import Nanoseconds
@@ -82,7 +82,7 @@ class _Past:
         rows = np.flatnonzero(end < moment - horizon)
         reach = Nanoseconds(moment - self.records.first)
         timeline = as_of(self.records, self.failures, moment, reach)
-        labels = label(timeline, gpu[rows], end[rows], horizon)
+        labels = label_instances(timeline, gpu[rows], end[rows], horizon)
         return rows[labels >= 0], labels[labels >= 0]
 
     def scores(self, moment: int, tested: Int64Array) -> Float64Array:

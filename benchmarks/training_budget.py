@@ -33,7 +33,7 @@ from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.model_fitting import fit_model
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
-from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_candidates import instances_known_at
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
@@ -64,7 +64,7 @@ def _training(recipe: Recipe, timeline: Timeline, walk: WalkForward, moment: int
         step_records=recipe.step_records,
         horizon=recipe.horizon,
     )
-    return known(every, moment, walk.settings.longest, recipe.horizon)
+    return instances_known_at(every, moment, walk.settings.longest, recipe.horizon)
 
 
 def _tested(walk: WalkForward, moment: int) -> Instances:

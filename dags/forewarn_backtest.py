@@ -1,8 +1,9 @@
-"""Backtest: every month, how good the lists would have been, all records up to yesterday.
+"""Backtest: evaluate every month how good past lists would have been.
 
-It walks through time by the site's own strategy, on links to the records as they are now. A retry
-goes on after the last retraining that was done. `[executor]` says where test windows are judged.
-By hand `{"day": "2025-03-01"}`, the last day that is read. An airflow dag.
+The backtest uses all records up to yesterday and the site's strategy, on links to record files. A
+retry resumes after
+the last finished retraining. `[executor]` selects where test windows are evaluated. To start a run
+manually, pass `{"day": "2025-03-01"}`, the last day to read. This file is an airflow dag.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ from forewarn.pipelines.scheduled_tasks import backtest_site, dag_options
     ),
 )
 def forewarn_backtest() -> None:
-    """Walk through the past, and report."""
+    """Run a walk-forward backtest and write its report."""
 
     @task
     def yesterday(*, dag_run: Any = None) -> str:
@@ -35,7 +36,7 @@ def forewarn_backtest() -> None:
     def backtest(day: str) -> str:
         return backtest_site(Variable.get("forewarn_config"), day)
 
-    day: Any = yesterday()  # what a task returns stands for its value
+    day: Any = yesterday()  # a task's return value stands for its result
     backtest(day)
 
 

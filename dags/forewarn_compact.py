@@ -1,7 +1,7 @@
-"""Compacting: every night, each date of records as one file, sorted by GPU and time.
+"""Compaction: store each date of records as one file every night, sorted by GPU and time.
 
-The newest date and what is one file already are left. A retry goes on: a date is a file that takes
-its name whole. `[executor]` of the configuration says where dates are compacted. An airflow dag.
+The newest date and dates with a single file are skipped. A retry resumes: the file of a date is
+replaced atomically. `[executor]` selects where dates are compacted. This file is an airflow dag.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ from forewarn.pipelines.scheduled_tasks import compact_site, dag_options
     ),
 )
 def forewarn_compact() -> None:
-    """Compact the dates that are over."""
+    """Compact all dates before the newest one."""
 
     @task
     def compact(*, dag_run: Any = None) -> list[str]:

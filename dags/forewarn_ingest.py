@@ -1,10 +1,11 @@
-"""Records: every hour, what is new.
+"""Ingestion: add new records every hour.
 
-Files that hosts dropped, what Prometheus scraped and repair tickets, joined with the CMDB. Bringing
-in the same thing twice changes nothing. When a day of records is complete, its asset is updated
-with that day, and the daily list follows; after an outage with every day since the last one.
+Sources are files from hosts, Prometheus and repair tickets, joined with the CMDB. Ingesting the
+same
+data twice has no effect. When a day of records is complete, its asset is updated with that day,
+which triggers the daily list. After an outage, the update contains every day since the last one.
 
-Paths come from the file that the Variable `forewarn_config` names. An airflow dag.
+The Variable `forewarn_config` names the configuration file. This file is an airflow dag.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,7 @@ RECORDS = Asset("forewarn_records")
     ),
 )
 def forewarn_ingest() -> None:
-    """Bring in records and publish the days that became complete."""
+    """Ingest records and publish the days that became complete."""
 
     @task
     def ingest() -> list[str]:
@@ -42,11 +43,11 @@ def forewarn_ingest() -> None:
         if not missing:
             raise AirflowSkipException("no other day is complete")
         *before, day = missing
-        # A run makes one event, so the days of an outage come with the newest one.
+        # A run creates a single event, so it contains all days of an outage.
         outlet_events[RECORDS].extra = {"day": day, "before": before} if before else {"day": day}
         return day
 
-    days: Any = ingest()  # what a task returns stands for its value
+    days: Any = ingest()  # a task's return value stands for its result
     publish(days)
 
 

@@ -1,7 +1,7 @@
-"""What to do about the findings there are: once after each list, and every ten minutes.
+"""Response: process the findings after each list and every ten minutes.
 
-It decides by the policy, within the limits, and only observes unless `[respond]` lets it act. Where
-`forewarn respond --watch` runs anyway, leave this one paused. An airflow dag.
+Decisions follow the policy and its limits. Without `mode` in `[respond]` they are only observed.
+Pause this DAG if `forewarn respond --watch` is running. This file is an airflow dag.
 """
 
 from datetime import timedelta
@@ -30,7 +30,7 @@ LISTS = Asset("forewarn_lists")
     ),
 )
 def forewarn_respond() -> None:
-    """Decide about the open incidents."""
+    """Decide on the open incidents."""
 
     @task
     def respond() -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """Retraining, every three days.
 
-The lengths are trained as of the start of the last finished test window; the best one is refitted,
-judged against the champion and registered in MLflow. If it is refused, the champion stays and the
-run fails. A run handles its logical date, by hand `{"at": "2025-03-01"}`; a retry goes on.
+All training lengths are trained as of the start of the last finished test window. The best one is
+refitted, compared with the champion and registered in MLflow. If it is refused, the champion stays
+and the run fails. A run uses its logical date, or `{"at": "2025-03-01"}` if started manually. A
+retry resumes. This file is an airflow dag.
 """
 
 from datetime import timedelta
@@ -32,7 +33,7 @@ from forewarn.pipelines.scheduled_tasks import (
     ),
 )
 def forewarn_retrain() -> None:
-    """Train the lengths, then decide."""
+    """Train all lengths, then decide on a promotion."""
 
     @task
     def moment(*, dag_run: Any = None) -> str:
@@ -53,7 +54,7 @@ def forewarn_retrain() -> None:
             return done
         raise AirflowFailException(f"refused: {'; '.join(done['reasons'])}")
 
-    at: Any = moment()  # what a task returns stands for its value
+    at: Any = moment()  # a task's return value stands for its result
     train.partial(at=at).expand(length=lengths()) >> decide(at)
 
 

@@ -1,6 +1,6 @@
-"""Review: every day, what became of the lists that are a week old.
+"""Review: compare the lists of a week ago with the failures known by now, every day.
 
-Hits, misses, false alarms and lead times, by the failures that are known by now. An airflow dag.
+The review reports hits, misses, false alarms and lead times. This file is an airflow dag.
 """
 
 from datetime import timedelta
@@ -23,7 +23,7 @@ from forewarn.pipelines.scheduled_tasks import dag_options, review_site
     ),
 )
 def forewarn_review() -> None:
-    """Judge the lists of a week ago."""
+    """Review the lists of a week ago."""
 
     @task
     def review(*, dag_run: Any = None) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The daily at-risk list.
 
-When days are complete, the champion makes the list of each as of the midnight that ends it. Days
-come with the asset's events, or by hand with `{"day": "2025-03-01"}`. Made again, it is the same.
+When days are complete, the champion makes the list of each day as of the midnight at its end. Days
+come from asset events, or from `{"day": "2025-03-01"}` in a manual run. A repeated run gives the
+same list.
 
-An airflow dag.
+This file is an airflow dag.
 """
 
 from datetime import timedelta

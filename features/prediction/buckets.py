@@ -95,7 +95,7 @@ class Buckets:
         edges = tuple(np.array(column, dtype=np.float32) for column in saved)
         for column in edges:
             if column.ndim != 1 or len(column) > _MAX_BYTE_EDGES or not (np.diff(column) > 0).all():
-                raise ValueError(f"edges {column[:5]} ..., expected at most 253 that rise")
+                raise ValueError(f"edges {column[:5]} ..., expected at most 253 increasing values")
         return cls(edges)
 
     def encode(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:

@@ -57,17 +57,19 @@ class ChannelReadings:
         """Yield the history and peer columns of the residuals."""
         gathered, peers = _GatheredColumns(len(self.sequence)), self.peers
 
-        def of_pair(number: int) -> list[tuple[str, Float32Array]]:
+        def pair_columns(number: int) -> list[tuple[str, Float32Array]]:
             name = "|".join(residuals.pairs[number])
             for part in self.means:
                 history = part.history
-                hours = HourlySums.from_means(residuals.of_hours(history.grid, number, part.means))
-                channel = history.of_residual(name, hours)
+                hours = HourlySums.from_means(
+                    residuals.hourly_residuals(history.grid, number, part.means)
+                )
+                channel = history.residual_history(name, hours)
                 gathered.put(name, part.rows, channel)
                 peers.add(name, part.rows, history, channel)
             return [*gathered.pop(name), *peers.columns(name)]
 
-        for columns in map_threads(of_pair, range(len(residuals.pairs))):
+        for columns in map_threads(pair_columns, range(len(residuals.pairs))):
             yield from columns
 
 
@@ -76,11 +78,11 @@ class _GatheredColumns:
 
     def __init__(self, n: int) -> None:
         self._n = n
-        self._of_channel: dict[str, dict[str, Float32Array]] = {}
+        self._by_channel: dict[str, dict[str, Float32Array]] = {}
 
     def put(self, channel: str, rows: Int64Array, part: ChannelHistory) -> None:
         """Fill in the columns of some instances."""
-        columns = self._of_channel.setdefault(channel, {})
+        columns = self._by_channel.setdefault(channel, {})
         for name, values in part.columns:
             if name not in columns:
                 columns[name] = np.empty(self._n, dtype=np.float32)
@@ -88,7 +90,7 @@ class _GatheredColumns:
 
     def pop(self, channel: str) -> list[tuple[str, Float32Array]]:
         """Return the columns of a channel."""
-        return list(self._of_channel.pop(channel, {}).items())
+        return list(self._by_channel.pop(channel, {}).items())
 
 
 class FleetChannelReader:
@@ -125,7 +127,9 @@ class FleetChannelReader:
         self._means: list[SliceMeans] = []
         self._channels: list[Channel] = []
 
-    def begun(self, part: FleetSlice, instances: Instances, rows: Int64Array) -> SliceChannelReader:
+    def prepare_slice(
+        self, part: FleetSlice, instances: Instances, rows: Int64Array
+    ) -> SliceChannelReader:
         """Prepare a slice before its columns are read.
 
         Parameters
@@ -150,7 +154,7 @@ class FleetChannelReader:
         kinds, history, reader.last = self.plan.kinds, reader.history, last
         if history is not None:
             self._channels = history.channels()
-            self.peers.enter(reader.rows, history)
+            self.peers.add_slice(reader.rows, history)
         # Code columns are processed more than once. They take longest and start first.
         numbers = sorted(range(len(self.names)), key=lambda n: self.names[n] not in kinds.code)
         map_threads(reader.read, numbers, reader.at_once)
@@ -172,7 +176,7 @@ class SliceChannelReader:
     Parameters
     ----------
     fleet, part, instances, rows
-        See `FleetChannelReader.begun`.
+        See `FleetChannelReader.prepare_slice`.
     """
 
     def __init__(
@@ -212,7 +216,7 @@ class SliceChannelReader:
         hours = history.grid.sums(values, channel.work)
         if name in self._with_means:
             self.means[name] = hourly_means(hours)
-        part = history.of_channel(channel, hours)
+        part = history.channel_history(channel, hours)
         fleet.gathered.put(name, self.rows, part)
         fleet.peers.add(name, self.rows, history, part)
         if fleet.span_sums is not None:

@@ -83,5 +83,7 @@ class Encoder:
         columns = InputColumns.from_dict(saved["columns"])
         for names, buckets in ((columns.sequence, sequence), (columns.context, context)):
             if len(names) != len(buckets.edges):
-                raise ValueError(f"{len(buckets.edges)} columns have edges, {len(names)} a name")
+                raise ValueError(
+                    f"got edges of {len(buckets.edges)} columns, expected {len(names)}"
+                )
         return cls(FeatureExtractor.from_dict(saved["measures"]), sequence, context, columns)

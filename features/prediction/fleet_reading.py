@@ -71,13 +71,17 @@ class FleetReading(NamedTuple):
         readings = FleetChannelReader(plan, n, with_codes=with_codes, span_sums=span_sums)
         facts = InstanceFacts(plan, fleet, n)
 
-        def begun(part: FleetSlice) -> SliceChannelReader:
+        def prepare_slice(part: FleetSlice) -> SliceChannelReader:
             rows, inside = slice_instances(part, n_gpus, instances)
             facts.read(part, inside, rows)
-            return readings.begun(part, inside, rows)
+            return readings.prepare_slice(part, inside, rows)
 
         parts = fleet.slices()  # prepare the next slice while columns of the current one are read
-        readers = imap_threads(begun, parts, 1) if fleet.n_slices > 1 else map(begun, parts)
+        readers = (
+            imap_threads(prepare_slice, parts, 1)
+            if fleet.n_slices > 1
+            else map(prepare_slice, parts)
+        )
         for number, reader in enumerate(readers, 1):
             readings.read(reader, last=number == fleet.n_slices)
             del reader  # free the slice before the next one is in memory

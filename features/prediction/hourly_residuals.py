@@ -69,13 +69,13 @@ class GpuTypes:
     name: str | None
     texts: tuple[str, ...] = ()
 
-    def of_cells(self, grid: HourlyGrid, cell: Int64Array) -> Int32Array:
+    def for_cells(self, grid: HourlyGrid, cell: Int64Array) -> Int32Array:
         """Return the type number of some cells that have rows; -1 is unknown."""
         if self.name is None:
             return np.full(len(cell), -1, dtype=np.int32)
         return self._numbers(grid)[grid.groups(self.name).at(cell)]
 
-    def of_gpus(self, grid: HourlyGrid) -> tuple[Int32Array, Int64Array, Int32Array]:
+    def for_gpus(self, grid: HourlyGrid) -> tuple[Int32Array, Int64Array, Int32Array]:
         """Return the type number of each GPU; -1 is unknown.
 
         Returns
@@ -128,7 +128,7 @@ class HourlyResiduals:
 
         return cls(pairs, types, tuple(map_threads(fit, pairs)))
 
-    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Float64Array:
+    def hourly_residuals(self, grid: HourlyGrid, pair: int, means: Means) -> Float64Array:
         """Return the hourly residuals of a pair, shape (n_gpus, n_hours).
 
         Parameters
@@ -145,7 +145,7 @@ class HourlyResiduals:
             NaN where either sensor is missing.
         """
         (y, x), fit = (means[name] for name in self.pairs[pair]), self.fits[pair]
-        kind, changed, kinds = self.types.of_gpus(grid)
+        kind, changed, kinds = self.types.for_gpus(grid)
         left = y - fit.expected(x, np.broadcast_to(kind[:, None], x.shape))
         left[changed] = y[changed] - fit.expected(x[changed], kinds)
         return np.asarray(left)
@@ -172,7 +172,7 @@ def _sample_pairs(
         rank, cells = np.empty((2, n_taken[part.gpu].sum()), dtype=np.int64)
         _fill_sample(*_pair_means(pair, part), before[part.gpu], step, rank, cells)
         y, x = (means.ravel()[cells] for means in _pair_means(pair, part))
-        taken.append((rank, x, y, types.of_cells(part.history.grid, cells)))
+        taken.append((rank, x, y, types.for_cells(part.history.grid, cells)))
     rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
     order = np.argsort(rank)
     return x[order], y[order], group[order]

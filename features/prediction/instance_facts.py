@@ -47,7 +47,7 @@ class InstanceFacts:
         self.slots: Slots | None = None
 
     def read(self, part: FleetSlice, instances: Instances, rows: npt.NDArray[np.int64]) -> None:
-        """Fill in the instances of one slice (`FleetChannelReader.begun`)."""
+        """Fill in the instances of one slice (`FleetChannelReader.prepare_slice`)."""
         records = part.timeline.records
         for name, codes in self.codes.items():
             self.texts[name] = records.texts[name].texts

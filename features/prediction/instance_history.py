@@ -134,15 +134,15 @@ class InstanceHistory:
             Channel("grave xid", name, _is_severe) for name in kinds.code if name == "xid"
         ]
 
-    def of_channel(self, channel: Channel, hours: HourlySums) -> ChannelHistory:
+    def channel_history(self, channel: Channel, hours: HourlySums) -> ChannelHistory:
         """Return the history of a channel from its hourly sums."""
         if hours.squares is None:
             return self._of_counts(channel.name, hours)
         return self._of_level(channel.name, hours, hours.squares)
 
-    def of_residual(self, name: str, hours: HourlySums) -> ChannelHistory:
+    def residual_history(self, name: str, hours: HourlySums) -> ChannelHistory:
         """Return the history of a residual, including its mean over the window."""
-        part = self.of_channel(Channel(name, name, None), hours)
+        part = self.channel_history(Channel(name, name, None), hours)
         recent = mean_or_nan(part.span_sums.total, part.span_sums.count)[0]
         first = (f"mean:{name}:{self.names[0]}", recent.astype(np.float32))
         return part._replace(columns=[first, *part.columns])
@@ -194,7 +194,9 @@ class InstanceHistory:
         known = (last >= start) | self.spans.known[-1]
         return np.where(known, since, np.nan).astype(np.float32)
 
-    def inside(self, column: str, hours: HourlySums) -> Iterator[tuple[int, int, float, float]]:
+    def moved_gpu_parts(
+        self, column: str, hours: HourlySums
+    ) -> Iterator[tuple[int, int, float, float]]:
         """Yield the part of a group's sums that comes from a GPU that was also in other groups.
 
         Yields

@@ -23,7 +23,7 @@ __all__ = [
     "find_instances",
     "horizon_observed",
     "hours_to_failure",
-    "label",
+    "label_instances",
     "latest_instances",
     "slice_instances",
     "window_without_failures",
@@ -91,7 +91,7 @@ class Instances:
         return cls(*columns)
 
     @classmethod
-    def united(cls, several: Sequence[Instances]) -> tuple[Instances, list[npt.NDArray[np.int64]]]:
+    def union(cls, several: Sequence[Instances]) -> tuple[Instances, list[npt.NDArray[np.int64]]]:
         """Return the union by GPU and time, and the positions of each set in it.
 
         Examples
@@ -99,7 +99,7 @@ class Instances:
         >>> row, label = np.zeros(2, np.int64), np.zeros(2, np.int8)
         >>> gpu = np.zeros(2, np.int32)
         >>> parts = [Instances(row, gpu, np.array(ends), label) for ends in ([10, 30], [20, 30])]
-        >>> whole, rows = Instances.united(parts)
+        >>> whole, rows = Instances.union(parts)
         >>> whole.end.tolist(), [each.tolist() for each in rows]
         ([10, 20, 30], [[0, 2], [1, 2]])
         """
@@ -145,7 +145,7 @@ def _put_by_gpu(
         first = last
 
 
-def label(
+def label_instances(
     timeline: Timeline,
     gpu: npt.NDArray[np.int32],
     end: npt.NDArray[np.int64],
@@ -299,7 +299,7 @@ def find_instances(
     parts = []
     for timeline, numbers in fleet.slices():
         row, gpu, end = timeline.ends(window_records, step_records, since)
-        labels = label(timeline, gpu, end, horizon)
+        labels = label_instances(timeline, gpu, end, horizon)
         parts.append(Instances(row, numbers[gpu].astype(np.int32), end, labels))
     return Instances.joined(parts)
 

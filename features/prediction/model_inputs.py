@@ -41,8 +41,8 @@ class InputColumns:
             for number, (name, expected) in enumerate(pairs):
                 if name != expected:
                     raise InputError(
-                        f"column {number} of the {part} is `{name}`, expected `{expected}`, "
-                        "which the model was trained with."
+                        f"column {number} of the {part} is `{name}`, expected `{expected}` as in "
+                        "training."
                     )
 
     def to_dict(self) -> dict[str, list[str]]:

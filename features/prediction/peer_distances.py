@@ -60,7 +60,7 @@ class PeerDistances:
         self._edges = np.zeros((3, 0, n), dtype=np.int64)
         self._known = np.zeros((0, n), dtype=np.bool_)
 
-    def enter(self, rows: Int64Array, history: InstanceHistory) -> None:
+    def add_slice(self, rows: Int64Array, history: InstanceHistory) -> None:
         """Add a slice: its instances and its groups.
 
         Parameters
@@ -103,7 +103,7 @@ class PeerDistances:
                 if column not in channel.missing:
                     channel.missing[column] = np.zeros(shape, dtype=np.int32)
                 groups.add(missing, channel.missing[column])
-            for k, i, total, count in history.inside(column, hours):
+            for k, i, total, count in history.moved_gpu_parts(column, hours):
                 channel.moved.append((column, k, int(rows[i]), total, count))
 
     def columns(self, name: str) -> list[tuple[str, Float32Array]]:

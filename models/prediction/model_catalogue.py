@@ -1,4 +1,4 @@
-"""Models by the name under which configurations and reports know them."""
+"""Models by their names in configurations and reports."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def fit_models(
         with _BLAS_LOCK if alone else nullcontext():
             return fit_model(recipe, name, training)
 
-    with ThreadPoolExecutor(max(1, n_threads() - bool(networks))) as beside:
-        others = {name: beside.submit(fit, name) for name in rest}
+    with ThreadPoolExecutor(max(1, n_threads() - bool(networks))) as pool:
+        others = {name: pool.submit(fit, name) for name in rest}
         try:
             models = {name: fit(name) for name in networks}
             models |= {name: other.result() for name, other in others.items()}

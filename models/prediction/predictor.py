@@ -146,10 +146,10 @@ class Predictor:
         PredictorError
             If the folder holds no predictor, one of another format, or a damaged one.
         """
-        return load_described(folder, cls._of_saved)
+        return load_described(folder, cls._from_saved)
 
     @classmethod
-    def _of_saved(cls, saved: dict[str, Any], models: dict[str, FailureModel]) -> Self:
+    def _from_saved(cls, saved: dict[str, Any], models: dict[str, FailureModel]) -> Self:
         loaded = cls(
             encoder=Encoder.from_dict(saved["encoder"]),
             models=models,

@@ -104,7 +104,9 @@ def load_described(
     path = folder / DESCRIPTION
     while True:
         if not path.is_file():
-            raise PredictorError(f"{folder}: holds no `{DESCRIPTION}` of `forewarn train`.")
+            raise PredictorError(
+                f"{folder}: has no `{DESCRIPTION}`, expected a folder written by `forewarn train`."
+            )
         text = path.read_bytes()
         try:
             return _build(text, path, build)
@@ -127,7 +129,7 @@ def _build(
     except PredictorError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
+        raise PredictorError(f"{path}: is not a complete predictor ({error!r}).") from None
 
 
 def _checked(text: bytes, path: Path) -> dict[str, Any]:
@@ -136,16 +138,16 @@ def _checked(text: bytes, path: Path) -> dict[str, Any]:
         saved = finite_json(text.decode())
         stored_format = saved["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
+        raise PredictorError(f"{path}: is not a complete predictor ({error!r}).") from None
     if stored_format != PREDICTOR_FORMAT:
         raise PredictorError(
-            f"{path}: format is {stored_format!r}, expected {PREDICTOR_FORMAT}: another version of "
-            "forewarn saved it, train again."
+            f"{path}: format is {stored_format!r}, expected {PREDICTOR_FORMAT}. Another version of "
+            "forewarn saved it; train again."
         )
     if saved.pop("digest", None) != content_digest(saved):
         raise PredictorError(
-            f"{path}: is no whole predictor (found another content than its digest says, expected "
-            "what `forewarn train` wrote)."
+            f"{path}: is damaged (its content does not match its digest); expected a file written "
+            "by `forewarn train`."
         )
     return dict(saved)
 
@@ -155,8 +157,10 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
     digests = digests_in(folder)
     for path in sorted(digests.keys() | expected.keys()):
         if digests.get(path) != expected.get(path):
-            state = "is not there" if path not in digests else "is damaged or of another model"
-            raise PredictorError(f"{folder / path}: {state}, expected what `forewarn train` wrote.")
+            state = "is missing" if path not in digests else "is damaged or from another model"
+            raise PredictorError(
+                f"{folder / path}: {state}, expected a file written by `forewarn train`."
+            )
 
 
 def _load_model(kind: str, folder: Path) -> FailureModel:
@@ -167,6 +171,6 @@ def _load_model(kind: str, folder: Path) -> FailureModel:
     ) as error:  # the errors that Keras raises for a damaged archive are not documented
         detail = " ".join(str(error).split())[:160]
         raise PredictorError(
-            f"{folder}: is no {kind} that can score ({type(error).__name__}: {detail}), expected "
-            "what `forewarn train` wrote."
+            f"{folder}: cannot be loaded as {kind} ({type(error).__name__}: {detail}), expected "
+            "files written by `forewarn train`."
         ) from None

@@ -92,7 +92,7 @@ class TrainingCache(Protocol):
         """Store a recipe trained as of a moment."""
         ...
 
-    def fading(self) -> TrainingCache:
+    def age_weighted(self) -> TrainingCache:
         """Return the cache of recipes with age weighting."""
         ...
 
@@ -128,9 +128,9 @@ class RecipeTrainer:
     stage: Stage = _no_stage
     start: StartingPoint | None = None
 
-    def fading(self, half_life: Nanoseconds | None) -> RecipeTrainer:
+    def age_weighted(self, half_life: Nanoseconds | None) -> RecipeTrainer:
         """Return the same trainer with age weighting of instances."""
-        cache = None if self.cache is None else self.cache.fading()
+        cache = None if self.cache is None else self.cache.age_weighted()
         return replace(self, recipe=replace(self.recipe, half_life=half_life), cache=cache)
 
     def train(
@@ -201,9 +201,9 @@ class RecipeTrainer:
         with self.stage("training sets"):
             candidates = candidates or recipe.candidates(fleet, moment, spans)
             enough = {
-                span: thinned
+                span: undersampled
                 for span in spans
-                if (thinned := self._thinned(fleet, span, candidates)) is not None
+                if (undersampled := self._undersampled(fleet, span, candidates)) is not None
             }
             if not enough:
                 return {}
@@ -211,7 +211,7 @@ class RecipeTrainer:
             sets = build_training_sets(recipe, fleet, list(enough.values()), fitted)
             return dict(zip(enough, sets, strict=True))
 
-    def _thinned(
+    def _undersampled(
         self, fleet: Fleet, span: Nanoseconds, candidates: TrainingCandidates
     ) -> UndersampledInstances | None:
         """Return the training instances of a span, or None if it has too few positives."""
@@ -268,7 +268,9 @@ class StartingPoint:
         theirs, ours = predictor.encoder.measures.plan.to_dict(), plan.to_dict()
         for name, expected in ours.items():
             if theirs[name] != expected:
-                raise InputError(f"measures {name} {theirs[name]}, expected {expected}.")
+                raise InputError(
+                    f"its feature plan has {name} {theirs[name]}, expected {expected}."
+                )
         members = predictor.committee.parallel
         return cls(
             predictor.encoder, {START_PREFIX + name: predictor.models[name] for name in members}

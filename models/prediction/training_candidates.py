@@ -17,7 +17,7 @@ __all__ = [
     "KnownCounts",
     "TrainingBudget",
     "TrainingCandidates",
-    "known",
+    "instances_known_at",
     "smallest_hashes",
     "smallest_hashes_among",
     "undersample_positives",
@@ -28,7 +28,7 @@ _HASH_LIMIT_FACTOR = 1.5  # expected ratio of hashes below the limit to wanted h
 _MAX_FLOAT_HASH = float(2**64 - 2**11)  # largest uint64 that a float represents exactly
 
 
-def known(
+def instances_known_at(
     instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
 ) -> Instances:
     """Return the instances of a training span whose labels are known at `moment`.
@@ -140,9 +140,9 @@ class TrainingCandidates:
             within = _is_known(instances, moment, span, horizon)
             n_positives = int(np.count_nonzero(within & positive))
             counts[span] = KnownCounts(n_positives, int(np.count_nonzero(within)) - n_positives)
-        return cls(moment, horizon, most, instances, hashes, counts)._thinned()
+        return cls(moment, horizon, most, instances, hashes, counts)._undersampled()
 
-    def _thinned(self) -> TrainingCandidates:
+    def _undersampled(self) -> TrainingCandidates:
         """Return all positives and, for each span, the negatives with the smallest hashes."""
         positive, chosen = self.instances.label == 1, np.zeros(len(self.instances), dtype=bool)
         for span in self.counts:
@@ -152,14 +152,14 @@ class TrainingCandidates:
             chosen[
                 smallest_hashes_among(negatives, self.hashes, self.most) if self.most else negatives
             ] = 1
-        return self._taken(np.flatnonzero(chosen))
+        return self._select(np.flatnonzero(chosen))
 
-    def _taken(self, rows: Int64Array) -> TrainingCandidates:
+    def _select(self, rows: Int64Array) -> TrainingCandidates:
         return replace(self, instances=self.instances.take(rows), hashes=self.hashes[rows])
 
     def known(self, span: Nanoseconds) -> Instances:
         """Return the candidates of one span."""
-        return known(self.instances, self.moment, span, self.horizon)
+        return instances_known_at(self.instances, self.moment, span, self.horizon)
 
     def renumbered(self, gpu: Int64Array) -> TrainingCandidates:
         """Return the candidates of a slice with the GPU numbers of the fleet."""
@@ -177,8 +177,8 @@ class TrainingCandidates:
         instances = Instances.concatenated([part.instances for part in slices])
         hashes = np.concatenate([part.hashes for part in slices])
         every = replace(slices[0], instances=instances, hashes=hashes, counts=counts)
-        few = every._thinned() if every.most else every
-        return few._taken(stable_order(few.instances.gpu, few.instances.end))
+        few = every._undersampled() if every.most else every
+        return few._select(stable_order(few.instances.gpu, few.instances.end))
 
 
 @dataclass(frozen=True, slots=True)

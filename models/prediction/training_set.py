@@ -157,9 +157,9 @@ class TrainingSet:
         return float(self.weights[self.labels == 1].sum() / self.weights.sum())
 
 
-def _weights(labels: Int8Array, ratio: float, fading: Float64Array) -> Float32Array:
+def _weights(labels: Int8Array, ratio: float, age_weights: Float64Array) -> Float32Array:
     """Return weights with which the negatives weigh `ratio` times as much as the positives."""
-    positive, weights = labels == 1, fading.copy()
+    positive, weights = labels == 1, age_weights.copy()
     if ratio > 0 and positive.any():
         weights[positive] *= weights[~positive].sum() / (ratio * weights[positive].sum())
     return np.asarray(weights / weights.mean(), dtype=np.float32)
@@ -224,11 +224,11 @@ def build_training_sets(
     encoder : Encoder, optional
         A fitted encoder; by default one is fitted to each training set.
     """
-    united, rows = Instances.united([thinned.chosen for thinned in several])
-    reading = FleetReading.from_fleet(recipe.plan, fleet, united, with_codes=encoder is None)
-    for thinned, own in zip(several, rows, strict=True):
+    union, rows = Instances.union([undersampled.chosen for undersampled in several])
+    reading = FleetReading.from_fleet(recipe.plan, fleet, union, with_codes=encoder is None)
+    for undersampled, own in zip(several, rows, strict=True):
         fitted, values = _extract_features(reading, own, encoder)
-        yield fitted, _training_set(recipe, thinned, fitted.encode(values))
+        yield fitted, _training_set(recipe, undersampled, fitted.encode(values))
 
 
 def _extract_features(
@@ -242,19 +242,19 @@ def _extract_features(
 
 
 def _training_set(
-    recipe: Recipe, thinned: UndersampledInstances, inputs: ModelInputs
+    recipe: Recipe, undersampled: UndersampledInstances, inputs: ModelInputs
 ) -> TrainingSet:
-    chosen, few, prevalence = thinned
-    fading = _age_weights(chosen.end, recipe.half_life)
+    chosen, few, prevalence = undersampled
+    age_weights = _age_weights(chosen.end, recipe.half_life)
 
-    def of_rows(inputs: ModelInputs, rows: Int64Array) -> TrainingSet:
+    def select(inputs: ModelInputs, rows: Int64Array) -> TrainingSet:
         labels = chosen.label[rows]
-        weights = _weights(labels, recipe.negatives_per_positive, fading[rows])
+        weights = _weights(labels, recipe.negatives_per_positive, age_weights[rows])
         return TrainingSet(inputs, labels, weights, chosen.end[rows], prevalence)
 
-    training = of_rows(inputs, np.arange(len(chosen)))
+    training = select(inputs, np.arange(len(chosen)))
     if len(few) < len(chosen):
-        training = replace(training, few=of_rows(inputs.take(few), few))
+        training = replace(training, few=select(inputs.take(few), few))
     return training
 
 

@@ -70,7 +70,7 @@ class AtRiskList:
         Channels with the largest contributions for each flagged GPU, by serial.
     sentences : tuple of str
         Notes on how GPUs were flagged.
-    terms : mapping
+    criteria : mapping
         Costs, calibration and share, JSON-serializable.
     """
 
@@ -83,7 +83,7 @@ class AtRiskList:
     hindsight: bool = False
     charts: Mapping[str, tuple[Chart, ...]] = field(default_factory=dict)
     sentences: tuple[str, ...] = ()
-    terms: Mapping[str, Any] = field(default_factory=dict)
+    criteria: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
@@ -101,7 +101,7 @@ class AtRiskList:
             hindsight=self.hindsight,
             charts=self.charts,
             sentences=self.sentences,
-            priced=bool(self.terms.get("costs")),
+            priced=bool(self.criteria.get("costs")),
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
@@ -130,7 +130,7 @@ class AtRiskList:
             "flagged": int(self.table["flagged"].sum()),
             "model_version": self.model_version,
             "hindsight": self.hindsight,
-            **self.terms,
+            **self.criteria,
             "sentences": list(self.sentences),
         }
 
@@ -148,7 +148,7 @@ def list_summary(made: AtRiskList, *, most: int = 20) -> str:
         machine = f" on {name}" if name and name == name else ""  # NaN if unknown
         probability = row["probability"]
         chance = "" if probability != probability else f" {chance_text(probability)}"
-        action = f", worth {ACTION_WORDS[row['action']]}" if row.get("action") else ""
+        action = f", recommended: {ACTION_WORDS[row['action']]}" if row.get("action") else ""
         reasons = row["reasons"] or "no single reason stands out"
         lines.append(f"  {row['gpu_serial']}{machine}{chance}{action}: {reasons}")
     if len(flagged) > most:
@@ -173,7 +173,7 @@ class ListCandidates:
     at : int
     step, horizon : int
         Nanoseconds between two instances of a GPU, and after an instance.
-    terms : FlaggingCriteria
+    criteria : FlaggingCriteria
     version : str
     hindsight : bool
         Whether the model was trained after `at`; every row of the list is then marked.
@@ -189,7 +189,7 @@ class ListCandidates:
     at: int
     step: int
     horizon: int
-    terms: FlaggingCriteria
+    criteria: FlaggingCriteria
     version: str
     hindsight: bool = False
     span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class ListCandidates:
     ) -> AtRiskList:
         """Return the list ordered by score, then by serial; every array has shape (n,)."""
         row = np.argsort(-score, kind="stable")
-        choice = self.terms.choose(probability[row])
+        choice = self.criteria.choose(probability[row])
         evidence, drawn_rows = self._evidence(), row[choice.listed][:_MAX_CHARTED_GPUS].tolist()
         reasons = explain_gpus(evidence, contributions, drawn_rows)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
@@ -235,13 +235,13 @@ class ListCandidates:
             self.at,
             pd.DataFrame(columns),
             unscored_gpus(self.records, self.plan, failed, since=self.at - step),
-            self.terms.share,
+            self.criteria.share,
             self.horizon / HOUR,
             self.version,
             self.hindsight,
             {str(serials[i]): charts for i, charts in channel_charts(evidence, drawn).items()},
             choice.sentences,
-            self.terms.summary(),
+            self.criteria.summary(),
         )
 
     def _evidence(self) -> ChannelEvidence:

@@ -15,7 +15,7 @@ from forewarn.pipelines.at_risk.list_groups import (
     FlaggedMachine,
     exclude_replaced,
     flagged_machines,
-    silences,
+    group_unscored,
     split_reasons,
 )
 from forewarn.pipelines.at_risk.list_headline import ListFigures, headline
@@ -51,10 +51,10 @@ _COLUMNS = [
 ]
 _FAILED_COLUMNS = ["failed_since", "cause", "ended_by"]
 _MEANING = {
-    "stale": "no recent record: the agent, the machine or the GPU is silent",
+    "stale": "no recent record: the agent, the machine or the GPU is not reporting",
     "gap": "records are missing inside the last window",
-    "too new": "not yet enough records to judge",
-    "failed": "already known to have failed, and not yet repaired",
+    "too new": "not enough records yet",
+    "failed": "known to have failed and not repaired yet",
 }
 
 
@@ -176,12 +176,12 @@ def _figures(
     return ListFigures(
         n_scored=len(table),
         n_unscored=len(unscored),
-        n_blind=int((~exclude_replaced(unscored)["reason"].isin(EXPECTED_REASONS)).sum()),
+        n_without_data=int((~exclude_replaced(unscored)["reason"].isin(EXPECTED_REASONS)).sum()),
         n_machines=len(named),
         n_on_machines=sum(machine.n_gpus for machine in named),
         probabilities=[finite_number(value) for value in probabilities],
         deadline=deadline,
-        n_held_back=int((table["listed"].eq(True) & ~table["flagged"]).sum()),
+        n_blocked=int((table["listed"].eq(True) & ~table["flagged"]).sum()),
     )
 
 
@@ -218,11 +218,13 @@ def _unscored_section(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[str, 
     counts = unscored["reason"].map(visible).value_counts()
     order = [reason for reason in _MEANING if reason in counts]
     order += sorted(set(counts.index) - set(order))
-    groups = silences(table, unscored)
+    groups = group_unscored(table, unscored)
     return {
-        "left_out": [(name or "not said", counts[name], _MEANING.get(name, "")) for name in order],
-        "silences": groups[:_MAX_SHOWN_UNSCORED_GROUPS],
-        "silences_left": sum(group.n for group in groups[_MAX_SHOWN_UNSCORED_GROUPS:]),
+        "left_out": [
+            (name or "no reason given", counts[name], _MEANING.get(name, "")) for name in order
+        ],
+        "unscored_groups": groups[:_MAX_SHOWN_UNSCORED_GROUPS],
+        "unscored_left": sum(group.n for group in groups[_MAX_SHOWN_UNSCORED_GROUPS:]),
         **_failed(unscored),
     }
 
@@ -237,7 +239,7 @@ def _failed(unscored: pd.DataFrame) -> dict[str, Any]:
                 "serial": visible(row["gpu_serial"]),
                 "machine": visible(row["machine_id"]),
                 "since": moment(row["failed_since"]),
-                "cause": visible(row["cause"]) or "not known",
+                "cause": visible(row["cause"]) or "unknown",
             }
             for row in rows.head(_MAX_SHOWN_FAILED).to_dict("records")
         ],

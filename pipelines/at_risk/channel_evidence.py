@@ -124,7 +124,7 @@ class ChannelEvidence:
         if channel in kinds.binary:
             return list(self._counts(channel, "duration", float(self.plan.interval)))
         if channel in kinds.float:
-            return [*self._levels(channel), *self._silence(channel)]
+            return [*self._levels(channel), *self._missing_readings(channel)]
         if channel in kinds.code:
             return list(self._codes(channel))
         if channel in kinds.categorical:
@@ -148,7 +148,7 @@ class ChannelEvidence:
         sums = self._sums(name, lambda values: values).total
         for k in reversed(range(len(self.lengths))):
             counted = sums[k] * unit
-            strength = np.where(self.peers.leads(counted), self._rare(counted), 0.0)
+            strength = np.where(self.peers.is_group_maximum(counted), self._rare(counted), 0.0)
             if k:  # if most events are recent, report the shorter span
                 strength = np.where(
                     sums[k - 1] >= _SHORT_SPAN_SHARE * sums[k], 0.5 * strength, strength
@@ -178,8 +178,8 @@ class ChannelEvidence:
             yield Observations("swing", name, swing[k], strength, span)
             if k + 1 < len(self.lengths):
                 change = mean[k] - before[k]
-                beside = np.abs(group_medians(change, self.peers.near.code))
-                alone = np.abs(change) > 2.0 * np.nan_to_num(beside)
+                group_change = np.abs(group_medians(change, self.peers.near.code))
+                alone = np.abs(change) > 2.0 * np.nan_to_num(group_change)
                 strength = np.where(alone, self._off(change, level=mean[k]), 0.0)
                 yield Observations("change", name, change, strength, span, mean[k])
 
@@ -190,16 +190,16 @@ class ChannelEvidence:
 
         Differences below one percent of `level` are ignored.
         """
-        beside = self.peers.minus_group_median(values)
-        beside = np.where(np.isfinite(beside), beside, values)
-        off = np.abs(self.peers.against(deviation, beside))
-        rare = self.peers.against(tail_share, np.abs(beside)) <= _MAX_RARE_SHARE
-        rare &= self.peers.leads(values) | self.peers.leads(-values)
+        relative = self.peers.minus_group_median(values)
+        relative = np.where(np.isfinite(relative), relative, values)
+        off = np.abs(self.peers.against(deviation, relative))
+        rare = self.peers.against(tail_share, np.abs(relative)) <= _MAX_RARE_SHARE
+        rare &= self.peers.is_group_maximum(values) | self.peers.is_group_maximum(-values)
         if level is not None:
-            rare &= np.abs(beside) > _MIN_RELATIVE_DIFFERENCE * np.abs(level)
+            rare &= np.abs(relative) > _MIN_RELATIVE_DIFFERENCE * np.abs(level)
         return np.where(rare & (off >= far), np.clip(off, 0.0, 100.0), 0.0)
 
-    def _silence(self, name: str) -> Iterator[Observations]:
+    def _missing_readings(self, name: str) -> Iterator[Observations]:
         """Yield sensors without readings in the window, if nearly all other GPUs have some."""
         window = self.values.sequence[..., self.values.sequence_names.index(name)]
         silent: Float64Array = np.asarray(np.isnan(window).all(axis=1), dtype=np.float64)
@@ -240,8 +240,8 @@ class ChannelEvidence:
     def _dates(self, name: str) -> Iterator[Observations]:
         day = self.timeline.records.numbers(name, self.instances.row).astype(np.float64)
         days: Float64Array = np.asarray(day - self.instances.end / DAY)
-        beside = np.abs(days - known_median(days))
-        rare = tail_share(beside, beside) <= _MAX_RARE_SHARE
+        distance = np.abs(days - known_median(days))
+        rare = tail_share(distance, distance) <= _MAX_RARE_SHARE
         rare &= np.isfinite(days) & (np.abs(self.peers.against(deviation, days)) > 2)
         yield Observations("date", name, days, np.where(rare, 1.0, 0.0))
 

@@ -118,10 +118,10 @@ class RecordingFleet:
 
     def _with_notes(self, part: FleetSlice) -> FleetSlice:
         if self._whole is None:
-            self._parts.append(self._noted(part))
+            self._parts.append(self._record_slice(part))
         return part
 
-    def _noted(self, part: FleetSlice) -> _SliceRecords:
+    def _record_slice(self, part: FleetSlice) -> _SliceRecords:
         rows, inside = slice_instances(part, len(self.serials), self.instances)
         events = CodeEvents.find_by_column(part.timeline, inside, self._plan)
         few, left = select_rows(part, inside.row)

@@ -26,27 +26,27 @@ class Check:
 
 
 _KERNEL = Check(
-    "Kernel log: which Xid, on which GPU, how often. One that names the application is no fault.",
+    "Kernel log: which Xids, on which GPU, how often. An Xid caused by an application is no fault.",
     "dmesg -T | grep -i xid",
 )
 _MEMORY = Check(
-    "Memory: uncorrected errors and row remaps. A pending remap needs a reset of the GPU, once "
-    "drained; a failed one needs a new GPU.",
+    "Memory: uncorrected errors and row remaps. A pending remap needs a GPU reset after draining; "
+    "a failed remap needs a new GPU.",
     "nvidia-smi -q -d ECC,ROW_REMAPPER",
 )
 _COOLING = Check(
-    "Cooling: fans, air flow, the neighbours, and whether the clocks are held down by heat.",
+    "Cooling: fans, air flow, neighbouring GPUs, and whether heat throttles the clocks.",
     "nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
 )
 _BUS = Check(
-    "PCIe link: a width below its maximum means reseat the card or its riser, once drained.",
+    "PCIe link: if the width is below its maximum, reseat the card or its riser after draining.",
     "nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
 )
 _POWER = Check(
-    "Power: draw against the limit, cables and supply.", "nvidia-smi -q -d POWER,PERFORMANCE"
+    "Power: draw against the limit, cables and power supply.", "nvidia-smi -q -d POWER,PERFORMANCE"
 )
-_CLOCKS = Check("Clocks: what holds them down.", "nvidia-smi -q -d CLOCK,PERFORMANCE")
-_HISTORY = Check("Repair history of this serial and of this slot: the same fault may be back.")
+_CLOCKS = Check("Clocks: reasons for throttling.", "nvidia-smi -q -d CLOCK,PERFORMANCE")
+_HISTORY = Check("Repair history of this serial and this slot: an earlier fault may have returned.")
 
 _CHECK_BY_WORD: tuple[tuple[str, Check], ...] = (
     ("xid", _KERNEL),
@@ -68,8 +68,7 @@ def first_checks(reasons: Iterable[str]) -> tuple[Check, ...]:
     """Return the checks that match the reasons, in the order of the reasons and without duplicates.
 
     A reason is matched by its first keyword: "temperature given power" is about temperature. A
-    reason
-    without a keyword gives no check.
+    reason without a keyword gives no check.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ ACTION_WORDS = {
     "avoid": "no new long job",
     "check": "an inspection when it is idle",
     "move": "moving its job at the next stop",
-    "drain": "a drain at once",
+    "drain": "an immediate drain",
 }
 
 
@@ -57,13 +57,13 @@ class FlaggingCriteria:
         Maximum share of the fleet.
     costs : ActionCosts, optional
         Without costs, the length of the list is the share.
-    promise : MonitoredCalibration, optional
+    calibration : MonitoredCalibration, optional
         Calibration of past lists; None without past lists with probabilities.
     """
 
     share: float
     costs: ActionCosts | None = None
-    promise: MonitoredCalibration | None = None
+    calibration: MonitoredCalibration | None = None
 
     def choose(self, probability: Float64Array) -> FlaggingResult:
         """Choose GPUs given probabilities in rank order; NaN if unknown."""
@@ -71,75 +71,74 @@ class FlaggingCriteria:
         listed = np.arange(n) < (top_k_count(self.share, n) if n else 0)
         priced = self.costs is not None and bool(np.isfinite(probability).any())
         if self.costs is not None and priced:
-            listed &= self.costs.pays(probability)
+            listed &= self.costs.pays_off(probability)
         flagged = listed & (np.arange(n) < np.ceil(self._length * listed.sum()))
         action = np.full(n, "", dtype=object)
         if self.costs is not None and priced:
             action[flagged] = self.costs.action_for(probability[flagged])
-        sentences = [self._price_words(probability, listed, priced), self._promise_words(n)]
+        sentences = [self._cost_text(probability, listed, priced), self._calibration_text(n)]
         return FlaggingResult(listed, flagged, action, tuple(text for text in sentences if text))
 
     @property
     def _length(self) -> float:
-        return 1.0 if self.promise is None else self.promise.length
+        return 1.0 if self.calibration is None else self.calibration.length
 
-    def _price_words(self, probability: Float64Array, listed: BoolArray, priced: bool) -> str:
+    def _cost_text(self, probability: Float64Array, listed: BoolArray, priced: bool) -> str:
         """Return why the list is empty, or that costs could not be used."""
         if self.costs is None or not len(probability):
             return ""
         if not priced:
-            return "No chance is known, so the prices of actions are not used."
+            return "No probability is known, so action costs are not used."
         if listed.any():
             return ""
         return (
-            "Nothing is worth an action today: the highest chance is "
-            f"{chance_text(float(np.nanmax(probability)))}, and the cheapest action pays from "
-            f"{chance_text(self.costs.break_even)} on."
+            "No action pays off today: the highest probability is "
+            f"{chance_text(float(np.nanmax(probability)))}, and the cheapest action pays off above "
+            f"{chance_text(self.costs.break_even)}."
         )
 
-    def _promise_words(self, n: int) -> str:
+    def _calibration_text(self, n: int) -> str:
         """Return whether past lists were calibrated."""
-        promise = self.promise
-        if promise is None or not n:
+        calibration = self.calibration
+        if calibration is None or not n:
             return ""
-        if promise.state == CalibrationState.UNKNOWN:
+        if calibration.state == CalibrationState.UNKNOWN:
             return (
-                f"Cannot tell yet whether the chances hold: {plural(promise.judged, 'alert')} of "
-                f"past lists {'is' if promise.judged == 1 else 'are'} judged, "
+                "It is not known yet whether the probabilities are calibrated: "
+                f"{plural(calibration.judged, 'past alert')} with a known outcome, "
                 f"{MIN_LABELLED_ALERTS} are needed."
             )
         past = (
-            f"{plural(promise.judged, 'past alert')} {'is' if promise.judged == 1 else 'are'} "
-            f"judged, {chance_text(promise.promised)} of them were to fail and "
-            f"{chance_text(promise.precision)} did"
+            f"of {plural(calibration.judged, 'past alert')}, {chance_text(calibration.predicted)} "
+            f"were expected to fail and {chance_text(calibration.precision)} did"
         )
-        if promise.state == CalibrationState.BROKEN:
-            return self._broken_words(promise)
-        if not promise.changes:
-            return f"The chances hold: {past}."
-        since = f": since then {past}" if promise.judged else ""
-        text = f"The promise was broken, and the ranking has earned its way back{since}."
-        if promise.length == 1.0:
+        if calibration.state == CalibrationState.BROKEN:
+            return self._miscalibration_text(calibration)
+        if not calibration.changes:
+            return f"The probabilities are calibrated: {past}."
+        since = f": since then, {past}" if calibration.judged else ""
+        text = f"The probabilities were not calibrated but have recovered{since}."
+        if calibration.length == 1.0:
             return text
-        return f"{text} Only the first {100 * promise.length:.0f} % of the list call for action."
+        return f"{text} Only the first {100 * calibration.length:.0f} % of the list is flagged."
 
-    def _broken_words(self, promise: MonitoredCalibration) -> str:
+    def _miscalibration_text(self, calibration: MonitoredCalibration) -> str:
         """Return why past lists were not calibrated, the alerts since then, and what to do."""
         why = "".join(
-            f": of {plural(by.alerts, 'past alert')} in a row {amount(by.expected, 1)} were to "
-            f"fail, and {count(by.hits)} did"
-            for by in promise.changes[-1:]
+            f": of {plural(by.alerts, 'past alert')} in a row, {amount(by.expected, 1)} were "
+            f"expected to fail and {count(by.hits)} did"
+            for by in calibration.changes[-1:]
         )
         since = ""
-        if promise.promised is not None:
+        if calibration.predicted is not None:
             since = (
-                f" Since then, of {count(promise.judged)} more "
-                f"{amount(promise.promised * promise.judged, 1)} were to fail, and "
-                f"{count(promise.hits)} did."
+                f" Since then, of {count(calibration.judged)} more, "
+                f"{amount(calibration.predicted * calibration.judged, 1)} were expected to fail "
+                f"and {count(calibration.hits)} did."
             )
         return (
-            f"The promise is broken{why}.{since} No GPU is flagged for action; the ranking is made "
-            "and judged on, so that it can earn its way back. Train anew."
+            f"Recent probabilities were not calibrated{why}.{since} No GPU is flagged. The ranking "
+            "is still monitored, so that flags can return. Retrain."
         )
 
     def summary(self) -> dict[str, Any]:
@@ -148,5 +147,5 @@ class FlaggingCriteria:
             "share": self.share,
             "costs": None if self.costs is None else self.costs.to_dict(),
             "break_even": None if self.costs is None else self.costs.break_even,
-            "promise": None if self.promise is None else self.promise.to_dict(),
+            "promise": None if self.calibration is None else self.calibration.to_dict(),
         }

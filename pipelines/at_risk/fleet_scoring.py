@@ -105,15 +105,15 @@ def score_with(
     seen = at < parse_moment(predictor.facts.trained_at)
     if seen and not hindsight:
         raise JobError(
-            f"--at {format_iso(at)}: {model} was trained to {predictor.facts.trained_at}, expected a "
-            "later time. `--hindsight` makes a list all the same, by a model that has seen what "
-            "followed."
+            f"--at {format_iso(at)} is before the training cutoff of {model} "
+            f"({predictor.facts.trained_at}). Use a later time, or --hindsight to score anyway "
+            "(the result is not a forecast)."
         )
     plan, facts = predictor.encoder.measures.plan, predictor.facts
     store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
-        raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
+        raise RecordsError(f"{records}: column `{absent[0]}` is missing; {model} requires it.")
     day, gathered = RecordingFleet.from_store(store, plan, at, facts.step), GatheredSums()
     values = predictor.encoder.measures.values(day, day.instances, gathered)
     candidates = ListCandidates(
@@ -123,7 +123,7 @@ def score_with(
         at,
         step=facts.step,
         horizon=facts.horizon,
-        terms=FlaggingCriteria(
+        criteria=FlaggingCriteria(
             facts.share,
             costs or (ActionCosts.from_dict(facts.costs) if facts.costs else None),
             None if lists is None or seen else past_calibration(lists, store, at, facts.horizon),
@@ -157,7 +157,7 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
         at,
         step=settings.step,
         horizon=settings.horizon,
-        terms=FlaggingCriteria(settings.list.share, settings.list.costs),
+        criteria=FlaggingCriteria(settings.list.share, settings.list.costs),
         version=BUILTIN_RULES,
         span_sums=gathered.sums(len(values)),
         causes=store.causes(at),
@@ -178,7 +178,9 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Fea
     # The rules use no other columns, so the others are not read.
     kinds = FeatureKinds(counter=known.counter, code=known.code)
     if not (kinds.counter or kinds.code):
-        raise JobError(f"{records}: no counter or event code, which {BUILTIN_RULES} needs.")
+        raise JobError(
+            f"{records}: has no counter or event code column; {BUILTIN_RULES} requires one."
+        )
     peers = tuple(name for name in features.peers if name in columns)
     length = RecordCount(settings.windows.length)
     plan = FeaturePlan(kinds, length, interval, features.history, peers)
@@ -213,7 +215,7 @@ def list_contributions(predictor: Predictor, values: InstanceValues) -> Contribu
     names = tuple(dict.fromkeys(name for model, _ in models for name in model.feature_names))
     column = {name: number for number, name in enumerate(names)}
 
-    def of(rows: Int64Array) -> Float64Array:
+    def compute(rows: Int64Array) -> Float64Array:
         inputs = predictor.encoder.encode(values.take(rows))
         contributions = np.zeros((len(rows), len(names)))
         for model, share in models:
@@ -223,7 +225,7 @@ def list_contributions(predictor: Predictor, values: InstanceValues) -> Contribu
             contributions[:, column[name]] += factor * more[rows]
         return contributions
 
-    return Contributions(names, of)
+    return Contributions(names, compute)
 
 
 def _explaining_models(predictor: Predictor) -> list[tuple[GbdtModel | LinearModel, float]]:

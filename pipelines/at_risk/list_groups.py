@@ -23,7 +23,7 @@ __all__ = [
     "UnscoredGroup",
     "exclude_replaced",
     "flagged_machines",
-    "silences",
+    "group_unscored",
     "split_reasons",
 ]
 
@@ -74,7 +74,7 @@ class FlaggedMachine:
     n_flagged: int
     expected: float | None  # expected failures among its flagged GPUs; None without probabilities
     n_gpus: int  # GPUs of this machine, scored or not, without those that were replaced
-    n_blind: int
+    n_without_data: int
     checks: tuple[Check, ...]
 
 
@@ -159,7 +159,7 @@ def _flagged_machine(
         n_flagged=len(gpus),
         expected=sum(known) if known else None,
         n_gpus=n_gpus.get(name, len(gpus)),
-        n_blind=blind.get(name, 0),
+        n_without_data=blind.get(name, 0),
         checks=first_checks(reason for gpu in gpus for reason in gpu.reasons),
     )
 
@@ -196,7 +196,7 @@ def split_reasons(reasons: object) -> tuple[str, ...]:
     return tuple(visible(part.strip(), limit=240) for part in parts if part.strip())
 
 
-def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[UnscoredGroup]:
+def group_unscored(table: pd.DataFrame, unscored: pd.DataFrame) -> list[UnscoredGroup]:
     """Group unscored GPUs by reason and machine, most urgent first.
 
     Silent GPUs in machines that otherwise report come first, because a GPU that fell off the bus
@@ -212,13 +212,13 @@ def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[UnscoredGroup]
         machine = row.machine_id if isinstance(row.machine_id, str) else ""
         group = visible(row.reason), machine, bool(is_replaced)
         serials_of.setdefault(group, []).append(visible(row.gpu_serial))
-    silences = [
+    groups = [
         _replaced_group(reason, machine, serials)
         if is_replaced
         else _unscored_group(reason, machine, serials, n_gpus, partly=machine in reporting)
         for (reason, machine, is_replaced), serials in sorted(serials_of.items())
     ]
-    return sorted(silences, key=_urgency_key)
+    return sorted(groups, key=_urgency_key)
 
 
 def _unscored_group(
@@ -229,9 +229,9 @@ def _unscored_group(
     if reason == "stale" and partly:
         note = "the rest of the machine reports: this GPU may have fallen off the bus"
     elif reason == "stale" and len(serials) == n_gpus.get(machine) and len(serials) > 1:
-        note = "the whole machine is silent: it is down, or its agent is"
+        note = "no GPU of this machine reports: the machine or its agent is down"
     return UnscoredGroup(
-        reason=reason or "not said",
+        reason=reason or "no reason given",
         machine=visible(machine),
         serials=tuple(sorted(serials)[:_MAX_SHOWN_SERIALS]),
         n=len(serials),
@@ -247,13 +247,13 @@ def _replaced_group(reason: str, machine: str, serials: Sequence[str]) -> Unscor
         serials=tuple(sorted(serials)[:_MAX_SHOWN_SERIALS]),
         n=len(serials),
         n_gpus=0,  # it no longer belongs to the machine
-        note="another GPU has its slot: it was replaced",
+        note="another GPU is in its slot: it was replaced",
     )
 
 
-def _urgency_key(silence: UnscoredGroup) -> tuple[int, int, str]:
+def _urgency_key(group: UnscoredGroup) -> tuple[int, int, str]:
     """Return the sort key of a group: undetected faults come first."""
     order = {"stale": 1, "gap": 2, "too new": 4, "failed": 5}
-    urgency = 0 if silence.note.startswith("the rest") else order.get(silence.reason, 3)
-    urgency = 5 if silence.note.startswith("another") else urgency
-    return urgency, -silence.n, silence.machine
+    urgency = 0 if group.note.startswith("the rest") else order.get(group.reason, 3)
+    urgency = 5 if group.note.startswith("another") else urgency
+    return urgency, -group.n, group.machine

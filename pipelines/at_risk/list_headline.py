@@ -19,7 +19,7 @@ class ListFigures:
 
     Parameters
     ----------
-    n_scored, n_unscored, n_blind : int
+    n_scored, n_unscored, n_without_data : int
         Scored GPUs, unscored GPUs, and unscored GPUs without data.
     n_machines : int
         Known machines with a flagged GPU.
@@ -29,18 +29,18 @@ class ListFigures:
         One per flagged GPU; None if it was flagged by rules.
     deadline : str
         Time by which the flagged GPUs are expected to fail, as text.
-    n_held_back : int
+    n_blocked : int
         GPUs that are listed but not flagged because past lists were not calibrated.
     """
 
     n_scored: int
     n_unscored: int
-    n_blind: int
+    n_without_data: int
     n_machines: int
     n_on_machines: int
     probabilities: Sequence[float | None]
     deadline: str
-    n_held_back: int = 0
+    n_blocked: int = 0
 
     @property
     def n_flagged(self) -> int:
@@ -90,11 +90,11 @@ def headline(listed: ListFigures) -> Headline:
     --------
     >>> day = ListFigures(800, 0, 0, 1, 8, [0.62], "2 March, 02:50 UTC")
     >>> print(headline(day).title, headline(day).expectation)
-    1 GPU on 1 machine flagged Its chance to fail by 2 March, 02:50 UTC is 62 %.
+    1 GPU on 1 machine flagged It fails by 2 March, 02:50 UTC with probability 62 %.
     """
     if not listed.n_scored:
         return _nothing_scored(listed)
-    if listed.n_held_back and not listed.n_flagged:
+    if listed.n_blocked and not listed.n_flagged:
         return _flags_blocked(listed)
     if not listed.n_flagged:
         return _nothing_flagged(listed)
@@ -109,12 +109,12 @@ def headline(listed: ListFigures) -> Headline:
 def _nothing_flagged(listed: ListFigures) -> Headline:
     """Return the headline of a list without flags."""
     advice = "Nothing to drain."
-    if listed.n_blind:
-        advice += " Find out why some GPUs are silent: see below."
+    if listed.n_without_data:
+        advice += " Find out why some GPUs sent no data: see below."
     return Headline(
-        "soon" if listed.n_blind else "empty",
+        "soon" if listed.n_without_data else "empty",
         "No GPU is flagged",
-        f"None of the {plural(listed.n_scored, 'scored GPU')} is on this list.",
+        f"None of the {plural(listed.n_scored, 'scored GPU')} is flagged.",
         advice,
         warning=_warning(listed),
     )
@@ -122,25 +122,25 @@ def _nothing_flagged(listed: ListFigures) -> Headline:
 
 def _flags_blocked(listed: ListFigures) -> Headline:
     """Return the headline of a list whose flags are blocked by the calibration monitor."""
-    n = listed.n_held_back
+    n = listed.n_blocked
     return Headline(
         "soon",
-        "No GPU is flagged: the chances of past lists did not hold",
-        f"The first {plural(n, 'GPU')} of the ranking would have been flagged. Whether "
-        f"{'it fails' if n == 1 else 'they fail'} is looked at, so that flags can come back.",
-        "Drain nothing because of this list, and do not take it for good news. Train anew.",
+        "No GPU is flagged: recent probabilities were not calibrated",
+        f"The first {plural(n, 'GPU')} of the ranking would have been flagged. Outcomes are "
+        "monitored, so that flags can return.",
+        "Do not drain from this list: recent probabilities were not calibrated. Retrain.",
         warning=_warning(listed),
     )
 
 
 def _warning(listed: ListFigures) -> str:
     """Return a warning if a large share of the fleet has no data."""
-    share = listed.n_blind / (listed.n_scored + listed.n_unscored)
+    share = listed.n_without_data / (listed.n_scored + listed.n_unscored)
     if share < _HIGH_UNSCORED_SHARE:
         return ""
     return (
-        f"{plural(listed.n_blind, 'GPU')} ({share:.0%} of the fleet) sent no usable records: "
-        "this list cannot see them."
+        f"{plural(listed.n_without_data, 'GPU')} ({share:.0%} of the fleet) sent no usable records "
+        "and could not be scored."
     ).replace("%", " %", 1)
 
 
@@ -149,15 +149,15 @@ def _nothing_scored(listed: ListFigures) -> Headline:
     if listed.n_unscored:
         return Headline(
             "blind",
-            "Blind: no GPU could be scored",
-            f"All {plural(listed.n_unscored, 'known GPU')} were left out.",
-            "Find out why the records stopped. Until then nobody knows which GPUs are at risk.",
+            "No data: no GPU could be scored",
+            f"All {plural(listed.n_unscored, 'known GPU')} are unscored.",
+            "Find out why the records stopped. Until then it is unknown which GPUs are at risk.",
         )
     return Headline(
         "blind",
-        "Blind: there are no GPUs on this list",
+        "No data: there are no GPUs on this list",
         "No GPU had any record.",
-        "Check that the collector runs and that the list was made from the right records.",
+        "Check that the collector is running and that the list was made from the right records.",
     )
 
 
@@ -165,10 +165,10 @@ def _expectation(listed: ListFigures) -> str:
     """Return how many flagged GPUs are expected to fail, from their probabilities."""
     expected, n = listed.expected, len(listed.known)
     if expected is None:
-        return "Fixed rules chose them, so nobody can say how many will fail. Judge by the reasons."
+        return "Fixed rules flagged them and give no probability. Judge by the reasons."
     if n == 1:
-        whose = "Its chance" if listed.n_flagged == 1 else "The only known chance"
-        return f"{whose} to fail by {listed.deadline} is {chance_text(expected)}."
+        which = "It fails" if listed.n_flagged == 1 else "The GPU with a known probability fails"
+        return f"{which} by {listed.deadline} with probability {chance_text(expected)}."
     these = f"these {count(n)}" if n == listed.n_flagged else f"the {count(n)} with a probability"
     if round(expected) < 1:
         return (
@@ -197,7 +197,7 @@ def _urgency(listed: ListFigures) -> tuple[str, str]:
         return "urgent", f"Act now: {plural(likely, 'GPU')} {verb} more likely than not to fail."
     if round(expected) >= 1:
         return "soon", (
-            "Act at the job's next break: no single GPU is more likely than not to fail, "
+            "Act when the job next stops: no single GPU is more likely than not to fail, "
             "but some of them probably will."
         )
     return "calm", "This can wait for working hours, unless a check below shows a fault."
@@ -209,7 +209,7 @@ def _cost(listed: ListFigures) -> str:
         return ""
     several = {1: "the machine", 2: "both machines"}
     machines = several.get(listed.n_machines, f"all {count(listed.n_machines)} machines")
-    text = f"Draining {machines} takes {plural(listed.n_on_machines, 'GPU')} out of work"
+    text = f"Draining {machines} takes {plural(listed.n_on_machines, 'GPU')} out of service"
     if listed.expected is None:
         return f"{text}."
-    return f"{text}, for an expected {amount(listed.expected, 1)} failures among the flagged."
+    return f"{text}, for an expected {amount(listed.expected, 1)} failures among the flagged GPUs."

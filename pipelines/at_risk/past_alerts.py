@@ -16,7 +16,7 @@ from forewarn.evaluation.prediction.metrics.calibration_monitor import (
     monitor_calibration,
 )
 from forewarn.evaluation.prediction.metrics.daily_list import raise_alerts
-from forewarn.features.prediction.instances import UNKNOWN, label
+from forewarn.features.prediction.instances import UNKNOWN, label_instances
 from forewarn.features.records.fleet_timeline import Timeline, build_timeline
 from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import DAY, Nanoseconds
@@ -143,7 +143,9 @@ def _outcomes(
     """Return the label of each alert: 1, 0 or unknown."""
     order = np.lexsort((end, gpu))
     outcome = np.empty(len(gpu), dtype=np.int8)
-    outcome[order] = label(timeline, gpu[order].astype(np.int32), end[order], Nanoseconds(horizon))
+    outcome[order] = label_instances(
+        timeline, gpu[order].astype(np.int32), end[order], Nanoseconds(horizon)
+    )
     # A horizon that is not over has no outcome: failures become known before health does.
     over = end + horizon <= timeline.records.last
     return np.where(over, outcome, UNKNOWN).astype(np.int8)

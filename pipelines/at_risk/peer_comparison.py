@@ -115,7 +115,7 @@ class PeerComparison:
             made[rows] = work(values[rows], values[members])
         return made
 
-    def leads(self, values: Float64Array) -> BoolArray:
+    def is_group_maximum(self, values: Float64Array) -> BoolArray:
         """Return which values are the highest of their machine."""
         if self.near.column != MACHINE:
             return np.ones(len(values), dtype=bool)

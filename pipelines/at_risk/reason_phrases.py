@@ -144,11 +144,13 @@ def _count(mention: Mention) -> tuple[str, str]:
 
 def _duration(mention: Mention) -> tuple[str, str]:
     lasted = format_duration(mention.value / SECOND)
-    others = "never" if not any(mention.others) else f"up to {_long(max(mention.others))}"
+    others = (
+        "never" if not any(mention.others) else f"up to {_format_nanoseconds(max(mention.others))}"
+    )
     return f"{title(mention.column)} for {lasted} {span_words(mention.span)}", others
 
 
-def _long(nanoseconds: float) -> str:
+def _format_nanoseconds(nanoseconds: float) -> str:
     return format_duration(nanoseconds / SECOND)
 
 
@@ -173,7 +175,7 @@ def _change(mention: Mention) -> tuple[str, str]:
 
 def _swing(mention: Mention) -> tuple[str, str]:
     unit = _unit(mention.column)
-    text = f"{title(mention.column)} swings by {_amount(mention.value)}{unit} around its mean"
+    text = f"{title(mention.column)} varies by {_amount(mention.value)}{unit} around its mean"
     return f"{text} {span_words(mention.span)}", _range(mention.others, unit)
 
 
@@ -207,12 +209,12 @@ def _failures(mention: Mention) -> tuple[str, str]:
     times = _times(mention.value)
     if mention.column == "failures:serial":
         return f"this GPU has failed {times} before", ""
-    return f"a GPU in this slot has failed {times} lately", ""
+    return f"a GPU in this slot has failed {times} recently", ""
 
 
 def _category(mention: Mention) -> tuple[str, str]:
     name, number = title(mention.column), _amount(mention.value)
-    return f"{name} {mention.detail}, as {number} of {mention.fleet:,} have", ""
+    return f"{name} {mention.detail}, shared by {number} of {mention.fleet:,} GPUs", ""
 
 
 def _date(mention: Mention) -> tuple[str, str]:

@@ -46,23 +46,23 @@ class Contributions(NamedTuple):
     Attributes
     ----------
     names : tuple of str
-    of : callable
+    compute : callable
         Returns the contributions for some of n GPUs, shape (n_rows, n_names). It is called for few
         rows, because Shapley values of trees are the slowest part of a list.
     """
 
     names: tuple[str, ...]
-    of: Callable[[Int64Array], Float64Array]
+    compute: Callable[[Int64Array], Float64Array]
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Float64Array]) -> Contributions:
         """Return contributions that are known for all GPUs, by name, each of shape (n,)."""
 
-        def chosen(rows: Int64Array) -> Float64Array:
+        def compute(rows: Int64Array) -> Float64Array:
             chosen_columns = [column[rows] for column in columns.values()]
             return np.array(chosen_columns).reshape(len(columns), len(rows)).T
 
-        return cls(tuple(columns), chosen)
+        return cls(tuple(columns), compute)
 
 
 def explain_gpus(
@@ -96,15 +96,15 @@ def explain_gpus(
     rows = np.union1d(chooser.remarkable(), np.array(sorted(drawn), dtype=np.int64))
     if not len(rows):
         return {}
-    table = contributions.of(rows).T
+    table = contributions.compute(rows).T
     # Sequential summation: the result for a GPU must not depend on the number of GPUs.
     summed = np.stack([sum(table[channels == channel]) for channel in distinct], axis=1)
     total = np.maximum(np.where(summed > 0, summed, 0.0).sum(axis=1), 1e-9)
     reasons = {}
-    for row, speaks, most in zip(rows.tolist(), summed, total.tolist(), strict=True):
-        order = np.argsort(-speaks, kind="stable")
-        telling = [i for i in order if speaks[i] > _MIN_CONTRIBUTION_SHARE * most]
-        reasons[row] = chooser.reasons(row, {distinct[i]: float(speaks[i]) for i in telling})
+    for row, own, positive_sum in zip(rows.tolist(), summed, total.tolist(), strict=True):
+        order = np.argsort(-own, kind="stable")
+        relevant = [i for i in order if own[i] > _MIN_CONTRIBUTION_SHARE * positive_sum]
+        reasons[row] = chooser.reasons(row, {distinct[i]: float(own[i]) for i in relevant})
     return reasons
 
 
@@ -176,14 +176,14 @@ class _ReasonSelector:
                 float(signs.values[row]),
                 signs.span,
                 others.tolist(),
-                self._whose(row) if len(others) else "",
+                self._peer_noun(row) if len(others) else "",
                 float("nan") if signs.now is None else float(signs.now[row]),
                 signs.detail,
                 len(signs.values),
             )
         )
 
-    def _whose(self, row: int) -> str:
+    def _peer_noun(self, row: int) -> str:
         near = self._evidence.peers.near
         if not near.column:
             return f"the other {self._noun}"

@@ -112,8 +112,8 @@ def _note_foreign_serials(lists: pd.DataFrame, known: pd.DataFrame, path: Path) 
     """Write a note if lists and failures have no serial in common."""
     if len(known) and len(lists) and not known["gpu_serial"].isin(lists["gpu_serial"]).any():
         note(
-            f"{path}: no `gpu_serial` of it ('{known['gpu_serial'].iloc[0]}') is on any list "
-            f"('{lists['gpu_serial'].iloc[0]}'): are they written alike?"
+            f"{path}: no `gpu_serial` in it (such as '{known['gpu_serial'].iloc[0]}') is on any "
+            f"list (such as '{lists['gpu_serial'].iloc[0]}'); check that both use the same spelling"
         )
 
 
@@ -123,7 +123,7 @@ def _notice(hits: int, lead: dict[str, float]) -> str:
         return f"It was flagged {lead['p50']:.1f} h before it failed."
     return (
         f"Half of these {hits} were flagged at least {lead['p50']:.1f} h before they failed, and "
-        f"one in ten {lead['p10']:.1f} h before or less."
+        f"one in ten at most {lead['p10']:.1f} h before."
     )
 
 
@@ -131,33 +131,34 @@ def review_text(figures: dict[str, Any]) -> str:
     """Format the metrics as sentences."""
     share, bounds = figures["precision"], figures["precision_interval"]
     if share is None and not figures["rows"]:
-        return "No flagged GPU can be judged yet: no list's span is over (see --until)."
+        return "No outcome is known yet: no list's horizon is over (see --until)."
     if share is None:
         failed = plural(figures["failures"], "failure")
-        return f"No GPU was flagged on the lists whose span is over; {failed} followed."
+        return f"No GPU was flagged on the lists whose horizon is over; {failed} followed."
     within = f" ({bounds[0]:.0%} to {bounds[1]:.0%})" if bounds else ""
     times, hits = plural(figures["flagged"], "time"), plural(figures["hits"], "time")
     lines = [
-        f"{times} a GPU was flagged, and {hits} it failed in "
-        f"time: precision {share:.0%}{within}; a list drawn at random has "
-        f"{figures['random_precision']:.2%}.",
-        f"{figures['caught']} of {figures['failures']} failures were foreseen, "
+        f"GPUs were flagged {times} and failed within the horizon {hits}: "
+        f"precision {share:.0%}{within}; a random list has {figures['random_precision']:.2%}.",
+        f"{figures['caught']} of {figures['failures']} failures were caught, "
         f"{figures['missed']} missed; {plural(figures['false_alarms'], 'false alarm')}.",
     ]
     if figures["hits"]:
         lines.append(_notice(figures["hits"], figures["lead_time_hours"]))
     if figures["expected_hits"] is not None:
-        lines.append(f"The probabilities promised {figures['expected_hits']:.1f} hits.")
+        lines.append(f"Hits expected from the probabilities: {figures['expected_hits']:.1f}.")
     if figures["rows_unknown"]:
         lines.append(
-            f"{figures['rows_unknown']} rows are left out, as their machine was out of service: "
-            "that it did not fail then says nothing."
+            f"{figures['rows_unknown']} rows were excluded: their machine was out of service and "
+            "did not fail."
         )
     if figures.get("gpu_hours_net") is not None:
         lines.append(
             f"In GPU-hours: {figures['alerts']} alerts cost {figures['gpu_hours_spent']:,.0f} and "
-            f"saved {figures['gpu_hours_saved']:,.0f}, together {figures['gpu_hours_net']:+,.0f}."
+            f"saved {figures['gpu_hours_saved']:,.0f}, net {figures['gpu_hours_net']:+,.0f}."
         )
     if figures["rows_not_over_yet"]:
-        lines.append(f"{figures['rows_not_over_yet']} rows are not over yet and left out.")
+        lines.append(
+            f"{figures['rows_not_over_yet']} rows were excluded: their horizon is not over."
+        )
     return "\n".join(lines)

@@ -41,7 +41,7 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
             raise JobError(f"{path}: column `{absent[0]}` is missing.")
         _check_types(path, table)
         if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
-            note(f"{path}: made in hindsight and left out")
+            note(f"{path}: was made in hindsight; skipped")
             continue
         present = [name for name in _COLUMNS if name in table.column_names]
         frames.append(table.select(present).to_pandas().assign(list=path.parent.name[5:]))
@@ -90,7 +90,7 @@ def newest_flagged(at_risk: Path, at: int) -> FlaggedMachines:
     """
     lists = read_lists(at_risk)
     if "machine_id" not in lists:
-        raise JobError(f"{at_risk}: the lists have no column `machine_id`, expected machines.")
+        raise JobError(f"{at_risk}: the lists have no column `machine_id`, expected one.")
     moment = pd.Timestamp(at, tz="UTC")
     begins = pd.to_datetime(lists["window_end"], utc=True)
     ends = pd.to_datetime(lists["valid_until"], utc=True)
@@ -98,8 +98,8 @@ def newest_flagged(at_risk: Path, at: int) -> FlaggedMachines:
     if valid.empty:
         newest = lists["list"].max() if len(lists) else "none"
         raise JobError(
-            f"{at_risk}: no list is valid at {format_iso(at)}, the newest is that of {newest}; expected "
-            "what `forewarn score` writes each day."
+            f"{at_risk}: no list is valid at {format_iso(at)}, the newest is from {newest}; "
+            "expected a current list, which `forewarn score` writes each day."
         )
     date = str(valid["list"].max())
     rows = valid[valid["list"] == date]

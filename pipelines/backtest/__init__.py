@@ -1,1 +1,1 @@
-"""Backtests: the walk through past records, and the report of how good the lists were."""
+"""Walk-forward backtests of past records, and their reports."""

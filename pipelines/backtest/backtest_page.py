@@ -1,4 +1,4 @@
-"""The backtest report as one HTML page."""
+"""HTML page of the backtest report."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from forewarn.pipelines.backtest.report_results import (
     Figures,
     Result,
     best_result,
-    estimate,
     lead_strategy,
     rank_results,
+    read_estimate,
     read_results,
 )
 from forewarn.pipelines.backtest.report_windows import days_since_training, over_time, test_windows
@@ -51,7 +51,7 @@ from forewarn.pipelines.runtime.progress import JobCosts
 
 __all__ = ["render_report"]
 
-_RANDOM_PRECISION = 1.0 / 9.0  # one positive beside eight negatives: the paper's test set
+_RANDOM_PRECISION = 1.0 / 9.0  # one positive to eight negatives: the paper's test set
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +66,24 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of methods: models apart from baselines, and the top of the scale of both."""
+    """A table of methods: models and baselines, with the upper end of their common scale."""
 
     models: tuple[Row, ...]
     baselines: tuple[Row, ...]
     top: float
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to show."""
+        """Return whether there are rows."""
         return bool(self.models or self.baselines)
 
 
 def render_report(report: BacktestReport) -> str:
-    """Write the report of a backtest as a page that stands alone.
+    """Render the report of a backtest as a self-contained page.
 
     Parameters
     ----------
-    report : Report
-        What the page cannot show it leaves out, or shows as a dash.
+    report : BacktestReport
+        Missing parts are left out or shown as a dash.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def render_report(report: BacktestReport) -> str:
         "fleet_verdicts": verdicts(fleet, lead),
         "daily": _daily_picture(best_result(rank_results(fleet, lead), "ensemble", "model")),
         "worth": benefit_section(report.worth.get(lead), report.k),
-        "promise": calibration_monitor_section(report.promise.get(lead)),
+        "monitor": calibration_monitor_section(report.promise.get(lead)),
         "k": report.k,
         "chance": _RANDOM_PRECISION,
         "prevalence": report.prevalence,
@@ -123,12 +123,12 @@ def render_report(report: BacktestReport) -> str:
 def _tiles(
     report: BacktestReport, results: Sequence[Result[PaperMetrics]]
 ) -> list[tuple[str, str]]:
-    """Say how much the backtest rests on."""
+    """Return the amount of data behind the backtest."""
     starts = {start for result in results for start in test_windows(result.figures)}
     tiles = [
         (amount(report.gpus, 0), "GPUs"),
         (amount(report.records, 0), "records"),
-        (amount(report.instances, 0), "instances, known label or not"),
+        (amount(report.instances, 0), "instances, with or without a known label"),
         (amount(report.positives, 0), "of them positive"),
         (amount(len(starts), 0), "test window" if len(starts) == 1 else "test windows"),
     ]
@@ -138,7 +138,7 @@ def _tiles(
 
 
 def _table(results: Sequence[Result[Figures]]) -> Table:
-    """Set the models apart from the baselines, each best first."""
+    """Divide the results into models and baselines, each in the given order."""
     ends = [
         end for result in results for end in (result.estimate.value, result.estimate.high) if end
     ]
@@ -148,7 +148,7 @@ def _table(results: Sequence[Result[Figures]]) -> Table:
         row = Row(
             label=result.method.label,
             figure=result.estimate,
-            average_precision=estimate(result.figures, "average_precision"),
+            average_precision=read_estimate(result.figures, "average_precision"),
             figures=result.figures,
         )
         (baselines if result.method.kind == "baseline" else models).append(row)
@@ -156,7 +156,7 @@ def _table(results: Sequence[Result[Figures]]) -> Table:
 
 
 def _daily_picture(result: Result[FleetMetrics] | None) -> Markup:
-    """Draw the daily lists of one method, where the report holds them."""
+    """Plot the daily lists of a method if the report contains them."""
     if result is None or not result.figures.days:
         return Markup()
     days = result.figures.days
@@ -165,14 +165,14 @@ def _daily_picture(result: Result[FleetMetrics] | None) -> Markup:
         daily_list_figure(days),
         title=f"The daily list of {result.method.label}",
         description=f"Bar chart of {plural(len(days), 'day')}; on {with_hit} of them at least one "
-        "listed GPU failed in time.",
+        "listed GPU failed within the horizon.",
     )
 
 
 def _strategies(
     fleet: Sequence[Result[FleetMetrics]], protocol: Sequence[Result[PaperMetrics]]
 ) -> dict[str, Any]:
-    """Set the strategies side by side, where there is more than one."""
+    """Compare the strategies if there are several."""
     methods = [result.method for result in _by_strategy(protocol)]
     methods += [result.method for result in _by_strategy(fleet)]
     present = [
@@ -192,14 +192,14 @@ def _strategies(
 
 
 def _by_strategy(results: Sequence[Result[Figures]]) -> list[Result[Figures]]:
-    """Order results by the best figure first, whatever their strategy."""
+    """Return the results strategy by strategy, best first within each."""
     return [result for strategy in LEAD_ORDER for result in rank_results(results, strategy)]
 
 
 def _figures(
     results: Sequence[Result[Figures]], name: str, strategies: Sequence[str]
 ) -> list[Estimate]:
-    """Give one method's figure under each strategy."""
+    """Return a method's metric under each strategy."""
     estimates = {
         result.method.strategy: result.estimate for result in results if result.method.name == name
     }
@@ -207,7 +207,7 @@ def _figures(
 
 
 def _calibration(by_strategy: Mapping[str, CalibrationMetrics], lead: str) -> dict[str, Any]:
-    """Draw the reliability of the leading strategy's probabilities, and name the other slopes."""
+    """Plot the reliability of the leading strategy, and list the slopes of the others."""
     if lead not in by_strategy:
         return {}
     leading = by_strategy[lead]
@@ -221,9 +221,9 @@ def _calibration(by_strategy: Mapping[str, CalibrationMetrics], lead: str) -> di
 
 
 def _reliability_picture(bins: Sequence[ProbabilityGroup]) -> Markup:
-    """Draw predicted against observed, and say it in words."""
+    """Plot the reliability diagram with a text alternative."""
     phrases = [
-        f"{per_hundred(group.predicted)} % said, {per_hundred(group.observed)} % seen"
+        f"{per_hundred(group.predicted)} % predicted, {per_hundred(group.observed)} % observed"
         for group in bins
     ]
     return inline_svg(
@@ -234,8 +234,8 @@ def _reliability_picture(bins: Sequence[ProbabilityGroup]) -> Markup:
 
 
 def _stages(costs: JobCosts) -> list[tuple[str, str, str]]:
-    """Write what each stage cost, the whole last."""
-    whole = ("the whole backtest", costs.seconds, costs.peak_rss_bytes)
+    """Return the costs of each stage, and of the whole backtest last."""
+    whole = ("total", costs.seconds, costs.peak_rss_bytes)
     stages = [(stage.name, stage.seconds, stage.peak_rss_bytes) for stage in costs.stages]
     return [
         (name, _duration(seconds), f"{peak / 2**30:.2f} GiB")
@@ -244,7 +244,7 @@ def _stages(costs: JobCosts) -> list[tuple[str, str, str]]:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration in the unit that fits."""
+    """Format a duration in a suitable unit."""
     if seconds < 120.0:
         return f"{amount(seconds, 1)} s"
     return (

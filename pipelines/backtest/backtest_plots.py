@@ -1,4 +1,4 @@
-"""The pictures of the backtest report, as matplotlib figures."""
+"""Plots of the backtest report, as matplotlib figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MARKERS = "osD^v"
 
 @dataclass(frozen=True, slots=True)
 class MethodLine:
-    """One method's figure per test window.
+    """A method's values over the test windows.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class MethodLine:
     starts : sequence of str or Timestamp
         Start of each test window.
     figures : sequence of float or None
-        Figure of each test window; None leaves a gap.
+        Value for each test window; None leaves a gap.
     kind : {"model", "baseline", "fixed"}
-        How it is drawn: a line, a grey dashed line, or a dotted line in the first model's colour.
+        Style: a line, a grey dashed line, or a dotted line in the first model's colour.
     """
 
     label: str
@@ -60,14 +60,14 @@ class MethodLine:
 
 @figure_style()
 def precision_figure(series: Sequence[MethodLine], *, chance: float | None = None) -> Figure:
-    """Draw a precision per test window over time, one line per method.
+    """Plot precision over the test windows, one line per method.
 
     Parameters
     ----------
     series : sequence of MethodLine
-        The lines, most important first. A series without a value is not drawn.
+        The lines, most important first. Lines without a value are not drawn.
     chance : float, optional
-        What a random score reaches, drawn as a level line: 1/9 on the 1:8 protocol.
+        Precision of a random score, drawn as a horizontal line: 1/9 on the 1:8 protocol.
     """
     times = sorted({time for line in series for time in map(parse_utc, line.starts) if time})
     position = {time: index for index, time in enumerate(times)}
@@ -94,7 +94,7 @@ def precision_figure(series: Sequence[MethodLine], *, chance: float | None = Non
 
 
 def _drawings(series: Sequence[MethodLine]) -> Iterator[dict[str, Any]]:
-    """Give every line its colour, stroke and marker, so that no two differ by colour alone."""
+    """Return colour, stroke and marker of every line; no two lines differ by colour alone."""
     models = 0
     for index, line in enumerate(series):
         marker = _MARKERS[index % len(_MARKERS)]
@@ -111,7 +111,7 @@ def _drawings(series: Sequence[MethodLine]) -> Iterator[dict[str, Any]]:
 
 
 def _draw_series(axes: Axes, line: MethodLine, position: Mapping[Any, int], drawing: Any) -> None:
-    """Draw one line, with a gap where a window has no value."""
+    """Draw a line with a gap in windows without a value."""
     pairs = zip(map(parse_utc, line.starts), map(finite_number, line.figures), strict=True)
     known = {position[time]: value for time, value in pairs if time and value is not None}
     if not known:
@@ -122,11 +122,12 @@ def _draw_series(axes: Axes, line: MethodLine, position: Mapping[Any, int], draw
 
 @figure_style()
 def reliability_figure(bins: Sequence[ProbabilityGroup]) -> Figure:
-    """Draw what was predicted against what then happened, on two logarithmic scales.
+    """Plot observed against predicted failure rates (reliability diagram) on logarithmic scales.
 
-    Probabilities of a failure spread over several powers of ten, so a plain scale would show one
-    heap in a corner. The number at a point is the positives that it rests on; a group in which
-    nothing failed is an open triangle on the lower edge.
+    Failure probabilities range over several powers of ten, which a linear scale would compress into
+    a
+    corner. The number at a point is its count of positives. A group without failures is an open
+    triangle at the lower edge.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def reliability_figure(bins: Sequence[ProbabilityGroup]) -> Figure:
     axes.plot([p[0] for p in seen], [p[1] for p in seen], "o-", color=blue, linewidth=2.0)
     edge = [low * 1.15] * len(empty)
     axes.plot(empty, edge, "v", color=blue, markerfacecolor="none", clip_on=False)
-    for (x, y, positives), above in zip(seen, _bends_down([p[1] for p in seen]), strict=True):
+    for (x, y, positives), above in zip(seen, _label_fits_above([p[1] for p in seen]), strict=True):
         axes.annotate(
             count(positives),
             (x, y),
@@ -155,19 +156,19 @@ def reliability_figure(bins: Sequence[ProbabilityGroup]) -> Figure:
         )
     _share_ticks(axes, low, high)
     axes.set_xlabel("predicted probability")
-    axes.set_ylabel("share that failed")
+    axes.set_ylabel("observed failure rate")
     return figure
 
 
-def _bends_down(heights: Sequence[float]) -> list[bool]:
-    """Tell for each point of a line whether there is room above it: at its peaks, not its dips."""
+def _label_fits_above(heights: Sequence[float]) -> list[bool]:
+    """Return for each point of a line whether its label fits above it: at peaks, not in dips."""
     ends = [heights[0], *heights, heights[-1]] if heights else []
     around = zip(ends[:-2], heights, ends[2:], strict=True) if heights else ()
     return [y * y >= before * after for before, y, after in around]
 
 
 def _limits(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
-    """Find the range that holds every point, on both scales alike."""
+    """Return the common range of both axes."""
     values = [value for x, y, _ in points for value in (x, y) if value > 0.0]
     if not values:
         return 0.001, 1.0
@@ -175,8 +176,8 @@ def _limits(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
 
 
 def _share_ticks(axes: Axes, low: float, high: float) -> None:
-    """Label the powers of ten as percentages, not as exponents."""
-    steps = (1.0, 3.0) if high < 300.0 * low else (1.0,)  # there is room for about six labels
+    """Label powers of ten as percentages rather than exponents."""
+    steps = (1.0, 3.0) if high < 300.0 * low else (1.0,)  # room for about six labels
     ticks = [t * 10.0**e for e in range(-6, 1) for t in steps if low <= t * 10.0**e <= high]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(ticks, labels=[f"{100 * tick:.4g} %" for tick in ticks])
@@ -185,17 +186,17 @@ def _share_ticks(axes: Axes, low: float, high: float) -> None:
 
 @figure_style()
 def daily_list_figure(days: Sequence[DayMetrics]) -> Figure:
-    """Draw each day's list: how many GPUs were on it, and how many of them failed in time.
+    """Plot the number of listed GPUs of each day, and how many failed within the horizon.
 
     Parameters
     ----------
-    days : sequence of DayFigures
+    days : sequence of DayMetrics
     """
     figure, axes = new_figure(WIDTH, 2.4)
     axes.grid(visible=False, axis="x")
     for heights, colour, label in (
         ([day.listed for day in days], "line", "on the list"),
-        ([day.hits for day in days], "c1", "of these, failed in time"),
+        ([day.hits for day in days], "c1", "failed within the horizon"),
     ):
         axes.bar(range(len(days)), heights, color=COLOURS[colour], width=0.8, label=label)
     axes.set_ylabel("GPUs")
@@ -207,25 +208,25 @@ def daily_list_figure(days: Sequence[DayMetrics]) -> Figure:
 
 @figure_style()
 def reasons_figure(shares: Mapping[str, float]) -> Figure:
-    """Draw what speaks for a failure on a list, the strongest first.
+    """Plot the contributions to the scores of a list, the largest first.
 
     Parameters
     ----------
     shares : mapping of str to float
-        Column to its part of all that speaks for a failure.
+        Share of all positive contributions, by column.
     """
     figure, axes = new_figure(WIDTH, 0.3 * len(shares) + 0.9)
     axes.grid(visible=False, axis="y")
     axes.barh(range(len(shares)), list(shares.values()), color=COLOURS["c1"])
     axes.set_yticks(range(len(shares)), labels=list(shares))
     axes.invert_yaxis()
-    axes.set_xlabel("part of all that speaks for a failure, listed GPUs")
+    axes.set_xlabel("share of the positive contributions, listed GPUs")
     return figure
 
 
 @figure_style()
 def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None]) -> Figure:
-    """Draw the span of training data that was chosen for each test window.
+    """Plot the training span that was chosen for each test window.
 
     Parameters
     ----------

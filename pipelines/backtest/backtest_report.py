@@ -1,4 +1,4 @@
-"""The report of a backtest: all figures, and what they were made from."""
+"""The report of a backtest: all metrics and the data they are based on."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ __all__ = ["BacktestReport", "ExcludedInstances"]
 
 @dataclass(frozen=True, slots=True)
 class ExcludedInstances:
-    """The instances and daily lists that are not judged, since the records end too early."""
+    """Instances and daily lists that are not evaluated because the records end too early."""
 
     last_record: str = ""
-    since: str | None = None  # end of the first of the instances; `from` in the file
+    since: str | None = None  # end of the first instance; `from` in the file
     instances: int = 0
     positives: int = 0
     days: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a JSON-serializable dict."""
         return {"from" if k == "since" else k: value for k, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestReport:
-    """What `report.json` holds (formats.md, section 3).
+    """Content of `report.json` (docs/formats.md, section 3).
 
-    Figures are by method and strategy (`methods`, `fleet`), or by strategy.
+    Metrics are keyed by method and strategy (`methods`, `fleet`) or by strategy.
     """
 
     methods: Mapping[str, PaperMetrics] = field(default_factory=dict)

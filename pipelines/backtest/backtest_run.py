@@ -1,4 +1,4 @@
-"""`forewarn backtest`: walk through time as production would, and report how it went."""
+"""`forewarn backtest`: run a walk-forward backtest and write the report."""
 
 from __future__ import annotations
 
@@ -59,29 +59,29 @@ def run_backtest(
     end: int | None = None,
     strategies: Sequence[str] = _PAPER_STRATEGIES,
 ) -> BacktestReport:
-    """Backtest and write scores, `report.json` and `report.html` into `out`.
+    """Run a backtest and write scores, `report.json` and `report.html` into `out`.
 
-    Each retraining is kept there when it is done, so that a backtest which was killed goes on,
-    and ends with the same bytes of scores; what was kept goes when all is done.
+    Finished retrainings are stored there, so that an interrupted backtest resumes and produces
+    identical scores. The stored parts are removed at the end.
 
     Parameters
     ----------
     job : Job
     out : Path
     start, end : int, optional
-        First retraining no earlier than `start`; all before `end`; nanoseconds.
+        Earliest retraining, and exclusive end of the data, in nanoseconds.
     strategies : sequence of str
-        Of `fixed`, `sliding`, `variable`, `steady` and `expanding`.
+        Any of `fixed`, `sliding`, `variable`, `steady` and `expanding`.
 
     Returns
     -------
-    Report
-        What `report.json` holds.
+    BacktestReport
+        Content of `report.json`.
 
     Raises
     ------
     RecordsError, JobError
-        If the records break the contract, or no retraining is left.
+        If the records are invalid, or no retraining is possible.
     """
     stages, store, settings = Stages(), job.store, job.walk_settings
     made_of: dict[str, Any] = {"records": fingerprint(store)}
@@ -92,7 +92,7 @@ def run_backtest(
     times = records.retrainings
     made_of["configuration"] = _configuration(settings, strategies, times)
     executor = job.settings.executor.executor
-    # Workers start first: an address that is wrong is said now, not hours later.
+    # Workers start first, so that a wrong address is reported immediately rather than hours later.
     with executor.started() as slices, _progress(out, made_of) as progress:
         done = FinishedRetrainings(progress, strategies)
         walk = _new_walk_forward(records, progress, stages)
@@ -112,14 +112,14 @@ def run_backtest(
 def _configuration(
     settings: WalkForwardSettings, strategies: Sequence[str], times: Sequence[int]
 ) -> list[Any]:
-    """Return all that decides what a retraining gives, besides the records."""
+    """Return everything except the records that determines the result of a retraining."""
     walked = json.loads(json.dumps(asdict(settings), default=list))
     return [walked, sorted(strategies), list(times), version("forewarn"), PREDICTOR_FORMAT]
 
 
 @contextmanager
 def _progress(out: Path, made_of: dict[str, Any]) -> Iterator[ProgressFolder]:
-    """Yield the folder of what is done; it goes when all is, or with input that is refused."""
+    """Yield the progress folder; remove it at the end or after an input error."""
     new = not out.exists()
     progress = ProgressFolder.open(out, made_of)
     try:
@@ -164,7 +164,7 @@ def _times(
 def _new_walk_forward(
     records: WindowedRecords, progress: ProgressFolder, stages: Stages
 ) -> WalkForward:
-    """Return a walk that has seen no window yet."""
+    """Return a walk-forward backtest without windows."""
     settings = records.settings
     trainer = RecipeTrainer(settings.recipe, SavedRecipes(progress, settings), stages)
     walk = records.walk(settings, trainer)
@@ -186,28 +186,28 @@ def _run_retrainings(
                 scored = _retrain(walk, records, done, moment)
             else:
                 n_restored += 1
-                bar.initial = n_restored  # it took no time: the others will
+                bar.initial = n_restored  # exclude restored retrainings from the time estimate
             if not scored:
                 _skip(walk, moment)
             n_scored += scored
-            walk.forget(moment)
+            walk.drop_unused_windows(moment)
             bar.update()
             left.step(worked=not restored)
-    records.leave(walk)
+    records.release(walk)
     if not n_scored:
         raise JobError(
-            f"{records.store.folder}: no retraining is left of {len(times)}. Each needs "
-            f"{MIN_POSITIVES} positives before it (instances that a failure follows within the "
-            "horizon), a negative, and records for at least one horizon after it."
+            f"{records.store.folder}: none of {len(times)} retrainings is possible. Each needs "
+            f"{MIN_POSITIVES} positives before it (instances with a failure within the horizon), "
+            "a negative, and records for at least one horizon after it."
         )
 
 
 def _retrain(
     walk: WalkForward, records: WindowedRecords, done: FinishedRetrainings, moment: int
 ) -> bool:
-    """Retrain, score and keep a test window; False if the retraining is skipped."""
+    """Retrain, score and store a test window; return False if the retraining is skipped."""
     done.restore_fixed(walk)
-    records.move(walk, moment)
+    records.load_retraining(walk, moment)
     window = walk.retrain(moment, done.strategies)
     frames = {}
     if window is not None:
@@ -220,15 +220,14 @@ def _retrain(
 
 def _skip(walk: WalkForward, moment: int) -> None:
     walk.notes.append(
-        f"retraining of {format_iso(moment)} skipped: fewer than {MIN_POSITIVES} positives "
-        "known, no negatives, or no known label after it (records must go on for a "
-        "horizon)"
+        f"retraining of {format_iso(moment)} skipped: fewer than {MIN_POSITIVES} known positives, "
+        "no negatives, or no known label after it (records must continue for one horizon)"
     )
     note(walk.notes[-1])
 
 
 def _excluded_instances(records: WindowedRecords, times: Sequence[int]) -> ExcludedInstances:
-    """Return what would have been tested, had the records gone on for a horizon."""
+    """Return what would have been tested if the records were one horizon longer."""
     settings = records.settings
     instances = records.survey.instances.between(times[0], times[-1] + settings.every)
     instances = instances.take(instances.end > records.last_tested)
@@ -249,7 +248,7 @@ def _report(
     done: FinishedRetrainings,
     slices: SliceMap,
 ) -> BacktestReport:
-    """Return the figures of all strategies, and what they were made from."""
+    """Return the metrics of all strategies and the data they are based on."""
     instances = records.survey.instances
     later = instances.end[instances.end > records.last_tested]
     unseen_from = int(later.min()) if len(later) else None
@@ -281,10 +280,10 @@ def _with_strategy(
     costs: ActionCosts | None,
     bar: tqdm[Any],
 ) -> BacktestReport:
-    """Add the figures of a strategy."""
+    """Add the metrics of a strategy to the report."""
     table = scores.table
     figures = strategy_metrics(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
-    promise = list_calibration(table, costs)
+    monitored = list_calibration(table, costs)
     methods = {f"{name}_{strategy}": of for name, of in figures.methods.items()}
     fleet = {f"{name}_{strategy}": of for name, of in figures.fleet.items()}
     return replace(
@@ -293,7 +292,7 @@ def _with_strategy(
         fleet={**report.fleet, **fleet},
         calibration={**report.calibration, strategy: figures.calibration},
         worth={**report.worth, strategy: list_benefit(table, costs)},
-        promise={**report.promise, strategy: None if promise is None else promise.metrics()},
+        promise={**report.promise, strategy: None if monitored is None else monitored.metrics()},
     )
 
 
@@ -302,7 +301,7 @@ def _file_name(strategy: str) -> str:
 
 
 def _write(out: Path, done: FinishedRetrainings, report: BacktestReport) -> None:
-    """Write all files under temporary names first, so that none is new if one fails."""
+    """Write all files under temporary names first, so that either all or none are replaced."""
     page = render_report(report)
     with ExitStack() as files:
         for strategy in done.strategies:
@@ -315,7 +314,7 @@ def _write(out: Path, done: FinishedRetrainings, report: BacktestReport) -> None
 
 
 def _join(parts: Sequence[Path], path: Path) -> None:
-    """Write the tables of all test windows into one file, one at a time."""
+    """Concatenate the tables of all test windows in one file, one at a time in memory."""
     schema = pq.read_schema(arrow_path(parts[0]))
     with pq.ParquetWriter(arrow_path(path), schema, compression="zstd") as writer:
         for part in parts:

@@ -1,4 +1,4 @@
-"""What a backtest prints on the terminal: the table of all methods, or a few sentences."""
+"""Terminal output of a backtest: a table of all methods, or a few sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forewarn.pipelines.rendering.templates import amount, count, per_hundred, p
 
 __all__ = ["backtest_summary", "lead_sentences", "short_table"]
 
-_RANKING = "blend"  # what ranks the list of production
+_RANKING = "blend"  # ranks the list in production
 _MAX_ROWS = 8
 _LABELS = {"blend": "forewarn (blend)"}
 
@@ -46,7 +46,7 @@ def _row(name: str, paper: PaperMetrics, fleet: FleetMetrics) -> str:
 
 
 def backtest_summary(report: BacktestReport) -> str:
-    """Return the table of all methods: the daily list first, the paper's protocol last."""
+    """Return the table of all methods: daily lists left, the paper's protocol right."""
     head = (
         f"{'':24} daily list at true prevalence                    paper's 1:8 test set\n"
         f"{'method':<24} precision           caught   lead h  avg.pr.  precision@K"
@@ -61,41 +61,41 @@ def backtest_summary(report: BacktestReport) -> str:
 
 
 def lead_sentences(report: BacktestReport, strategy: str, without_sign: int) -> list[str]:
-    """Say what the daily list would have been worth.
+    """Return sentences about the daily list of a simulated fleet.
 
     Parameters
     ----------
-    report : Report
+    report : BacktestReport
     strategy : str
     without_sign : int
-        Failures before which nothing showed, as only a simulation can tell.
+        Failures without any prior symptom, known only in a simulation.
     """
     figures = report.fleet[f"{_RANKING}_{strategy}"]
     lines = [
-        f"Of {plural(figures.failures, 'failure')} {count(figures.failures_caught)} were on a list "
-        "before they happened; "
-        f"{count(without_sign)} showed no sign at all (a simulation can tell).",
-        f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 drawn at random, "
+        f"Of {plural(figures.failures, 'failure')}, {count(figures.failures_caught)} were on a "
+        f"list before they happened; {count(without_sign)} had no symptoms (known only in a "
+        "simulation).",
+        f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 random GPUs, "
         f"{per_hundred(report.prevalence)}. Lists had {_listed(figures)} of "
         f"{count(report.gpus)} GPUs.",
     ]
     notice = figures.lead_time_hours.p50
     if notice is not None:
-        lines.append(f"Half of those caught were listed at least {notice:.0f} h ahead.")
+        lines.append(f"Half of the caught failures were listed at least {notice:.0f} h ahead.")
     if f"random_{strategy}" in report.fleet and figures.list_precision is not None:
         lines.append(_verdict(report, strategy))
     return lines
 
 
 def _verdict(report: BacktestReport, strategy: str) -> str:
-    """Compare with the best that needs no training of a model."""
+    """Compare the list with the built-in rules, which need no training."""
     results = rank_results(read_results(report.fleet, "list_precision"), strategy)
     own = next(result for result in results if result.method.name == _RANKING)
     rules = next((result for result in results if result.method.name == "rules"), None)
     if rules is None:
         return ""
     verdict = own.estimate.against(rules.estimate)
-    return f"Against fixed rules, which need no training, that is {verdict}."
+    return f"Compared with fixed rules, which need no training, this is {verdict}."
 
 
 def _between(figures: FleetMetrics) -> str:
@@ -112,7 +112,7 @@ def _listed(figures: FleetMetrics) -> str:
 
 
 def short_table(report: BacktestReport, strategy: str) -> str:
-    """Return a table of the methods of one strategy, best first: at most eight rows."""
+    """Return a table of the methods of one strategy, best first, with at most eight rows."""
     results = rank_results(read_results(report.fleet, "list_precision"), strategy)
     rows = [result for result in results if _is_shown(result.method, report)][:_MAX_ROWS]
     head = (
@@ -123,7 +123,7 @@ def short_table(report: BacktestReport, strategy: str) -> str:
 
 
 def _is_shown(method: Method, report: BacktestReport) -> bool:
-    """Leave out what is another name for the same: ensembles of one model."""
+    """Return False for ensembles of one model, which duplicate that model."""
     names = {Method.from_key(key).name for key in report.fleet}
     single = len({"cnn", "mlp", "gbdt", "lstm"} & names) == 1
     if method.name == "cascade_first":

@@ -1,4 +1,4 @@
-"""The part of a report that asks whether acting on the list is worth it."""
+"""Section of the backtest report about the net benefit of acting on the list."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ _WAYS = {
     "top_share": "The whole daily list",
     "top_k": "The paper's top K",
 }
-_MIN_AXIS_TOP = {"precision": 0.01, "failures_caught": 1.0}  # of a scale, where all values are 0
+_MIN_AXIS_TOP = {
+    "precision": 0.01,
+    "failures_caught": 1.0,
+}  # upper end of an axis if all values are 0
 
 
 def benefit_section(worth: ListBenefit | None, k: float) -> dict[str, Any]:
-    """Return sentences, picture and rows of the leading strategy; empty without its curve."""
+    """Return sentences, plot and rows for the leading strategy; empty without a curve."""
     if worth is None:
         return {}
     sentences = _benefit_text(worth, k)
@@ -45,14 +48,14 @@ def benefit_section(worth: ListBenefit | None, k: float) -> dict[str, Any]:
         "ways": _ways(worth),
         "svg": inline_svg(
             benefit_plot(worth),
-            title="What lists of each length are worth",
+            title="Net benefit by list length",
             description=" ".join(sentences),
         ),
     }
 
 
 def _benefit_text(worth: ListBenefit, k: float) -> list[str]:
-    """Say what production would have listed, and what that and the top K would have brought."""
+    """Return length and benefit of the production list and of the top K."""
     chosen = worth.chosen.worth
     text = (
         f"The list would have held {amount(worth.chosen.listed_per_day, 1)} GPUs a day: "
@@ -63,11 +66,11 @@ def _benefit_text(worth: ListBenefit, k: float) -> list[str]:
     if worth.costs is None:
         return [
             text,
-            "No prices are set in [list], so nobody can say whether acting on it would have paid.",
+            "No costs are set in [list], so the net benefit of acting on it is unknown.",
         ]
     return [
         text,
-        f"At the prices of this site it would have {_savings_text(chosen)} a month, and was empty on "
+        f"At the costs of this site it would have {_savings_text(chosen)} a month. It was empty on "
         f"{plural(worth.empty_days, 'day')}.",
         f"Draining the paper's top K ({100 * k:g} % of the fleet a day) would have "
         f"{_savings_text(worth.ways['top_k'])} a month.",
@@ -75,7 +78,7 @@ def _benefit_text(worth: ListBenefit, k: float) -> list[str]:
 
 
 def _savings_text(figures: NetBenefit) -> str:
-    """Say what was saved, or what it cost, with the interval of the same sign."""
+    """Return the GPU-hours saved or lost, with the interval."""
     hours, bounds = figures.gpu_hours or 0.0, figures.gpu_hours_interval
     text = f"{'saved' if hours >= 0 else 'cost'} {count(abs(hours))} GPU-hours"
     if bounds is None:
@@ -85,20 +88,20 @@ def _savings_text(figures: NetBenefit) -> str:
 
 
 def _ways(worth: ListBenefit) -> list[tuple[str, NetBenefit]]:
-    """Return the rows that compare ways to act; none without prices."""
+    """Return the table of alternatives; empty without costs."""
     if worth.costs is None:
         return []
     ways = [(_WAYS[name], figures) for name, figures in worth.ways.items()]
-    return [*ways, ("What its chance justifies", worth.chosen.worth)]
+    return [*ways, ("What the probability justifies", worth.chosen.worth)]
 
 
 @figure_style()
 def benefit_plot(worth: ListBenefit) -> Figure:
-    """Draw precision, failures caught and GPU-hours against the length of the list.
+    """Plot precision, failures caught and GPU-hours against the length of the list.
 
     Parameters
     ----------
-    worth : ListWorth
+    worth : ListBenefit
     """
     panels = [
         ("precision", "precision", "precision_interval"),
@@ -122,13 +125,13 @@ def benefit_plot(worth: ListBenefit) -> Figure:
 
 
 def _ticks(curve: Sequence[BenefitAtLength]) -> list[float]:
-    """Return round lengths of lists up to the longest."""
+    """Return round list lengths up to the longest."""
     longest = max(point.listed_per_day for point in curve)
     return [step * 10.0**e for e in range(6) for step in (1, 3) if step * 10**e <= longest]
 
 
 def _draw_panel(axes: Axes, worth: ListBenefit, key: str, bounds: str) -> None:
-    """Draw one figure of the curve with its interval, and the chosen point."""
+    """Draw one metric with its interval, and the point of the production list."""
     lengths = [point.listed_per_day for point in worth.curve]
     values = [getattr(point.worth, key) for point in worth.curve]
     values = [np.nan if value is None else value for value in values]

@@ -1,7 +1,8 @@
-"""The scores of a strategy, judged a test window at a time: what is held does not grow with them.
+"""Evaluation of a strategy's scores, one test window at a time to limit memory.
 
-Average precision needs all rows of a window, sorted; the figures of probabilities need all rows,
-in any order. Everything else asks about the test sets and the daily lists alone.
+Average precision needs all rows of a window in sorted order. Calibration metrics need all rows in
+any
+order. All other metrics need only the rows of the test sets and the daily lists.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ _Window = tuple[Path, Names, dict[str, Any]]
 
 @dataclass(frozen=True)
 class EvaluatedScores:
-    """The scores of a strategy as the figures of a report need them.
+    """Scores of a strategy, reduced to what the metrics of a report need.
 
     Attributes
     ----------
     table : ScoreTable
-        The rows of the test sets and of the daily lists.
-    averages : dict of str to WindowAverages
-        By method, of all rows.
-    judged : iterable of JudgedRows
-        Of all rows whose probabilities are fitted; read anew each time.
+        Rows of the test sets and the daily lists.
+    averages : dict of str to WindowAveragePrecision
+        By method, on all rows.
+    judged : iterable of LabelledProbabilities
+        All rows with fitted probabilities; read from the files on each iteration.
     """
 
     table: ScoreTable
@@ -61,16 +62,16 @@ class EvaluatedScores:
         unseen_from: int | None,
         slices: SliceMap,
     ) -> EvaluatedScores:
-        """Judge the scores of some files, each of one test window or several, in order of time.
+        """Evaluate score files, each with one or several test windows, in order of time.
 
         Parameters
         ----------
         paths : sequence of Path
-        protocol : Protocol
+        protocol : EvaluationProtocol
         unseen_from : int or None
-            As `ScoreTable` takes it.
+            See `ScoreTable`.
         slices : SliceMap
-            Judges files, several at a time.
+            Evaluates several files in parallel.
         """
         names = _names(paths)
         items = [(path, names, asdict(protocol)) for path in paths]
@@ -91,7 +92,7 @@ class EvaluatedScores:
 def evaluate_window(
     window: _Window,
 ) -> tuple[dict[str, tuple[list[float | None], npt.NDArray[np.float64]]], npt.NDArray[np.int64]]:
-    """Return the average precision of each method in a file, and the rows that are asked about."""
+    """Return the average precision of each method in a file, and the rows needed later."""
     path, names, rules = window
     protocol = EvaluationProtocol(**rules | {"committee": Committee(**rules["committee"])})
     table = ScoreTable(_frame(path, names), protocol)
@@ -99,11 +100,11 @@ def evaluate_window(
         method: (part.precisions, part.draws)
         for method, part in window_average_precision(table).items()
     }
-    return averages, table.asked_about
+    return averages, table.evaluated_rows
 
 
 def _names(paths: Sequence[Path]) -> Names:
-    """Return the serials and machines in some files, sorted."""
+    """Return the sorted serials and machines of some files."""
     known: dict[str, set[str]] = {}
     for path in paths:
         present = [name for name in _NAMES if name in pq.read_schema(arrow_path(path)).names]
@@ -115,7 +116,7 @@ def _names(paths: Sequence[Path]) -> Names:
 
 
 def _frame(path: Path, names: Names) -> pd.DataFrame:
-    """Read a file; serials and machines are categories of the names in all files."""
+    """Read a file, with the names of all files as categories of serials and machines."""
     columns = [
         name for name in pq.read_schema(arrow_path(path)).names if not name.startswith("flag_")
     ]
@@ -127,13 +128,13 @@ def _frame(path: Path, names: Names) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Probabilities:
-    """The probabilities in some files, of which one is in memory at a time."""
+    """The probabilities in some files; one file at a time is in memory."""
 
     paths: Sequence[Path]
     names: Names
 
     def __iter__(self) -> Iterator[LabelledProbabilities]:
-        # Numbered as `ScoreTable.machine` numbers them.
+        # Machine numbers are those of `ScoreTable.machine`.
         machine = "machine_id" if "machine_id" in self.names else "gpu_serial"
         kind = pd.CategoricalDtype(self.names[machine], ordered=True)
         columns = [*_JUDGED, "calibrated", machine]

@@ -1,4 +1,4 @@
-"""The retrainings of a backtest that are done: their scores, and what later ones build on."""
+"""Finished retrainings of a backtest: their scores, and the state that later ones need."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_
 __all__ = ["FinishedRetrainings", "SavedRecipes"]
 
 _WINDOW, _FIXED = "window.npz", "fixed"
-_RECIPE, _FADING = "recipe", "fading"
+_RECIPE, _AGE_WEIGHTED = "recipe", "fading"
 _ARRAYS = ("gpu", "end", "label")
 
 
 @dataclass(frozen=True, slots=True)
 class SavedRecipes:
-    """The recipes of a retraining that is not done yet (`TrainingCache`).
+    """Trained recipes of an unfinished retraining (`TrainingCache`).
 
     Attributes
     ----------
     progress : ProgressFolder
-    settings : WalkSettings
+    settings : WalkForwardSettings
     kind : str
-        Tells recipes of one span apart that weigh instances differently.
+        Distinguishes recipes of one span with and without age weighting.
     """
 
     progress: ProgressFolder
@@ -52,14 +52,14 @@ class SavedRecipes:
         return f"{self.kind}-{moment}-{training_span}"
 
     def recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
-        """Return what a backtest that was killed trained last."""
+        """Return the recipe that an interrupted backtest trained last, or None."""
         name = self._name(moment, training_span)
         if self.progress.facts(name) is None:
             return None
         return load_recipe(self.progress.path(name), training_span)
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
-        """Keep what was trained until its retraining is done."""
+        """Store a recipe until its retraining is finished."""
 
         def write(folder: Path) -> Mapping[str, Any]:
             save_recipe(folder, trained, self.settings.recipe.cascade_model)
@@ -67,20 +67,20 @@ class SavedRecipes:
 
         self.progress.keep(self._name(moment, trained.training_span), write)
 
-    def fading(self) -> SavedRecipes:
-        """Return the recipes to which older instances count for less."""
-        return SavedRecipes(self.progress, self.settings, _FADING)
+    def age_weighted(self) -> SavedRecipes:
+        """Return the cache of recipes with age weighting."""
+        return SavedRecipes(self.progress, self.settings, _AGE_WEIGHTED)
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRetrainings:
-    """The retrainings that are done, in a folder.
+    """Finished retrainings in a folder.
 
     Attributes
     ----------
     progress : ProgressFolder
     strategies : sequence of str
-        Whose scores are kept.
+        Strategies whose scores are stored.
     """
 
     progress: ProgressFolder
@@ -91,9 +91,9 @@ class FinishedRetrainings:
         return self.progress.path(_name(moment))
 
     def keep(self, moment: int, walk: WalkForward, frames: Mapping[str, pd.DataFrame]) -> None:
-        """Keep a retraining, scored (`frames` by strategy) or skipped (none).
+        """Store a retraining, scored (`frames` by strategy) or skipped (empty).
 
-        The walk goes on with what is kept of it, as it would if it had been killed here.
+        The backtest continues with the stored state, just as it would after an interruption.
         """
         window = walk.windows[-1] if frames else None
         facts: dict[str, Any] = {"moment": moment, "span_in_use": walk.span_in_use, "fixed": None}
@@ -106,7 +106,7 @@ class FinishedRetrainings:
                 file = folder / f"{strategy}.parquet"
                 pq.write_table(table, arrow_path(file), compression="zstd")
             if window is not None:
-                # The stub of savez takes any keyword for its flag of pickles.
+                # The stub of savez assigns any keyword to `allow_pickle`.
                 np.savez(folder / _WINDOW, **_arrays_of(window))  # type: ignore[arg-type]
                 facts["by_span"], facts["by_strategy"] = _described(window)
             if first is not None:
@@ -116,18 +116,20 @@ class FinishedRetrainings:
             return facts
 
         self.progress.keep(_name(moment), write)
-        for kind in (_RECIPE, _FADING):
-            self.progress.drop(f"{kind}-*")  # what is done needs no model but the first
+        for kind in (_RECIPE, _AGE_WEIGHTED):
+            self.progress.drop(
+                f"{kind}-*"
+            )  # a finished retraining needs no model except the first one
         if window is not None:
             walk.windows[-1] = self._window(moment, facts)
 
     def restore(self, moment: int, walk: WalkForward) -> bool | None:
-        """Go on after a retraining that is done.
+        """Restore the state after a finished retraining.
 
         Returns
         -------
         bool or None
-            Whether it was scored, not skipped; None if it is not done, or damaged.
+            Whether it was scored rather than skipped; None if it is not finished or damaged.
         """
         facts = self.progress.facts(_name(moment))
         if facts is None:
@@ -146,7 +148,7 @@ class FinishedRetrainings:
                 walk.fixed = None if span is None else load_recipe(path, span)
 
     def frames_of(self, strategy: str) -> list[Path]:
-        """Return the files of the scores of a strategy, in order of time."""
+        """Return the score files of a strategy, in order of time."""
         return sorted(self.progress.folder.glob(f"retraining-*/{strategy}.parquet"))
 
     def _has_fixed(self) -> bool:
@@ -162,7 +164,7 @@ def _name(moment: int) -> str:
 
 
 def _arrays_of(window: WindowScores) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that later retrainings look at."""
+    """Return the arrays that later retrainings need."""
     arrays = {name: getattr(window.instances, name) for name in _ARRAYS}
     arrays |= {"hashes": window.hashes, "tested": window.tested}
     for name in ("machine", "compared"):
@@ -176,7 +178,7 @@ def _arrays_of(window: WindowScores) -> dict[str, npt.NDArray[Any]]:
 
 
 def _described(window: WindowScores) -> tuple[list[Any], list[Any]]:
-    """Return what the arrays of scores are of."""
+    """Return the spans, strategies and names of the stored scores."""
     spans = [[span, list(scores)] for span, scores in window.by_span.items()]
     return spans, [[strategy, span] for strategy, (span, _) in window.by_strategy.items()]
 
@@ -185,7 +187,7 @@ def _window_of(
     moment: int, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]
 ) -> WindowScores:
     gpu, end, label = (arrays[name] for name in _ARRAYS)
-    rows = np.broadcast_to(np.int64(-1), len(gpu))  # the records are gone
+    rows = np.broadcast_to(np.int64(-1), len(gpu))  # row numbers are not stored
     return WindowScores(
         moment,
         Instances(rows, gpu, end, label),

@@ -1,4 +1,4 @@
-"""What a backtest has finished, kept beside its results until all of it is done."""
+"""Folder for finished parts of a backtest, so that an interrupted backtest can be resumed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _INPUTS_FILE, _DIGESTS_FILE = "made_of.json", "done.json"
 
 @dataclass(frozen=True, slots=True)
 class ProgressFolder:
-    """Parts of a result, each a folder with the digests of its files.
+    """Parts of a result; each is a folder with the digests of its files.
 
-    A part is written under a temporary name and takes its own when it is whole, so that a process
-    that is killed leaves parts that are whole, or none.
+    A part is written under a temporary name and renamed when complete. A killed process therefore
+    leaves no incomplete parts.
 
     Attributes
     ----------
@@ -36,14 +36,14 @@ class ProgressFolder:
 
     @classmethod
     def open(cls, out: Path, made_of: Mapping[str, Any]) -> ProgressFolder:
-        """Return the folder of a result; parts that are made of something else are removed.
+        """Open the folder of a result; remove existing parts if their inputs differ.
 
         Parameters
         ----------
         out : Path
-            Where the result will be.
+            Output folder of the result.
         made_of : mapping
-            All that decides what the parts are, as JSON can hold it; a part by its name.
+            All inputs of the parts by name, JSON-serializable.
         """
         folder = out / PROGRESS
         digests = {name: content_digest(value) for name, value in made_of.items()}
@@ -54,17 +54,17 @@ class ProgressFolder:
                 for path in folder.glob("*.tmp"):
                     _remove(path)
                 return cls(folder)
-            note(f"{folder}: is of other {' and '.join(others)}, so the backtest begins anew")
+            note(f"{folder}: was made from other {' and '.join(others)}; the backtest starts again")
             shutil.rmtree(folder)
         write_atomic(folder / _INPUTS_FILE, json.dumps(digests, indent=1).encode())
         return cls(folder)
 
     def path(self, name: str) -> Path:
-        """Return where a part is."""
+        """Return the path of a part."""
         return self.folder / name
 
     def facts(self, name: str) -> dict[str, Any] | None:
-        """Return the facts of a part that is whole; None, with a note, of one that is damaged."""
+        """Return the facts of a complete part; write a note and return None if it is damaged."""
         path = self.path(name)
         if not path.exists():
             return None
@@ -74,12 +74,12 @@ class ProgressFolder:
         facts = done.get("facts")
         if isinstance(facts, dict) and done.get("digest") == content_digest([facts, digests]):
             return facts
-        note(f"{path}: is damaged, and is made anew")
+        note(f"{path}: is damaged and will be computed again")
         _remove(path)
         return None
 
     def keep(self, name: str, write: Callable[[Path], Mapping[str, Any]]) -> None:
-        """Write a part: `write` fills a folder and returns the facts to keep beside it."""
+        """Write a part: `write` fills a folder and returns facts to store with it."""
         temporary = self.path(f"{name}.tmp")
         _remove(temporary)
         temporary.mkdir(parents=True)
@@ -95,12 +95,12 @@ class ProgressFolder:
             _remove(path)
 
     def remove(self) -> None:
-        """Remove everything."""
+        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a JSON file holds; an empty dict where it is missing or no whole one."""
+    """Read a JSON object; return an empty dict if the file is missing or invalid."""
     try:
         content = finite_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

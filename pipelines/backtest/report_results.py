@@ -1,4 +1,4 @@
-"""The results of a backtest, read from its report and ordered for people."""
+"""Results of a backtest, read from its report and ordered for display."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = [
     "Method",
     "Result",
     "best_result",
-    "estimate",
     "lead_strategy",
     "rank_results",
+    "read_estimate",
     "read_results",
 ]
 
 Figures = TypeVar("Figures", PaperMetrics, FleetMetrics)
-# The first that was run leads the report.
+# The first of these that was run leads the report.
 LEAD_ORDER = (
     Strategy.EXPANDING,
     Strategy.VARIABLE,
@@ -55,12 +55,12 @@ _BASELINES = ("random", "last_value", "logistic", "window_gbdt", "rules")
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method and the strategy by which it was trained.
+    """A method and the strategy that trained it.
 
     Parameters
     ----------
     name, strategy : str
-        The two halves of a key such as ``parallel_variable``; the strategy may be empty.
+        The two parts of a key such as ``parallel_variable``; the strategy may be empty.
     """
 
     name: str
@@ -89,27 +89,27 @@ class Method:
 
     @property
     def label(self) -> str:
-        """Name for people."""
+        """Display name."""
         return _LABELS.get(self.name, visible(self.name, limit=40))
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with the interval around it; None where it could not be computed."""
+    """A metric with its interval; None if undefined."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
 
     def against(self, other: Estimate) -> str:
-        """Compare two figures by their intervals.
+        """Compare two metrics by their intervals.
 
         Returns
         -------
         str
-            ``better`` or ``worse`` (higher is better) where the intervals do not touch,
-            ``not distinguishable`` where they do, ``not comparable`` where a figure or an interval
-            is missing.
+            ``better`` or ``worse`` (higher is better) for disjoint intervals, ``not
+            distinguishable`` for overlapping ones, ``not comparable`` if a value or an interval is
+            missing.
 
         Examples
         --------
@@ -130,7 +130,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[Figures]):
-    """The figures of one method on one protocol, and the one that it is ranked by."""
+    """Metrics of one method on one protocol, and the metric used for ranking."""
 
     method: Method
     estimate: Estimate
@@ -142,43 +142,45 @@ def read_results(section: Mapping[str, Figures], metric: str) -> list[Result[Fig
 
     Parameters
     ----------
-    section : mapping of str to PaperFigures or FleetFigures
+    section : mapping of str to PaperMetrics or FleetMetrics
     metric : str
-        The figure that the methods are ranked by; its interval is under ``<metric>_interval``.
+        Metric that ranks the methods; its interval is under ``<metric>_interval``.
     """
     return [
-        Result(Method.from_key(key), estimate(figures, metric), figures)
+        Result(Method.from_key(key), read_estimate(figures, metric), figures)
         for key, figures in section.items()
     ]
 
 
-def estimate(figures: PaperMetrics | FleetMetrics | CalibrationMetrics, metric: str) -> Estimate:
-    """Read a figure and its interval."""
+def read_estimate(
+    figures: PaperMetrics | FleetMetrics | CalibrationMetrics, metric: str
+) -> Estimate:
+    """Return a metric with its interval."""
     return Estimate(
         getattr(figures, metric), *(getattr(figures, f"{metric}_interval") or (None, None))
     )
 
 
 def lead_strategy(results: Iterable[Result[Figures]]) -> str:
-    """Choose the strategy that leads the report: what production would run, if it was run."""
+    """Return the strategy that leads the report: the production strategy if it was run."""
     present = {result.method.strategy for result in results}
     return next((strategy for strategy in LEAD_ORDER if strategy in present), "")
 
 
 def rank_results(results: Iterable[Result[Figures]], strategy: str) -> list[Result[Figures]]:
-    """Take the results of one strategy, best first; those without a figure come last."""
+    """Return the results of one strategy, best first; results without a value come last."""
     of_strategy = [result for result in results if result.method.strategy in (strategy, "")]
     return sorted(of_strategy, key=_rank_key)
 
 
 def _rank_key(result: Result[Figures]) -> tuple[bool, float, str]:
-    """Order: figures before gaps, high before low, then by name."""
+    """Return the sort key: known values first, high before low, then by name."""
     value = result.estimate.value
     return value is None, -(value or 0.0), result.method.name
 
 
 def best_result(results: Iterable[Result[Figures]], *kinds: str) -> Result[Figures] | None:
-    """Find the best result of some kinds of method, None where none has a figure."""
+    """Return the best result of some kinds of method, or None without any value."""
     known = [
         result
         for result in results

@@ -1,4 +1,4 @@
-"""The methods of a backtest over time: test window by test window, day by day."""
+"""Results of a backtest by test window and by day since training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from forewarn.pipelines.rendering.templates import amount, plural
 
 __all__ = ["OverTime", "WindowRow", "days_since_training", "over_time", "test_windows"]
 
-_MAX_ENSEMBLES = 2  # in the picture: more lines than five cannot be told apart
+_MAX_ENSEMBLES = 2  # in the plot; more than five lines are hard to distinguish
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """One test window: its start, what was trained on, and the precision of every line."""
+    """One test window: start, training span and the precision of every line."""
 
     start: pd.Timestamp
     trained_days: float | None
@@ -37,17 +37,17 @@ class WindowRow:
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """Precision per test window, as a picture and as a table."""
+    """Precision per test window, as a plot and as a table."""
 
     svg: Markup
     labels: tuple[str, ...]
     rows: tuple[WindowRow, ...]
-    spans: str  # the training lengths that were chosen, in words
-    spans_svg: Markup  # and as a picture, empty where there was no choice
+    spans: str  # chosen training lengths, as text
+    spans_svg: Markup  # as a plot; empty without a choice
 
 
 def test_windows(figures: PaperMetrics) -> dict[pd.Timestamp, WindowMetrics]:
-    """Give the test windows of a method by their start, in order of time."""
+    """Return the test windows of a method by start, in order of time."""
     windows = {pd.Timestamp(window.start): window for window in figures.windows}
     return {start: windows[start] for start in sorted(windows)}
 
@@ -55,24 +55,24 @@ def test_windows(figures: PaperMetrics) -> dict[pd.Timestamp, WindowMetrics]:
 def over_time(
     results: Sequence[Result[PaperMetrics]], lead: str, *, chance: float
 ) -> OverTime | None:
-    """Follow the methods that matter through the test windows.
+    """Return the precision of the most important methods over the test windows.
 
     Parameters
     ----------
     results : sequence of Result
         The ``methods`` section, by precision@K.
     lead : str
-        The strategy that leads the report. The first method is also shown as it did when it was
-        trained once, so that one sees what it loses.
+        The strategy that leads the report. The first method is also shown with the strategy
+        ``fixed``, for comparison.
     chance : float
         Precision of a random score.
 
     Returns
     -------
     OverTime or None
-        None where no method has a test window.
+        None if no method has a test window.
     """
-    chosen = _worth_following(rank_results(results, lead))
+    chosen = _plotted_methods(rank_results(results, lead))
     if not chosen or not any(result.figures.windows for result in chosen):
         return None
     series = [_series(result) for result in chosen]
@@ -91,8 +91,8 @@ def over_time(
     )
 
 
-def _worth_following(rows: Sequence[Result[PaperMetrics]]) -> list[Result[PaperMetrics]]:
-    """Choose the best ensembles, the best single model and the best baseline that is not chance."""
+def _plotted_methods(rows: Sequence[Result[PaperMetrics]]) -> list[Result[PaperMetrics]]:
+    """Return the best ensembles, the best single model and the best non-random baseline."""
     known = [
         result
         for result in rows
@@ -105,7 +105,7 @@ def _worth_following(rows: Sequence[Result[PaperMetrics]]) -> list[Result[PaperM
 
 
 def _series(result: Result[PaperMetrics], *, once: bool = False) -> MethodLine:
-    """Make one line of the picture."""
+    """Return a line of the plot."""
     windows = test_windows(result.figures)
     label = f"{result.method.label}, trained once" if once else result.method.label
     values = [window.precision_at_k for window in windows.values()]
@@ -116,7 +116,7 @@ def _series(result: Result[PaperMetrics], *, once: bool = False) -> MethodLine:
 
 
 def _rows(first: PaperMetrics, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
-    """Line the series up by test window; spans and positives are those of the first method."""
+    """Align the series by test window; spans and positives are those of the first method."""
     windows = test_windows(first)
     figures = [dict(zip(line.starts, line.figures, strict=True)) for line in series]
     starts = sorted({start for line in series for start in line.starts})
@@ -132,7 +132,7 @@ def _rows(first: PaperMetrics, series: Sequence[MethodLine]) -> tuple[WindowRow,
 
 
 def _picture(series: Sequence[MethodLine], rows: Sequence[WindowRow], chance: float) -> Markup:
-    """Draw the lines, and say in words what they show."""
+    """Plot the lines, with a text alternative."""
     phrases = []
     for line in series:
         known = [value for value in line.figures if value is not None]
@@ -142,19 +142,19 @@ def _picture(series: Sequence[MethodLine], rows: Sequence[WindowRow], chance: fl
     return inline_svg(
         precision_figure(series, chance=chance),
         title=f"Precision at K over {plural(len(rows), 'test window')}",
-        description=f"Line chart. {'; '.join(phrases)}. The table below holds the same figures.",
+        description=f"Line chart. {'; '.join(phrases)}. The table below holds the same values.",
     )
 
 
 def _spans(days: Sequence[float | None]) -> str:
-    """Say how often each training length was chosen."""
+    """Return how often each training length was chosen, as text."""
     counts = Counter(span for span in days if span is not None)
     phrases = [f"{span:g} days in {plural(n, 'window')}" for span, n in sorted(counts.items())]
     return ", ".join(phrases)
 
 
 def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
-    """Draw the training length of every test window, where it ever changed."""
+    """Plot the training length of every test window if it ever changed."""
     days = [row.trained_days for row in rows]
     if len(set(days)) < 2:
         return Markup()
@@ -166,12 +166,12 @@ def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
 
 
 def days_since_training(results: Sequence[Result[PaperMetrics]], lead: str) -> dict[str, Any]:
-    """Set the precision of each day since the last training side by side.
+    """Return the precision by day since the last training.
 
     Returns
     -------
     dict
-        ``n_days``, and ``rows`` of (Result, values, variance); empty where no method has any.
+        ``n_days``, and ``rows`` of (Result, values, variance); empty if no method has values.
     """
     rows = []
     for result in rank_results(results, lead):

@@ -1,4 +1,4 @@
-"""What a retraining of a backtest reads of records that are too many for the memory."""
+"""Reading of the records of one retraining in slices, for data sets larger than memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RetrainingSlices:
     ----------
     store : RecordStore
     fleet : FleetSurvey
-    settings : WalkSettings
+    settings : WalkForwardSettings
     """
 
     store: RecordStore
@@ -39,7 +39,7 @@ class RetrainingSlices:
     def past(
         self, moment: int, reach: Nanoseconds, spans: Sequence[Nanoseconds]
     ) -> tuple[Fleet, TrainingCandidates]:
-        """Return the fleet as it stood at `moment`, `reach` back, and what can train on spans."""
+        """Return the fleet as of `moment`, `reach` back, and the training candidates."""
         start = moment - reach
         fleet = self.store.read_span(
             (start, moment),
@@ -49,23 +49,23 @@ class RetrainingSlices:
         )
         return fleet, fleet.selection
 
-    def future(
+    def feature_fleet(
         self, moment: int, instances: Instances
     ) -> tuple[Fleet, Instances, npt.NDArray[np.int64] | None]:
-        """Return a fleet that the instances of a test window can be measured in."""
+        """Return a fleet for computing the features of a test window."""
         tested, settings = _TestWindowReader.for_fleet(self.fleet, instances), self.settings
         start = moment - settings.recipe.plan.reach
         end = min(moment + settings.every, self.fleet.last + 1)
         fleet = self.store.read_span(
             (start, end),
             lambda serials: self.fleet.failures_of(serials).as_observed(),
-            tested.look,
+            tested.find_slice_instances,
             margin=self._margin_before(start),
         )
         return fleet, fleet.selection, tested.machine
 
     def _margin_before(self, start: int) -> Nanoseconds:
-        """Return how much earlier reading begins; what was not surveyed is not there."""
+        """Return how much earlier reading starts, limited by the first record."""
         return Nanoseconds(
             max(0, min(reading_margin(self.store.interval), start - self.fleet.first))
         )
@@ -73,14 +73,14 @@ class RetrainingSlices:
 
 @dataclass(slots=True)
 class _TestWindowReader:
-    """The instances of a test window, looked for slice by slice.
+    """Finds the instances of a test window slice by slice.
 
     Attributes
     ----------
     fleet : FleetSurvey
     instances : Instances
     machine : ndarray of shape (n,), int64, or None
-        Filled in: the number of the machine that each was in, -1 unknown.
+        Number of each instance's machine, filled in slice by slice; -1 unknown.
     """
 
     fleet: FleetSurvey
@@ -90,14 +90,14 @@ class _TestWindowReader:
 
     @classmethod
     def for_fleet(cls, fleet: FleetSurvey, instances: Instances) -> _TestWindowReader:
-        """Begin with no slice looked at."""
+        """Return a reader before its first slice."""
         if fleet.machines is None:
             return cls(fleet, instances, None)
         position = {machine: number for number, machine in enumerate(fleet.machines)}
         return cls(fleet, instances, np.full(len(instances), -1, dtype=np.int64), position)
 
-    def look(self, timeline: Timeline) -> Instances:
-        """Return the instances of a slice, with their rows; note in which machine each was."""
+    def find_slice_instances(self, timeline: Timeline) -> Instances:
+        """Return the instances of a slice with their row numbers; store their machines."""
         records = timeline.records
         part = FleetSlice(timeline, self.fleet.numbers_of(records.serials))
         rows, inside = slice_instances(part, len(self.fleet.serials), self.instances)

@@ -1,4 +1,4 @@
-"""The rows of one test window, as the files of scores hold them (formats.md, section 3)."""
+"""Rows of one test window in the format of score files (docs/formats.md, section 3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["scores_frame", "strategy_frame"]
 def strategy_frame(
     walk: WalkForward, timeline: Timeline, window: WindowScores, strategy: str
 ) -> pd.DataFrame:
-    """Return the rows of a strategy of a backtest, with probabilities and flags."""
+    """Return the rows of a strategy, with probabilities and flags."""
     length, scores = window.by_strategy[strategy]
     probability = scores["probability"][window.tested]
     frame = scores_frame(walk, timeline, window, length, scores)
@@ -42,9 +42,9 @@ def scores_frame(
     length: int,
     scores: Mapping[str, Float64Array],
 ) -> pd.DataFrame:
-    """Return the rows of some scores of all instances of a window.
+    """Return the rows of all instances of a window with the given scores.
 
-    The ensembles' flags are among the columns where their members are among the scores.
+    Ensemble flags are included if the scores of all members are given.
     """
     instances, settings = window.instances.take(window.tested), walk.settings
     scores = {name: values[window.tested] for name, values in scores.items()}
@@ -76,7 +76,7 @@ def scores_frame(
 def _flags(
     walk: WalkForward, sampled: BoolArray, scores: Mapping[str, Float64Array]
 ) -> dict[str, BoolArray]:
-    """Return what the ensembles flag among the sampled rows."""
+    """Return the flags of the ensembles on the sampled rows."""
     rows, settings = np.flatnonzero(sampled), walk.settings
     sampled_scores = {name: values[rows] for name, values in scores.items()}
     columns = {}

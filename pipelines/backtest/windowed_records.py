@@ -1,4 +1,4 @@
-"""The records of a walk through time, read one retraining at a time."""
+"""Records of a walk-forward backtest, read one retraining at a time."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from forewarn.pipelines.storage.records.record_store import RecordStore
 
 __all__ = ["WindowedRecords", "fingerprint"]
 
-# So many rows are looked at together where only keys are read. Where there are no more, they are
-# read once with all columns, and a retraining reads nothing.
+# Rows per span when only keys are read. Smaller data sets are read once with all columns, and
+# retrainings read nothing.
 _MAX_SPAN_ROWS = 6_000_000
 _TABLES = (FAILURES_TABLE, INCIDENT_FAILURES, OUT_OF_SERVICE)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowedRecords:
-    """Records that are too many to be read at once.
+    """Records of a backtest that may exceed the memory.
 
     Attributes
     ----------
     store : RecordStore
-    settings : WalkSettings
+    settings : WalkForwardSettings
     fleet : FleetSurvey
-        Of all records.
+        Survey of all records.
     survey : InstanceSurvey
         All instances.
     spans : tuple of Span
-        In which the keys were read; one where everything is read once.
+        Spans in which the keys were read; a single one if everything is read once.
     read : callable
         Reads a span with all columns.
     """
@@ -82,20 +82,20 @@ class WindowedRecords:
         Parameters
         ----------
         store : RecordStore
-        settings : WalkSettings
+        settings : WalkForwardSettings
         times : callable
             Returns the retraining times of a fleet.
         start, end : int, optional
-            Only records of [start, end), and what anybody could know of failures at `end`.
+            Only records of [start, end), and failures known at `end`.
 
         Raises
         ------
         RecordsError
-            If a file cannot be read or breaks the contract, or no record is left.
+            If a file cannot be read or is invalid, or no record is left.
         """
         spans, margin = _spans(store, start, end), reading_margin(store.interval)
         keys = replace(store, kinds=FeatureKinds(), groups=())
-        spacings = SpacingCheck()  # a span alone says nothing of the interval
+        spacings = SpacingCheck()  # the interval is checked over all spans
         once = lru_cache(lambda _: store.read(start, end))
 
         def in_spans(store: RecordStore) -> ReadSpan:
@@ -109,18 +109,18 @@ class WindowedRecords:
 
     @property
     def retrainings(self) -> list[int]:
-        """The retraining times that have any instance to train on or to test."""
+        """Retraining times with instances to train on or to test."""
         spans = {"longest": self.settings.longest, "every": self.settings.every}
         return times_with_instances(self.surveyed_times, self.survey.instances.end, **spans)
 
     @property
     def surveyed_times(self) -> list[int]:
-        """The moments that were surveyed for, in order."""
+        """All surveyed retraining times, in order."""
         return sorted(self.survey.seen_before)
 
     @property
     def notes(self) -> list[str]:
-        """Return one sentence for each thing that a user should know of the records."""
+        """Notes on the records for the user."""
         filled, gaps = self.survey.filled, self.survey.gaps
         nulls = self.read(self.spans[0]).seen.nulls if len(self.spans) == 1 else {}
         seen = replace(self.fleet.seen, filled=filled, gaps=gaps, nulls=nulls).notes()
@@ -129,63 +129,64 @@ class WindowedRecords:
             return seen
         return [
             *seen,
-            f"{plural(len(idle), 'retraining')} from {format_iso(idle[0])} to {format_iso(idle[-1])} skipped: no "
-            "instance before or after; one wrong clock is enough (`forewarn doctor`)",
+            f"{plural(len(idle), 'retraining')} from {format_iso(idle[0])} to "
+            f"{format_iso(idle[-1])} skipped: no instance before or after. A single wrong "
+            "clock can cause this (`forewarn doctor`)",
         ]
 
     @property
     def last_tested(self) -> int:
-        """The last end of an instance whose horizon the records hold whole."""
+        """Last end of an instance whose horizon lies within the records."""
         return self.fleet.last - self.settings.recipe.horizon
 
     def refuse_changes(self, before: Sequence[Sequence[object]]) -> None:
-        """Refuse records that were not the same for all retrainings; later dates may be added.
+        """Refuse records that changed during the backtest; later dates may be added.
 
         Raises
         ------
         JobError
-            Names a file that has come, gone or changed.
+            Names a file that was added, removed or changed.
         """
         if len(self.spans) == 1:  # read once
             return
-        last = f"date={format_iso(self.fleet.last)[:10]}0"  # after all files of that date
+        last = f"date={format_iso(self.fleet.last)[:10]}0"  # sorts after all files of that date
         now = fingerprint(self.store)
         now = [file for file in now if not last < str(file[0]) < "date=a"]
         changed = {tuple(file) for file in now} ^ {tuple(file) for file in before}
         for name, *_ in sorted(changed):
             raise JobError(
-                f"{self.store.folder / str(name)}: came, went or changed while the backtest "
-                "read the records, expected the same to its end: run it again."
+                f"{self.store.folder / str(name)}: was added, removed or changed during the "
+                "backtest; expected unchanged files. Run it again."
             )
 
     def walk(self, settings: WalkForwardSettings, trainer: RecipeTrainer) -> WalkForward:
-        """Return a walk through the records that has seen no window yet."""
+        """Return a walk-forward backtest of the records, without windows."""
         fleet, none = self.fleet, self.survey.instances.between(0, 0)
         extent = (fleet.first, fleet.last)
         return WalkForward(settings, trainer, fleet.newest, fleet.failures, none, extent=extent)
 
-    def move(self, walk: WalkForward, moment: int) -> None:
-        """Let a walk look at the records of one retraining, and no longer at those before it."""
-        self.leave(walk)
+    def load_retraining(self, walk: WalkForward, moment: int) -> None:
+        """Load the records of one retraining and release those of the previous one."""
+        self.release(walk)
         with walk.trainer.stage("read records"):
             walk.move_to(*self._at(moment))
 
-    def leave(self, walk: WalkForward) -> None:
-        """Let go of the records of the last retraining."""
+    def release(self, walk: WalkForward) -> None:
+        """Release the records of the last retraining."""
         walk.move_to(self.fleet.newest, walk.instances)
 
     def _at(self, moment: int) -> tuple[Records, Instances, RetrainingSlices | None]:
-        """Return what a retraining looks at, what is tested, and what reads the rest of records."""
+        """Return records and tested instances of a retraining, and a reader of the rest."""
         instances = self.survey.instances.between(moment, moment + self.settings.every)
         if len(self.spans) == 1:
             records = self.fleet.numbered(self.read(self.spans[0]))
             return records, self.fleet.rows_in(records, instances), None
         sliced = RetrainingSlices(self.store, self.fleet, self.settings)
-        return self.fleet.seen_last(self.survey.seen_before[moment]), instances, sliced
+        return self.fleet.last_records(self.survey.seen_before[moment]), instances, sliced
 
 
 def fingerprint(store: RecordStore) -> list[list[object]]:
-    """Return name, size and time of change of every file of a data set."""
+    """Return name, size and modification time of every file of a data set."""
     files = [(f"{path.parent.name}/{path.name}", path) for _, path in store.files()]
     files += [(name, store.folder / name) for name in _TABLES]
     stamps = [(name, FileStamp.from_path_if_exists(path)) for name, path in files]
@@ -193,7 +194,7 @@ def fingerprint(store: RecordStore) -> list[list[object]]:
 
 
 def _spans(store: RecordStore, start: int | None, end: int | None) -> tuple[Span, ...]:
-    """Return spans of whole dates, none of many more rows than can be looked at together."""
+    """Return spans of whole dates with a limited number of rows each."""
     by_date = store.rows_by_date(start, end)
     rows = {int(midnight_of(date)): by_date[date] for date in sorted(by_date)}
     edges, n = [min(rows)], 0

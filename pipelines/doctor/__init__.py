@@ -1,1 +1,1 @@
-"""Whether records can be trained on, and what to mend first."""
+"""Checks of records before training, and advice."""

@@ -1,4 +1,4 @@
-"""What `forewarn doctor` says: complaints, each with what to do about it, and plain advice."""
+"""Output of `forewarn doctor`: data problems with remedies, and advice."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from forewarn.pipelines.runtime.terminal import escape_text
 
 __all__ = ["DataProblem", "advice", "doctor_text", "find_problems", "precision_half_width"]
 
-_MIN_FAILURES_TO_TRAIN = 12  # fewer teach a model nothing that the rules do not know
-_MIN_FAILURES_TO_COMPARE = 60  # from here on an interval is narrow enough to choose between methods
+_MIN_FAILURES_TO_TRAIN = 12  # below this the rules are as good as a model
+_MIN_FAILURES_TO_COMPARE = 60  # above this, intervals are narrow enough to compare methods
 _MAX_SHOWN_NAMES = 5
-_MAX_CADENCE_ERROR = 0.1  # of the interval; beyond a half nothing can be trained
+_MAX_CADENCE_ERROR = 0.1  # relative to the interval; beyond one half, training is impossible
 _MAX_DAYS_WITHOUT_RECORDS = dt.timedelta(
     days=7
-)  # of any GPU: rather a wrong clock than a fleet at rest
+)  # without records of any GPU: probably a wrong clock
 
 
 @dataclass(frozen=True, slots=True)
 class DataProblem:
-    """Something that is wrong with the records.
+    """A problem of the records.
 
     Attributes
     ----------
     grave : bool
-        Nothing can be trained, or what is trained would be wrong.
+        Whether it prevents training or makes its results wrong.
     what, todo : str
+        Description, and remedy.
     """
 
     grave: bool
@@ -41,32 +42,32 @@ class DataProblem:
 
 
 def precision_half_width(failures: int) -> float:
-    """Return how far a precision that rests on so many failures may be off, with 95 %.
+    """Return half the width of the 95 % interval of a precision based on so many failures.
 
-    Half the width of the normal interval of a share of one half, the widest there is.
+    It is the normal interval of a share of one half, the widest one.
 
-    >>> round(half_width(23), 2)
+    >>> round(precision_half_width(23), 2)
     0.2
     """
     return 1.96 * 0.5 / math.sqrt(max(failures, 1))
 
 
 def advice(report: Mapping[str, Any]) -> str:
-    """Say in a sentence or two whether to train, wait, or start with the rules."""
+    """Return one or two sentences on whether to train, wait, or start with the rules."""
     n = report["failures"]["count"] - report["failures_outside"]
     number = f"{plural(n, 'failure')} in {plural(round(report['days']), 'day')}"
-    if any(complaint.grave for complaint in find_problems(report)):
-        return f"{number}. Mend what is marked below first: what is trained before would mislead."
+    if any(problem.grave for problem in find_problems(report)):
+        return f"{number}. Fix the grave problems below before training."
     if n < _MIN_FAILURES_TO_TRAIN:
         return f"{number}: too few to train on. Start with the built-in rules (builtin:rules)."
     expect = f"{number}: expect a precision of plus or minus {precision_half_width(n):.1f}"
     if n < _MIN_FAILURES_TO_COMPARE:
-        return f"{expect}; wait for more, or start with the built-in rules and backtest beside."
-    return f"{expect}: enough to train. Run `forewarn backtest` to see how good a list would be."
+        return f"{expect}. Wait for more, or start with the built-in rules and run backtests."
+    return f"{expect}. Enough to train: run `forewarn backtest` to evaluate a list."
 
 
 def find_problems(report: Mapping[str, Any]) -> list[DataProblem]:
-    """Return what is wrong, grave things first."""
+    """Return the problems, grave ones first."""
     return sorted(
         (
             *_key_problems(report),
@@ -84,31 +85,35 @@ def _key_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
     if cadence and abs(cadence - expected) > _MAX_CADENCE_ERROR * expected:
         yield DataProblem(
             not 0.5 * expected <= cadence <= 1.5 * expected,
-            f"Records come every {format_duration(cadence)}, the configuration says "
+            f"Records arrive every {format_duration(cadence)}, the configuration says "
             f"{format_duration(expected)}.",
-            f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
+            f'Set `records.interval = "{cadence:g}s"`, and reconsider `[windows]`.',
         )
     if report["coverage"] < 0.9:
         yield DataProblem(
             report["coverage"] < 0.5,
             f"{1 - report['coverage']:.0%} of the records are missing, in {report['gaps']:,} gaps.",
-            "Look at the collection: a GPU with a gap in its window is not scored.",
+            "Check the collection: a GPU with a gap in its window is not scored.",
         )
     if report["serials_on_two_machines"]:
         yield DataProblem(
             True,
-            f"{_list_names(report['serials_on_two_machines'], 'serial')} on two machines at one time.",
-            "Serials must tell GPUs apart: look for placeholders or a cloned inventory.",
+            f"{_list_names(report['serials_on_two_machines'], 'serial')} on two machines at once.",
+            "Serials must be unique: look for placeholders or a cloned inventory.",
         )
     if report["clocks_off_seconds"]:
         off = [f"{name} by {by:+.0f} s" for name, by in report["clocks_off_seconds"].items()]
         yield DataProblem(
-            False, f"The clock is off: {_list_names(off, 'machine')}.", "Start NTP there."
+            False, f"The clock is off: {_list_names(off, 'machine')}.", "Start NTP on them."
         )
     for name, what, todo in (
-        ("rows_without_key", "without serial or time are left out", "Look at the collection."),
-        ("rows_doubled", "are doubled; the last one counts", "See whether a file came twice."),
-        ("rows_in_another_date", "lie in the folder of another date", "Write them by UTC date."),
+        ("rows_without_key", "without serial or time are ignored", "Check the collection."),
+        (
+            "rows_doubled",
+            "are duplicates; the last one counts",
+            "Check for files that were ingested twice.",
+        ),
+        ("rows_in_another_date", "are in the folder of another date", "Write them by UTC date."),
     ):
         if report[name]:
             yield DataProblem(False, f"{plural(report[name], 'row')} {what}.", todo)
@@ -121,7 +126,7 @@ def _date_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
             yield DataProblem(
                 False,
                 f"No GPU has a record between {before} and {after}.",
-                "Look for a clock that is wrong by so much, and take its records out.",
+                "Look for a clock with an error of that size and remove its records.",
             )
 
 
@@ -130,7 +135,7 @@ def _column_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
         yield DataProblem(
             True,
             f"Column `{visible(name)}` is missing in {files} of {plural(report['files'], 'file')}.",
-            "Take it out of `[features]`, or collect it.",
+            "Remove it from `[features]`, or collect it.",
         )
     for column in report["columns"]:
         share = column["nulls"] / max(column["rows"], 1)
@@ -139,7 +144,7 @@ def _column_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
             yield DataProblem(
                 share == 1.0,
                 f"`{name}` is missing in {share:.0%} of the rows.",
-                "Look at its source.",
+                "Check its source.",
             )
         if column["impossible"]:
             yield DataProblem(
@@ -151,8 +156,8 @@ def _column_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
         gpus = [f"{serial} on {plural(days, 'day')}" for serial, days in serials.items()]
         yield DataProblem(
             False,
-            f"`{visible(name)}` stood still while other readings moved: {_list_names(gpus, 'GPU')}.",
-            "Restart the exporter there; a frozen sensor is blindness, not health.",
+            f"`{visible(name)}` was constant while others changed: {_list_names(gpus, 'GPU')}.",
+            "Restart the exporter on them; a frozen sensor provides no data.",
         )
 
 
@@ -161,26 +166,26 @@ def _label_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
         yield DataProblem(
             False,
             f"`failure` is neither 0 nor 1 in {plural(odd, 'row')}.",
-            "What is above 0 counts as failed, the rest as good: look at its source.",
+            "Values above 0 count as failed, all others as healthy. Check its source.",
         )
     if not report["failures"]["count"]:
         yield DataProblem(
             False,
-            "Nothing says that a GPU ever failed.",
+            "The records contain no failure.",
             "Add failures.parquet from your repair tickets, or a column `failure`.",
         )
     if report["failures_outside"]:
         yield DataProblem(
             False,
-            f"{report['failures_outside']:,} of the failures lie before the first record or after "
-            "the last one, and teach nothing.",
+            f"{report['failures_outside']:,} of the failures are before the first record or after "
+            "the last one and cannot be used.",
             "Compare the times of the tickets with those of the records.",
         )
     if others := report["failures_of_others"]:
         yield DataProblem(
             False,
-            f"Failures are reported of {_list_names(others, 'serial')} without any record.",
-            "Compare how failures.parquet and the records write a serial.",
+            f"Failures are reported for {_list_names(others, 'serial')} without any record.",
+            "Compare the spelling of serials in failures.parquet and in the records.",
         )
     yield from _failure_end_problems(report["failures_without_end"])
     usable = report["usable"]
@@ -188,13 +193,13 @@ def _label_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
         yield DataProblem(
             False,
             f"Only {usable['share']:.0%} of the possible instances can be trained on.",
-            "Gaps, short lives or a short span take the others.",
+            "The others are lost to gaps, short lifetimes or a short data set.",
         )
 
 
 def _plain_ends(ends: Mapping[str, Any]) -> str:
     number = plural(ends["count"], "failure")
-    return f"{number} without an end, {ends['presumed']:,} with a presumed one"
+    return f"{number} without an end, {ends['presumed']:,} with a presumed end"
 
 
 def _failure_end_problems(ends: Mapping[str, Any]) -> Iterator[DataProblem]:
@@ -203,18 +208,19 @@ def _failure_end_problems(ends: Mapping[str, Any]) -> Iterator[DataProblem]:
         cause = f", {visible(first['cause'])}" if first["cause"] else ""
         yield DataProblem(
             False,
-            f"{number} of more than a day ago without an end: such a GPU is neither scored nor "
-            f"trained on. The oldest is {visible(first['gpu_serial'])}, since "
+            f"{number} more than a day old without an end: these GPUs are neither scored nor used "
+            f"in training. The oldest is {visible(first['gpu_serial'])}, since "
             f"{first['since'][:10]}{cause}.",
-            "Give `repaired_at` of the repair tickets (`forewarn ingest --repairs`). A restart of "
-            "the GPU ends a failure, too, and so do 24 hours of healthy telemetry with 4 of load.",
+            "Provide `repaired_at` from the repair tickets (`forewarn ingest --repairs`). A "
+            "restart of the GPU also ends a failure, as do 24 hours of healthy telemetry with 4 "
+            "hours of load.",
         )
     if ends["presumed"]:
         yield DataProblem(
             False,
-            f"The end of {plural(ends['presumed'], 'failure')} is presumed: the GPU works again, "
-            "and no repair is known.",
-            "Give the repair tickets, or check these GPUs; lists mark them.",
+            f"The end of {plural(ends['presumed'], 'failure')} is presumed: the GPU works again "
+            "but no repair is known.",
+            "Provide the repair tickets, or check these GPUs; lists mark them.",
         )
 
 
@@ -224,19 +230,19 @@ def _layout_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
         yield DataProblem(
             False,
             f"{plural(layout['dates'], 'date')} in {plural(layout['files'], 'file')}, not sorted "
-            "by GPU: they take more disk and time to read than they need.",
+            "by GPU: they need more disk space and reading time than necessary.",
             f"Run `{visible(layout['command'], limit=300)}`.",
         )
 
 
 def _list_names(names: list[str], noun: str) -> str:
-    """Return how many there are and the first few of them."""
+    """Return the number of names and the first few of them."""
     shown = ", ".join(visible(name, limit=60) for name in names[:_MAX_SHOWN_NAMES])
     return f"{plural(len(names), noun)} ({shown}{', ...' if len(names) > _MAX_SHOWN_NAMES else ''})"
 
 
 def doctor_text(report: Mapping[str, Any]) -> str:
-    """Return everything for a terminal."""
+    """Return the report for a terminal."""
     usable = report["usable"]
     lines = [
         advice(report),
@@ -245,7 +251,7 @@ def doctor_text(report: Mapping[str, Any]) -> str:
         f"span       {report['first']} to {report['last']}, {report['days']:g} days",
         f"records    {report['records']:,} every {format_duration(report['cadence_seconds'])}, "
         f"{report['coverage']:.1%} of those expected, {plural(report['gaps'], 'gap')}",
-        f"moves      {plural(report['serials_moved'], 'GPU')} changed the machine",
+        f"moves      {plural(report['serials_moved'], 'GPU')} moved between machines",
         f"resets     {_resets(report)}",
     ]
     if usable is not None:
@@ -259,11 +265,11 @@ def doctor_text(report: Mapping[str, Any]) -> str:
     ends = report["failures_without_end"]
     if ends["count"] or ends["presumed"]:
         lines.append(f"no repair  {_plain_ends(ends)}")
-    for complaint in find_problems(report):
+    for problem in find_problems(report):
         lines += [
             "",
-            f"{'!!' if complaint.grave else ' !'} {complaint.what}",
-            f"   {complaint.todo}",
+            f"{'!!' if problem.grave else ' !'} {problem.what}",
+            f"   {problem.todo}",
         ]
     return "\n".join(map(escape_text, lines))
 
@@ -273,10 +279,10 @@ def _machines(report: Mapping[str, Any]) -> str:
 
 
 def _at_end(report: Mapping[str, Any]) -> str:
-    """Say how many GPUs are still there, where some are not: a replaced GPU is counted, too."""
+    """Return how many GPUs still report if not all of them do; replaced GPUs count as well."""
     if report["gpus_at_end"] == report["gpus"]:
         return ""
-    return f"; {report['gpus_at_end']:,} of them have records at the end of the span"
+    return f"; {report['gpus_at_end']:,} of them have records at the end"
 
 
 def _resets(report: Mapping[str, Any]) -> str:

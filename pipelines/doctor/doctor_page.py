@@ -1,4 +1,4 @@
-"""The page of `forewarn doctor`."""
+"""HTML page of `forewarn doctor`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["render_doctor"]
 
 
 def render_doctor(report: Mapping[str, Any]) -> str:
-    """Write what `examine` found as a page that stands alone; the same gives the same bytes."""
+    """Render a report as a self-contained page; the same report gives the same bytes."""
     usable = report["usable"] or {}
     tiles = [
         (count(report["gpus"]), "GPUs"),
         (count(report["machines"] or None), "machines"),
         (f"{report['days']:g}", "days"),
-        (format_duration(report["cadence_seconds"]), "from record to record"),
-        (f"{per_hundred(report['coverage'])} %", "of the expected records are there"),
+        (format_duration(report["cadence_seconds"]), "between records"),
+        (f"{per_hundred(report['coverage'])} %", "of the expected records exist"),
         (count(report["failures"]["count"]), "failures"),
         (count(report["failures_without_end"]["count"]), "of them without an end"),
         (f"{per_hundred(usable.get('share'))} %", "of the possible instances are usable"),
     ]
     context = {
-        "found": report,
+        "report": report,
         "advice": advice(report),
         "tiles": tiles,
-        "complaints": find_problems(report),
+        "problems": find_problems(report),
         "records_svg": inline_svg(
             records_figure(report["records_by_day"]),
             title="Records by day",

@@ -1,4 +1,4 @@
-"""The pictures of `forewarn doctor`: records by day, failures by month."""
+"""Plots of `forewarn doctor`: records by day, failures by month."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CAUSES = ("c1", "c2", "c3", "c4")
 
 @figure_style()
 def records_figure(by_day: Mapping[str, int]) -> Figure:
-    """Draw the number of records of each day, days without one too.
+    """Plot the number of records of each day, including days without records.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def records_figure(by_day: Mapping[str, int]) -> Figure:
 
 @figure_style()
 def failures_figure(by_month: Mapping[str, Mapping[str, int]]) -> Figure:
-    """Draw the failures of each month, one on another by cause; rare causes as one.
+    """Plot the failures of each month, stacked by cause; rare causes are combined.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`forewarn doctor`: what a fleet's owner needs to know of its records before training."""
+"""`forewarn doctor`: examination of records before training."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ __all__ = ["examine", "write_report"]
 _MAX_LISTED_FAILURES = 20
 
 
-# Intervals before the last record of all: a GPU without a record in them is lost or was taken out.
+# Number of last intervals: a GPU without a record in them is lost or was removed.
 _END_INTERVALS = 12
 
 
 @dataclass(slots=True)
 class _Examination:
-    """Everything that is added up file by file."""
+    """Totals over all files."""
 
     gpus: dict[str, int] = field(default_factory=dict)
     machines: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class _Examination:
     floats: FloatTotals = field(default_factory=FloatTotals)
 
     def add(self, file: Sequence[Mapping[str, Any]]) -> None:
-        """Add what was found in one file (`survey_file`); those of earlier dates come first."""
+        """Add the results of a file (`survey_file`), in order of dates."""
         self.rows_of_files.append(sum(part["rows"] for part in file))
         self.files_without.update(file[0]["absent"])
         for part in file:
@@ -95,12 +95,12 @@ class _Examination:
 
 
 def _numbers_in(known: dict[str, int], texts: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the number of each text; those that are new get the next ones."""
+    """Return the number of each text; new texts get the next numbers."""
     return np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
 
 
 class _FleetSurvey(NamedTuple):
-    """What is known when all parts of a fleet were seen."""
+    """Results over all parts of a fleet."""
 
     keys: KeySurvey
     failures: Failures
@@ -109,10 +109,11 @@ class _FleetSurvey(NamedTuple):
 
 
 def examine(records: Location, settings: Settings) -> dict[str, Any]:
-    """Look at a folder of records and return what was found, as JSON can hold it.
+    """Examine a folder of records and return a JSON-serializable report.
 
-    Columns that the settings name and that are not there are complaints here, not errors, and so is
-    a cadence other than the configured one.
+    Missing configured columns, and a cadence other than the configured one, are reported as
+    problems
+    rather than raised as errors.
 
     Parameters
     ----------
@@ -132,7 +133,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
             examination.add(file)
             bar.update()
     if not any(examination.rows_of_files):
-        raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
+        raise RecordsError(f"{records}: has no row with a serial and a timestamp.")
     first, last = examination.moments
     parts = examination.parts(files)
     keys, failures, usable, n_at_end = _survey_fleet(parts, store, settings, last)
@@ -172,10 +173,11 @@ def _survey_fleet(
     last: int,
     cadence: int | None = None,
 ) -> _FleetSurvey:
-    """Look at the keys of one part of the fleet after another.
+    """Survey the keys of the fleet part by part.
 
-    The phases of clocks are told by the cadence, which is known when all parts were seen: the first
-    part mostly has the same one, and if not, all parts are looked at once more.
+    Clock offsets depend on the cadence, which is known only after all parts. The first part usually
+    has
+    the same cadence; otherwise all parts are surveyed a second time.
     """
     totals, usable = KeyTotals(cadence), UsableInstances(store, settings, last)
     failures, gpus_at_end = Failures.empty(), 0
@@ -186,7 +188,7 @@ def _survey_fleet(
         totals.add(number[rows.gpu], rows.time, rows.machine)
         is_last = np.append(rows.gpu[1:] != rows.gpu[:-1], True)
         gpus_at_end += int((rows.time[is_last[: len(rows.time)]] >= since).sum())
-        states = rows.changes_of_state()
+        states = rows.state_changes()
         own = Failures.from_rows(states.gpu, states.time, states.failed)
         own = own.joined(store.reported([serials[n] for n in number.tolist()]))
         own = own.episodes()
@@ -219,7 +221,7 @@ def _surveys(
     items: Sequence[tuple[Location, dt.date, dict[str, tuple[str, ...]]]],
     executor: Executor,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Survey files where the executor says; those of a store here, since its keys do not cross."""
+    """Survey files with the executor; files of an object store here, because keys stay local."""
     if isinstance(records, RemotePath):
         yield from map(survey_file, items)
         return
@@ -230,7 +232,7 @@ def _surveys(
 def _failures(
     failures: Failures, names: list[str], tickets: dict[str, list[tuple[int, str]]]
 ) -> dict[str, Any]:
-    """Count failures by month and cause; the first cause that was reported of each counts."""
+    """Count failures by month and first reported cause."""
     months: dict[str, Counter[str]] = {}
     for gpu, failed, repaired in zip(
         failures.gpu.tolist(),
@@ -255,7 +257,7 @@ def _without_end(
     tickets: Mapping[str, Sequence[tuple[int, str]]],
     last: int,
 ) -> dict[str, Any]:
-    """Count the failures that have no end, and those whose end is only presumed."""
+    """Count the failures without an end, and those with a presumed end."""
     newest = np.append(np.diff(failures.gpu) != 0, True)[: len(failures)]
     lasts = failures.repaired_at == NEVER
     since, presumed = failures.since(), failures.presumed & newest
@@ -276,7 +278,7 @@ def _without_end(
 
 
 def _cause(reported: Sequence[tuple[int, str]], failed: int, repaired: int) -> str:
-    """Return the first cause that is reported of a failure, "" where there is none."""
+    """Return the first reported cause of a failure, or ""."""
     causes = (cause for moment, cause in reported if cause and failed <= moment < repaired)
     return next(causes, "")
 

@@ -1,4 +1,4 @@
-"""The keys of the rows of a file, as numbers of the fleet."""
+"""Key columns of a file as fleet-wide numbers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["FleetNumbers", "KeyRows", "read_rows"]
 
 
 class KeyRows(NamedTuple):
-    """Rows in the order of their file.
+    """Key columns in file order.
 
     Attributes
     ----------
     gpu : ndarray of shape (n,), int32
-        Number of the GPU, in the fleet or among those of a part.
+        Number of the GPU in the fleet or in a part.
     time : ndarray of shape (n,), int64
     machine : ndarray of shape (n,), int32
-        -1 where it is not known.
+        -1 if unknown.
     failed : ndarray of shape (n,), bool
     """
 
@@ -37,27 +37,27 @@ class KeyRows(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[KeyRows]) -> Self:
-        """Return the rows of all parts, one part after another."""
+        """Concatenate the rows of several parts."""
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def at(self, rows: npt.NDArray[np.integer]) -> KeyRows:
-        """Return some of the rows."""
+    def select(self, rows: npt.NDArray[np.integer]) -> KeyRows:
+        """Return the rows at some positions."""
         return KeyRows(self.gpu[rows], self.time[rows], self.machine[rows], self.failed[rows])
 
-    def changes_of_state(self) -> States:
-        """Return where the state of a GPU changes, of rows by GPU and time."""
+    def state_changes(self) -> States:
+        """Return the changes of the failure state; rows must be sorted by GPU and time."""
         return States.from_changes(self.gpu, self.time, self.failed)
 
 
 class FleetNumbers(NamedTuple):
-    """The numbers of all GPUs and of all machines, from 0."""
+    """Numbers of all GPUs and machines, starting at 0."""
 
     gpus: Mapping[str, int]
     machines: Mapping[str, int]
 
 
 def read_rows(source: ParquetSource, slices: tuple[int, int], fleet: FleetNumbers) -> KeyRows:
-    """Read the rows that can be of GPUs of the finest slices [first, last)."""
+    """Read the rows of GPUs that may be in the slices [first, last)."""
     part = FileSlice.for_slices(source, slices)
     with part.columns() as columns:
         values = check_values(columns, file=part.name, kinds=FeatureKinds(), optional=(MACHINE,))
@@ -66,13 +66,15 @@ def read_rows(source: ParquetSource, slices: tuple[int, int], fleet: FleetNumber
     stays = keys.keep & (gpu >= 0)
     machine = _machines(values.texts.get(MACHINE), len(gpu), fleet)
     rows = KeyRows(gpu, keys.time, machine, keys.failed)
-    return rows if stays.all() else rows.at(np.flatnonzero(stays))  # a copy is 17 bytes a row
+    return (
+        rows if stays.all() else rows.select(np.flatnonzero(stays))
+    )  # avoid a copy of 17 bytes per row
 
 
 def _machines(
     column: RawTextColumn | None, n_rows: int, fleet: FleetNumbers
 ) -> npt.NDArray[np.int32]:
-    """Return the machine of each row."""
+    """Return the machine number of each row."""
     if column is None:
         return np.full(n_rows, -1, dtype=np.int32)
     return map_texts(column.texts, fleet.machines)[column.codes]

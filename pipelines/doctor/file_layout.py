@@ -1,4 +1,4 @@
-"""How records lie in files, and whether `forewarn compact` would pay."""
+"""File layout of records, and whether `forewarn compact` is worthwhile."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from forewarn.pipelines.storage.records.parquet_files import open_parquet
 
 __all__ = ["file_layout"]
 
-_MIN_FILES = 8  # a date: each costs about as much as some ten thousand rows
-_MIN_ROWS = 500_000  # a date: from here on a slice of the fleet is worth reading alone
+_MIN_FILES = 8  # per date; opening a file costs as much as reading some ten thousand rows
+_MIN_ROWS = 500_000  # per date; above this, reading a single slice of the fleet is worthwhile
 
 
 def file_layout(records: Location, files: Sequence[tuple[dt.date, Location]]) -> dict[str, Any]:
-    """Count the dates that are worth compacting; the newest may still be written.
+    """Count the dates worth compacting, except the newest one, which may still be written.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def file_layout(records: Location, files: Sequence[tuple[dt.date, Location]]) ->
     Returns
     -------
     dict
-        `dates` and `files` of those to compact, and the `command` that does it.
+        Number of `dates` and `files` to compact, and the `command`.
     """
     by_date: dict[dt.date, list[Location]] = defaultdict(list)
     for date, path in files:

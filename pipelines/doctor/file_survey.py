@@ -1,4 +1,4 @@
-"""What `forewarn doctor` finds in one file, as plain values that any worker can return."""
+"""Survey of a single file for `forewarn doctor`, returned as plain values by workers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 
 def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
-    """Read a file of a date with the columns that it has, and count what is wrong with it.
+    """Read a file of a date with the columns it has, and count its problems.
 
-    A compacted one is read in parts of some GPUs each, so that what is held does not grow with it;
-    of another one the order of its rows and a column are held.
+    A compacted file is read in parts of some GPUs, so memory does not grow with the file. For other
+    files the row order and one column are in memory.
 
     Parameters
     ----------
@@ -46,10 +46,10 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     Returns
     -------
     list of dict
-        Of each part plain values: `serials` and `machines` are texts, `rows` those with a key and
-        `first` and `last` their times, `columns` and `floats` the fields of `ColumnSurvey` and of
-        `FloatSurvey`, where GPUs are positions in `serials`, `absent` the names of columns that the
-        file lacks.
+        Plain values of each part. `serials` and `machines` are texts. `rows` counts rows with a
+        key,
+        `first` and `last` are their times. `columns` and `floats` hold the fields of `ColumnSurvey`
+        and `FloatSurvey`, with GPUs as positions in `serials`. `absent` lists missing columns.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> 
         "absent": sorted(set(kinds.names) - set(columns.column_names)),
     }
     parts = _parts(rows, gpu)
-    del keys, time, texts, machine  # each as large as a column
+    del keys, time, texts, machine  # each is as large as a column
     return counts | _surveys(file, kinds, columns, parts)
 
 
@@ -93,7 +93,7 @@ def _by_gpu(keys: Keys) -> npt.NDArray[np.signedinteger]:
 
 
 def _moments(time: npt.NDArray[np.int64], date: dt.date) -> dict[str, Any]:
-    """Return the first and the last of some times, and how many there are of each day."""
+    """Return first and last time, and the number of rows of each day."""
     day, days = midnight_of(date) // DAY, time // DAY
     others, counts = np.unique(days[days != day], return_counts=True)
     by_day = dict(zip(others.tolist(), counts.tolist(), strict=True))
@@ -107,7 +107,7 @@ def _moments(time: npt.NDArray[np.int64], date: dt.date) -> dict[str, Any]:
 
 
 def _texts_of(columns: Columns, name: str, file: str) -> RawTextColumn | None:
-    """Check a column of texts, and return it; None where it is missing."""
+    """Check and return a text column; None if it is missing."""
     values = check_values(columns, file=file, kinds=FeatureKinds(), optional=(name,))
     return values.texts.get(name)
 
@@ -115,24 +115,24 @@ def _texts_of(columns: Columns, name: str, file: str) -> RawTextColumn | None:
 def _occurring(
     codes: npt.NDArray[np.int32], texts: tuple[str, ...]
 ) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-    """Return codes of the texts that they use, and these: rows without a key have others, too."""
+    """Return codes renumbered to the texts that occur, and these texts."""
     occurs = np.full(len(texts) + 1, False)
     occurs[codes] = True
     number = (np.cumsum(occurs) - 1).astype(np.int32)
-    number[-1] = -1  # that of null
+    number[-1] = -1  # code of null
     return number[codes], tuple(compress(texts, occurs[:-1].tolist()))
 
 
 class _SomeGpus(NamedTuple):
-    """The rows of some GPUs, by GPU and time.
+    """Rows of some GPUs, by GPU and time.
 
     Attributes
     ----------
     row : ndarray of shape (n,)
-        Where in the file each is.
+        Row number in the file.
     gpu : ndarray of shape (n,), int32
     starts : ndarray of int
-        The first one of each GPU.
+        First row of each GPU.
     """
 
     row: npt.NDArray[np.signedinteger]
@@ -141,7 +141,7 @@ class _SomeGpus(NamedTuple):
 
 
 def _parts(row: npt.NDArray[np.signedinteger], gpu: npt.NDArray[np.int32]) -> list[_SomeGpus]:
-    """Cut rows by GPU into parts of some GPUs each; without a row there is one that is empty."""
+    """Divide rows into parts of some GPUs each; a single empty part without rows."""
     begin = np.append(day_starts(gpu), len(gpu))
     cuts = begin[np.searchsorted(begin, np.arange(0, len(gpu), _MAX_PART_ROWS))]
     ends = np.unique(np.append(cuts, len(gpu)))[1:].tolist() or [0]
@@ -152,7 +152,7 @@ def _parts(row: npt.NDArray[np.signedinteger], gpu: npt.NDArray[np.int32]) -> li
 def _surveys(
     file: str, kinds: FeatureKinds, columns: Columns, parts: Sequence[_SomeGpus]
 ) -> dict[str, Any]:
-    """Return the fields of surveys of all columns of numbers, of which one is held at a time."""
+    """Return the survey fields of all numeric columns, reading one column at a time."""
     surveys, extremes = [], {}
     numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
     for name in (name for name in numbers if name in columns.column_names):
@@ -174,7 +174,7 @@ def _values(name: str, kinds: FeatureKinds, columns: Columns, file: str) -> npt.
 def _column_survey(
     name: str, kinds: FeatureKinds, values: npt.NDArray[Any], parts: Sequence[_SomeGpus]
 ) -> tuple[ColumnSurvey, list[Extremes]]:
-    """Return the survey of a column and, of a sensor, its extremes in each part."""
+    """Return the survey of a column and, for a sensor, its extremes in each part."""
     surveys, extremes = [], []
     for part in parts:
         column = values[part.row]

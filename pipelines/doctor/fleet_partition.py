@@ -1,4 +1,4 @@
-"""Which GPUs make a part of the fleet: those of some slices, as row groups hold them together."""
+"""Partition of the fleet into parts that match the slices of row groups."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["FleetPartition"]
 
 @dataclass(frozen=True, slots=True)
 class FleetPartition:
-    """The parts of a fleet.
+    """Assignment of GPUs to parts.
 
     Attributes
     ----------
     part : ndarray of shape (n_gpus,)
-        The part of each GPU.
+        Part of each GPU.
     position : ndarray of shape (n_gpus,), int32
-        Of each GPU among those of its part.
+        Position of each GPU in its part.
     n_ranges, n_shares : int
-        Into how many ranges the slices are divided, and each range into how many parts.
+        Number of slice ranges, and of parts per range.
     """
 
     part: npt.NDArray[np.int64]
@@ -35,15 +35,15 @@ class FleetPartition:
 
     @classmethod
     def from_serials(cls, serials: Sequence[str], n_parts: int) -> Self:
-        """Return at least so many parts; what is finer than a slice goes by number of GPU.
+        """Return a partition with at least `n_parts` parts; a slice is subdivided by GPU number.
 
         Examples
         --------
-        >>> FleetPartition.of(["GPU-1", "GPU-2", "GPU-3"], 2).part.tolist()
+        >>> FleetPartition.from_serials(["GPU-1", "GPU-2", "GPU-3"], 2).part.tolist()
         [0, 0, 1]
         """
         n_ranges = 1
-        while n_ranges < min(n_parts, MAX_SLICES):  # a power of two, as row groups are divided
+        while n_ranges < min(n_parts, MAX_SLICES):  # row groups are divided by powers of two
             n_ranges *= 2
         n_shares = max(1, -(-n_parts // n_ranges))
         number = np.arange(len(serials))
@@ -56,7 +56,7 @@ class FleetPartition:
 
     @property
     def n_parts(self) -> int:
-        """The number of parts; some may have no GPU."""
+        """Number of parts; some may be empty."""
         return self.n_ranges * self.n_shares
 
     def gpus(self, part: int) -> npt.NDArray[np.int64]:
@@ -64,5 +64,5 @@ class FleetPartition:
         return np.flatnonzero(self.part == part)
 
     def slices(self, part: int) -> tuple[int, int]:
-        """Return the finest slices [first, last) that a part is of."""
+        """Return the slices [first, last) that contain a part."""
         return slice_ranges(self.n_ranges)[part // self.n_shares]

@@ -1,7 +1,7 @@
-"""Keys of the fleet part by part: some of the GPUs at a time, so that memory does not grow.
+"""Keys of the fleet in parts of some GPUs, to limit memory.
 
-Of a compacted file the row groups of a part are read. The rows of another one are read once and
-lie on disk, part after part.
+For a compacted file only the row groups of a part are read. The rows of other files are read once
+and stored on disk by part.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from forewarn.pipelines.storage.records.scratch_arrays import ScratchArrays
 
 __all__ = ["MAX_PART_ROWS", "FleetPart", "FleetParts"]
 
-MAX_PART_ROWS = 4_000_000  # of a part
+MAX_PART_ROWS = 4_000_000  # rows of a part
 
 _Result = TypeVar("_Result")
 _Reader = Callable[[int], KeyRows]
-_ALL = (0, MAX_SLICES)
+_WHOLE_FLEET = (0, MAX_SLICES)
 
 
 class FleetPart(NamedTuple):
@@ -41,7 +41,7 @@ class FleetPart(NamedTuple):
     Attributes
     ----------
     number : ndarray of shape (n_gpus,)
-        Numbers of the GPUs in the whole fleet.
+        Fleet-wide numbers of the GPUs.
     rows : KeyRows
         By GPU and time; `gpu` is the position in `number`.
     """
@@ -57,11 +57,11 @@ class FleetParts:
     Attributes
     ----------
     files : sequence of (Path or RemotePath, int)
-        With the number of rows, in the order of their names: of two rows of one GPU and time the
-        later one wins.
+        Files with their number of rows, sorted by name. For duplicate keys the later row wins.
     gpus, machines : mapping of str to int
-        Their numbers, from 0.
+        Numbers, starting at 0.
     rows_at_once : int
+        Target size of a part.
     """
 
     files: Sequence[tuple[Location, int]]
@@ -74,46 +74,46 @@ class FleetParts:
         partition = FleetPartition.from_serials(list(self.gpus), n_parts)
         readers = list(self._readers(partition))
         for part in np.unique(partition.part).tolist():
-            pa.default_memory_pool().release_unused()  # it keeps what many threads have held
+            pa.default_memory_pool().release_unused()  # the pool keeps memory of finished threads
             yield self._part(partition, part, readers)
 
     def _readers(self, partition: FleetPartition) -> Iterator[_Reader]:
-        """Yield what reads the rows of a part, for each file."""
+        """Yield a function for each file that reads the rows of a part."""
         scratch = ScratchArrays()
         for path, _ in self.files:
             source = ParquetSource(path)
             if is_compacted_name(path.name):
                 yield partial(self._read, partition, source)
             else:
-                yield _on_disk(partition, self._rows(source, _ALL), scratch)
+                yield _on_disk(partition, self._rows(source, _WHOLE_FLEET), scratch)
 
     def _rows(self, source: ParquetSource, slices: tuple[int, int]) -> KeyRows:
         fleet = FleetNumbers(self.gpus, self.machines)
         return _read_replaced(source, lambda still: read_rows(still, slices, fleet))
 
     def _read(self, partition: FleetPartition, source: ParquetSource, part: int) -> KeyRows:
-        """Read the rows that a file has of a part."""
+        """Read the rows of a part from a compacted file."""
         rows = self._rows(source, partition.slices(part))
-        return rows.at(np.flatnonzero(partition.part[rows.gpu] == part))
+        return rows.select(np.flatnonzero(partition.part[rows.gpu] == part))
 
     def _part(self, partition: FleetPartition, part: int, readers: Sequence[_Reader]) -> FleetPart:
-        """Put together the rows that all files have of a part."""
+        """Join the rows of a part from all files."""
         rows = KeyRows.joined(list(imap_threads(lambda read: read(part), readers)))
         rows = rows._replace(gpu=partition.position[rows.gpu])
-        return FleetPart(partition.gpus(part), rows.at(stable_order(rows.gpu, rows.time)))
+        return FleetPart(partition.gpus(part), rows.select(stable_order(rows.gpu, rows.time)))
 
 
 def _on_disk(partition: FleetPartition, rows: KeyRows, scratch: ScratchArrays) -> _Reader:
-    """Put the rows of a file on disk; return what reads those of a part."""
+    """Store the rows of a file on disk; return a function that reads the rows of a part."""
     part = partition.part[rows.gpu]
     order = np.argsort(part, kind="stable")
     begin = np.searchsorted(part[order], np.arange(partition.n_parts + 1))
-    read = scratch.keep(rows.at(order))
+    read = scratch.keep(rows.select(order))
     return lambda part: KeyRows(*(column[begin[part] : begin[part + 1]] for column in read()))
 
 
 def _read_replaced(source: ParquetSource, read: Callable[[ParquetSource], _Result]) -> _Result:
-    """Return what is read of a file, or of the one that has taken its name."""
+    """Read a file, or the file that has replaced it."""
     try:
         return read(source)
     except ReplacedFileError:

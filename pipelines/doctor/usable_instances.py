@@ -1,4 +1,4 @@
-"""How many instances could be trained on, added up over parts of a fleet."""
+"""Number of instances usable for training, added up over parts of a fleet."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["UsableInstances"]
 
 @dataclass(slots=True)
 class UsableInstances:
-    """Counts of instances of a fleet.
+    """Counts of the instances of a fleet.
 
     Attributes
     ----------
     store : RecordStore
     settings : Settings
     last : int
-        The last moment of which any file has a row.
+        Time of the last row of all files.
     """
 
     store: RecordStore
@@ -44,7 +44,7 @@ class UsableInstances:
     _late: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def fits(self, cadence: int | None) -> bool:
-        """Tell whether records that come so often can be cut into instances at all."""
+        """Return whether the cadence is close enough to the configured interval."""
         interval = self.settings.records.interval
         return cadence is not None and 0.5 * interval <= cadence <= 1.5 * interval
 
@@ -64,8 +64,9 @@ class UsableInstances:
         self._last_record = max(self._last_record, timeline.records.last)
         known = instances.label >= 0
         end, label = instances.end[known] + horizon, instances.label[known].astype(np.int64)
-        # The last rows of a fleet may be left out as too close to those before them: which record
-        # is the last one is known when all parts were seen.
+        # The last rows may be excluded as too close to preceding ones. The time of the last valid
+        # record
+        # is known only after all parts.
         late = end > self.last - self.settings.records.interval
         self._labels += np.bincount(label[~late], minlength=2)
         self._late.append(np.stack([end[late], label[late]]))
@@ -74,7 +75,7 @@ class UsableInstances:
         self, part: FleetPart, serials: Sequence[str], machines: Sequence[str]
     ) -> Timeline:
         interval, rows = self.settings.records.interval, part.rows
-        # Not checked: the spacing of the whole fleet was judged before.
+        # The spacing was checked before, on the whole fleet.
         clean = CleanRows.from_rows(rows.gpu, rows.time, rows.failed, interval, SpacingCheck())
         machine = TextColumn(tuple(machines), rows.machine[clean.row])
         records = Records(
@@ -91,10 +92,9 @@ class UsableInstances:
         return build_timeline(self.store.with_out_of_service(records), failures)
 
     def report(self, keys: KeySurvey) -> dict[str, Any] | None:
-        """Return the counts; None where the cadence does not fit.
+        """Return the counts; None if the cadence does not fit.
 
-        Of instances that end later than the records reach only failures are known, and nothing is
-        trained on them.
+        Instances whose horizon exceeds the records can only be known to fail. They are not usable.
         """
         if not self.fits(keys.cadence):
             return None

@@ -1,1 +1,1 @@
-"""Comparisons that the documentation quotes: methods, ablations, baselines."""
+"""Comparisons quoted in the documentation: methods, ablations and baselines."""

@@ -1,4 +1,4 @@
-"""Simple rules that name a rank of a job that hangs or has crashed, to compare a diagnosis with."""
+"""Simple rules that identify a culprit rank, as baselines for the diagnosis."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["baseline_ranks"]
 
 
 def baseline_ranks(snapshot: JobSnapshot, seed: int) -> dict[str, int | None]:
-    """Return whom each rule names, None where it names nobody.
+    """Return the rank that each rule identifies, or None.
 
     Parameters
     ----------
     snapshot : JobSnapshot
     seed : int
-        Of the rule that guesses.
+        Seed of the random rule.
 
     Returns
     -------
     dict of str to (int or None)
-        `oldest log line`: who wrote nothing for longest. `lowest completed number`: who has
-        completed the fewest collectives. `first failure`: what a launcher such as torchrun calls
-        the root cause, the first process that ended with an error; of a hang, the one whose
-        operation runs into its time-out first. `random`: any rank.
+        `oldest log line`: the rank whose last log line is the oldest. `lowest completed number`:
+        the rank with the fewest completed collectives. `first failure`: the first process that
+        exits with an error, which launchers such as torchrun call the root cause; in a hang, the
+        rank whose operation times out first. `random`: any rank.
     """
     logs, flight = snapshot.parts.get("logs"), snapshot.parts.get("flight")
     exits = snapshot.parts.get("exits")
@@ -56,7 +56,7 @@ def _oldest_log_rank(logs: LogsPart) -> int | None:
 
 
 def _lowest_completed_rank(flight: FlightPart) -> int | None:
-    """Return the rank that has completed the fewest operations of any group, the first of many."""
+    """Return the rank with the fewest completed operations in any group; the first one in a tie."""
     entries = flight.operations.entries
     done = entries[(entries["state"] == COMPLETED) & ~entries["is_p2p"]]
     ranks = np.unique(entries["rank"])

@@ -1,4 +1,4 @@
-"""What a study of detectors showed, as one picture."""
+"""Plot of a detector study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["detection_study_plot"]
 
 @figure_style()
 def detection_study_plot(study: Mapping[str, Any]) -> Figure:
-    """Draw F1 of every method with its interval, and the recall of the first by kind of fault."""
+    """Plot F1 of every method with its interval, and the recall of the first by kind of fault."""
     methods = study["methods"]
     first = next(iter(methods))
     faults = methods[first]["by_fault"]
@@ -38,11 +38,11 @@ def _scores(axes: Axes, methods: Mapping[str, Any], chance: float) -> None:
         axes.plot(
             [figures["in_hindsight"]["f1"]], [row], "|", color=colour, markersize=9, label=best
         )
-    axes.axvline(chance, color=COLOURS["c2"], linestyle=":", label="a machine at random")
+    axes.axvline(chance, color=COLOURS["c2"], linestyle=":", label="random machine")
     axes.set_yticks(np.arange(len(methods)), list(methods))
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.0)
-    axes.set_xlabel("F1: the right machine named, with 95 % interval")
+    axes.set_xlabel("F1 of the culprit machine, with 95 % interval")
     axes.legend(loc="lower left")
 
 

@@ -1,4 +1,4 @@
-"""`forewarn study detection`: the tables and figures of Minder's section 6 on a given set."""
+"""`forewarn study detection`: the tables and plots of Minder's section 6 for a data set."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _SIZES = ((4, 15), (16, 63), (64, 255), (256, 100_000))
 
 @dataclass(frozen=True, slots=True)
 class StudySet:
-    """What `simulate incidents` wrote, or a set of real pulls in the same form.
+    """A data set written by `simulate incidents`, or real pulls in the same format.
 
     Attributes
     ----------
     folder : Path
-        With `train`, `pulls` and `truth.csv`.
+        Contains `train`, `pulls` and `truth.csv`.
     interval : int
         Nanoseconds.
     sampling : Sampling
@@ -57,12 +57,12 @@ class StudySet:
 
     @classmethod
     def open(cls, folder: Path, interval: int, sampling: Sampling) -> StudySet:
-        """Read the truth.
+        """Read the ground truth.
 
         Raises
         ------
         PullError
-            If it is not there or lacks a column.
+            If it is missing or lacks a column.
         """
         path = folder / "truth.csv"
         require_all_regular(path)
@@ -76,12 +76,12 @@ class StudySet:
         return cls(folder, interval, sampling, truth.set_index("task"))
 
     def train(self) -> Iterator[Pull]:
-        """Open the pulls that are trained on."""
+        """Open the pulls of the training set."""
         for folder in find_pulls(self.folder / "train"):
             yield open_pull(folder, self.interval, sampling=self.sampling)
 
     def pulls(self) -> Iterator[Pull]:
-        """Open those whose truth is known."""
+        """Open the pulls with known ground truth."""
         for folder in find_pulls(self.folder / "pulls"):
             pull = open_pull(folder, self.interval, sampling=self.sampling)
             if pull.name in self.truth.index:
@@ -90,7 +90,7 @@ class StudySet:
     def outcome(
         self, detector: Detector, pull: Pull, weights: npt.NDArray[np.float64] | None = None
     ) -> PullOutcome:
-        """Look at a pull, with the weights of a list, and compare with the truth."""
+        """Run the detector on a pull, given list weights, and compare with the ground truth."""
         row: Any = self.truth.loc[pull.name]
         verdict, _ = detector.find(pull.task(weights))
         first = verdict.findings[0] if verdict.findings else None
@@ -102,7 +102,7 @@ class StudySet:
         return PullOutcome(truth, named, str(row["fault"]), int(row["machines"]), delay)
 
     def strongest(self, detector: Detector, pull: Pull) -> tuple[tuple[str, float], ...]:
-        """Return for each metric who stood out most in a pull, and by how many thresholds."""
+        """Return the machine with the highest score of each metric, and its threshold ratio."""
         task, strongest = pull.task(), []
         paused = detector.pauses(task)
         for model in detector.metrics:
@@ -121,7 +121,7 @@ def run_study(
     names: Sequence[str],
     false_alarms: float | None = None,
 ) -> dict[str, Any]:
-    """Compare variants of a detector on a set; write `study.json`, `study.csv` and pictures.
+    """Compare variants of a detector on a data set; write `study.json`, `study.csv` and plots.
 
     Parameters
     ----------
@@ -130,14 +130,15 @@ def run_study(
         Fitted to `data.train()`.
     out : Path
     names : sequence of str
-        Of `VARIANTS`.
+        Names in `VARIANTS`.
     false_alarms : float, optional
-        Per task and day, for which every threshold is fitted anew; that of the detector without it.
+        Rate per task and day for which every threshold is fitted again; by default the rate of the
+        detector.
 
     Returns
     -------
     dict
-        What `study.json` holds.
+        Content of `study.json`.
     """
     variants = DetectorVariants.from_stored(stored, data.train, false_alarms)
     outcomes: dict[str, list[PullOutcome]] = {}
@@ -165,7 +166,7 @@ def run_study(
 
 
 def _figures(outcomes: Sequence[PullOutcome], sure: float) -> dict[str, Any]:
-    """Return the figures of a method as a whole, by fault and by size."""
+    """Return the metrics of a method in total, by fault and by size."""
     faults = sorted({outcome.fault for outcome in outcomes if outcome.fault})
     by_fault = {
         fault: {
@@ -227,9 +228,8 @@ def study_text(study: Mapping[str, Any]) -> str:
         lines.append(f"{name:26}{cells}{best}{counts}{late:>8}")
     chance = study["random"]
     cells = "".join(f"{chance[figure]:>8.3f}{'':14}" for figure in ("precision", "recall", "f1"))
-    lines.append(f"{'a machine at random':26}{cells}")
-    lines.append("best F1: with all thresholds of a method at what suits these pulls best, which")
-    lines.append("nobody could have known.")
+    lines.append(f"{'random machine':26}{cells}")
+    lines.append("best F1: with the thresholds that are best for these pulls, an upper bound.")
     name, first = next(iter(study["methods"].items()))
     for what, part in (("machines", "by_size"), ("fault", "by_fault")):
         known = {row: of for row, of in first[part].items() if of["recall"] is not None}

@@ -1,4 +1,4 @@
-"""The detectors that a study compares: ours, Minder's, their ablations, and simple baselines."""
+"""Detectors compared in a study: forewarn's, Minder's, their ablations, and simple baselines."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _EXTRA_METRICS = (
 )
 _N_FEWER_METRICS = 3
 _PEER_THRESHOLD = 5.0  # median deviations
-_MAX_UNLABELLED_SHARE = 0.1  # of the tasks may hold a fault that nobody labelled
+_MAX_UNLABELLED_SHARE = 0.1  # maximum share of tasks with an unlabelled fault
 _N_TRAINING_WINDOWS = 40_000
 VARIANTS = {
-    "forewarn": "as it is",
-    "forewarn, denoised": "windows pass the paper's denoiser first",
-    "forewarn, no own past": "nothing is forgiven for having always been so",
+    "forewarn": "the fitted detector",
+    "forewarn, denoised": "windows are denoised first, as in the paper",
+    "forewarn, no baseline": "permanent deviations are not tolerated",
     "forewarn, no continuity": "one window is enough",
     "forewarn, fewer metrics": "the first three",
-    "forewarn, more metrics": "four that the paper collects besides",
+    "forewarn, more metrics": "four further metrics of the paper",
     "minder": "the paper's rules: sums of distances, normal score, the same machine for 4 minutes",
     "minder, Manhattan": "another distance",
     "minder, Chebyshev": "another distance",
     "minder, no continuity": "one window is enough",
-    "minder, RAW": "samples as they are",
+    "minder, RAW": "raw samples",
     "minder, CON": "denoised metrics concatenated",
     "minder, INT": "one denoiser for all metrics",
     "Mahalanobis": "moments of all metrics in a window, whitened",
@@ -64,44 +64,44 @@ VARIANTS = {
 
 @dataclass(slots=True)
 class DetectorVariants:
-    """Makes each variant from a fitted detector, with a threshold for the same false alarms.
+    """Creates each variant from a fitted detector, with thresholds for the same false alarm rate.
 
     Attributes
     ----------
     fitted : Detector
-        Of `detect fit`.
+        Result of `detect fit`.
     train : callable
         Opens the pulls that it was fitted to, one after the other.
     per_day : float
         False alarms per task and day.
     seed : int
-    anew : bool
-        Fit the thresholds of the detector itself anew, too.
+    refit : bool
+        Whether to fit the thresholds of the detector itself again.
     """
 
     fitted: Detector
     train: Pulls
     per_day: float
     seed: int
-    anew: bool = False
+    refit: bool = False
     _models: list[MetricModel] = field(default_factory=list, init=False)
 
     @classmethod
     def from_stored(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
-        """Return the variants of a stored detector, for its own rate of false alarms or another."""
+        """Return the variants of a stored detector, for its own false alarm rate or another one."""
         rate = stored.facts.false_alarms if false_alarms is None else false_alarms
         left_out = stored.facts.left_out
 
         def healthy() -> Iterator[Pull]:
             return (pull for pull in train() if pull.name not in left_out)
 
-        return cls(stored.detector, healthy, rate, seed=0, anew=false_alarms is not None)
+        return cls(stored.detector, healthy, rate, seed=0, refit=false_alarms is not None)
 
     def make(self, name: str) -> Detector:
         """Return a variant by its name in `VARIANTS`."""
         first, _, what = name.partition(", ")
         if first == "forewarn":
-            return self._ours(what)
+            return self._own_variant(what)
         paper = replace(self.fitted.rules, mode="minder")
         if first == "Mahalanobis":
             return self._together(paper, fit_moments(self._series(), paper.window))
@@ -112,12 +112,12 @@ class DetectorVariants:
         if first == "means":
             means = WindowMeans(paper.window)
             return self._with(paper, [replace(m, denoiser=means) for m in self.fitted.metrics])
-        return self._papers(paper, what)
+        return self._paper_variant(paper, what)
 
-    def _ours(self, what: str) -> Detector:
+    def _own_variant(self, what: str) -> Detector:
         rules, metrics = self.fitted.rules, list(self.fitted.metrics)
         if what == "":
-            return self._with(rules, metrics) if self.anew else self.fitted
+            return self._with(rules, metrics) if self.refit else self.fitted
         if what == "fewer metrics":
             return self._with(rules, metrics[:_N_FEWER_METRICS])
         if what == "more metrics":
@@ -127,11 +127,11 @@ class DetectorVariants:
             return self._with(rules, [*metrics, *(self._usual(rules, model) for model in more)])
         if what == "denoised":
             return self._with(rules, [self._usual(rules, model) for model in self._denoised()])
-        if what == "no own past":
+        if what == "no baseline":
             return self._with(replace(rules, own_past=False), metrics)
         return self._with(replace(rules, continuity=1), metrics)
 
-    def _papers(self, rules: DetectionRules, what: str) -> Detector:
+    def _paper_variant(self, rules: DetectionRules, what: str) -> Detector:
         if what == "RAW":
             return self._with(
                 rules, [replace(model, denoiser=None) for model in self.fitted.metrics]
@@ -150,12 +150,12 @@ class DetectorVariants:
         return self._with(rules, metrics)
 
     def _together(self, rules: DetectionRules, denoiser: Denoiser) -> Detector:
-        """Return a detector that looks at all metrics at once."""
+        """Return a detector that examines all metrics jointly."""
         limits = tuple(model.limits[0] for model in self.fitted.metrics)
         return self._with(rules, [MetricModel(limits, denoiser)])
 
     def _with(self, rules: DetectionRules, metrics: Sequence[MetricModel]) -> Detector:
-        """Give every metric the threshold that keeps its part of the false alarms."""
+        """Fit a threshold to each metric for its part of the false alarm rate."""
         detector = Detector(rules, (), self.fitted.activity)
         reached = {
             model.name: {
@@ -180,11 +180,11 @@ class DetectorVariants:
         )
 
     def _sent(self, metric: str) -> bool:
-        """Tell whether any task has a metric."""
+        """Return whether any task has a metric."""
         return any(pull.series(metric) is not None for pull in self.train())
 
     def _denoised(self) -> list[MetricModel]:
-        """Return the metrics with a denoiser each, as mode `minder` fits them; once."""
+        """Return the metrics with one denoiser each, as in mode `minder`; fitted once."""
         if not self._models:
             self._models = [self._with_denoiser(model) for model in self.fitted.metrics]
         return self._models
@@ -220,7 +220,7 @@ def _pull_days(pull: Pull) -> float:
 
 
 def _scaled_series(pull: Pull, limits: Sequence[MetricLimits]) -> Float32Array:
-    """Return the series of some metrics, (parts, machines, ticks)."""
+    """Return the scaled series of some metrics, shape (metrics, machines, ticks)."""
     parts = []
     for metric in limits:
         series = pull.series(metric.name)

@@ -1,4 +1,4 @@
-"""`forewarn study diagnosis`: simulated jobs, and how often the right rank is named."""
+"""`forewarn study diagnosis`: how often the diagnosis identifies the right rank."""
 
 from __future__ import annotations
 
@@ -23,32 +23,35 @@ from forewarn.pipelines.studies.probe_agreement import probes_agree
 __all__ = ["diagnosis_figures", "diagnosis_text", "hang_figures"]
 
 _PARTS = ("logs", "flight", "stacks", "metrics", "kernel", "profiles", "exits")
-_MIN_LOST_SECONDS, _MIN_LOST_SHARE = 30.0, 0.05  # what a rank has to lose for a name to be wanted
-_WATCHED_SECONDS = 900  # seconds of a healthy job that are looked at
+_MIN_LOST_SECONDS, _MIN_LOST_SHARE = (
+    30.0,
+    0.05,
+)  # minimum loss of a rank from which a culprit should be identified
+_WATCHED_SECONDS = 900  # observed time of a healthy job
 _CHECK_INTERVAL_SECONDS, _CHECKPOINT_INTERVAL_SECONDS = (
     150,
     30,
-)  # seconds between two looks, and while a checkpoint lasts
+)  # time between two checks, in general and during checkpoints
 
-# After how many seconds a hang is looked at, and which part is taken away.
+# Removed job parts, and seconds after the start of a hang at which it is diagnosed.
 _CHECK_DELAYS = {"all parts": ((), (150, 165, 180)), "without flight": (("flight",), (300, 330))}
-_ZERO_COUNT_UPPER_LIMIT = 3.0  # upper limit, at 95 %, of the mean of a count of 0
+_ZERO_COUNT_UPPER_LIMIT = 3.0  # 95 % upper limit of the mean of a count of 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Whom a method names in a job.
+    """The rank that a method identifies in a job.
 
     Attributes
     ----------
     method, fault : str
     ranks, seed : int
     is_due : bool
-        The rank loses enough for a name to be wanted.
+        Whether the rank loses enough that it should be identified.
     is_right, is_wrong : bool
-        Neither: nobody was named, or another kind.
+        Both False: no culprit identified, or another kind of problem.
     says : str
-        What it came to.
+        Result as text.
     """
 
     method: str
@@ -62,23 +65,25 @@ class _Answer:
 
 
 def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]:
-    """Simulate faulty and healthy jobs and count whom we, and simple rules, name.
+    """Simulate faulty and healthy jobs; count right and wrong culprits of each method.
 
     Parameters
     ----------
     n_jobs : int
-        Faulty ones, and as many healthy ones.
+        Number of faulty jobs, and of healthy jobs.
     sizes : sequence of int
-        Numbers of ranks, taken in turn.
+        Numbers of ranks, used in turn.
     seed : int
 
     Returns
     -------
     dict
-        By method, fault and number of ranks: jobs, the share named right and the share named
-        wrong; the same of hangs some time after they began; false hangs a job and day, in how
-        many job-days; the jobs in which we were not right; and what healthy jobs were called at
-        their end, if anything.
+        By method, fault and number of ranks: number of jobs, and the shares with a right and a
+        wrong
+        culprit. Further entries: the same for hangs some time after their start, false hangs per
+        job
+        and day with the job-days, jobs with a wrong or missing culprit, and the final diagnosis of
+        healthy jobs that is not `none`.
     """
     faults = [fault for fault in JOB_FAULTS if fault != "none"]
     answers: list[_Answer] = []
@@ -86,7 +91,7 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
     with progress_bar(2 * n_jobs, "simulated jobs", "job") as bar:
         for number in range(n_jobs):
             fault = faults[(number + number // len(sizes)) % len(faults)]
-            answers += _faulty(sizes[number % len(sizes)], fault, seed + number)
+            answers += _faulty_job_answers(sizes[number % len(sizes)], fault, seed + number)
             bar.update()
             false, verdicts = _false_hangs(sizes[number % len(sizes)], seed + number)
             episodes, accused = episodes + false, accused + verdicts
@@ -95,19 +100,19 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
 
 
 def hang_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]:
-    """Simulate jobs that hang, and count whom we name a few minutes later, also without recorder.
+    """Simulate hangs and diagnose them a few minutes later, also without the flight recorder.
 
     Parameters
     ----------
     n_jobs : int
     sizes : sequence of int
-        Numbers of ranks, taken in turn.
+        Numbers of ranks, used in turn.
     seed : int
 
     Returns
     -------
     dict
-        As `diagnosis_figures`: `soon`, by age, and `faults`, of the first age without recorder.
+        As in `diagnosis_figures`: `soon` by age, and `faults` for the first age without recorder.
     """
     faults = [fault for fault, kind in JOB_FAULTS.items() if kind == "hang"]
     answers: list[_Answer] = []
@@ -148,7 +153,7 @@ def _simulated(size: int, fault: str, seed: int) -> tuple[dict[str, Any], Loaded
         return simulate_job_to(job, size, fault, seed), read_job(job)
 
 
-def _faulty(size: int, fault: str, seed: int) -> Iterator[_Answer]:
+def _faulty_job_answers(size: int, fault: str, seed: int) -> Iterator[_Answer]:
     truth, reading = _simulated(size, fault, seed)
     at = parse_moment(truth["end"])
     snapshot, verdict = reading.judge(at)
@@ -165,7 +170,7 @@ def _faulty(size: int, fault: str, seed: int) -> Iterator[_Answer]:
 
 
 def _judge_soon(reading: LoadedJob, truth: Mapping[str, Any], end: int) -> Iterator[_Answer]:
-    """Judge a hang some time after it began; one that nobody lets last so long is left out."""
+    """Diagnose a hang some time after its start, unless the job ends before."""
     began = parse_moment(truth["since"])
     for name, (without, ages) in _CHECK_DELAYS.items():
         for age in ages:
@@ -199,10 +204,11 @@ def _judged(method: str, truth: Mapping[str, Any], right: bool, wrong: bool, say
 
 
 def _false_hangs(size: int, seed: int) -> tuple[int, list[str]]:
-    """Count the spans in which a healthy job is called hanging, and say what it is called last.
+    """Count false hang periods of a healthy job; also return its last diagnosis.
 
-    It is looked at every 150 s, and every 30 s and just before the end in checkpoints: only there
-    it stands still.
+    The job is checked every 150 s, and during checkpoints, where it makes no progress, every 30 s
+    and
+    just before their end.
     """
     truth, reading = _simulated(size, "none", seed)
     hangs = [
@@ -240,7 +246,7 @@ def _table(answers: Sequence[_Answer], key: str = "method") -> dict[str, dict[st
 
 
 def diagnosis_text(figures: Mapping[str, Any]) -> str:
-    """Write the figures as a person reads them."""
+    """Format the metrics for a terminal."""
     lines = [f"{'':<28}{'jobs':>6}{'right':>8}{'wrong':>8}"]
     for group, word in (("methods", ""), ("faults", ""), ("ranks", " ranks"), ("soon", "")):
         for name, row in figures.get(group, {}).items():
@@ -251,9 +257,9 @@ def diagnosis_text(figures: Mapping[str, Any]) -> str:
         false = figures["false_hangs"]
         lines.append(
             f"false hangs: {false['episodes']} in {false['job_days']:.2f} job-days, "
-            f"{false['a_job_and_day']:.2f} a job and day (at most {false['at_most']:.2f}, at 95 %)"
+            f"{false['a_job_and_day']:.2f} per job and day (at most {false['at_most']:.2f} at 95 %)"
         )
-        lines += [f"healthy, yet called so: {says}" for says in figures["healthy_accused"]]
+        lines += [f"healthy, but diagnosed: {says}" for says in figures["healthy_accused"]]
     for missed in figures["missed"]:
         job = f"{missed['fault']}, {missed['ranks']} ranks, seed {missed['seed']}"
         lines.append(f"{'wrong' if missed['is_wrong'] else 'missed'}: {job}: {missed['says']}")

@@ -1,4 +1,4 @@
-"""`forewarn study false-hangs`: healthy jobs over days, and how often one is called hanging."""
+"""`forewarn study false-hangs`: how often healthy jobs are diagnosed as hangs over days."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from forewarn.pipelines.studies.probe_agreement import probes_agree
 
 __all__ = ["false_hang_figures", "false_hang_text", "watch_job"]
 
-_JOB_HOURS = 6.0  # of a job
+_JOB_HOURS = 6.0  # duration of a job
 _QUIET_INTERVAL_SECONDS, _CHECK_INTERVAL_SECONDS = (
     60,
     600,
-)  # seconds between two looks, where it stands still and elsewhere
+)  # time between two checks, without progress and otherwise
 _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """What looking at a job came to.
+    """Result of watching a job.
 
     Attributes
     ----------
     looks, agreed : int
-        How often it was looked at, and how often probes agreed that it stands still.
+        Number of checks, and of checks at which probes agreed on a stall.
     episodes : tuple of (str, str)
-        What the job did when it was called hanging, and by which probes; one a span.
+        Activity of the job during each diagnosed hang, and the probes that caused it.
     """
 
     looks: int
@@ -50,14 +50,14 @@ class WatchedJob:
 
 
 def false_hang_figures(days: float, sizes: Sequence[int], seed: int) -> dict[str, Any]:
-    """Watch healthy jobs of six hours, and count the spans in which one is called hanging.
+    """Watch healthy jobs of six hours and count the periods diagnosed as a hang.
 
     Parameters
     ----------
     days : float
         Job-days.
     sizes : sequence of int
-        Numbers of ranks, taken in turn.
+        Numbers of ranks, used in turn.
     seed : int
     """
     n_jobs = max(1, round(days * 24 / _JOB_HOURS))
@@ -95,7 +95,7 @@ def _figures(
 
 
 def _interval(count: int) -> tuple[float, float]:
-    """Return bounds of the mean of a Poisson count, each of which holds at 95 %.
+    """Return bounds of the mean of a Poisson count; each bound holds at 95 %.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _interval(count: int) -> tuple[float, float]:
 
 
 def watch_job(lived: HealthyJobRun) -> WatchedJob:
-    """Look at a job again and again, every minute and just before the end where it stands still."""
+    """Check a job repeatedly: every minute and just before the end in periods without progress."""
     with tempfile.TemporaryDirectory() as folder:
         write_healthy_job(lived, Path(folder) / "job")
         reading = read_job(Path(folder) / "job")
@@ -146,12 +146,12 @@ def _activity_at(lived: HealthyJobRun, seconds: float) -> str:
 
 
 def false_hang_text(figures: Mapping[str, Any]) -> str:
-    """Write the figures as a person reads them."""
+    """Format the metrics for a terminal."""
     quiet = ", ".join(f"{count} x {kind}" for kind, count in sorted(figures["quiet"].items()))
     lines = [
         f"{figures['jobs']} healthy jobs, {figures['job_days']:.1f} job-days: {quiet}",
-        f"{figures['looks']} looks; in {figures['agreed']} probes agreed that the job stands still",
-        f"called a hang {len(figures['episodes'])} times: {figures['a_job_and_day']:.3f} a job and "
+        f"{figures['looks']} checks; at {figures['agreed']} of them probes agreed on a stall",
+        f"false hangs: {len(figures['episodes'])}, {figures['a_job_and_day']:.3f} per job and "
         f"day ({figures['at_least']:.3f} to {figures['at_most']:.3f}, each bound at 95 %)",
     ]
     lines += [

@@ -1,4 +1,4 @@
-"""`forewarn study several`: machines that fail together, and one after another in a task's life."""
+"""`forewarn study several`: machines that fail simultaneously, or one after another in a task."""
 
 from __future__ import annotations
 
@@ -27,40 +27,41 @@ _SIMULTANEOUS_CASES = (
     (8, 2),
     (32, 3),
     (128, 4),
-)  # machines, and how many of them fail together
+)  # number of machines, and of simultaneous failures
 _PULL_SAMPLES, _CALL_INTERVAL_SAMPLES = (
     900,
     480,
-)  # samples that a call looks at, and from one call to the next
+)  # samples per call, and between two calls
 _LIFE_SECONDS = 6 * SECONDS_PER_HOUR
-_FAULTS_PER_LIFE = (1, 2, 4, 8)  # in a life
-_LIFE_MACHINES = (16, 64)  # machines of a task whose life is followed
-_EARLY_START_SECONDS = 60  # that a finding may begin before the fault: windows reach back
+_FAULTS_PER_LIFE = (1, 2, 4, 8)  # faults during the lifetime of a task
+_LIFE_MACHINES = (16, 64)  # range of machines per task
+_EARLY_START_SECONDS = 60  # windows reach back, so a finding may start before the fault
 _N_DRAWS = 1000
 
-Counts = tuple[int, int, int]  # rightly named, wrongly named, faulty
+Counts = tuple[int, int, int]  # right, wrong and faulty machines
 
 
 def several_figures(
     variants: DetectorVariants, names: Sequence[str], n_tasks: int, seed: int
 ) -> dict[str, Any]:
-    """Count machines that are rightly and wrongly named where more than one fails.
+    """Count right and wrong culprits in tasks with several faulty machines.
 
     Parameters
     ----------
-    variants : Variants
+    variants : DetectorVariants
     names : sequence of str
-        Of methods.
+        Names of methods.
     n_tasks : int
-        Simulated for each row of the tables.
+        Simulated tasks for each row of the tables.
     seed : int
 
     Returns
     -------
     dict
-        By method, for machines that fail together (`at_once`) and one after another (`in_a_life`):
-        recall and precision by machine, with intervals by resampling tasks. Samples may be a
-        second or a millisecond apart: a detector counts in samples, and so do these tasks.
+        By method, for simultaneous (`at_once`) and successive failures (`in_a_life`): recall and
+        precision by machine, with bootstrap intervals over tasks. Detectors and simulated tasks
+        count
+        in samples, so the results hold for any sampling interval.
     """
     figures: dict[str, Any] = {}
     with progress_bar(
@@ -104,7 +105,7 @@ def _detect_simultaneous(detector: Detector, task: SimulatedTask) -> Counts:
 
 
 def _detect_in_life(detector: Detector, task: SimulatedTask) -> Counts:
-    """Call the detector as a watch does, with what is known of the machines carried on."""
+    """Call the detector as in `detect watch`, carrying over the machine baselines."""
     spans = {
         fault.machine: (fault.start - _EARLY_START_SECONDS, fault.end) for fault in task.faults
     }
@@ -117,7 +118,7 @@ def _detect_in_life(detector: Detector, task: SimulatedTask) -> Counts:
 
 
 def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]:
-    """Yield who is named and since which second, in calls that overlap."""
+    """Yield culprit and start second of the findings of overlapping calls."""
     baselines: Mapping[str, MachineBaseline] = {}
     for end in range(_PULL_SAMPLES, _LIFE_SECONDS + 1, _CALL_INTERVAL_SAMPLES):
         verdict, baselines = detector.find(
@@ -149,9 +150,9 @@ def _figures(counts: Sequence[Counts]) -> dict[str, Any]:
 def several_text(figures: Mapping[str, Any]) -> str:
     """Return the tables for a terminal."""
     lines = [f"{figures['tasks']} tasks for each row"]
-    titles = {"at_once": "fail together", "in_a_life": "faults in six hours"}
+    titles = {"at_once": "simultaneous failures", "in_a_life": "faults in six hours"}
     for part, title in titles.items():
-        lines.append(f"\n{title:22}{'method':26}{'recall':>22}{'precision':>22}{'all named':>11}")
+        lines.append(f"\n{title:22}{'method':26}{'recall':>22}{'precision':>22}{'all found':>11}")
         for method, tables in figures["methods"].items():
             for row, recalls in tables[part].items():
                 cells = "".join(f"{_cell(recalls, name):>22}" for name in ("recall", "precision"))

@@ -1,4 +1,4 @@
-"""The two walks through a simulated fleet that the study of prediction is made of."""
+"""The two walk-forward backtests of a simulated fleet in the prediction study."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 __all__ = ["MAX_MODEL_AGE_DAYS", "FleetScores", "backtest_fleet", "count_retrainings"]
 
-MAX_MODEL_AGE_DAYS = 9  # days for which a model is scored after its training
+MAX_MODEL_AGE_DAYS = 9  # days after training for which a model is scored
 _DERIVED_SCORES = ("blend", "probability")
-_FLEET_OFFSET = 4000 * DAY  # between two fleets: their windows and machines must not be mixed
+_FLEET_OFFSET = (
+    4000 * DAY
+)  # time offset between fleets, which keeps their windows and machines apart
 STRATEGIES = (Strategy.FIXED, Strategy.SLIDING, Strategy.VARIABLE, Strategy.STEADY)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetScores:
-    """What a fleet's instances were scored with, one row per instance and model age or strategy.
+    """Scores of a fleet's instances, one row per instance and model age or strategy.
 
     Attributes
     ----------
     strategies : dict of DataFrame
-        Test sets (1:8) by strategy, retrained as the settings say.
+        Test sets (1:8) by strategy, retrained according to the settings.
     spans : dict of DataFrame
-        The same by training span, retrained at the same moments.
+        Test sets by training span, retrained at the same moments.
     daily : DataFrame
-        Of the longest span, trained anew each day and used for `MAX_MODEL_AGE_DAYS` days: `trained` is the
-        number of the day, `age` the days since then; `of_window` are the rows of the test sets of
-        the others, `of_day` those of a set of this day alone.
+        Scores of models on the longest span, retrained daily and used for `MAX_MODEL_AGE_DAYS`
+        days. `trained` is the number of the training day, `age` the days since then. `of_window`
+        marks the rows of the test sets above, `of_day` those of test sets of single days.
     facts : dict
     """
 
@@ -68,7 +70,7 @@ def backtest_fleet(
     number: int,
     done: Callable[[], object],
 ) -> tuple[FleetScores, Job]:
-    """Simulate a fleet and walk through it, as a backtest does.
+    """Simulate a fleet and run the backtests on it.
 
     Parameters
     ----------
@@ -77,14 +79,14 @@ def backtest_fleet(
     fleet : tuple of (int, int, int)
         GPUs, days and seed.
     number : int
-        Of the fleet, from 0: fleets are kept apart by it.
+        Number of the fleet, from 0, which makes its serials and times unique.
     done : callable
         Called after each retraining.
 
     Raises
     ------
     JobError
-        If the days leave no retraining, or too few GPUs fail.
+        If the days are too short for a retraining, or too few GPUs fail.
     """
     n_gpus, n_days, seed = fleet
     with tempfile.TemporaryDirectory() as folder:
@@ -105,8 +107,8 @@ def backtest_fleet(
             done()
         if not walk.windows:
             raise JobError(
-                f"`--gpus {n_gpus} --days {n_days}`: no retraining is left of seed {seed}, expected"
-                " more days than the longest training length, and more GPUs, of which some fail."
+                f"`--gpus {n_gpus} --days {n_days}`: no retraining is possible with seed {seed}, "
+                "expected more days than the longest training length, and enough failing GPUs."
             )
         return walk
 
@@ -130,14 +132,14 @@ def backtest_fleet(
 
 
 def count_retrainings(job_settings: Settings, n_days: int) -> int:
-    """Return how many retrainings the walks through a fleet have, at most."""
+    """Return the maximum number of retrainings of the backtests of a fleet."""
     span = max(job_settings.training.lengths) + job_settings.horizon
     left = max(0, n_days - -(-span // DAY))
     return left + -(-left * DAY // job_settings.training.retrain_every)
 
 
 def _sampled_rows(walk: WalkForward) -> dict[int, npt.NDArray[np.bool_]]:
-    """Return the 1:8 set of each test window among its tested instances, by its start."""
+    """Return the 1:8 set of each test window, as a mask of its tested instances, by its start."""
     ratio = walk.settings.negatives_per_positive
     return {
         window.start: negative_sampling_mask(
@@ -163,7 +165,7 @@ def _spans(walk: WalkForward, number: int) -> dict[Nanoseconds, pd.DataFrame]:
     sets = _sampled_rows(walk)
     for window in walk.windows:
         for span, scores in window.by_span.items():
-            # Baselines are trained on some spans only, on others in other windows.
+            # Baselines are trained on the spans of strategies only, which differ between windows.
             models = {k: v for k, v in scores.items() if k not in walk.settings.baselines}
             frame = _rows(walk, window, span, models, number)
             rows.setdefault(span, []).append(frame[sets[window.start]])
@@ -171,7 +173,7 @@ def _spans(walk: WalkForward, number: int) -> dict[Nanoseconds, pd.DataFrame]:
 
 
 def _daily(walk: WalkForward, compared: WalkForward, number: int) -> pd.DataFrame:
-    """Return the daily models' scores of the compared windows' test sets, and of each day's."""
+    """Return the scores of the daily models on the test sets of windows and of single days."""
     first, every = compared.windows[0].start, compared.settings.every
     sets, frames = _sampled_rows(compared), []
     hashes = [w.hashes[w.tested][sets[w.start]] for w in compared.windows]
@@ -201,7 +203,7 @@ def _rows(
     scores: Mapping[str, npt.NDArray[np.float64]],
     number: int,
 ) -> pd.DataFrame:
-    """Return the tested instances of a window with some scores, as a table of scores has them."""
+    """Return the tested instances of a window with some scores, in the format of a score table."""
     instances, later = window.instances.take(window.tested), number * _FLEET_OFFSET
     serials = np.array([f"{number}/{serial}" for serial in walk.records.serials], dtype=object)
     texts = walk.records.texts[MACHINE].texts

@@ -1,4 +1,4 @@
-"""What a study of prediction showed, as one picture."""
+"""Plot of a prediction study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BASELINES = ("random", "last_value", "logistic", "window_gbdt", "rules")
 
 @figure_style()
 def prediction_study_plot(study: Mapping[str, Any]) -> Figure:
-    """Draw the strategies by method, and precision by day and by days between retrainings."""
+    """Plot precision by method and strategy, by day since training, and by retraining interval."""
     figure = Figure(figsize=(9.0, 9.5), layout="constrained")
     upper, middle, lower = figure.subplots(3, 1, height_ratios=(2, 1, 1))
     _strategies(upper, study["strategies"]["all days"])

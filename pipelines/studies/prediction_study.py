@@ -28,31 +28,31 @@ from forewarn.pipelines.studies.prediction_backtests import (
 __all__ = ["best_in_hindsight", "prediction_figures", "write_prediction_study"]
 
 HINDSIGHT = "hindsight"
-_DAYS_AFTER_TRAINING = 6  # after a training, of which the authors show the precision
+_DAYS_AFTER_TRAINING = 6  # the paper shows precision for these days after a training
 _MONTH = 30 * DAY
 _COMPARED_STRATEGIES = (("sliding", "fixed"), ("variable", "sliding"), ("steady", "sliding"))
-_CASCADE_PART = "cascade_first"  # a part of the cascade, no method of its own
+_CASCADE_PART = "cascade_first"  # part of the cascade, not a separate method
 
 
 def prediction_figures(
     settings: Settings, models: Sequence[str], n_gpus: int, n_days: int, seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """Walk through one simulated fleet a seed and return the authors' tables for all of them.
+    """Run backtests on one simulated fleet per seed and return the paper's tables for all of them.
 
     Parameters
     ----------
     settings : Settings
     models : sequence of str
     n_gpus, n_days : int
-        Of each fleet.
+        Size of each fleet.
     seeds : sequence of int
 
     Returns
     -------
     dict
-        Precision@K on the 1:8 test sets with intervals for which machines are drawn anew, as the
-        mean over the windows of all fleets: `strategies` by span of time, strategy and method,
-        `lengths` by training length, `by_day` after a training, `retraining` by days between two.
+        Precision@K on the 1:8 test sets, averaged over the windows of all fleets, with bootstrap
+        intervals over machines: `strategies` by period, strategy and method, `lengths` by training
+        length, `by_day` by day since training, `retraining` by retraining interval.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _lengths(parts: Sequence[FleetScores]) -> dict[float, pd.DataFrame]:
-    """Return the scores by training length in days, of the lengths that every fleet has."""
+    """Return the scores by training length in days, for the lengths that every fleet has."""
     common = [span for span in parts[0].spans if all(span in part.spans for part in parts)]
     return {span / DAY: _joined([part.spans[span] for part in parts]) for span in common}
 
@@ -112,7 +112,7 @@ def _lengths(parts: Sequence[FleetScores]) -> dict[float, pd.DataFrame]:
 def _by_length(
     frames: Mapping[float, pd.DataFrame], protocol: EvaluationProtocol
 ) -> dict[str, Any]:
-    """Return the figures of each length on the windows for which all were trained."""
+    """Return the metrics of each length on the windows for which all lengths were trained."""
     windows = set.intersection(*(set(frame["test_window"]) for frame in frames.values()))
     return {
         f"{length:g}": _by_method(ScoreTable(frame[frame["test_window"].isin(windows)], protocol))
@@ -121,7 +121,7 @@ def _by_length(
 
 
 def _first_month(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the windows that begin within 30 days of the first of their fleet."""
+    """Return the windows that start within 30 days of the first window of their fleet."""
     start = frame["test_window"].dt.as_unit("ns").astype("int64")
     fleet = frame["gpu_serial"].str.split("/").str[0]
     windows: pd.DataFrame = frame.loc[start < start.groupby(fleet).transform("min") + _MONTH]
@@ -133,7 +133,7 @@ def _methods(table: ScoreTable) -> list[str]:
 
 
 def _figure(table: ScoreTable, method: str) -> dict[str, Any]:
-    """Return what the tables show of a method."""
+    """Return the metrics of a method."""
     figures = paper_protocol(table, method)
     return {
         "precision": figures.precision_at_k,
@@ -154,7 +154,7 @@ def _by_strategy(
     spans: Mapping[float, ScoreTable],
     part: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> dict[str, Any]:
-    """Return the figures of each strategy, and of the lengths chosen in hindsight."""
+    """Return the metrics of each strategy, and of the training lengths chosen in hindsight."""
     protocol = next(iter(tables.values())).protocol
     cut = {name: ScoreTable(part(table.frame), protocol) for name, table in tables.items()}
     of_lengths = {length: ScoreTable(part(t.frame), protocol) for length, t in spans.items()}
@@ -171,7 +171,7 @@ def _by_strategy(
 
 
 def _gain(table: ScoreTable, other: ScoreTable, method: str) -> dict[str, Any] | None:
-    """Return the difference of two means of precision, on the same draws of machines."""
+    """Return the difference of two mean precisions, with paired bootstrap draws of machines."""
     own, others = (paper_protocol(t, method).precision_at_k for t in (table, other))
     draws = [precision_draws(t, method) for t in (table, other)]
     if own is None or others is None or not all(map(len, draws)):
@@ -182,7 +182,7 @@ def _gain(table: ScoreTable, other: ScoreTable, method: str) -> dict[str, Any] |
 
 
 def best_in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTable:
-    """Take for each window the length that was best in that very window, as nobody could know."""
+    """Return the table with the best training length of each window: an upper bound."""
     best: dict[str, tuple[float, float]] = {}
     for length, table in sorted(spans.items()):
         for window in paper_protocol(table, method).windows:
@@ -198,7 +198,7 @@ def best_in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTa
 
 
 def _by_day(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[str, list[dict[str, Any]]]:
-    """Return by method the precision on the first days after a training, on sets of one day."""
+    """Return, by method, the precision on the first days after a training, on daily test sets."""
     days = daily[daily["of_day"]].assign(
         test_window=daily["window_end"].dt.floor("D"),
     )
@@ -210,7 +210,7 @@ def _by_day(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[str, list
 
 
 def _by_retraining(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[str, dict[str, Any]]:
-    """Return the figures of retraining every 1 to 9 days, all on the same test sets."""
+    """Return the metrics of retraining every 1 to 9 days on the same test sets."""
     rows = daily[daily["of_window"]]
     schedules = {
         every: rows[(rows["trained"] % every == 0) & (rows["age"] < every)]
@@ -227,7 +227,7 @@ def _by_retraining(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[st
 
 
 def write_prediction_study(study: Mapping[str, Any], out: Path) -> None:
-    """Write `study.json`, `study.csv` (one row a figure) and `study.png`, all or none."""
+    """Write `study.json`, `study.csv` (one row per metric) and `study.png`, all or none."""
     from forewarn.pipelines.studies.prediction_plot import prediction_study_plot
 
     with ExitStack() as files:
@@ -239,7 +239,7 @@ def write_prediction_study(study: Mapping[str, Any], out: Path) -> None:
 
 
 def _table(study: Mapping[str, Any]) -> pd.DataFrame:
-    """Return all figures as rows: which table, which row of it, method, precision, interval."""
+    """Return all metrics as rows: table, row, method, precision and interval."""
     of_spans = {
         (f"strategy, {span}", name): methods
         for span, strategies in study["strategies"].items()

@@ -1,4 +1,4 @@
-"""The tables of the study of prediction, for a terminal."""
+"""Tables of the prediction study for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LABEL_WIDTH = 21
 
 
 def prediction_text(study: Mapping[str, Any]) -> str:
-    """Return all tables of a study of prediction."""
+    """Return all tables of a prediction study."""
     k, random = 100 * study["k"], study["random"]
     fleets = study["fleets"]
     failures = sum(fleet["failures"] for fleet in fleets)
@@ -23,8 +23,8 @@ def prediction_text(study: Mapping[str, Any]) -> str:
         f"days, {failures} failures, {positives} positive instances",
         f"precision@K of the top {k:g} % of test sets with 1 positive to "
         f"{study['negatives_per_positive']:g} negatives: mean over windows, and "
-        f"{100 * study['interval_level']:g} % interval of machines drawn anew; a guess has "
-        f"{random:.3f}",
+        f"{100 * study['interval_level']:g} % interval from resampling machines; a random score "
+        f"has {random:.3f}",
     ]
     every = f"retrained every {study['retrain_every_days']:g} days"
     for span, strategies in study["strategies"].items():
@@ -35,12 +35,12 @@ def prediction_text(study: Mapping[str, Any]) -> str:
     schedules = {f"{days} days": of for days, of in study["retraining"].items() if of}
     lines += ["", *_table("days between retrainings, longest length", schedules)]
     lines += ["", *_days(study["by_day"])]
-    lines.append("hindsight: for each window the length that was best in it, which nobody knew.")
+    lines.append("hindsight: the best length of each window, an upper bound.")
     return "\n".join(lines)
 
 
 def _table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a table with a row for each method and a column for each of `rows`."""
+    """Return a table with one row per method and one column per entry of `rows`."""
     methods = dict.fromkeys(method for figures in rows.values() for method in figures)
     lines = [
         f"{title:{max(len(title), 12)}}",
@@ -62,7 +62,7 @@ def _cell(figure: Mapping[str, Any] | None) -> str:
 
 
 def _gains(strategies: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the differences of strategies on the same draws of machines."""
+    """Return the differences between strategies, with paired bootstrap draws of machines."""
     compared = (
         ("sliding", "over_fixed", "sliding - fixed"),
         ("variable", "over_sliding", "variable - sliding"),
@@ -83,10 +83,10 @@ def _gains(strategies: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _days(by_day: Mapping[str, list[Mapping[str, Any]]]) -> list[str]:
-    """Return the precision by day after a training, and its mean."""
+    """Return the precision by day since training, and its mean."""
     most = max(map(len, by_day.values()), default=0)
     head = "".join(f"{f'day {day + 1}':>{_LABEL_WIDTH}}" for day in range(most))
-    lines = ["by day after a training of the longest length", f"{'':12}{head}{'mean':>8}"]
+    lines = ["by day since training, longest length", f"{'':12}{head}{'mean':>8}"]
     for method, figures in by_day.items():
         known = [figure["precision"] for figure in figures if figure["precision"] is not None]
         mean = f"{sum(known) / len(known):>8.3f}" if known else f"{'-':>8}"

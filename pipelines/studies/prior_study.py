@@ -1,4 +1,4 @@
-"""`forewarn study alarms` and `prior`: false alarms on healthy days, and what a list changes."""
+"""`forewarn study alarms` and `prior`: false alarms on healthy days, and the effect of a list."""
 
 from __future__ import annotations
 
@@ -25,24 +25,22 @@ from forewarn.pipelines.studies.detection_study import StudySet
 __all__ = ["alarm_figures", "alarm_text", "prior_figures", "prior_text"]
 
 
-_CHUNK_SECONDS = (
-    2 * SECONDS_PER_HOUR
-)  # seconds that are looked at together, as a watch would after a while
-_EARLIER_SECONDS = 3 * _CHUNK_SECONDS  # before the day: what somebody who means harm may know
+_CHUNK_SECONDS = 2 * SECONDS_PER_HOUR  # seconds per call, as in `detect watch`
+_EARLIER_SECONDS = 3 * _CHUNK_SECONDS  # observed before the day; an adversarial list is based on it
 _MAX_MACHINES = 64
-_LISTED_SHARE = 0.1  # of the machines, one at least
-_N_RANDOM_LISTS = 100  # lists for each day
+_LISTED_SHARE = 0.1  # share of the machines, at least one
+_N_RANDOM_LISTS = 100  # lists per day
 
 
 @dataclass(frozen=True, slots=True)
 class _Day:
-    """How far each machine of a healthy task came: thresholds at which it would have been named.
+    """Peak scores of the machines of a healthy task.
 
     Attributes
     ----------
     machines : tuple of str
     earlier, reached : ndarrays of shape (n_metrics, n_machines)
-        In the hours before the day, and in the day.
+        Peaks in the hours before the day, and during the day.
     """
 
     machines: tuple[str, ...]
@@ -50,7 +48,7 @@ class _Day:
     reached: Float64Array
 
     def alarms(self, detector: Detector, listed: BoolArray) -> int:
-        """Return the machines that would have been named with a list."""
+        """Return the number of machines with an alarm, given a list."""
         weights = list_weights(listed)
         named = np.zeros(len(self.machines), dtype=bool)
         for model, reached in zip(detector.metrics, self.reached, strict=True):
@@ -62,7 +60,7 @@ class _Day:
 def _nearest_to_alarm(
     detector: Detector, machines: Sequence[str], reached: Float64Array
 ) -> Int64Array:
-    """Return the machines in order of how near they came to an alarm."""
+    """Return the machines by the ratio of their peak score to the threshold, highest first."""
     shares = [
         of_metric / model.threshold.for_machines(machines)
         for model, of_metric in zip(detector.metrics, reached, strict=True)
@@ -72,22 +70,22 @@ def _nearest_to_alarm(
 
 
 def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
-    """Count false alarms on simulated healthy task-days, without a list and with wrong ones.
+    """Count false alarms on simulated healthy task-days, without a list and with wrong lists.
 
     Parameters
     ----------
     detector : Detector
     n_days : int
-        Task-days; each task has 4 to 64 machines, some of which differ for good.
+        Task-days. Each task has 4 to 64 machines, some with permanent deviations.
     seed : int
 
     Returns
     -------
     dict
-        By list: alarms per task and day, with an interval by resampling days. `random` is the mean
-        over many lists, `adversarial` of the machines that came nearest to an alarm in the six
-        hours before, `hindsight` of those that come nearest in the day itself, which no list can
-        know.
+        By list: alarms per task and day, with a bootstrap interval over days. `random` is the mean
+        over many lists. `adversarial` lists the machines nearest to an alarm in the six hours
+        before.
+        `hindsight` lists those nearest in the day itself, unknown to a real list.
     """
     counts: dict[str, list[float]] = {}
     sizes = []
@@ -106,7 +104,7 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
 
 
 def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
-    """Go through a day in parts, with what is known of the machines carried on."""
+    """Run the detector on consecutive parts of a day, carrying over the machine baselines."""
     baselines: dict[str, MachineBaseline] = {}
     n = len(task.machines)
     reached = np.full((2, len(detector.metrics), n), -np.inf)
@@ -127,7 +125,7 @@ def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
 def _lists(
     generator: np.random.Generator, detector: Detector, day: _Day
 ) -> dict[str, list[BoolArray]]:
-    """Return the lists to try on a day, by kind."""
+    """Return the lists to evaluate on a day, by kind."""
     n = day.reached.shape[1]
     m = max(1, round(_LISTED_SHARE * n))
     chosen = {
@@ -143,11 +141,11 @@ def _lists(
 
 
 def _rate(counts: Float64Array, seed: int) -> dict[str, Any]:
-    """Return alarms per day; where none was seen, three in as many days is the upper end."""
+    """Return alarms per day with an interval; without alarms the upper bound is 3 / n."""
     n = len(counts)
     draws = np.random.default_rng(seed).integers(n, size=(1000, n))
     low, high = np.quantile(counts[draws].mean(axis=1), [0.025, 0.975])
-    # The rule of three: resampling nothing gives nothing.
+    # Rule of three: resampling zero alarms gives no interval.
     return {
         "alarms": float(counts.sum()),
         "per_task_day": float(counts.mean()),
@@ -168,7 +166,7 @@ def alarm_text(figures: Mapping[str, Any]) -> str:
 
 
 def prior_figures(data: StudySet, detector: Detector, seed: int) -> dict[str, Any]:
-    """Compare verdicts with and without a list that names the faulty machine and some others.
+    """Compare verdicts with and without a list that contains the faulty machine and some others.
 
     Parameters
     ----------
@@ -179,8 +177,8 @@ def prior_figures(data: StudySet, detector: Detector, seed: int) -> dict[str, An
     Returns
     -------
     dict
-        `recall` without and with it, and the seconds to the verdict in the pulls in which both
-        name the right machine.
+        `recall` without and with the list, and the seconds until the verdict in the pulls where
+        both identify the right machine.
     """
     rows: list[tuple[float | None, float | None]] = []
     with progress_bar(len(data.truth), "prior", "pull") as bar:
@@ -215,13 +213,13 @@ def _helpful(machines: Sequence[str], truth: str, seed: Sequence[int]) -> Float6
 
 
 def prior_text(figures: Mapping[str, Any]) -> str:
-    """Return what came of it in a few lines."""
+    """Return the results as a few lines."""
     recall, delay, sooner = figures["recall"], figures["delay_seconds"], figures["sooner_seconds"]
     if sooner["p50"] is None:
-        return f"{figures['faulty']} faulty pulls, none of them found both with and without a list"
+        return f"{figures['faulty']} faulty pulls, none detected both with and without a list"
     return (
         f"{figures['faulty']} faulty pulls; recall without a list {recall['without']:.3f}, with "
-        f"one that names the machine {recall['with']:.3f}\n"
+        f"a list that contains the machine {recall['with']:.3f}\n"
         f"time to the verdict, median: {delay['without']:.0f} s without, {delay['with']:.0f} s "
-        f"with; {sooner['mean']:.1f} s sooner in the mean"
+        f"with; {sooner['mean']:.1f} s earlier on average"
     )

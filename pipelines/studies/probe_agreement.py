@@ -1,4 +1,4 @@
-"""Whether probes agree that a job stands still: nothing else makes a hang, and it costs more."""
+"""Agreement of probes on a stall: necessary for a hang, and cheaper than a diagnosis."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["probes_agree"]
 
 
 def probes_agree(reading: LoadedJob, at: int) -> bool:
-    """Say whether two probes of a job agree, whatever explains it.
+    """Return whether two probes of a job agree on a stall, regardless of its explanation.
 
     Parameters
     ----------
-    reading : JobReading
-        With a table of ranks.
+    reading : LoadedJob
+        Must contain a table of ranks.
     at : int
         Nanoseconds since 1970 UTC.
     """

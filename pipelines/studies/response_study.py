@@ -1,4 +1,4 @@
-"""`forewarn study response`: what acting on a list brings in a month, and what it hides."""
+"""`forewarn study response`: costs and benefits of acting on lists during a simulated month."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, m
 __all__ = ["STRATEGIES", "Outcome", "report_lines", "run_strategy", "true_precision"]
 
 STRATEGIES: Final = ("do nothing", "drain the list", "at random")
-"""What forewarn is compared with; each drains as long as an alert is valid."""
+"""Strategies that forewarn is compared with; each drains for as long as an alert is valid."""
 
 _POOL: Final = "train"
-_STEP: Final = HOUR  # between two calls of the loop
+_STEP: Final = HOUR  # time between two calls of the loop
 _POLICY: Final = """
 [kinds.at_risk]
 likely = { probability = 0.1, step = "drain" }
@@ -70,16 +70,16 @@ cause = 1000000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a month came to under one strategy.
+    """Result of a month under one strategy.
 
     Attributes
     ----------
     name : str
     total : MonthTotal
     drains : int
-        Machines that were taken out.
+        Number of machines taken out of service.
     score : mapping
-        What forewarn's own score says; empty for the others.
+        forewarn's own response score; empty for other strategies.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Outcome:
     score: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; hours are GPU-hours."""
+        """Return a JSON-serializable dict; hours are GPU-hours."""
         total = self.total
         return {
             "strategy": self.name,
@@ -103,12 +103,12 @@ class Outcome:
 
 
 def true_precision(plan: MonthPlan) -> float:
-    """Return the share of all alerts that a failure follows: nobody knows it outside of here."""
+    """Return the share of all alerts that precede a failure, known only in a simulation."""
     return float(np.mean([alert.true for alert in plan.alerts]))
 
 
 def run_strategy(plan: MonthPlan, name: str, *, seed: int) -> Outcome:
-    """Live through a month with one of `STRATEGIES`, or `forewarn, control SHARE`."""
+    """Simulate a month with one of `STRATEGIES`, or with `forewarn, control SHARE`."""
     cluster = Cluster(plan, _interruption_costs())
     if name.startswith("forewarn"):
         return _run_forewarn(cluster, name)
@@ -123,7 +123,7 @@ def _interruption_costs() -> StopCosts:
 
 
 def _shuffled(plan: MonthPlan, seed: int) -> tuple[SimulatedAlert, ...]:
-    """Return as many alerts at the same times, of machines that are drawn."""
+    """Return alerts at the same times for random machines."""
     rng = np.random.default_rng([seed, 1])
     return tuple(SimulatedAlert(int(rng.integers(plan.machines)), a.at, False) for a in plan.alerts)
 
@@ -137,7 +137,7 @@ def _list_times(plan: MonthPlan, name: str) -> Iterator[Nanoseconds]:
 
 
 def _drain_alerted(cluster: Cluster, name: str, alerts: Sequence[SimulatedAlert]) -> Outcome:
-    """Drain each machine of a list for a day, without limits."""
+    """Drain each listed machine for a day, without limits."""
     drains = 0
     for moment in _list_times(cluster.plan, name):
         cluster.advance(moment)
@@ -149,7 +149,7 @@ def _drain_alerted(cluster: Cluster, name: str, alerts: Sequence[SimulatedAlert]
 
 
 def _run_forewarn(cluster: Cluster, name: str) -> Outcome:
-    """Let forewarn act, by the files and the loop that a site uses."""
+    """Run forewarn's response loop with the files of a site."""
     plan, scheduler = cluster.plan, SimulatedScheduler(cluster, _POOL)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -176,7 +176,7 @@ def _run_forewarn(cluster: Cluster, name: str) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """The time of a cluster."""
+    """Clock of a cluster."""
 
     cluster: Cluster
 
@@ -188,7 +188,7 @@ class _Clock:
 
 
 def _write_list(lists: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
-    """Write the list of a day when its time has come."""
+    """Write the list of a day at its scheduled time."""
     at = Nanoseconds(moment - moment % DAY + LIST_HOUR)
     alerts = {alert.machine for alert in plan.alerts if alert.at == at}
     path = lists / f"date={format_iso(at)[:10]}" / "at_risk.parquet"
@@ -214,7 +214,7 @@ def _write_table(columns: dict[str, Any], path: Path) -> None:
 
 
 def _write_failures(path: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
-    """Write the failures that are known by now: each as soon as it happens."""
+    """Write the failures known so far; each is known as soon as it happens."""
     known = [breakdown for breakdown in plan.breakdowns if breakdown.at <= moment]
     path.parent.mkdir(parents=True, exist_ok=True)
     table = {
@@ -226,10 +226,10 @@ def _write_failures(path: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
 
 
 def report_lines(plan: MonthPlan, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield a table of what each strategy came to, then what forewarn's score says of itself."""
+    """Yield a table of all strategies, then forewarn's own response score."""
     yield (
         f"{plan.machines} machines of {GPUS_PER_MACHINE} GPUs, {len(plan.breakdowns)} failures, "
-        f"{len(plan.alerts)} alerts, of which {true_precision(plan):.0%} are right"
+        f"{len(plan.alerts)} alerts, of which {true_precision(plan):.0%} precede a failure"
     )
     yield f"{'':24}{'drains':>8}{'killed':>8}{'emptied':>9}{'lost':>9}{'isolated':>10}{'sum':>9}"
     for outcome in outcomes:
@@ -238,7 +238,7 @@ def report_lines(plan: MonthPlan, outcomes: Sequence[Outcome]) -> Iterator[str]:
             f"{outcome.name:24}{outcome.drains:>8}{total.killed:>8}{total.emptied:>9}"
             f"{total.lost:>9.0f}{total.isolated:>10.0f}{total.lost + total.isolated:>9.0f}"
         )
-    yield "(jobs killed; failures that met an empty machine; GPU-hours lost and isolated)"
+    yield "(jobs killed; failures on drained machines; GPU-hours lost and isolated)"
     for outcome in outcomes:
         if outcome.score:
             yield f"\n{outcome.name}:\n{score_text(outcome.score)}"

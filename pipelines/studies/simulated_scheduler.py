@@ -1,4 +1,4 @@
-"""The scheduler of a simulated cluster, behind the interface of the real ones."""
+"""Scheduler driver for a simulated cluster."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def machine_name(number: int) -> str:
 
 @dataclass(slots=True)
 class SimulatedScheduler:
-    """Machines of a cluster that do at once what they are told.
+    """Driver that applies actions to a simulated cluster immediately.
 
     Attributes
     ----------
     cluster : Cluster
     pool : str
-        Of all machines.
+        Pool of all machines.
     """
 
     cluster: Cluster
@@ -38,7 +38,7 @@ class SimulatedScheduler:
     _actions: dict[int, int] = field(default_factory=dict)
 
     def now(self) -> int:
-        """Return the time of the cluster: it is the loop's clock, too."""
+        """Return the time of the cluster, which is also the clock of the loop."""
         return self.cluster.now
 
     def read(self) -> Fleet:
@@ -67,7 +67,7 @@ class SimulatedScheduler:
         )
 
     def apply(self, action: Action, *, why: str) -> None:
-        """Let a machine get no more jobs, or get them last."""
+        """Drain a machine, or mark it to be avoided."""
         number = self._number(action)
         if action.step is Step.AVOID:
             self.cluster.avoided.add(number)
@@ -78,7 +78,7 @@ class SimulatedScheduler:
         self.cluster.drained.add(number)
 
     def reserve(self, action: Action) -> None:
-        """Do nothing: no check runs here."""
+        """Do nothing: checks are not simulated."""
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Requeue the job of a machine."""
@@ -86,7 +86,7 @@ class SimulatedScheduler:
             self.cluster.requeue(self._number(action))
 
     def undo(self, action: Action) -> None:
-        """Give a machine back."""
+        """Return a machine to service."""
         number = self._number(action)
         if action.step is Step.AVOID:
             self.cluster.avoided.discard(number)
@@ -94,7 +94,7 @@ class SimulatedScheduler:
             self.cluster.drained.discard(number)
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
-        """Do nothing: nobody is there to be told."""
+        """Do nothing: there are no users."""
 
     @staticmethod
     def _number(action: Action) -> int:

@@ -1,4 +1,4 @@
-"""`forewarn study thresholds`: how thresholds fall with evidence, as a picture."""
+"""`forewarn study thresholds`: how thresholds decrease with more data, as a plot."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _MAX_PANELS = 12
 
 
 def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
-    """Fit the thresholds of a detector to the first 1, 2, 4 and more of some healthy tasks.
+    """Fit the thresholds of a detector to the first 1, 2, 4 and more healthy tasks.
 
     Parameters
     ----------
     metrics : Path
-        `task=NAME/*.parquet`, in the order of their names; what the fit left out does not count.
+        `task=NAME/*.parquet`, ordered by name. Tasks excluded from the fit are skipped.
     stored : StoredDetector
 
     Returns
     -------
     dict
-        By metric: `pulls`, the `threshold` of a task of the usual size after so many, and what the
-        highest of them has `reached`.
+        By metric: `pulls`, the `threshold` for a task of median size after so many pulls, and the
+        highest score `reached` by them.
     """
     detector, left_out = stored.detector, stored.facts.left_out
     reached: dict[str, dict[str, PeakScore]] = {model.name: {} for model in detector.metrics}
@@ -76,7 +76,7 @@ def _falling(
 
 @figure_style()
 def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
-    """Draw the threshold of each metric over the number of pulls, and what these reached."""
+    """Plot the threshold of each metric against the number of pulls, with their highest score."""
     shown = list(by_metric.items())[:_MAX_PANELS]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // max(columns, 1))
@@ -89,12 +89,14 @@ def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], pa
         panel.loglog(pulls, figures["threshold"], "o-", color=COLOURS["c1"], label="threshold")
         panel.loglog(pulls, figures["reached"], ".-", color=COLOURS["c2"], label="healthy pulls")
         panel.axhline(
-            MIN_THRESHOLD, color=COLOURS["muted"], linestyle=":", label="least that matters"
+            MIN_THRESHOLD, color=COLOURS["muted"], linestyle=":", label="minimum threshold"
         )
         panel.set_title(name.replace("_", " "), fontsize=9)
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
+            axis.set_major_formatter(
+                "{x:g}"
+            )  # a format string, because the style does not render formulas
             axis.set_minor_formatter(NullFormatter())
     for panel in axes[-1]:
         panel.set_xlabel("pulls")
@@ -110,5 +112,5 @@ def threshold_text(by_metric: Mapping[str, Mapping[str, Sequence[float]]]) -> st
         cells = zip(figures["pulls"], figures["threshold"], figures["reached"], strict=True)
         steps = ", ".join(f"{n:.0f}: {level:.2f} ({highest:.2f})" for n, level, highest in cells)
         lines.append(f"{name}: {steps}")
-    lines.append("pulls: threshold (the most that any of them reached)")
+    lines.append("pulls: threshold (highest score)")
     return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""Train, retrain, register and promote predictors."""
+"""Training, retraining, registration and promotion of predictors."""

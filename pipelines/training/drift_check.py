@@ -1,4 +1,4 @@
-"""The newest day of the records, beside the span that was trained on."""
+"""Drift of the newest day of records relative to the training span."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_COMPARED_ROWS = 6_000_000
 
 @dataclass(frozen=True, slots=True)
 class ScoringDay:
-    """The newest instance of every GPU that a list made now would hold.
+    """The newest instance of every GPU, as in a list made now.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ScoringDay:
 
 
 def blend_scores(predictor: Predictor, fleet: Fleet, instances: Instances) -> Float64Array:
-    """Return how a predictor ranks the instances of a fleet, so many measured at a time."""
+    """Return the blend of a predictor for the instances of a fleet, computed in batches."""
     measures = predictor.encoder.measures
     parts = (measures.values(fleet, some) for some in instance_batches(instances))
     return np.concatenate([predictor.scores(values)["blend"] for values in parts])
@@ -78,11 +78,12 @@ def drift_between(
 ) -> dict[str, Drift]:
     """Return the drift of every column between the training span and the day before `moment`.
 
-    Counters are compared by what they gained; event codes only by what is missing. Of a large
-    fleet some of the GPUs are looked at.
+    Counters are compared by their increases, and event codes only by their missing values. In a
+    large
+    fleet a sample of the GPUs is compared.
     """
     newest, oldest = moment - DAY, moment - DAY - training_span
-    # A counter gains from one record to the next: the first needs the one before.
+    # Increases need the preceding record as well.
     records = store.read_part(oldest - DAY, moment, _MAX_COMPARED_ROWS)
     now, before = (records.rows_between(*span) for span in ((newest, moment), (oldest, newest)))
     drifts = {
@@ -91,7 +92,7 @@ def drift_between(
     }
     for name in (*kinds.counter, *kinds.code):
         counted = column_drift(records.numbers(name, before), records.numbers(name, now))
-        # A day without an event is no broken counter.
+        # A day without events is normal for a counter.
         state = "" if counted.state == "constant" else counted.state
         drifts[name] = Drift(counted.stability, counted.missing_before, counted.missing_now, state)
     for name in kinds.categorical:
@@ -103,7 +104,7 @@ def drift_between(
 
 
 def moved_columns(drifts: Mapping[str, Drift], gate: GateTable) -> dict[str, Drift]:
-    """Return the columns that have drifted further than the gate allows."""
+    """Return the columns whose drift exceeds the limits of the gate."""
     return {
         name: drift
         for name, drift in sorted(drifts.items())
@@ -112,19 +113,19 @@ def moved_columns(drifts: Mapping[str, Drift], gate: GateTable) -> dict[str, Dri
 
 
 def report_drift(folder: Location, moment: int, moved: Iterable[str]) -> None:
-    """Tell those who act on predictions; a folder that cannot be written to is said."""
-    if not isinstance(folder, Path):  # nobody who acts looks into an object store
+    """Write the drift for systems that act on predictions; note a read-only folder."""
+    if not isinstance(folder, Path):  # systems that act do not read object stores
         return
     try:
         write_drift(folder, Nanoseconds(moment), moved)
     except OSError as error:
-        note(f"what has drifted is not written beside the records: {error}")
+        note(f"the drift report could not be written to the records folder: {error}")
 
 
 def score_drift(before: Float64Array, now: Float64Array) -> Drift:
     """Compare the scores of the newest day with those of the last finished window.
 
-    Both are out of time: those of the window are by the recipe as it was trained before it.
+    Both are out of time: the recipe that scored the window was trained before it.
     """
     return Drift(column_drift(before, now).stability, 0.0, 0.0)
 

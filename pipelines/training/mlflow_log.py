@@ -1,4 +1,4 @@
-"""The log of a retraining in MLflow: figures per span, model, window and day, and pictures."""
+"""MLflow log of a retraining: metrics by span, model, window and day, and plots."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def log_windows(
     timeline: Timeline,
     protocol: EvaluationProtocol,
 ) -> None:
-    """Log the figures of every length and model on the finished windows, nested runs each."""
+    """Log the metrics of every length and model on the finished windows as nested runs."""
     figures_of_span: dict[int, StrategyMetrics] = {}
     for span, scored in _by_length(walk).items():
         frames = [scores_frame(walk, timeline, window, span, scores) for window, scores in scored]
@@ -82,9 +82,9 @@ def log_windows(
 
 
 def _by_length(walk: WalkForward) -> dict[Nanoseconds, list[tuple[WindowScores, Scores]]]:
-    """Return the windows with their scores by length, the shortest first.
+    """Return windows with scores by training length, shortest first.
 
-    All of the past is one length, the one that it has now.
+    For the strategy `expanding` there is one length, the current one.
     """
     if walk.settings.strategy is Strategy.EXPANDING:
         scored = [(window, *window.by_strategy[Strategy.EXPANDING]) for window in walk.windows]
@@ -98,7 +98,7 @@ def _by_length(walk: WalkForward) -> dict[Nanoseconds, list[tuple[WindowScores, 
 
 
 def _log_length(registry: Registry, run: str, span: int, figures: StrategyMetrics) -> None:
-    """Log one length: a run, and under it one for each model and ensemble."""
+    """Log a run for a length, with nested runs for each model and ensemble."""
     days = span / DAY
     with registry.run(f"length {days:g} days", {"forewarn.kind": "length"}, run) as parent:
         registry.log(parent, params={"train_length_days": days})
@@ -116,7 +116,7 @@ def _log_length(registry: Registry, run: str, span: int, figures: StrategyMetric
 
 
 def _by_window(paper: PaperMetrics) -> list[tuple[str, float | None, int]]:
-    """Return the figures of each window; the step is the day of its start since 1970."""
+    """Return the metrics of each window; the step is the day of its start since 1970."""
     return [
         (f"window/{name}", getattr(window, name), _day_number(window.start))
         for window in paper.windows
@@ -125,7 +125,7 @@ def _by_window(paper: PaperMetrics) -> list[tuple[str, float | None, int]]:
 
 
 def _by_day(paper: PaperMetrics, fleet: FleetMetrics) -> list[tuple[str, float | None, int]]:
-    """Return the figures of each day after retraining, and the hits of each day's list."""
+    """Return the metrics of each day after retraining, and the hits of each day's list."""
     after = [
         ("day_after_training/precision_at_k", value, number)
         for number, value in enumerate(paper.precision_by_day)
@@ -174,7 +174,7 @@ def log_retraining(
     decision: GateDecision,
     stages: Stages,
 ) -> None:
-    """Log what was trained on what, by which code, and what the gate said of it."""
+    """Log data, code, parameters, costs and the result of the gate."""
     facts, comparison = predictor.facts, decision.comparison
     settings = records.settings
     params = {
@@ -212,7 +212,7 @@ def log_retraining(
 
 
 def _fingerprint(records: WindowedRecords) -> dict[str, object]:
-    """Return what the data were: files, rows, span, and a digest of the schema."""
+    """Return facts about the data: files, rows, span and a digest of the schema."""
     store, fleet = records.store, records.fleet
     columns = sorted(store.columns())
     return {
@@ -226,7 +226,7 @@ def _fingerprint(records: WindowedRecords) -> dict[str, object]:
 
 
 def _code_version() -> dict[str, object]:
-    """Return which code it was: version, commit and lock, where there is a checkout."""
+    """Return the version of the code and, in a checkout, commit and lock file digest."""
     root = Path(__file__).resolve().parents[2]
     facts: dict[str, object] = {"forewarn": version("forewarn")}
     lock = root / "requirements.lock"
@@ -239,16 +239,16 @@ def _code_version() -> dict[str, object]:
 
 
 def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
-    """Draw what speaks for a failure among the GPUs that the next list would have first."""
+    """Plot the contributions to the scores of the GPUs at the top of the next list."""
     first = np.argsort(-day.scores, kind="stable")[: max(_N_LISTED, len(day.scores) // 100)]
     listed = predictor.encoder.measures.values(day.fleet, day.instances.take(np.sort(first)))
     columns = set(predictor.encoder.measures.plan.kinds.names)
     totals: dict[str, float] = {}
-    speaks = list_contributions(predictor, listed)
-    table = speaks.of(np.arange(len(listed))).T
-    for name, contributions in zip(speaks.names, table, strict=True):
+    contributions = list_contributions(predictor, listed)
+    table = contributions.compute(np.arange(len(listed))).T
+    for name, values in zip(contributions.names, table, strict=True):
         channel = channel_of(name, columns)
-        totals[channel] = totals.get(channel, 0.0) + float(np.maximum(contributions, 0.0).sum())
+        totals[channel] = totals.get(channel, 0.0) + float(np.maximum(values, 0.0).sum())
     everything = sum(totals.values())
     if everything > 0:
         strongest = sorted(totals, key=lambda name: -totals[name])[:_N_REASONS]
@@ -257,7 +257,7 @@ def log_reasons(registry: Registry, run: str, predictor: Predictor, day: Scoring
 
 
 def log_drift(registry: Registry, run: str, drift: Mapping[str, Drift]) -> None:
-    """Log how far every input, and the scores, moved since the training span."""
+    """Log the drift of every input and of the scores since the training span."""
     metrics: dict[str, float | None] = {}
     for name, moved in drift.items():
         metrics[f"drift/{name}"] = moved.stability

@@ -1,4 +1,4 @@
-"""A predictor as MLflow serves it: the `loader_module` of a registered model, and its example."""
+"""A predictor as an MLflow model: the `loader_module`, and the input example."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ class ServedPredictor:
         Parameters
         ----------
         model_input : DataFrame
-            Records (formats.md, section 1), as many days back as the history reaches; times
-            without a zone, as MLflow wants them, mean UTC.
+            Records (docs/formats.md, section 1) that cover the history. Times have no zone, as
+            MLflow
+            requires, and mean UTC.
         params : dict, optional
-            Not used.
+            Ignored.
 
         Returns
         -------
@@ -60,16 +61,17 @@ class ServedPredictor:
                 day_folder.mkdir()
                 rows.assign(timestamp=times[rows.index]).to_parquet(day_folder / "part-0.parquet")
             at = int(times.max().value) + 1
-            # Also of records that it was trained on: such are the input example that MLflow keeps.
+            # Hindsight is allowed because MLflow calls it with the input example, which is training
+            # data.
             made = score_with(self.predictor, "the model", folder, at, hindsight=True)
         columns = made.table[["rank", "gpu_serial", "probability", "window_end"]]
         return columns.astype(
             {"rank": "float64"}
-        )  # a signature with integers allows no missing one
+        )  # integer columns of a signature cannot have missing values
 
 
 def _load_pyfunc(path: str) -> ServedPredictor:
-    """Return what MLflow calls `predict` of."""
+    """Return the object whose `predict` MLflow calls."""
     folder = Path(path)
     if not (folder / "predictor.json").exists():
         folder = folder / "predictor"
@@ -77,7 +79,7 @@ def _load_pyfunc(path: str) -> ServedPredictor:
 
 
 def input_example(store: RecordStore, last: int, plan: FeaturePlan) -> pd.DataFrame:
-    """Return the records of two GPUs up to the last of all, enough for a window, as an example."""
+    """Return the last records of two GPUs, enough for a window, as input example."""
     since = last - DAY
     records = store.read_part(
         since - plan.window_records * store.interval, last + 1, _MAX_EXAMPLE_ROWS
@@ -95,7 +97,7 @@ def input_example(store: RecordStore, last: int, plan: FeaturePlan) -> pd.DataFr
         columns[name] = names[records.codes(name, rows)]
     for name in (*plan.kinds.float, *plan.kinds.binary, *plan.kinds.code):
         columns[name] = records.numbers(name, rows).astype(np.float64)
-    for name in plan.kinds.counter:  # kept as increases; any start of a count will do
+    for name in plan.kinds.counter:  # stored as increases; the start value is arbitrary
         gained = pd.Series(np.nan_to_num(records.numbers(name, rows).astype(np.float64)))
         columns[name] = gained.groupby(columns["gpu_serial"]).cumsum()
     for name in plan.kinds.date:

@@ -1,4 +1,4 @@
-"""`forewarn retrain`: compare lengths, refit, decide, register, and promote what has earned it."""
+"""`forewarn retrain`: compare training lengths, refit, check, register and promote."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ __all__ = ["retrain"]
 
 
 def retrain(job: Job, moment: int, registry: Registry) -> RetrainingOutcome:
-    """Retrain as of `moment`; the champion changes only if the challenger has earned it.
+    """Retrain as of `moment`; promote the challenger if it passes the gate.
 
-    A retraining that is done is not done again, and one that was killed goes on with what it had
-    trained, registered or decided. One at a time works on a registry.
+    A finished retraining is not repeated. An interrupted one resumes with what it had trained,
+    registered or decided. One retraining at a time works on a registry.
 
     Parameters
     ----------
     job : Job
     moment : int
-        Nothing from then on is read.
+        No later data is read.
     registry : Registry
 
     Raises
     ------
     RecordsError, JobError, RegistryError
-        If the records break the contract or hold too few failures, or the registry cannot be used.
+        If the records are invalid or hold too few failures, or the registry cannot be used.
     """
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
     tags["forewarn.recipe"] = RecipeCache(registry, job.walk_settings, "").digest
@@ -79,36 +79,36 @@ def retrain(job: Job, moment: int, registry: Registry) -> RetrainingOutcome:
             decision = _recorded_decision(run)
             if decision is not None:
                 return _resume(registry, run, decision)
-            if run.info.status == "FINISHED":  # without an outcome it only looks like it
+            if run.info.status == "FINISHED":  # a finished run without an outcome was interrupted
                 registry.end(run.info.run_id, "KILLED")
         registry.abandon({"forewarn.at": str(moment)})
         with registry.run(f"retraining {format_iso(moment)[:16]}", tags) as number:
-            return _carry_out(registry, _retrain(job, moment, registry, number))
+            return _apply_decision(registry, _retrain(job, moment, registry, number))
 
 
 def _recorded_decision(run: Run) -> RetrainingDecision | None:
-    """Return what an earlier process decided in a run; None if it did not come so far."""
+    """Return the decision that an earlier process recorded in a run, or None."""
     text = run.data.tags.get("forewarn.outcome")
     if text is None:
         return None
     try:
         return RetrainingDecision.from_text(text)
     except (ValueError, TypeError, KeyError, AttributeError):
-        note(f"MLflow run {run.info.run_id}: its outcome cannot be read, so it is done again")
+        note(f"MLflow run {run.info.run_id}: its outcome cannot be read; it will be repeated")
         return None
 
 
 def _resume(registry: Registry, run: Run, decision: RetrainingDecision) -> RetrainingOutcome:
-    """Do what is left of a decision; nothing is left once its run is finished."""
+    """Complete a recorded decision; nothing is left to do if its run is finished."""
     if run.info.status == "FINISHED":
         return decision.outcome
-    outcome = _carry_out(registry, decision)
+    outcome = _apply_decision(registry, decision)
     registry.end(run.info.run_id)
     return outcome
 
 
-def _carry_out(registry: Registry, decision: RetrainingDecision) -> RetrainingOutcome:
-    """Write a decision down, promote, and tell who asked to be told; doing it twice is the same."""
+def _apply_decision(registry: Registry, decision: RetrainingDecision) -> RetrainingOutcome:
+    """Record a decision, promote, and send alerts. Repeating it has no further effect."""
     with registry.locked("promotion"):
         decision = _check_champion(registry, decision)
         outcome = decision.outcome
@@ -124,16 +124,16 @@ def _carry_out(registry: Registry, decision: RetrainingDecision) -> RetrainingOu
 
 
 def _check_champion(registry: Registry, decision: RetrainingDecision) -> RetrainingDecision:
-    """Refuse a promotion over somebody with whom the challenger was not compared."""
+    """Refuse a promotion if the champion is not the one the challenger was compared with."""
     outcome, champion = decision.outcome, registry.champion()
     number = None if champion is None else champion.number
     if not outcome.promoted:
         return decision
     if registry.version(outcome.version).rolled_back:
-        reason = "it was rolled back before its retraining had ended"
+        reason = "it was rolled back before its retraining ended"
     elif number not in (decision.over, outcome.version):
         before, now = decision.over or "none", number or "none"
-        reason = f"the champion changed meanwhile, from version {before} to {now}"
+        reason = f"the champion changed in the meantime, from version {before} to {now}"
     else:
         return decision
     outcome = replace(outcome, promoted=False, reasons=(reason,), champion=number)
@@ -180,7 +180,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> RetrainingD
 def _drift(
     store: RecordStore, walk: WalkForward, day: ScoringDay, moment: int, predictor: Predictor
 ) -> dict[str, Drift]:
-    """Return the drift of every column, and of the scores where a test window is finished."""
+    """Return the drift of every column and, with a finished test window, of the scores."""
     kinds = predictor.encoder.measures.plan.kinds
     span = round(predictor.facts.train_length_days * DAY)
     drifts = drift_between(store, kinds, span, moment)
@@ -191,36 +191,36 @@ def _drift(
 
 
 def _span_in_use(spans: Sequence[Nanoseconds], champion: Version | None) -> Nanoseconds | None:
-    """Return the champion's training span; None if it is no longer among the candidates."""
+    """Return the champion's training span; None if it is not among the candidates."""
     return next((span for span in spans if champion and span == champion.length), None)
 
 
 def _refuse_older(decision: GateDecision, champion: Version | None, moment: int) -> GateDecision:
-    """Refuse a challenger that knows less of the past than the champion."""
+    """Refuse a challenger with an earlier training cutoff than the champion."""
     if champion is None or champion.trained_at is None or champion.trained_at <= moment:
         return decision
     reason = (
-        f"it was trained to {format_iso(moment)}, the champion (version {champion.number}) to "
-        f"{format_iso(champion.trained_at)}: only `forewarn models promote` goes back"
+        f"its training cutoff {format_iso(moment)} is before that of the champion (version "
+        f"{champion.number}), {format_iso(champion.trained_at)}; use `forewarn models promote`"
     )
     return replace(decision, promoted=False, reasons=(*decision.reasons, reason))
 
 
 def _load_champion(registry: Registry, version: Version | None) -> Predictor | None:
-    """Return a champion to compare with; None, said in a note, where it cannot be loaded."""
+    """Load a champion for comparison; write a note and return None if that fails."""
     if version is None:
         return None
     try:
         return registry.load_version(version)
     except RegistryError as error:
-        note(f"version {version.number} cannot be loaded, nothing is compared with it: {error}")
+        note(f"version {version.number} cannot be loaded and is not compared: {error}")
         return None
 
 
 def _compare(
     walk: WalkForward, timeline: Timeline, registry: Registry, protocol: EvaluationProtocol
 ) -> ChampionComparison | None:
-    """Compare recipe and champion on the finished windows, each as trained before the window."""
+    """Compare recipe and champion on the finished windows, each trained before the window."""
     frames = []
     for window in walk.windows:
         champion = _load_champion(registry, registry.champion_before(window.start))
@@ -236,7 +236,7 @@ def _compare(
 def _paired(
     walk: WalkForward, timeline: Timeline, window: WindowScores, champion: Predictor
 ) -> pd.DataFrame | None:
-    """Return the scores of both; None where the champion needs columns that are not read now."""
+    """Return the scores of both; None if the champion has other input columns."""
     kinds = champion.encoder.measures.plan.kinds
     if kinds != walk.settings.recipe.plan.kinds:
         return None
@@ -272,7 +272,7 @@ def _decide(
 def _register(
     registry: Registry, run: str, predictor: Predictor, records: WindowedRecords, recipe: str
 ) -> str:
-    """Register a predictor, unless a process that was killed has registered this very one."""
+    """Register a predictor, unless an interrupted process has registered the same one."""
     facts = predictor.facts
     tags = {
         "forewarn.version": predictor.version,
@@ -296,7 +296,7 @@ def _alerts(
     moment: int,
     moved: Mapping[str, Drift],
 ) -> Iterator[tuple[str, str]]:
-    """Yield what somebody has to be told of."""
+    """Yield the alerts of a retraining."""
     if not outcome.promoted:
         yield _refusal(outcome)
     stays = before if before is not None and not outcome.promoted else None

@@ -1,4 +1,4 @@
-"""The decision that a retraining comes to: written down before anything is done about it."""
+"""The decision of a retraining, recorded before it is carried out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RetrainingDecision", "RetrainingOutcome"]
 
 @dataclass(frozen=True, slots=True)
 class RetrainingOutcome:
-    """The outcome of a retraining.
+    """Outcome of a retraining.
 
     Attributes
     ----------
@@ -23,15 +23,15 @@ class RetrainingOutcome:
     name : str
         `Predictor.version`.
     length_days : float
-        Training length that was chosen.
+        Chosen training length.
     promoted : bool
     reasons : tuple of str
-        Why not.
-    comparison : Comparison or None
+        Reasons for a refusal.
+    comparison : ChampionComparison or None
     champion : str or None
-        Number of the champion now.
+        Number of the current champion.
     run : str
-        Of MLflow.
+        MLflow run.
     """
 
     version: str
@@ -44,24 +44,23 @@ class RetrainingOutcome:
     run: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return a JSON-serializable dict."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class RetrainingDecision:
-    """The outcome of a retraining, and what is left to be done about it.
+    """Outcome of a retraining, and the actions that follow from it.
 
-    It is written down before anything is done, so that a process that is killed in between can be
-    followed by another one that does the same.
+    It is recorded first, so that another process can complete it if this one is killed.
 
     Attributes
     ----------
-    outcome : Retrained
+    outcome : RetrainingOutcome
     over : str or None
         Number of the champion that the challenger was compared with.
     alerts : tuple of (str, str)
-        What, and text.
+        Kind and text.
     """
 
     outcome: RetrainingOutcome
@@ -69,12 +68,12 @@ class RetrainingDecision:
     alerts: tuple[tuple[str, str], ...]
 
     def as_text(self) -> str:
-        """Return it as a tag holds it."""
+        """Return the text of a tag."""
         return json.dumps(self.outcome.as_dict() | {"over": self.over, "alerts": self.alerts})
 
     @classmethod
     def from_text(cls, text: str) -> RetrainingDecision:
-        """Read a tag; an older version wrote neither `over` nor `alerts`."""
+        """Parse the text of a tag; older versions wrote neither `over` nor `alerts`."""
         stored = json.loads(text)
         over = stored.pop("over", stored["champion"])
         alerts = tuple((what, message) for what, message in stored.pop("alerts", ()))

@@ -1,4 +1,4 @@
-"""`forewarn train`: choose the length, fit the predictor as of a moment, calibrate, save."""
+"""`forewarn train`: choose the training length, fit a predictor, calibrate and save it."""
 
 from __future__ import annotations
 
@@ -40,30 +40,29 @@ from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
 
 __all__ = ["TrainedWalk", "train_predictor", "trained_walk"]
 
-# Probabilities are fitted to so many finished test windows and newer ones: one holds too few
-# failures.
+# Calibration uses this many finished test windows and the newer ones; one has too few failures.
 _N_CALIBRATION_WINDOWS = 3
 
 
 def train_predictor(
     job: Job, moment: int, folder: Path, start_from: Predictor | None = None
 ) -> Predictor:
-    """Train the whole predictor as of `moment` and save it (`trained_walk`).
+    """Train the predictor as of `moment` and save it (`trained_walk`).
 
     Parameters
     ----------
     job : Job
     moment : int
-        Nothing from then on is read.
+        No later data is read.
     folder : Path
     start_from : Predictor, optional
-        Of another site, whose models vote beside those that are trained.
+        Predictor of another site, whose models vote together with the trained ones.
 
     Raises
     ------
     RecordsError, JobError
-        If the records break the contract or hold too few known failures, or the predictor to
-        start from measures something else or was trained later.
+        If the records are invalid or hold too few known failures, or `start_from` has another
+        feature plan or a later training cutoff.
     """
     predictor = trained_walk(job, moment, start_from=start_from).predictor
     save_predictor(predictor, folder)
@@ -71,15 +70,15 @@ def train_predictor(
 
 
 class TrainedWalk(NamedTuple):
-    """What a training leaves.
+    """Result of a training.
 
     Attributes
     ----------
-    walk : Walk
-        With the finished windows.
+    walk : WalkForward
+        Contains the finished windows.
     predictor : Predictor
     records : WindowedRecords
-        As they were at the moment of the training.
+        As of the training.
     """
 
     walk: WalkForward
@@ -96,18 +95,19 @@ def trained_walk(
     stages: Stages | None = None,
     start_from: Predictor | None = None,
 ) -> TrainedWalk:
-    """Train the whole predictor as of `moment`: read, select, fit, calibrate.
+    """Train the predictor as of `moment`: read, select, fit and calibrate.
 
-    The training spans are compared on test windows that were finished at `moment`, with recipes
-    trained as of their starts, and the probabilities calibrated on these and on what is known of
-    newer ones; then the winner is fitted to what is known at `moment`. Of many records one
-    retraining is read at a time, slice by slice of GPUs.
+    Training spans are compared on test windows finished at `moment`, with recipes trained as of
+    their
+    starts. Probabilities are calibrated on these windows and on the known part of newer ones. The
+    selected span is then fitted to what is known at `moment`. Data sets larger than memory are read
+    one retraining at a time, in slices of GPUs.
 
     Parameters
     ----------
     job : Job
     moment : int
-        Nothing from then on is read.
+        No later data is read.
     cache : TrainingCache, optional
     span_in_use : Nanoseconds, optional
         Training span of the champion.
@@ -118,7 +118,7 @@ def trained_walk(
     Raises
     ------
     RecordsError, JobError
-        As `train_predictor`.
+        See `train_predictor`.
     """
     stages = stages or Stages()
     settings, start = _warm_start(start_from, job.walk_settings, moment)
@@ -132,7 +132,7 @@ def trained_walk(
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         _score_windows(walk, records, starts, newest, bar)
         bar.set_postfix_str(format_iso(moment)[:10])
-        records.move(walk, moment)
+        records.load_retraining(walk, moment)
         known = as_of(walk.records, walk.failures, moment, settings.reach)
         finished = walk.finished_at(moment, known)
         trained = _fit(walk, finished, moment, span_in_use or walk.span_in_use)
@@ -147,7 +147,7 @@ def trained_walk(
         cascade_model=settings.recipe.cascade_model,
         facts=_facts(records, walk, trained, len(known.failures), moment, job.settings.list),
     )
-    # Whoever compares models does so on whole windows; the newest was for the calibration alone.
+    # Models are compared on whole windows; the newest one was scored for calibration only.
     walk.windows[:] = [window for window in walk.windows if window.start <= newest]
     walk.instances = records.survey.instances
     return TrainedWalk(walk, predictor, records)
@@ -166,7 +166,7 @@ def _warm_start(
 
 
 def _read(store: RecordStore, settings: WalkForwardSettings, moment: int) -> WindowedRecords:
-    """Survey what a training as of `moment` reads, and hold its files as they are."""
+    """Survey the records for a training as of `moment`, and keep its files unchanged."""
     n_windows = max(_N_CALIBRATION_WINDOWS, settings.most_compared)
     past = settings.every * (n_windows + 1) + settings.recipe.horizon
     start = settings.reads_from(moment - past)
@@ -180,13 +180,13 @@ def _read(store: RecordStore, settings: WalkForwardSettings, moment: int) -> Win
 def _score_windows(
     walk: WalkForward, records: WindowedRecords, starts: Sequence[int], newest: int, bar: tqdm[Any]
 ) -> None:
-    """Train before each of the last test windows, and score it; `newest` is the last finished."""
+    """Train before each of the last test windows and score it; `newest` is finished."""
     settings = walk.settings
     compared = [start for start in starts if start <= newest][-settings.select_over :]
     left = TimeRemaining(len(starts) + 1, "trainings")
     for start in starts:
         bar.set_postfix_str(format_iso(start)[:10])
-        records.move(walk, start)
+        records.load_retraining(walk, start)
         walk.retrain(start, (_strategy_at(settings, start in compared),))
         bar.update()
         left.step()
@@ -197,11 +197,11 @@ def _trained_at(predictor: Predictor) -> int:
 
 
 def _starting_point(predictor: Predictor, plan: FeaturePlan, moment: int) -> StartingPoint:
-    """Return what to start from; refuse what knows of later or measures something else."""
+    """Return the models of another site; refuse a later cutoff or another feature plan."""
     if _trained_at(predictor) > moment:
         raise JobError(
-            f"--start-from: was trained to {predictor.facts.trained_at}, expected a time before "
-            f"--at {format_iso(moment)}."
+            f"--start-from: the training cutoff is {predictor.facts.trained_at}, expected a time "
+            f"before --at {format_iso(moment)}."
         )
     try:
         return StartingPoint.from_predictor(predictor, plan)
@@ -210,7 +210,7 @@ def _starting_point(predictor: Predictor, plan: FeaturePlan, moment: int) -> Sta
 
 
 def _strategy_at(settings: WalkForwardSettings, compared: bool) -> Strategy:
-    """Return what is trained before a window; the spans are compared on the last ones only."""
+    """Return the strategy before a window; spans are compared on the last windows only."""
     steady = settings.strategy is Strategy.STEADY
     return Strategy.SLIDING if steady and not compared else settings.strategy
 
@@ -220,7 +220,7 @@ def _window_starts(
 ) -> list[int]:
     """Return the starts of the last test windows with labels known at `moment`, oldest first.
 
-    So many of them are finished, as far as the records go back; the newer ones in part.
+    `n_finished` of them are finished, as far as the records go back; the newer ones in part.
     """
     every, horizon = settings.every, settings.recipe.horizon
     newest = moment - (horizon // every + 1) * every
@@ -232,9 +232,9 @@ def _window_starts(
 def _fit(
     walk: WalkForward, finished: FinishedWindows, moment: int, span_in_use: Nanoseconds | None
 ) -> TrainedRecipe | None:
-    """Select the training span by the finished windows, and fit to it; None: too few fail.
+    """Select the training span by the finished windows and fit to it; None with few failures.
 
-    Where too few failures are known in the selected span, the longest is taken.
+    If the selected span has too few known failures, the longest is used.
     """
     settings = walk.settings
     if settings.strategy is Strategy.EXPANDING:
@@ -251,24 +251,24 @@ def _calibrate(walk: WalkForward, finished: FinishedWindows, trained: TrainedRec
     """Fit the probabilities to the scores of the last test windows."""
     if not walk.windows:
         note(
-            "the records end before the first test window does: the longest length is taken, and "
-            "probabilities are corrected for the training balance alone"
+            "the records end before the first test window: the longest length is used, and "
+            "probabilities are corrected for the training balance only"
         )
     return finished.calibrate(walk.settings.strategy, trained.prior, trained.training_span)
 
 
 def _refusal(walk: WalkForward, records: WindowedRecords, moment: int) -> JobError:
-    """Say how many failures a past has that are too few."""
+    """Return the error for too few failures."""
     settings, first = walk.settings, records.fleet.first
     expands = settings.strategy is Strategy.EXPANDING
-    span = settings.whole_past(moment, first) if expands else settings.longest
+    span = settings.expanding_span(moment, first) if expands else settings.longest
     n, n_negatives = walk.known_counts(moment, span)
     days = min(span, moment - first) / DAY
     return JobError(
-        f"{records.store.folder}: found {plural(n, 'positive')} (instances that a failure "
-        f"follows within the horizon) and {plural(n_negatives, 'negative')} in the "
-        f"{days:.3g} days of records before {format_iso(moment)}, expected at least {MIN_POSITIVES} "
-        "and 1: wait for more, or use `--model builtin:rules`."
+        f"{records.store.folder}: found {plural(n, 'positive')} (instances with a failure within "
+        f"the horizon) and {plural(n_negatives, 'negative')} in the {days:.3g} days of records "
+        f"before {format_iso(moment)}, expected at least {MIN_POSITIVES} and 1. Wait for more, or "
+        "use `--model builtin:rules`."
     )
 
 

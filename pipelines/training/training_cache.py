@@ -1,4 +1,4 @@
-"""Trained recipes in the registry, so that none is trained twice."""
+"""Cache of trained recipes in the model registry."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def train_recipe(
     training_span: Nanoseconds,
     registry: Registry,
 ) -> str:
-    """Train a span as of the start of the last window that is finished at `moment`; keep it.
+    """Train a span as of the start of the last window finished at `moment`, and store it.
 
-    Where the configuration's strategy is `expanding`, all of the past is trained on instead.
+    For the strategy `expanding`, train on the whole past instead.
 
     Returns
     -------
     str
-        What was done, in words. A span that is kept already, or that too few failures are known
-        for, is no error: the retraining that recalls it sees to that.
+        Result as text. A cached span, or one with too few known failures, is not an error: the
+        retraining that recalls it handles both.
     """
     start = last_finished_window(moment, every=settings.every, horizon=settings.recipe.horizon)
     tags = _tags("ahead", start, training_span)
@@ -56,16 +56,16 @@ def train_recipe(
         span, names = training_span, settings.names
         first = settings.reads_from(start)
         expands = settings.strategy is Strategy.EXPANDING
-        most = settings.whole_past(start, 0) if expands else span
+        most = settings.expanding_span(start, 0) if expands else span
         fleet = store.read_fleet(
             first, start, settings.recipe.candidate_selector(first, start, [most])
         )
         candidates = fleet.selection
-        if expands:  # how long the past is, is known when it was read
-            span = settings.whole_past(start, fleet.first)
+        if expands:  # the length of the past is known only after reading it
+            span = settings.expanding_span(start, fleet.first)
             candidates = replace(candidates, counts={span: candidates.counts[most]})
             names = (*settings.names, *settings.baselines)
-            trainer = trainer.fading(settings.half_life)
+            trainer = trainer.age_weighted(settings.half_life)
         trainer.train(fleet, start, span, names, candidates)
     what = "recalled" if cache.recalled else "trained" if cache.trained else "too few failures"
     return f"{training_span / DAY:g} days as of {format_iso(start)}: {what}"
@@ -81,16 +81,16 @@ def _tags(kind: str, moment: int, training_span: Nanoseconds) -> dict[str, str]:
 
 @dataclass(slots=True)
 class RecipeCache:
-    """Trained recipes in the registry: one run for each moment and training span.
+    """Trained recipes in the registry, with one run per moment and training span.
 
     Attributes
     ----------
     registry : Registry
-    settings : WalkSettings
+    settings : WalkForwardSettings
     parent : str
-        Run of the retraining under which new ones are kept.
+        Run of the retraining under which new ones are stored.
     recalled, trained : int
-        How many came from earlier retrainings, and how many are new.
+        Number of recipes from earlier retrainings, and of new ones.
     """
 
     registry: Registry
@@ -101,7 +101,7 @@ class RecipeCache:
 
     @property
     def digest(self) -> str:
-        """Digest of all that decides what is trained, but for records, moment and training span."""
+        """Digest of all inputs of a recipe except records, moment and training span."""
         settings = self.settings
         recipe = json.loads(json.dumps(dataclasses.asdict(settings.recipe), default=list))
         made_by = [version("forewarn"), PREDICTOR_FORMAT]
@@ -114,7 +114,7 @@ class RecipeCache:
         return _tags("recipe", moment, training_span) | {"forewarn.recipe": self.digest}
 
     def recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
-        """Return what an earlier retraining, or an interrupted one, trained."""
+        """Return the recipe that an earlier or interrupted retraining trained, or None."""
         for run in self.registry.find(self._tags(moment, training_span)):
             trained = self._read(run.info.run_id, moment, training_span)
             if trained is not None:
@@ -123,23 +123,23 @@ class RecipeCache:
         return None
 
     def _read(self, run: str, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
-        """Return the recipe of a run; None, with a note, where its files are not whole."""
+        """Return the recipe of a run; write a note and return None if its files are damaged."""
         try:
             with self.registry.attached(run, "recipe") as folder:
                 return load_recipe(folder, training_span)
         except (ValueError, TypeError, LookupError, OSError, MlflowException) as error:
-            self.registry.end(run, "FAILED")  # so that nobody tries it again
+            self.registry.end(run, "FAILED")  # prevents further attempts
             reason = " ".join(str(error).split())[:160]
             what = f"{training_span / DAY:g} days as of {format_iso(moment)}"
-            note(f"kept recipe of {what} cannot be used and is trained anew: {reason}")
+            note(f"cached recipe of {what} cannot be used and will be retrained: {reason}")
             return None
 
-    def fading(self) -> RecipeCache:
-        """Return itself: what is kept is told apart by the whole configuration."""
+    def age_weighted(self) -> RecipeCache:
+        """Return itself: the digest already covers age weighting."""
         return self
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
-        """Keep what was trained: the run counts when it is finished."""
+        """Store a recipe; its run counts once it is finished."""
         name = f"{format_iso(moment)[:10]}, {trained.training_span / DAY:g} days"
         tags = self._tags(moment, trained.training_span)
         facts = {

@@ -1,9 +1,8 @@
-"""Airflow for tests: `gated_airflow.py FOLDER TREES` runs all three of its services.
+"""Airflow for tests: `gated_airflow.py FOLDER TREES` runs its three services.
 
-It imports once what they and the tasks need: the services are forks, and so are the processes of
-the tasks, which find the imports done. A model gets as many trees as TREES says. While FOLDER holds
-a file `hold`, a task writes `reached` before one of the steps `HELD` and waits, so that a test can
-kill it in the midst of its work, however fast it is.
+The parent imports all modules once. Services and task processes are forks of it, so they need not
+import again. TREES is the number of trees of each model. While FOLDER contains a file `hold`, a
+task writes `reached` before a step in `HELD` and waits, so that a test can kill it at that point.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ SERVICES = {
 
 
 def hold(module: ModuleType, name: str, folder: Path) -> None:
-    """Let a function wait while the gate is shut."""
+    """Let a function wait while the file `hold` exists."""
     step = getattr(module, name)
 
     def held(*arguments: Any, **options: Any) -> Any:
@@ -55,7 +54,7 @@ def hold(module: ModuleType, name: str, folder: Path) -> None:
 
 
 def fork(folder: Path, name: str, *arguments: str) -> int:
-    """Run a command of Airflow in a child, and return the child's number."""
+    """Run an Airflow command in a child process and return its process ID."""
     child = os.fork()
     if child == 0:
         with (folder / f"{name}.out").open("wb") as out:
@@ -67,8 +66,8 @@ def fork(folder: Path, name: str, *arguments: str) -> int:
 
 
 def serve(folder: Path) -> None:
-    """Run all services until one of them ends; a kill of the group ends them all."""
-    gc.freeze()  # none of the forks looks for garbage in what all of them share
+    """Run all services until one ends; killing the process group ends all of them."""
+    gc.freeze()  # forks do not collect garbage in shared memory
     os.waitpid(fork(folder, "migration", "db", "migrate"), 0)
     for name, arguments in SERVICES.items():
         fork(folder, name, *arguments)

@@ -1,4 +1,4 @@
-"""The real Airflow: three retraining cycles and the daily lists after each, through its API."""
+"""Three retraining cycles, each followed by the daily lists, in Airflow through its API."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.airflow
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_FILES = sorted(DAGS.glob("*.py"))
 GATED = Path(__file__).with_name("gated_airflow.py")
-# The third is the first one that is compared with a champion. Two lists show what a third would.
+# The third cycle is the first that compares with a champion. Two lists suffice.
 CYCLES = ("2025-01-16", "2025-01-19", "2025-01-22")
 LISTS = 2
-N_TREES = 60  # how good a model becomes is tested elsewhere
+N_TREES = 60  # other tests cover the quality of models
 KILLED_CYCLE, KILLED_LIST = "2025-01-19", "2025-01-23"
 _PATIENCE = 300
-_PAUSE = 1.0  # seconds between two questions: each of them costs the API server as much as a page
+_PAUSE = 1.0  # seconds between two requests, each as expensive as a page
 
 Fleet = Callable[[int, int], pd.DataFrame]
 Write = Callable[[pd.DataFrame, Path], Path]
@@ -40,7 +40,7 @@ Write = Callable[[pd.DataFrame, Path], Path]
 
 @dataclass
 class Airflow:
-    """Scheduler, reader of DAGs and API server, in a folder of their own."""
+    """Scheduler, DAG processor and API server in a separate folder."""
 
     folder: Path
     config: Path
@@ -57,12 +57,12 @@ class Airflow:
             "CORE__PARALLELISM": "2",
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{self.port}/execution/",
-            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # no DAG changes meanwhile
-            # Three processes write; SQLite by itself waits five seconds for another one.
+            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # DAGs do not change meanwhile
+            # Three processes write to SQLite, whose default lock timeout is five seconds.
             "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/airflow.db?timeout=120",
             "API__HOST": "127.0.0.1",
             "API__PORT": str(self.port),
-            # On a busy machine: by default a task is given up to whom the API is silent for 5 s.
+            # For busy machines: by default a task fails if the API does not answer for 5 s.
             "WORKERS__EXECUTION_API_TIMEOUT": str(_PATIENCE),
             "CORE__DAGBAG_IMPORT_TIMEOUT": str(_PATIENCE),
             "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": str(_PATIENCE),
@@ -98,7 +98,7 @@ class Airflow:
         return token
 
     def stop(self) -> None:
-        """Kill all services and their children: one that is asked to end waits for its workers."""
+        """Kill all services and their children: a regular stop waits for the workers."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ class Airflow:
         self.client.close()
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Call the API, again where SQLite was locked: what answers 500 has been undone."""
+        """Call the API, and repeat calls that answer 500 (SQLite locked, change rolled back)."""
         answers: list[httpx.Response] = []
 
         def served() -> bool:
@@ -125,11 +125,11 @@ class Airflow:
             assert self.process is not None
             assert self.process.poll() is None, self.folder
             if time.monotonic() - started > _PATIENCE:
-                raise AssertionError(f"nothing came of it in {_PATIENCE} s: {self.folder}")
+                raise AssertionError(f"no result after {_PATIENCE} s: {self.folder}")
             time.sleep(_PAUSE)
 
     def wake(self, dag: str) -> None:
-        """Let a DAG run, and end the run of today that it begins with: the records are older."""
+        """Unpause a DAG and fail the run that it starts for today: the records are older."""
         self.ask("PATCH", f"/dags/{dag}", {"is_paused": False})
         if dag != "forewarn_score":
             self.until(lambda: bool(self.runs(dag)))
@@ -159,11 +159,11 @@ class Airflow:
         return {one["task_id"]: one for one in found}
 
     def hold(self) -> None:
-        """Let the next task wait in the midst of its work, to be killed there."""
+        """Make the next task wait before its main step, where it can be killed."""
         (self.folder / "hold").touch()
 
     def kill(self, dag: str, run: str, task: str) -> None:
-        """Kill the process of a task without a warning, where it is held; let the others go on."""
+        """Kill the process of a waiting task with SIGKILL, then let other tasks continue."""
         self.until((self.folder / "reached").exists)
         assert self.tasks(dag, run)[task]["state"] == "running"
         number = self.tasks(dag, run)[task]["id"]
@@ -199,7 +199,7 @@ def records(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFact
 
 
 def site(records: Path, config_text: str, folder: Path) -> Path:
-    """Write the configuration of a site with trees alone; its paths begin where it lies."""
+    """Write the configuration of a site that trains only trees; its paths are relative."""
     head, rest = config_text.split("[ensembles]")
     trees = '[ensembles]\nparallel = ["gbdt"]\ncascade = [["gbdt", 0.2]]\n'
     path = folder / "site.toml"
@@ -231,7 +231,7 @@ def days_after(cycle: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def scheduled(airflow: Airflow) -> dict[str, str]:
-    """Run the cycles and the lists, kill two tasks on the way; return the state of every run."""
+    """Run the cycles and the lists, kill two tasks meanwhile, and return the state of every run."""
     states = {}
     airflow.wake("forewarn_retrain")
     airflow.wake("forewarn_score")
@@ -254,7 +254,7 @@ def scheduled(airflow: Airflow) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def commanded(records: Path, config_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Do the same with the commands, one after the other, in another folder."""
+    """Run the same steps as commands, one after the other, in another folder."""
     folder = tmp_path_factory.mktemp("commands")
     config = site(records, config_text, folder)
     common = ["--records", str(records), "--config", str(config)]
@@ -274,13 +274,13 @@ def command(folder: Path, *arguments: str) -> None:
         assert main(arguments) == 0
 
 
-def test_every_run_succeeds_those_with_a_killed_task_too(scheduled: dict[str, str]) -> None:
+def test_all_runs_succeed_even_with_killed_task(scheduled: dict[str, str]) -> None:
     assert len(scheduled) == len(CYCLES) * (1 + LISTS)
     assert set(scheduled.values()) == {"success"}
 
 
 @pytest.mark.usefixtures("scheduled")
-def test_the_lists_are_those_of_the_commands(airflow: Airflow, commanded: Path) -> None:
+def test_lists_equal_command_output(airflow: Airflow, commanded: Path) -> None:
     ours = sorted(path.parent.name for path in commanded.glob("date=*/at_risk.csv"))
     assert len(ours) == len(CYCLES) * LISTS
     assert ours == sorted(p.name for p in (airflow.folder / "lists").glob("date=*"))
@@ -295,7 +295,7 @@ def test_the_lists_are_those_of_the_commands(airflow: Airflow, commanded: Path) 
 
 
 @pytest.mark.usefixtures("scheduled")
-def test_an_event_of_the_records_brings_the_list_of_its_day(airflow: Airflow) -> None:
+def test_records_event_triggers_daily_list(airflow: Airflow) -> None:
     before = {run["dag_run_id"] for run in airflow.runs("forewarn_score")}
     (asset,) = [a for a in airflow.get("/assets")["assets"] if a["name"] == "forewarn_records"]
     event = {"asset_id": asset["id"], "extra": {"day": "2025-01-25"}}
@@ -306,7 +306,7 @@ def test_an_event_of_the_records_brings_the_list_of_its_day(airflow: Airflow) ->
     assert (airflow.folder / "lists" / "date=2025-01-26" / "at_risk.html").exists()
 
 
-def test_ingestion_publishes_the_day_that_is_complete(airflow: Airflow) -> None:
+def test_ingestion_publishes_day_that_is_complete(airflow: Airflow) -> None:
     airflow.ask("PATCH", "/dags/forewarn_ingest", {"is_paused": False})
     airflow.until(lambda: bool(airflow.runs("forewarn_ingest")))
     (first, *_) = airflow.runs("forewarn_ingest")
@@ -315,8 +315,8 @@ def test_ingestion_publishes_the_day_that_is_complete(airflow: Airflow) -> None:
     assert {"day": "2025-01-30"} in [event["extra"] for event in events]
 
 
-def test_nothing_of_it_listens_beyond_this_machine(airflow: Airflow) -> None:
-    """The log server of a worker would; it is not started."""
+def test_services_listen_on_loopback_only(airflow: Airflow) -> None:
+    """The log server of a worker would listen on all interfaces; it is not started."""
     assert airflow.process is not None
     group = airflow.process.pid
     mine = {
@@ -329,10 +329,10 @@ def test_nothing_of_it_listens_beyond_this_machine(airflow: Airflow) -> None:
 
 
 def _listening(pids: set[str]) -> set[str]:
-    """Return the addresses at which processes take connections, as the kernel writes them."""
+    """Return the addresses on which processes listen, in the kernel's notation."""
     sockets = set()
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             sockets |= {os.readlink(entry) for entry in Path("/proc", pid, "fd").iterdir()}
     tables = [Path("/proc/net", name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
     rows = [line.split() for table in tables for line in table]

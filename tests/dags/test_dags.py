@@ -1,4 +1,4 @@
-"""What the DAG files look like to Airflow, without running it."""
+"""The DAG files as Airflow parses them, without running them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(json.dumps({"errors": list(bag.import_errors.values()), "heavy": heavy, "d
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Let Airflow read the folder in a process of its own."""
+    """Let Airflow parse the folder in a separate process."""
     home = {"AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow"))}
     home["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
     home["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "600"
@@ -49,14 +49,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return read
 
 
-def test_all_are_read_and_none_imports_anything_heavy(found: dict[str, Any]) -> None:
+def test_dags_parse_without_heavy_imports(found: dict[str, Any]) -> None:
     assert found["errors"] == []
     assert set(found["dags"]) == {path.stem for path in FILES}
     assert "tensorflow" not in found["heavy"]
     assert "mlflow" not in found["heavy"]
 
 
-def test_each_is_idle_until_it_is_its_turn_and_gives_up_in_time(found: dict[str, Any]) -> None:
+def test_dags_have_schedules_and_timeouts(found: dict[str, Any]) -> None:
     for name, one in found["dags"].items():
         assert one["active"] == 1, name
         assert not one["catchup"], name
@@ -65,15 +65,15 @@ def test_each_is_idle_until_it_is_its_turn_and_gives_up_in_time(found: dict[str,
         assert len(one["doc"]) > 100, name
 
 
-def test_retraining_counts_three_days_and_not_days_of_the_month(found: dict[str, Any]) -> None:
+def test_retraining_runs_every_three_days(found: dict[str, Any]) -> None:
     assert found["dags"]["forewarn_retrain"]["every"] == "3 days, 0:00:00"
     assert found["dags"]["forewarn_retrain"]["tasks"] == ["decide", "lengths", "moment", "train"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_is_a_table_of_contents(path: Path) -> None:
+def test_dag_files_are_short(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) < 60
-    # Discovery skips a file without these two words.
+    # Airflow skips files that contain neither of these words.
     assert "airflow" in text
     assert "dag" in text

@@ -1,4 +1,4 @@
-"""What the DAGs hand on: every complete day that has no list yet, each once."""
+"""Days that the DAGs publish: each complete day without a list, once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAGS = Path(__file__).parents[2] / "dags"
 
 
 def task_of(dag: str, task: str) -> tuple[Any, Callable[..., Any]]:
-    """Return a DAG's module and the function of one of its tasks."""
+    """Return the module of a DAG and the function of one of its tasks."""
     spec = importlib.util.spec_from_file_location(dag, DAGS / f"{dag}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -29,7 +29,7 @@ class Outlets(dict[Any, SimpleNamespace]):
         return self.setdefault(key, SimpleNamespace(extra={}))
 
 
-def test_after_an_outage_every_missing_day_is_in_the_event() -> None:
+def test_event_contains_all_days_of_outage() -> None:
     module, publish = task_of("forewarn_ingest", "publish")
     days, published = ["2025-03-01", "2025-03-02", "2025-03-03"], "2025-03-01"
     ti = SimpleNamespace(xcom_pull=lambda **_: published)
@@ -44,7 +44,7 @@ def test_after_an_outage_every_missing_day_is_in_the_event() -> None:
         publish(days, outlet_events=outlets, ti=ti)
 
 
-def test_a_list_is_made_for_every_day_of_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_published_day_gets_list(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[list[str]] = []
     module, score = task_of("forewarn_score", "score")
     monkeypatch.setattr(module.Variable, "get", lambda _: "site.toml")
@@ -62,7 +62,7 @@ def test_a_list_is_made_for_every_day_of_every_event(monkeypatch: pytest.MonkeyP
     assert made == [all_days, ["2025-02-01"]]
 
 
-def test_an_earlier_list_that_cannot_be_made_does_not_cost_the_newest(
+def test_failed_older_list_does_not_block_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from forewarn.pipelines import scheduled_tasks as site

@@ -39,23 +39,23 @@ class ActionCosts:
     actions: tuple[tuple[str, float], ...]
 
     @property
-    def saved(self) -> float:
+    def savings(self) -> float:
         """GPU-hours saved by an action before a failure."""
         return self.failure * self.prevented_share
 
     @property
-    def dearest(self) -> float:
+    def most_expensive(self) -> float:
         """Cost of the most expensive action."""
         return self.actions[-1][1]
 
     @property
     def break_even(self) -> float:
         """Probability above which the cheapest action pays off."""
-        return self.actions[0][1] / self.saved
+        return self.actions[0][1] / self.savings
 
-    def pays(self, probability: Float64Array) -> BoolArray:
+    def pays_off(self, probability: Float64Array) -> BoolArray:
         """Return for which probabilities the cheapest action pays off; False for NaN."""
-        return np.asarray(probability * self.saved > self.actions[0][1])
+        return np.asarray(probability * self.savings > self.actions[0][1])
 
     def action_for(self, probability: Float64Array) -> npt.NDArray[np.object_]:
         """Return the most expensive action that each probability justifies; empty if none.
@@ -68,14 +68,14 @@ class ActionCosts:
         """
         chosen = np.full(len(probability), "", dtype=object)
         for name, cost in self.actions:
-            chosen[probability * self.saved > cost] = name
+            chosen[probability * self.savings > cost] = name
         return chosen
 
     def cost_for(self, probability: Float64Array) -> Float64Array:
         """Return the cost of the most expensive justified action by probability; 0 if none."""
         cost = np.zeros(len(probability))
         for _, price in self.actions:
-            cost[probability * self.saved > price] = price
+            cost[probability * self.savings > price] = price
         return cost
 
     def to_dict(self) -> dict[str, object]:

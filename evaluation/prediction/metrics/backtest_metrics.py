@@ -16,7 +16,7 @@ from forewarn.evaluation.prediction.metrics.daily_list import raise_alerts
 from forewarn.evaluation.prediction.metrics.paper_protocol import (
     Interval,
     PaperMetrics,
-    iso,
+    format_seconds,
     paper_protocol,
     precision_interval,
 )
@@ -115,7 +115,7 @@ def _fleet_protocol(
         average_precision_interval=averages.interval,
         days=[
             DayMetrics(
-                date=iso(moment)[:10],
+                date=format_seconds(moment)[:10],
                 listed=int((moments == moment).sum()),
                 hits=int((table.labels[rows[moments == moment]] == 1).sum()),
             )
@@ -183,7 +183,7 @@ def strategy_metrics(
     Parameters
     ----------
     table : ScoreTable
-        All rows, or the rows that test sets and lists need (`ScoreTable.asked_about`).
+        All rows, or the rows that test sets and lists need (`ScoreTable.evaluated_rows`).
     averages, judged : optional
         Results on all rows, if the table lacks some (`window_average_precision`,
         `ScoreTable.judged`).

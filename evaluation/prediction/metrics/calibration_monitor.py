@@ -57,7 +57,7 @@ class LabelledAlerts:
 
     Attributes
     ----------
-    promised : ndarray of shape (n,)
+    predicted : ndarray of shape (n,)
         Predicted failure probability.
     hit : ndarray of shape (n,), bool
         Whether the GPU failed within the horizon.
@@ -68,7 +68,7 @@ class LabelledAlerts:
         divided by that of the alert.
     """
 
-    promised: Float64Array
+    predicted: Float64Array
     hit: BoolArray
     position: Float64Array
     weight: Float64Array
@@ -76,7 +76,7 @@ class LabelledAlerts:
     @classmethod
     def from_sequences(
         cls,
-        promised: Sequence[float] | Float64Array,
+        predicted: Sequence[float] | Float64Array,
         hit: Sequence[bool] | BoolArray,
         position: Sequence[float] | Float64Array | None = None,
         weight: Sequence[float] | Float64Array | None = None,
@@ -84,7 +84,7 @@ class LabelledAlerts:
         """Convert sequences; without positions, all alerts are at the end of their list."""
         n = len(hit)
         return cls(
-            np.asarray(promised, dtype=np.float64),
+            np.asarray(predicted, dtype=np.float64),
             np.asarray(hit, dtype=bool),
             np.ones(n) if position is None else np.asarray(position, dtype=np.float64),
             np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64),
@@ -95,7 +95,7 @@ class LabelledAlerts:
 
     def __getitem__(self, part: slice | Int64Array) -> LabelledAlerts:
         return LabelledAlerts(
-            self.promised[part], self.hit[part], self.position[part], self.weight[part]
+            self.predicted[part], self.hit[part], self.position[part], self.weight[part]
         )
 
 
@@ -126,7 +126,9 @@ class CalibrationChange:
     @classmethod
     def decided_by(cls, alerts: LabelledAlerts, judged: int, length: float) -> CalibrationChange:
         """Return a change that is decided by some alerts, the last of the first `judged`."""
-        return cls(judged, length, len(alerts), int(alerts.hit.sum()), float(alerts.promised.sum()))
+        return cls(
+            judged, length, len(alerts), int(alerts.hit.sum()), float(alerts.predicted.sum())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,24 +137,24 @@ class MonitoredCalibration:
 
     Attributes
     ----------
-    state : PromiseState
+    state : CalibrationState
     judged : int
         Alerts since the state began.
     hits : int
-    promised, precision : float or None
+    predicted, precision : float or None
         Weighted means over these alerts; None without any.
     bounds : tuple of float
         Confidence sequence of the precision.
     length : float
         Share of the list that may be flagged; 0 while miscalibrated.
-    changes : tuple of PromiseChange
+    changes : tuple of CalibrationChange
         In order. At least one of two consecutive changes is a miscalibration.
     """
 
     state: CalibrationState
     judged: int
     hits: int
-    promised: float | None
+    predicted: float | None
     precision: float | None
     bounds: tuple[float, float]
     length: float
@@ -173,7 +175,7 @@ class MonitoredCalibration:
             "state": str(self.state),
             "judged": self.judged,
             "hits": self.hits,
-            "promised": self.promised,
+            "promised": self.predicted,
             "precision": self.precision,
             "bounds": list(self.bounds),
             "broken": len(self.broken_at),
@@ -214,7 +216,7 @@ def monitor_calibration(alerts: LabelledAlerts, *, length: float = 1.0) -> Monit
 
 def _lowest_calibrated(alerts: LabelledAlerts) -> Float64Array:
     """Return the lowest failure probabilities that count as calibrated."""
-    return _MIN_CALIBRATION_RATIO * alerts.promised
+    return _MIN_CALIBRATION_RATIO * alerts.predicted
 
 
 def _find_miscalibration(alerts: LabelledAlerts) -> CalibrationChange | None:
@@ -239,7 +241,7 @@ def _recovery_at_length(alerts: LabelledAlerts, length: float) -> CalibrationCha
     """Return the recovery of a share of the list, if there is one."""
     numbers = np.flatnonzero(alerts.position <= length + 1e-9)
     part = alerts[numbers]
-    evidence = surplus_evidence(_RECOVERY_RATIO * part.promised, part.hit, part.weight)
+    evidence = surplus_evidence(_RECOVERY_RATIO * part.predicted, part.hit, part.weight)
     above = np.append(0.0, (part.weight * (part.hit - _lowest_calibrated(part))).cumsum())
     earned = (evidence.total >= 1.0 / (_SIGNIFICANCE_LEVEL * _LEVEL_SHARE_BY_LENGTH[length])) & (
         numbers >= MIN_LABELLED_ALERTS - 1
@@ -264,7 +266,7 @@ def _summarize(
         state=state,
         judged=len(alerts),
         hits=int(alerts.hit.sum()),
-        promised=float((weight * alerts.promised).sum() / total) if total else None,
+        predicted=float((weight * alerts.predicted).sum() / total) if total else None,
         precision=float((weight * alerts.hit).sum() / total) if total else None,
         bounds=confidence_sequence(alerts.hit.astype(np.float64), _SIGNIFICANCE_LEVEL, weight),
         length=length,

@@ -106,7 +106,7 @@ class DailyRankings:
     def chosen(self, share: float, costs: ActionCosts | None) -> BoolArray:
         """Mark the production list: the top share of the fleet, with costs only what pays off."""
         marked = self.top(share)
-        return marked if costs is None else marked & costs.pays(self.probability)
+        return marked if costs is None else marked & costs.pays_off(self.probability)
 
     @property
     def n_days(self) -> int:

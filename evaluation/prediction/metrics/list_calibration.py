@@ -76,11 +76,11 @@ class ListCalibration:
 
     Attributes
     ----------
-    promise : MonitoredCalibration
+    final : MonitoredCalibration
         State after the outcomes of all alerts are known.
     raised_at : ndarray of shape (n,)
         Time of each alert, in order.
-    promised : ndarray of shape (n,)
+    predicted : ndarray of shape (n,)
         Predicted failure probability.
     hit, flagged : ndarray of shape (n,), bool
         Whether the GPU failed within the horizon, and whether it was flagged when the alert was
@@ -89,16 +89,16 @@ class ListCalibration:
         Nanoseconds until the outcome of an alert is known.
     """
 
-    promise: MonitoredCalibration
+    final: MonitoredCalibration
     raised_at: Int64Array
-    promised: Float64Array
+    predicted: Float64Array
     hit: BoolArray
     flagged: BoolArray
     horizon: int
 
     def metrics(self) -> ListCalibrationMetrics:
         """Return the metrics for a report."""
-        end, moments = self.promise, np.unique(self.raised_at).tolist()
+        end, moments = self.final, np.unique(self.raised_at).tolist()
         changes = [
             DatedChange(_date(int(self.raised_at[c.judged - 1]) + self.horizon), **asdict(c))
             for c in end.changes
@@ -107,7 +107,7 @@ class ListCalibration:
             state=str(end.state),
             judged=end.judged,
             hits=end.hits,
-            promised=end.promised,
+            promised=end.predicted,
             precision=end.precision,
             bounds=end.bounds,
             broken=len(end.broken_at),
@@ -119,7 +119,7 @@ class ListCalibration:
         return CalibrationDay(
             date=_date(moment),
             alerts=int(of_day.sum()),
-            expected=float(self.promised[of_day].sum()),
+            expected=float(self.predicted[of_day].sum()),
             hits=int(self.hit[of_day].sum()),
             flagged=int(self.flagged[of_day].sum()),
             flagged_hits=int((self.flagged & self.hit)[of_day].sum()),
@@ -140,15 +140,15 @@ def list_calibration(table: ScoreTable, costs: ActionCosts | None) -> ListCalibr
         chosen &= table.frame["calibrated"].to_numpy(bool)[table.days.row]
     alerts, horizon = daily_list_alerts(table, chosen), table.protocol.horizon
     rank, size = _ranks(ranking, chosen, alerts)
-    promised = table.frame["probability"].to_numpy(float)[alerts.row]
-    promise = monitor_calibration(
-        LabelledAlerts.from_sequences(promised, alerts.hit, np.minimum(1.0, rank / size))
+    predicted = table.frame["probability"].to_numpy(float)[alerts.row]
+    monitored = monitor_calibration(
+        LabelledAlerts.from_sequences(predicted, alerts.hit, np.minimum(1.0, rank / size))
     )
     # Known at the time of a list: the alerts whose horizon was over.
     judged = np.searchsorted(alerts.raised_at, alerts.raised_at - horizon, side="right")
-    length = np.array([promise.length_after(n) for n in judged.tolist()], dtype=np.float64)
+    length = np.array([monitored.length_after(n) for n in judged.tolist()], dtype=np.float64)
     flagged = rank <= np.ceil(length * size)
-    return ListCalibration(promise, alerts.raised_at, promised, alerts.hit, flagged, horizon)
+    return ListCalibration(monitored, alerts.raised_at, predicted, alerts.hit, flagged, horizon)
 
 
 def _ranks(

@@ -75,7 +75,7 @@ def match_failures(
     covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
         rows["valid_until"].max()
     )
-    covered &= ~_still_open(lists[~over], failures)
+    covered &= ~_in_open_horizon(lists[~over], failures)
     covered_failures = failures[covered].drop_duplicates(["gpu_serial", "failed_at"])
     covered_failures = covered_failures.sort_values(["failed_at", "gpu_serial"]).reset_index(
         drop=True
@@ -108,7 +108,7 @@ def _was_out_of_service(
     return absent
 
 
-def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _in_open_horizon(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Return which failures lie in the horizon of a row that is not over."""
     since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
     pairs = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
@@ -193,10 +193,10 @@ def _gpu_hours(flagged: pd.DataFrame, costs: ActionCosts | None) -> dict[str, An
             continue
         until[serial] = row["valid_until"]
         alerts += 1
-        spent += prices.get(str(row.get("action")), costs.dearest)
+        spent += prices.get(str(row.get("action")), costs.most_expensive)
         if row["hit"]:
             caught.add((serial, row["fails_at"]))
-    saved = costs.saved * len(caught)
+    saved = costs.savings * len(caught)
     return {
         "alerts": alerts,
         "gpu_hours_saved": saved,

@@ -70,7 +70,7 @@ class ListBenefit:
 def list_benefit(table: ScoreTable, costs: ActionCosts | None) -> ListBenefit | None:
     """Return the benefit by list length, of the production list, and of alternatives.
 
-    An alert costs its action once. The first alert before a failure saves `costs.saved`.
+    An alert costs its action once. The first alert before a failure saves `costs.savings`.
 
     Parameters
     ----------
@@ -137,11 +137,11 @@ def _net_benefit(
     )
     if costs is None:
         return figures
-    price = np.full(n, costs.dearest)
+    price = np.full(n, costs.most_expensive)
     if by_chance:
         price = costs.cost_for(table.frame["probability"].to_numpy(float)[alerts.row])
     month = _DAYS_PER_MONTH / max(1, ranking.n_days)
-    hours = (alerts.caught * costs.saved - price) * month
+    hours = (alerts.caught * costs.savings - price) * month
     draws = (weights * hours).sum(axis=1)
     bounds = percentile_interval(draws) if n else (0.0, 0.0)
     return replace(figures, gpu_hours=float(hours.sum()), gpu_hours_interval=bounds)

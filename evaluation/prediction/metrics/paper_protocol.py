@@ -25,7 +25,7 @@ from forewarn.features.time_units import DAY
 __all__ = [
     "PaperMetrics",
     "WindowMetrics",
-    "iso",
+    "format_seconds",
     "paper_protocol",
     "precision_draws",
     "precision_interval",
@@ -64,7 +64,7 @@ class PaperMetrics:
     windows: Sequence[WindowMetrics] = ()
 
 
-def iso(moment: int) -> str:
+def format_seconds(moment: int) -> str:
     """Format a time in seconds."""
     return f"{np.datetime64(moment, 'ns').astype('datetime64[s]')}Z"
 
@@ -120,7 +120,7 @@ def paper_protocol(table: ScoreTable, method: str) -> PaperMetrics:
         precision_by_day=_precision_by_day(table, method, sets),
         windows=[
             WindowMetrics(
-                start=iso(start),
+                start=format_seconds(start),
                 precision_at_k=precision,
                 recall_at_k=recall,
                 average_precision=average,

@@ -62,8 +62,8 @@ def decide_promotion(
     if comparison is not None and comparison.difference < -margin * comparison.champion:
         reasons.append(
             f"average precision {comparison.challenger:.4f} on {comparison.windows} finished "
-            f"windows, the champion has {comparison.champion:.4f}: lower by more than "
-            f"{margin:.0%} of it"
+            f"windows is more than {margin:.0%} below the champion's "
+            f"{comparison.champion:.4f}"
         )
     return GateDecision(not reasons, tuple(reasons), comparison)
 
@@ -77,7 +77,7 @@ def _implausible_values(
         if not len(values):
             reasons.append(f"no {name}: no GPU has an instance")
         elif not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
-            reasons.append(f"{name} are outside of 0 to 1")
+            reasons.append(f"{name} are outside 0 to 1")
         elif len(values) > 1 and np.ptp(values) == 0:
             reasons.append(f"{name} are all {values[0]:.4g}")
     if not reasons and champion is not None and len(champion):

@@ -174,7 +174,7 @@ class ScoreTable:
         ]
 
     @property
-    def asked_about(self) -> Int64Array:
+    def evaluated_rows(self) -> Int64Array:
         """The rows of the test sets and daily lists, in ascending order.
 
         A table of these rows alone has the same test sets, lists and failures.
@@ -188,12 +188,12 @@ class ScoreTable:
 
     def flags(self, method: str, rows: Int64Array) -> BoolArray:
         """Return which of the `rows` of one test set a method flags."""
-        scores, order = self._taken(rows)
+        scores, order = self._ordered_scores(rows)
         return self.protocol.committee.flags(method, scores, self.protocol.k, order)
 
     def ranks(self, method: str, rows: Int64Array) -> Int64Array:
         """Return the rank of each of the `rows` by a method; 1 is the highest risk."""
-        return self.protocol.committee.ranks(method, *self._taken(rows))
+        return self.protocol.committee.ranks(method, *self._ordered_scores(rows))
 
     def listed(self, method: str) -> Int64Array:
         """Return which rows of `days` are on the daily lists of a method, in order of time."""
@@ -204,7 +204,7 @@ class ScoreTable:
             listed.append(of_day[self.ranks(method, self.days.row[of_day]) <= size])
         return np.concatenate(listed) if listed else np.zeros(0, dtype=np.int64)
 
-    def _taken(self, rows: Int64Array) -> tuple[dict[str, Float64Array], Int64Array]:
+    def _ordered_scores(self, rows: Int64Array) -> tuple[dict[str, Float64Array], Int64Array]:
         """Return the scores of `rows`, and their order by serial and end."""
         scores = {name: values[rows] for name, values in self.scores.items()}
         return scores, np.lexsort((self.end[rows], self.gpu[rows])).argsort()

@@ -39,7 +39,7 @@ class BettingEvidence:
 
 
 def shortfall_evidence(
-    promised: Float64Array, hit: BoolArray, weight: Float64Array | None = None
+    predicted: Float64Array, hit: BoolArray, weight: Float64Array | None = None
 ) -> BettingEvidence:
     """Return the evidence, after each alert, that hits fall short of the predicted probabilities.
 
@@ -53,7 +53,7 @@ def shortfall_evidence(
 
     Parameters
     ----------
-    promised : ndarray of shape (n,)
+    predicted : ndarray of shape (n,)
         Predicted failure probability below 1, in the order of known outcomes.
     hit : ndarray of shape (n,), bool
     weight : ndarray of shape (n,), optional
@@ -65,7 +65,7 @@ def shortfall_evidence(
     >>> evidence.total.tolist()  # half of the stake at even odds; half is kept for the next block
     [1.25]
     """
-    return _bet_in_blocks((promised - hit) / (1.0 - promised), weight, _SHORTFALL_BETS)
+    return _bet_in_blocks((predicted - hit) / (1.0 - predicted), weight, _SHORTFALL_BETS)
 
 
 def surplus_evidence(

@@ -51,7 +51,7 @@ class ComparisonRows:
         if not later:
             return np.zeros(0, dtype=np.int64)
         may_fail = self._may_fail(window)
-        healthy = ~may_fail & self._surely_healthy(window, later)
+        healthy = ~may_fail & self._known_healthy(window, later)
         n_healthy = round(self.settings.negatives_per_positive * int(may_fail.sum()))
         hashes = np.sort(window.hashes[healthy])
         if n_healthy > len(hashes):
@@ -78,7 +78,7 @@ class ComparisonRows:
         hours = hours_to_failure(timeline, instances.gpu, instances.end, horizon)
         return np.isfinite(hours)
 
-    def _surely_healthy(self, window: WindowScores, later: list[int]) -> BoolArray:
+    def _known_healthy(self, window: WindowScores, later: list[int]) -> BoolArray:
         """Return which instances are known to be healthy at all later retrainings."""
         recipe, instances = self.settings.recipe, window.instances
         gpu, end = instances.gpu, instances.end

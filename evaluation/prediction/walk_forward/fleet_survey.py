@@ -42,7 +42,7 @@ class Span(NamedTuple):
     start: int
     end: int
 
-    def begun_earlier(self, margin: int) -> Span:
+    def extended_before(self, margin: int) -> Span:
         """Return the span extended by a margin at its start."""
         return Span(self.start - margin, self.end)
 
@@ -95,7 +95,7 @@ class FleetSurvey:
         """The last records and all failures, from which labels are computed."""
         return build_timeline(self.newest, self.failures)
 
-    def seen_last(self, time: Int64Array) -> Records:
+    def last_records(self, time: Int64Array) -> Records:
         """Return the last record of each GPU before a moment, without GPUs that had none.
 
         Parameters
@@ -238,7 +238,7 @@ def survey_fleet(
 
 
 def _survey_span(read: ReadSpan, span: Span, margin: int) -> _SpanSurvey:
-    records = read(span.begun_earlier(margin))
+    records = read(span.extended_before(margin))
     seen = records.seen
     if margin and any(getattr(seen, name) for name in _REPORT_COUNTS):
         seen = _subtract_counts(seen, _check_report(read, Span(span.start - margin, span.start)))

@@ -10,7 +10,7 @@ import numpy as np
 from forewarn.evaluation.prediction.walk_forward.fleet_survey import FleetSurvey, ReadSpan, Span
 from forewarn.features.array_types import BoolArray, Int8Array, Int32Array, Int64Array
 from forewarn.features.compiled import compiled
-from forewarn.features.prediction.instances import Instances, label
+from forewarn.features.prediction.instances import Instances, label_instances
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.fleet_timeline import Timeline, build_timeline
 from forewarn.features.records.record_table import Records
@@ -65,7 +65,7 @@ def survey_instances(
     """
     surveyor = _Surveyor.for_fleet(fleet, recipe, moments)
     for number, span in enumerate(spans):
-        surveyor.look_at(fleet.numbered(read(span.begun_earlier(margin if number else 0))))
+        surveyor.process(fleet.numbered(read(span.extended_before(margin if number else 0))))
     gpu, end = _by_gpu(surveyor.ends)
     labels = _labels(fleet.truth, gpu, end, recipe.horizon)
     rows = np.broadcast_to(np.int64(-1), len(gpu))
@@ -103,7 +103,7 @@ def _labels(truth: Timeline, gpu: Int32Array, end: Int64Array, horizon: Nanoseco
     labels = np.empty(len(end), dtype=np.int8)
     for first in range(0, len(end), _LABEL_BATCH_SIZE):
         some = slice(first, first + _LABEL_BATCH_SIZE)
-        labels[some] = label(truth, gpu[some], end[some], horizon)
+        labels[some] = label_instances(truth, gpu[some], end[some], horizon)
     return labels
 
 
@@ -132,7 +132,7 @@ class _Surveyor:
         seen_before = {moment: never.copy() for moment in moments}
         return cls(recipe, fleet.failures.as_observed(), never, never * 0, [], seen_before)
 
-    def look_at(self, records: Records) -> None:
+    def process(self, records: Records) -> None:
         """Process the records of the next span, which start some time before it."""
         timeline = build_timeline(records, self.failures)
         gpu, time = records.gpu, records.time
@@ -141,7 +141,7 @@ class _Surveyor:
         rows = np.flatnonzero(fresh & self._ends(timeline, position))
         self.ends.append((np.bincount(gpu[rows], minlength=len(self.last)), time[rows]))
         self._count(records, fresh)
-        self._move_on(records, timeline.bounds, position)
+        self._advance(records, timeline.bounds, position)
 
     def _positions(self, timeline: Timeline) -> Int64Array:
         """Return the position of each record in its series, including earlier spans."""
@@ -175,7 +175,7 @@ class _Surveyor:
         self.filled += int(np.count_nonzero(fresh & filled))
         self.n_records += int(np.count_nonzero(fresh & ~filled))
 
-    def _move_on(self, records: Records, bounds: Int64Array, position: Int64Array) -> None:
+    def _advance(self, records: Records, bounds: Int64Array, position: Int64Array) -> None:
         present = np.flatnonzero(np.diff(bounds))
         first, time, filled = bounds[present], records.time, records.filled
         for moment, seen in self.seen_before.items():

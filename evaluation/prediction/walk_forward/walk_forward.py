@@ -25,7 +25,7 @@ from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import (
     Instances,
     find_instances,
-    label,
+    label_instances,
     window_without_failures,
 )
 from forewarn.features.records.failures import Failures
@@ -48,7 +48,7 @@ class SlicedRecords(Protocol):
         """Return the fleet as of `moment`, `reach` back, and the training candidates."""
         ...
 
-    def future(
+    def feature_fleet(
         self, moment: int, instances: Instances
     ) -> tuple[Fleet, Instances, Int64Array | None]:
         """Return a fleet for computing the features of a test window.
@@ -79,7 +79,7 @@ def find_scorable_instances(
         horizon=recipe.horizon,
     )
     truth = build_timeline(records, failures)
-    labels = label(truth, instances.gpu, instances.end, recipe.horizon)
+    labels = label_instances(truth, instances.gpu, instances.end, recipe.horizon)
     return replace(instances, label=labels)
 
 
@@ -188,10 +188,12 @@ class WalkForward:
     def train_on_all(self, moment: int) -> TrainedRecipe | None:
         """Train on the whole past before `moment` with age weighting; None with few failures."""
         settings = self.settings
-        span = settings.whole_past(moment, self.extent[0] if self.extent else self.records.first)
+        span = settings.expanding_span(
+            moment, self.extent[0] if self.extent else self.records.first
+        )
         fleet, candidates = self._past(moment, settings.reach_of(span), [span])
         names = (*settings.names, *settings.baselines)
-        trainer = self.trainer.fading(settings.half_life)
+        trainer = self.trainer.age_weighted(settings.half_life)
         return trainer.train(fleet, moment, span, names, candidates)
 
     def train_on(self, moment: int, span: Nanoseconds) -> TrainedRecipe | None:
@@ -252,7 +254,7 @@ class WalkForward:
         known = moment - self.settings.recipe.horizon
         return any((window.instances.end < known).any() for window in self.windows)
 
-    def forget(self, moment: int) -> None:
+    def drop_unused_windows(self, moment: int) -> None:
         """Drop the windows that no span choice and no calibration from `moment` on uses."""
         every, horizon = self.settings.every, self.settings.recipe.horizon
         done = [
@@ -339,7 +341,7 @@ class WalkForward:
         if self.sliced is None:
             return self.measured_in(window.start, window.instances)
         with self.trainer.stage("read records"):
-            fleet, instances, machine = self.sliced.future(window.start, window.instances)
+            fleet, instances, machine = self.sliced.feature_fleet(window.start, window.instances)
         window.machine = machine
         return fleet, instances
 

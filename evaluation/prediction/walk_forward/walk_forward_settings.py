@@ -96,7 +96,7 @@ class WalkForwardSettings:
         """Return the length of the records before a moment that a training on a span reads."""
         return Nanoseconds(self.recipe.horizon + training_span + self.recipe.plan.reach)
 
-    def whole_past(self, moment: int, first: int) -> Nanoseconds:
+    def expanding_span(self, moment: int, first: int) -> Nanoseconds:
         """Return the training span of `expanding`: from the first record to one horizon ago.
 
         Instances with negligible weight are left out, so that old records need not be read.

@@ -21,7 +21,7 @@ from forewarn.features.prediction.instances import (
     UNKNOWN,
     Instances,
     horizon_observed,
-    label,
+    label_instances,
     window_without_failures,
 )
 from forewarn.features.prediction.model_inputs import ModelInputs
@@ -79,7 +79,7 @@ class WindowScores:
     def known_labels(self, timeline: Timeline, recipe: Recipe) -> Int8Array:
         """Return the labels known to the timeline, else -1."""
         instances = self.instances
-        labels = label(timeline, instances.gpu, instances.end, recipe.horizon)
+        labels = label_instances(timeline, instances.gpu, instances.end, recipe.horizon)
         clean = window_without_failures(
             timeline.failures, instances.gpu, instances.end, recipe.window_span
         )

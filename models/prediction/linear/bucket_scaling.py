@@ -93,7 +93,7 @@ class BucketScaling:
         """Raise ValueError if the number of columns differs."""
         sizes = len(self.levels), len(self.centres), len(self.varied)
         if sizes != (n_columns, n_columns + 1, n_columns + 1):
-            raise ValueError(f"scaling is of {sizes} columns, expected {n_columns}")
+            raise ValueError(f"scaling has {sizes} columns, expected {n_columns}")
 
 
 def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:

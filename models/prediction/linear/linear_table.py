@@ -119,10 +119,10 @@ class LinearTable:
         table = cls(scaling, tuple(saved["rest"]), tuple(saved["centres"]))
         expected = len(columns.sequence) + len(columns.context)
         if len(table.rest) != expected:
-            raise ValueError(f"levels of rest are {len(table.rest)}, expected {expected}")
+            raise ValueError(f"got {len(table.rest)} modes, expected {expected}")
         if len(table.centres) != len(table.sources(columns)):
             raise ValueError(
-                f"centres are {len(table.centres)}, expected {len(table.sources(columns))}"
+                f"got {len(table.centres)} centres, expected {len(table.sources(columns))}"
             )
         return table
 

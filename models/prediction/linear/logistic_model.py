@@ -148,7 +148,7 @@ class LogisticModel:
         coefficients = np.array(saved["coefficients"], dtype=np.float64)
         if coefficients.shape != (model.table_.n_columns,):
             raise ValueError(
-                f"coefficients are {len(coefficients)}, expected {model.table_.n_columns}"
+                f"got {len(coefficients)} coefficients, expected {model.table_.n_columns}"
             )
         model.fit_ = LogisticFit(coefficients, saved["intercept"])
         return model

@@ -64,7 +64,7 @@ def _read_array(group: Any, name: str) -> Float32Array:
 
     link = group.get(name, getlink=True)
     if not isinstance(link, h5py.HardLink) or group[name].external or group[name].is_virtual:
-        raise ValueError(f"weights {group.name}/{name} lie in another file")
+        raise ValueError(f"weights {group.name}/{name} are stored in another file")
     return np.asarray(group[name][()], dtype=np.float32)
 
 

@@ -71,7 +71,7 @@ def _activated(values: Float32Array, name: str) -> Float32Array:
     if name == "relu":
         np.maximum(values, _ZERO, out=values)
     elif name != "linear":
-        raise ValueError(f"activation {name} is not known, expected relu or linear")
+        raise ValueError(f"activation {name} is not supported, expected relu or linear")
     return values
 
 
@@ -168,5 +168,7 @@ def layer_output(
         "LSTM": _lstm,
     }
     if kind not in weighted:
-        raise ValueError(f"layer {config['name']} is a {kind}, expected one of our networks' own")
+        raise ValueError(
+            f"layer {config['name']} is a {kind}, expected a layer of the built-in networks"
+        )
     return weighted[kind](config, weights, values)

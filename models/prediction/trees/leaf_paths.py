@@ -73,7 +73,7 @@ class LeafPaths(NamedTuple):
             n_slots.append(n_slots[-1] + len(slots))
             columns.append((path, [number[step[0]] for step in path], slots))
             if len(slots) > _MAX_SLOTS:
-                raise ValueError(f"a path asks for {len(slots)} columns, expected {_MAX_SLOTS}")
+                raise ValueError(f"a path has {len(slots)} columns, expected at most {_MAX_SLOTS}")
         steps = [step for path, _, _ in columns for step in path]
         return cls(
             np.array([value for value, _ in leaves]),

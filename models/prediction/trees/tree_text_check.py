@@ -1,4 +1,4 @@
-"""Validation of LightGBM's text format: scoring trusts every index in it."""
+"""Validation of LightGBM's text format, because scoring does not check any index in it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _head(text: str) -> tuple[dict[str, str], int]:
     """Return the fields before the first tree, and the offset of that tree."""
     end = text.find("\n\nTree=0\n")
     if not text.isascii() or end < 0:
-        raise ValueError("is no text of trees")
+        raise ValueError("is not a LightGBM model text")
     return _fields(text[:end], "tree"), end + 2
 
 
@@ -84,7 +84,7 @@ def _fields(block: str, title: str) -> dict[str, str]:
     pairs = [line.partition("=")[::2] for line in lines]
     fields = dict(pairs)
     if first != title or len(fields) != len(pairs):
-        raise ValueError(f"found a block {first[:40]!r}, expected {title!r}, each field once")
+        raise ValueError(f"got a block {first[:40]!r}, expected {title!r} with each field once")
     return fields
 
 
@@ -97,12 +97,12 @@ def _check_head(head: Mapping[str, str], n_columns: int) -> None:
             raise ValueError(f"`{name}` is {head[name][:40]!r}, expected {value!r}")
     for name in listed:
         if len(head[name].split(" ")) != n_columns:
-            raise ValueError(f"`{name}` is not of {n_columns} columns")
+            raise ValueError(f"`{name}` does not have {n_columns} columns")
 
 
 def _check_names(named: Mapping[str, str], expected: set[str]) -> None:
     for name in sorted(named.keys() ^ expected):
-        raise ValueError(f"field `{name[:40]}` {'is not known' if name in named else 'is missing'}")
+        raise ValueError(f"field `{name[:40]}` {'is unknown' if name in named else 'is missing'}")
 
 
 def _check_tree(fields: Mapping[str, str], n_columns: int) -> None:
@@ -138,7 +138,7 @@ def _check_branches(left: Float64Array, right: Float64Array) -> None:
     expected = [*range(-n_splits - 1, 0), *range(1, n_splits)]
     later = np.concatenate([np.arange(n_splits)] * 2) < children
     if n_splits and (sorted(children.tolist()) != expected or not later[children >= 0].all()):
-        raise ValueError("`left_child` and `right_child` are no tree")
+        raise ValueError("`left_child` and `right_child` do not form a tree")
 
 
 def _check_size(name: str, values: Float64Array, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""Nothing that lies ahead may change anything: the leak tests."""
+"""Features and labels as of a time do not depend on later data (leakage tests)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.fleet_timeline import Timeline, build_timeline
 from forewarn.features.records.record_table import FeatureKinds, Records
 from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds, RecordCount
-from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_candidates import instances_known_at
 from forewarn.models.prediction.training_set import (
     Recipe,
     UndersampledInstances,
@@ -31,11 +31,12 @@ Row = dict[str, Any]
 Rows = Callable[..., list[Row]]
 Fail = Callable[..., Failures]
 At = Callable[[float], int]
-# Serial, failed, repaired, known, when the end was known, and until when health is unknown.
+# Serial; times of failure, repair and report; time at which the end became known; time until which
+# health is unknown.
 Ticket = tuple[str, float, float | None, float, float | None, float | None]
 
 LENGTH, STEP, HORIZON = 4, 2, Nanoseconds(3 * HOUR)
-START, END = 600.0, 4_200.0  # minutes: of a training, and of all records
+START, END = 600.0, 4_200.0  # minutes of the training start and the last record
 PLAN = FeaturePlan(
     kinds=FeatureKinds(
         categorical=("kind",),
@@ -97,7 +98,7 @@ def _ticket(source: random.Random, serial: str, low: float, high: float) -> Tick
 def _end(
     source: random.Random, failed: float, low: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Return when a failure was repaired, when that was known, and until when health is unknown."""
+    """Return times of repair and of its report, and the time until which health is unknown."""
     repaired = source.choice([None, low + source.uniform(1, 600)])
     if repaired is None:
         return None, None, None
@@ -123,7 +124,7 @@ def _fleet(source: random.Random, rows: Rows) -> _Fleet:
 
 
 def _altered(fleet: _Fleet, moment: float, source: random.Random, rows: Rows) -> _Fleet:
-    """Return the fleet with another future: from `moment` on everything may be different."""
+    """Return the fleet with a different future: everything after `moment` may differ."""
     past = [one for one in fleet.rows if one[0] < moment]
     future = [one for one in fleet.rows if one[0] >= moment]
     how = source.choice(["altered", "shuffled", "removed", "more"])
@@ -142,18 +143,18 @@ def _altered(fleet: _Fleet, moment: float, source: random.Random, rows: Rows) ->
     else:
         times = [moment + 30 * i + source.random() for i in range(40)]
         future += [(time, rows("0", [time], **_reading(source))[0]) for time in times]
-    return _Fleet(past + future, [_told(one, moment, source) for one in fleet.tickets])
+    return _Fleet(past + future, [_altered_ticket(one, moment, source) for one in fleet.tickets])
 
 
-def _told(ticket: Ticket, moment: float, source: random.Random) -> Ticket:
-    """Return a ticket as it might be had the future been different."""
+def _altered_ticket(ticket: Ticket, moment: float, source: random.Random) -> Ticket:
+    """Return a ticket with a different future."""
     serial, failed, repaired, when, end_known, until = ticket
     if when >= moment:
         serial, failed, *end = _ticket(source, serial, moment, END)
         return serial, failed, end[0], moment + source.uniform(0, 900), end[2], end[3]
     if repaired is not None and max(repaired, end_known or repaired) >= moment:
         repaired, end_known, until = _end(source, failed, moment)
-        if repaired is not None and source.random() < 0.5:  # it was over, and nobody knew
+        if repaired is not None and source.random() < 0.5:  # already repaired, but not reported
             repaired = failed + source.uniform(0, moment - failed)
     return serial, failed, repaired, when, end_known, until
 
@@ -180,7 +181,9 @@ def _training(records: Records, found: Failures, at: At, moment: float) -> dict[
         step_records=RecordCount(STEP),
         horizon=HORIZON,
     )
-    chosen = known(everything, at(moment), Nanoseconds(at(moment) - at(START)), HORIZON)
+    chosen = instances_known_at(
+        everything, at(moment), Nanoseconds(at(moment) - at(START)), HORIZON
+    )
     if not (chosen.label == 1).any():
         return None
     thinned = UndersampledInstances.from_instances(RECIPE, timeline, chosen)
@@ -202,7 +205,7 @@ def _training(records: Records, found: Failures, at: At, moment: float) -> dict[
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1_800, 3_900), st.integers(0, 2**32))
-def test_nothing_at_or_after_the_moment_changes_a_training_array(
+def test_later_data_changes_no_training_array(
     assembled: Make, rows: Rows, failures: Fail, at: At, seed: int, moment: int, other: int
 ) -> None:
     fleet = _fleet(random.Random(seed), rows)
@@ -214,7 +217,7 @@ def test_nothing_at_or_after_the_moment_changes_a_training_array(
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(0, 2**32), st.integers(1, 5))
-def test_training_arrays_do_not_depend_on_files_nor_on_the_order_of_rows(
+def test_training_arrays_ignore_file_and_row_order(
     assembled: Make, rows: Rows, failures: Fail, at: At, seed: int, other: int, n_files: int
 ) -> None:
     fleet = _fleet(random.Random(seed), rows)
@@ -246,7 +249,7 @@ def _measured(
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1_200, 3_900), st.integers(0, 2**32))
-def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
+def test_later_records_change_no_features(
     assembled: Make, rows: Rows, failures: Fail, at: At, seed: int, end: int, other: int
 ) -> None:
     fleet = _fleet(random.Random(seed), rows)
@@ -264,7 +267,7 @@ def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
     records, found = _loaded(changed, assembled, failures)
     future = build_timeline(records.between(at(START), at(END)), found.as_observed())
     one, two = (_measured(measures, line, at(end)) for line in (timeline, future))
-    # A last record that must be filled is part of a window only if the next one comes.
+    # A last record that is filled is part of a window only if the next record arrives.
     shared = one.keys() & two.keys()
     assert len(shared) >= min(len(one), len(two)) - 5
     assert {key: one[key] for key in shared} == {key: two[key] for key in shared}
@@ -309,7 +312,7 @@ def plain(rows: Rows) -> list[Row]:
         *("end known at the moment", "end known later", "presumed at the moment"),
     ],
 )
-def test_a_failure_moved_past_the_moment_changes_no_training_array(
+def test_failure_after_moment_changes_no_training_array(
     now: tuple[Any, ...],
     otherwise: tuple[Any, ...],
     plain: list[Row],
@@ -325,7 +328,7 @@ def test_a_failure_moved_past_the_moment_changes_no_training_array(
     assert one == two
 
 
-def test_a_failure_that_cancels_an_end_after_the_moment_changes_no_training_array(
+def test_later_cancelled_end_changes_no_training_array(
     plain: list[Row], assembled: Make, failures: Fail, at: At
 ) -> None:
     records = assembled(plain, kinds=PLAN.kinds, texts=TEXTS, interval=30)
@@ -336,7 +339,7 @@ def test_a_failure_that_cancels_an_end_after_the_moment_changes_no_training_arra
     assert one == two
 
 
-def test_labels_are_unknown_from_a_failure_until_its_presumed_end_counts(
+def test_labels_are_unknown_until_presumed_end_counts(
     plain: list[Row], assembled: Make, failures: Fail, at: At
 ) -> None:
     records = assembled(plain, kinds=PLAN.kinds, texts=TEXTS, interval=30)
@@ -352,7 +355,7 @@ def test_labels_are_unknown_from_a_failure_until_its_presumed_end_counts(
         round((end - at(0)) / MINUTE): label
         for end, label in zip(found.end, found.label, strict=True)
     }
-    # It fails at 900 and at 2,100, and has instances again 90 minutes after it works.
+    # It fails at 900 and at 2,100, and has instances again 90 minutes after each repair.
     assert {end for end, label in labels.items() if label == 1} == {
         *range(720, 900, 30),
         *range(2_010, 2_100, 30),
@@ -361,7 +364,7 @@ def test_labels_are_unknown_from_a_failure_until_its_presumed_end_counts(
     assert {end for end, label in labels.items() if label == 0} == set(range(90, 720, 30))
 
 
-def test_a_failure_known_before_the_moment_changes_the_training_set(
+def test_earlier_known_failure_changes_training_set(
     plain: list[Row], assembled: Make, failures: Fail, at: At
 ) -> None:
     records = assembled(plain, kinds=PLAN.kinds, texts=TEXTS, interval=30)
@@ -375,10 +378,8 @@ def test_a_failure_known_before_the_moment_changes_the_training_set(
     assert sum(two["labels"]) > sum(one["labels"])
 
 
-def test_a_record_filled_from_the_future_tells_no_label(
-    assembled: Make, rows: Rows, at: At
-) -> None:
-    # 40 is missing and filled because 50 came; at 45 nobody knew that.
+def test_filled_record_determines_no_label(assembled: Make, rows: Rows, at: At) -> None:
+    # The record at 40 is filled because 50 arrived, which is not known at 45.
     records = assembled(rows("A", [0, 10, 20, 30, 50, 60, 70]))
     timeline = build_timeline(records.between(at(0), at(45)), Failures.empty())
     found = find_instances(
@@ -390,7 +391,7 @@ def test_a_record_filled_from_the_future_tells_no_label(
     assert found.label.tolist() == [0, 0, 0, -1]
 
 
-def test_edges_are_those_of_training_instances_only(
+def test_bucket_edges_use_training_instances_only(
     plain: list[Row], assembled: Make, at: At
 ) -> None:
     hot = [row | {"temperature": 500.0} if i % 140 >= 110 else row for i, row in enumerate(plain)]

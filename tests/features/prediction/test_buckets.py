@@ -31,7 +31,7 @@ def _encode(buckets: Buckets, values: Float32Array) -> list[int]:
 
 
 @given(columns, columns)
-def test_encoding_is_that_of_a_plain_loop(fitted: Float32Array, values: Float32Array) -> None:
+def test_encoding_matches_brute_force(fitted: Float32Array, values: Float32Array) -> None:
     buckets = _one(fitted)
     edges = buckets.edges[0].tolist()
     expected = [0 if math.isnan(v) else 1 + bisect.bisect_right(edges, v) for v in values.tolist()]
@@ -39,15 +39,13 @@ def test_encoding_is_that_of_a_plain_loop(fitted: Float32Array, values: Float32A
 
 
 @given(columns, columns)
-def test_a_larger_value_has_no_smaller_bucket(fitted: Float32Array, values: Float32Array) -> None:
+def test_encoding_is_monotone(fitted: Float32Array, values: Float32Array) -> None:
     there = np.sort(values[~np.isnan(values)])
     assert _encode(_one(fitted), there) == sorted(_encode(_one(fitted), there))
 
 
 @given(columns, columns)
-def test_only_missing_is_zero_and_all_fit_a_byte(
-    fitted: Float32Array, values: Float32Array
-) -> None:
+def test_only_missing_is_zero(fitted: Float32Array, values: Float32Array) -> None:
     buckets = _one(fitted)
     numbers = buckets.encode(values[:, None])[:, 0]
     assert numbers.dtype == np.uint8
@@ -65,77 +63,77 @@ def test_edges_are_finite_sorted_and_different(fitted: Float32Array) -> None:
 
 
 @given(st.lists(st.integers(-1000, 1000), max_size=60, unique=True))
-def test_few_distinct_values_have_buckets_of_their_own(values: list[int]) -> None:
+def test_few_distinct_values_get_own_buckets(values: list[int]) -> None:
     fitted = np.array(sorted(values), dtype=np.float32)
     assert _encode(_one(fitted), fitted) == list(range(1, len(values) + 1))
 
 
 @given(columns, st.randoms(use_true_random=False))
-def test_the_order_of_training_values_does_not_matter(fitted: Float32Array, random: object) -> None:
+def test_training_order_does_not_matter(fitted: Float32Array, random: object) -> None:
     shuffled = fitted.tolist()
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
     again = _one(np.array(shuffled, dtype=np.float32))
     assert np.array_equal(_one(fitted).edges[0], again.edges[0])
 
 
-def test_an_edge_belongs_to_the_bucket_above() -> None:
+def test_edge_value_is_in_upper_bucket() -> None:
     buckets = Buckets((np.array([1.0, 2.0], dtype=np.float32),))
     values = np.array([0.9, 1.0, 1.9, 2.0, np.inf, -np.inf, np.nan], dtype=np.float32)
     assert _encode(buckets, values) == [1, 2, 2, 3, 3, 1, 0]
     assert buckets.levels == (4,)
 
 
-def test_many_values_are_spread_evenly_over_the_buckets() -> None:
+def test_quantile_buckets_are_balanced() -> None:
     fitted = np.arange(10_000, dtype=np.float32)
     counts = np.bincount(_encode(_one(fitted), fitted))[1:]
     assert len(counts) > 50
     assert counts.max() < 10_000 / 50
 
 
-def test_a_rest_value_has_a_bucket_apart_from_what_moves_above_it() -> None:
-    # A counter that rests nine times in ten: what it does otherwise must not be one bucket.
+def test_mode_is_separated_from_larger_values() -> None:
+    # A counter that is constant nine times in ten: its other values must not share one bucket.
     fitted = np.concatenate([np.zeros(9_000), np.arange(1, 1_001)]).astype(np.float32)
     numbers = _encode(_one(fitted), fitted)
     assert set(numbers[:9_000]).isdisjoint(numbers[9_000:])
     assert len(set(numbers[9_000:])) > 40
 
 
-def test_one_extreme_value_moves_no_other_bucket() -> None:
+def test_outlier_does_not_move_buckets() -> None:
     fitted = np.arange(1_000, dtype=np.float32)
     wild = np.append(fitted, np.float32(3e38))
     assert len(set(_encode(_one(wild), fitted))) > 50
 
 
-def test_extreme_training_values_give_no_warning_and_finite_edges() -> None:
+def test_extreme_values_give_finite_edges() -> None:
     largest = float(np.finfo(np.float32).max)
     buckets = _one(np.array([-largest, largest, largest / 2], dtype=np.float32))
     assert len(buckets.edges[0]) == 2
     assert np.isfinite(buckets.edges[0]).all()
 
 
-def test_a_column_that_was_always_missing_has_one_bucket() -> None:
+def test_always_missing_column_has_one_bucket() -> None:
     buckets = _one(np.full(5, np.nan, dtype=np.float32))
     assert buckets.levels == (2,)
     assert _encode(buckets, np.array([np.nan, 3.0], dtype=np.float32)) == [0, 1]
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (4, 2), (4, 3, 2), (0, 3, 2), (4, 0)])
-def test_windows_and_tables_keep_their_shape(shape: tuple[int, ...]) -> None:
+def test_encoding_keeps_shape(shape: tuple[int, ...]) -> None:
     values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     buckets = Buckets.fit(values)
     assert len(buckets.edges) == shape[-1]
     assert buckets.encode(values).shape == shape
 
 
-def test_columns_have_edges_of_their_own() -> None:
+def test_columns_have_separate_edges() -> None:
     values = np.array([[0.0, 5.0], [1.0, 5.0]], dtype=np.float32)
     assert Buckets.fit(values).levels == (3, 2)
     assert Buckets.fit(values).encode(values).tolist() == [[1, 1], [2, 1]]
 
 
 @given(st.floats(2.0**-90, 2.0**90, width=32), st.integers(2, 12))
-def test_neighbours_with_nothing_between_them_are_told_apart(first: float, n: int) -> None:
-    """Days to a date in year 9999, or bytes: the middle of two is one of them, and a saved one."""
+def test_adjacent_floats_are_distinguished(first: float, n: int) -> None:
+    """For dates in year 9999 or bytes, the midpoint of two values rounds to one of them."""
     values = [np.float32(first)]
     while len(values) < n:
         values.append(np.nextafter(values[-1], np.float32(np.inf)))

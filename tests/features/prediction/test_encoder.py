@@ -48,7 +48,7 @@ def _fit(timeline: Timeline) -> tuple[Encoder, Any, Any]:
     return encoder, values, instances
 
 
-def test_every_value_is_a_bucket_number_within_its_levels(fleet: Fleet) -> None:
+def test_values_are_below_levels(fleet: Fleet) -> None:
     encoder, values, _ = _fit(fleet([float(i % 13) for i in range(60)]))
     inputs = encoder.encode(values)
     assert inputs.sequence.shape == values.sequence.shape == (59, 2, 2)
@@ -60,7 +60,7 @@ def test_every_value_is_a_bucket_number_within_its_levels(fleet: Fleet) -> None:
     assert inputs.sequence_levels[0] == 14
 
 
-def test_zero_is_exactly_what_is_missing(fleet: Fleet) -> None:
+def test_zero_means_missing(fleet: Fleet) -> None:
     encoder, values, _ = _fit(fleet([1.0, None, 3.0] * 15))
     inputs = encoder.encode(values)
     assert np.array_equal(inputs.sequence == 0, np.isnan(values.sequence))
@@ -69,7 +69,7 @@ def test_zero_is_exactly_what_is_missing(fleet: Fleet) -> None:
     assert (inputs.context == 0).any()
 
 
-def test_the_fitted_values_are_those_that_measuring_again_gives(fleet: Fleet) -> None:
+def test_fitted_values_equal_recomputed_values(fleet: Fleet) -> None:
     timeline = fleet([float(i) for i in range(40)])
     encoder, values, instances = _fit(timeline)
     again = encoder.measures.values(timeline, instances)
@@ -77,7 +77,7 @@ def test_the_fitted_values_are_those_that_measuring_again_gives(fleet: Fleet) ->
     assert again.context.tobytes() == values.context.tobytes()
 
 
-def test_later_values_fall_into_the_buckets_of_training(fleet: Fleet) -> None:
+def test_later_values_use_training_buckets(fleet: Fleet) -> None:
     encoder, _, _ = _fit(fleet([0.0, 10.0, 20.0, 30.0] * 5))
     later = fleet([-500.0, 4.0, 6.0, 29.0, 1e9])
     instances = find_instances(
@@ -88,7 +88,7 @@ def test_later_values_fall_into_the_buckets_of_training(fleet: Fleet) -> None:
     assert inputs.sequence[0, 0, 0] == 1
 
 
-def test_saved_and_read_it_encodes_the_same(fleet: Fleet) -> None:
+def test_encoder_round_trip(fleet: Fleet) -> None:
     timeline = fleet([0.1 * i**2 for i in range(200)])
     encoder, values, instances = _fit(timeline)
     again = Encoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
@@ -100,7 +100,7 @@ def test_saved_and_read_it_encodes_the_same(fleet: Fleet) -> None:
     assert one.context_names == other.context_names
 
 
-def test_another_kind_of_gpu_is_encoded_too(fleet: Fleet) -> None:
+def test_unseen_gpu_type_is_encoded(fleet: Fleet) -> None:
     encoder, _, _ = _fit(fleet([1.0, 2.0] * 10))
     later = fleet([1.0, 2.0, 1.0], kind="H100")
     instances = find_instances(

@@ -59,17 +59,17 @@ def _column(values: InstanceValues, name: str) -> list[float]:
 # --- the plan ----------------------------------------------------------------------------------
 
 
-def test_a_window_lasts_its_records() -> None:
+def test_window_duration() -> None:
     assert _plan(KINDS, length=18).window == 3 * HOUR
 
 
 @pytest.mark.parametrize(("history", "hours"), [((), 3), ((4, 16, 56), 168), ((2, 1), 6)])
-def test_the_reach_holds_the_longest_span(history: tuple[int, ...], hours: int) -> None:
+def test_reach_covers_longest_span(history: tuple[int, ...], hours: int) -> None:
     plan = _plan(KINDS, length=18, history=history)
     assert plan.reach == hours * HOUR + 3 * HOUR + DAY
 
 
-def test_a_plan_saved_and_read_is_the_same() -> None:
+def test_plan_round_trip() -> None:
     plan = _plan(KINDS, history=(4, 16), peers=("machine_id",), residuals=(("a", "b"), ("b", "c")))
     assert FeaturePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
@@ -77,7 +77,7 @@ def test_a_plan_saved_and_read_is_the_same() -> None:
 # --- windows -----------------------------------------------------------------------------------
 
 
-def test_windows_hold_the_records_before_the_end_oldest_first(assembled: Make, rows: Rows) -> None:
+def test_windows_are_ordered_oldest_first(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"temperature", "count", "throttled", "xid"})
     records = assembled(
         rows(
@@ -94,13 +94,13 @@ def test_windows_hold_the_records_before_the_end_oldest_first(assembled: Make, r
     assert values.sequence_names == ("temperature", "count", "throttled", "xid")
     assert values.sequence.shape == (2, 3, 4)
     nan = math.nan
-    # Minute 20 is filled from minute 10, but has no event and gained nothing.
+    # Minute 20 is filled from minute 10, without event and increment.
     first = [[2.0, 2.0, 0.0, 31.0], [2.0, 0.0, 0.0, 0.0], [nan, 0.0, 1.0, 0.0]]
     second = [[2.0, 0.0, 0.0, 0.0], [nan, 0.0, 1.0, 0.0], [5.0, 3.0, nan, 79.0]]
     assert np.array_equal(values.sequence, [first, second], equal_nan=True)
 
 
-def test_no_window_looks_at_another_gpu(assembled: Make, rows: Rows) -> None:
+def test_windows_stay_within_gpu(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"temperature"})
     records = assembled(
         rows("A", [0, 10, 20], temperature=1.0) + rows("B", [0, 10, 20, 30], temperature=2.0),
@@ -110,7 +110,7 @@ def test_no_window_looks_at_another_gpu(assembled: Make, rows: Rows) -> None:
     assert sequence[:, :, 0].tolist() == [[1.0] * 3, [2.0] * 3, [2.0] * 3]
 
 
-def test_no_instances_have_no_values(assembled: Make, rows: Rows) -> None:
+def test_no_instances_no_values(assembled: Make, rows: Rows) -> None:
     records = assembled(
         rows("A", [0, 10], temperature=1.0, count=1, throttled=0, xid=0)
         + rows("A", [20], temperature=1.0, count=1, throttled=0, xid=0),
@@ -128,7 +128,7 @@ def test_no_instances_have_no_values(assembled: Make, rows: Rows) -> None:
 # --- what does not change over a window --------------------------------------------------------
 
 
-def test_every_text_of_the_training_instances_has_a_column(assembled: Make, rows: Rows) -> None:
+def test_training_categories_have_columns(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"kind"})
     records = assembled(
         rows("A", [0, 10, 20], kind=["T4", "T4", "P4"])
@@ -137,12 +137,12 @@ def test_every_text_of_the_training_instances_has_a_column(assembled: Make, rows
         kinds=kinds,
     )
     values = _values(_plan(kinds), build_timeline(records, Failures.empty()))
-    # T4 is only the kind of records at which no instance ends; V100 ends two, so comes first.
+    # T4 occurs only in records without an instance. V100 has two instances, so it comes first.
     assert values.context_names == ("category:kind=V100", "category:kind=P4")
     assert values.context.tolist() == [[0, 1], [1, 0], [1, 0], [0, 0]]
 
 
-def test_a_text_that_training_did_not_see_is_none_of_them(assembled: Make, rows: Rows) -> None:
+def test_unseen_category_has_no_column(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"kind"})
     plan = _plan(kinds)
     seen = build_timeline(
@@ -157,7 +157,7 @@ def test_a_text_that_training_did_not_see_is_none_of_them(assembled: Make, rows:
     assert measures.values(later, _find(later, plan)).context.tolist() == [[0]]
 
 
-def test_of_very_many_texts_the_most_frequent_have_a_column(assembled: Make, rows: Rows) -> None:
+def test_most_frequent_categories_have_columns(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"kind"})
     listed = [one for i in range(60) for one in rows(f"G{i}", [0, 10, 20], kind=f"k{i:02}")]
     listed += rows("H", [0, 10, 20], kind="k59")
@@ -167,7 +167,7 @@ def test_of_very_many_texts_the_most_frequent_have_a_column(assembled: Make, row
     assert values.context.sum() == 32 + 1
 
 
-def test_days_until_a_date_count_from_the_end(assembled: Make, rows: Rows, at: At) -> None:
+def test_days_until_date_count_from_window_end(assembled: Make, rows: Rows, at: At) -> None:
     kinds = KINDS.among({"until"})
     today = at(0) // DAY
     soon, past = (str(np.datetime64(int(today + days), "D")) for days in (10, -1))
@@ -196,19 +196,17 @@ def coded(assembled: Make, rows: Rows) -> InstanceValues:
         ("count:xid", [2, 2, 2, 1, 0]),
         ("count:xid=13", [2, 1, 1, 0, 0]),
         ("count:xid=79", [0, 1, 1, 1, 0]),
-        ("window_since:xid", [0, 0, 1 / 6, 2 / 6, 3 / 6]),  # none: as long as the window
+        ("window_since:xid", [0, 0, 1 / 6, 2 / 6, 3 / 6]),  # no event: the length of the window
         ("severity:xid", [APPLICATION, FATAL, FATAL, FATAL, 0]),
     ],
 )
-def test_codes_of_a_window_are_counted(
+def test_codes_in_window_are_counted(
     column: str, expected: list[float], coded: InstanceValues
 ) -> None:
     assert _column(coded, column) == pytest.approx(expected)
 
 
-def test_a_code_of_a_record_that_stands_for_a_missing_one_counts_once(
-    assembled: Make, rows: Rows
-) -> None:
+def test_filled_record_code_counts_once(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"xid"})
     records = assembled(rows("A", [0, 10, 30], xid=[0, 79, 0]), kinds=kinds)
     values = _values(_plan(kinds, length=4), build_timeline(records, Failures.empty()))
@@ -216,9 +214,7 @@ def test_a_code_of_a_record_that_stands_for_a_missing_one_counts_once(
     assert _column(values, "window_since:xid") == pytest.approx([2 / 6])
 
 
-def test_codes_that_most_gpus_show_have_a_column_not_those_of_one_chatty_gpu(
-    assembled: Make, rows: Rows
-) -> None:
+def test_codes_are_ranked_by_number_of_gpus(assembled: Make, rows: Rows) -> None:
     kinds = KINDS.among({"xid"})
     chatty = rows("A", range(0, 900, 10), xid=[100 + i % 9 for i in range(90)])
     others = [one for s in "BC" for one in rows(s, range(0, 40, 10), xid=[13, 31, 79, 0])]
@@ -230,9 +226,7 @@ def test_codes_that_most_gpus_show_have_a_column_not_those_of_one_chatty_gpu(
     assert list(codes) == sorted(codes)
 
 
-def test_codes_of_failed_records_choose_no_column(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failed_records_select_no_codes(assembled: Make, rows: Rows, failures: Fail) -> None:
     kinds = KINDS.among({"xid"})
     codes = [13, 0, 0, 0, 79, 79, 31, 0, 0]
     records = assembled(rows("A", range(0, 90, 10), xid=codes), kinds=kinds)
@@ -245,7 +239,7 @@ def test_codes_of_failed_records_choose_no_column(
 
 
 def _places(rows: Rows, **where: Any) -> list[dict[str, Any]]:
-    """Return rows of seven records of each GPU; `where` is serial = (machine, slot)."""
+    """Return seven records of each GPU; `where` is serial = (machine, slot)."""
     return [
         one
         for serial, (machine, slot) in where.items()
@@ -268,9 +262,7 @@ def _counted(
     return lambda serial, minute: by_key[serial, start + round(minute * MINUTE)]
 
 
-def test_a_failure_counts_for_its_serial_after_it_was_known(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failure_counts_for_serial_once_known(assembled: Make, rows: Rows, failures: Fail) -> None:
     listed = _places(rows, A=("m", 0), B=("m", 1))
     count = _counted(
         assembled, listed, lambda r: failures(r, ("A", 15, 25, 40), ("A", -99, -90)), "serial"
@@ -279,17 +271,13 @@ def test_a_failure_counts_for_its_serial_after_it_was_known(
     assert count("B", 60) == 0
 
 
-def test_the_number_of_earlier_failures_stays_after_a_repair(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_earlier_failures_persist_after_repair(assembled: Make, rows: Rows, failures: Fail) -> None:
     listed = _places(rows, A=("m", 0))
     count = _counted(assembled, listed, lambda r: failures(r, ("A", 5, 8), ("A", 25, 35)), "serial")
     assert [count("A", minute) for minute in (0, 10, 20, 40, 60)] == [0, 1, 1, 2, 2]
 
 
-def test_a_failure_counts_for_whatever_sits_in_its_slot(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failure_counts_for_slot(assembled: Make, rows: Rows, failures: Fail) -> None:
     # A fails in slot 0 of m and moves to n; B takes its place.
     a = (["m", "m", "m", "n", "n", "n", "n"], 0)
     b = (["n", "n", "n", "n", "m", "m", "m"], [5, 5, 5, 5, 0, 0, 0])
@@ -300,9 +288,7 @@ def test_a_failure_counts_for_whatever_sits_in_its_slot(
     assert count("C", 60) == count("D", 60) == 0
 
 
-def test_how_far_back_records_go_does_not_change_the_failures_of_a_slot(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_slot_failures_ignore_extra_records(assembled: Make, rows: Rows, failures: Fail) -> None:
     day = 1440
     minutes = [*range(0, 60, 10), *range(day, day + 60, 10), *range(2 * day, 2 * day + 60, 10)]
     listed = rows("A", minutes[:3], machine_id="m", slot=0)
@@ -320,22 +306,20 @@ def test_how_far_back_records_go_does_not_change_the_failures_of_a_slot(
     assert found[0] == found[1] == [0.0, 0.0]
 
 
-def test_an_unknown_place_has_no_failures(assembled: Make, rows: Rows, failures: Fail) -> None:
+def test_unknown_slot_has_no_failures(assembled: Make, rows: Rows, failures: Fail) -> None:
     listed = _places(rows, A=(None, 0), B=("m", None), C=(None, 0))
     count = _counted(assembled, listed, lambda r: failures(r, ("A", 5, 8), ("B", 5, 8)), "slot")
     assert [count(serial, 60) for serial in "ABC"] == [0, 0, 0]
 
 
-def test_where_a_gpu_will_sit_is_not_known_before_it_sits_there(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
-    # A failed elsewhere, long ago; its first record here is of minute 40, in the slot of B.
+def test_future_slot_is_unknown(assembled: Make, rows: Rows, failures: Fail) -> None:
+    # A failed long ago on another machine; its first record here is at minute 40, in the slot of B.
     listed = rows("A", [40, 50, 60], machine_id="m", slot=0) + _places(rows, B=("m", 0))
     count = _counted(assembled, listed, lambda r: failures(r, ("A", -99, -90)), "slot")
     assert [count("B", minute) for minute in (0, 10, 20, 30)] == [0, 0, 0, 0]
 
 
-def test_without_machine_or_slot_its_failures_are_missing(assembled: Make, rows: Rows) -> None:
+def test_slot_failures_missing_without_slot_columns(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 20], machine_id="m"), texts=("machine_id",))
     found = _values(_plan(FeatureKinds(), history=(1,)), build_timeline(records, Failures.empty()))
     assert found.context_names == ("failures:serial", "failures:slot")
@@ -345,10 +329,8 @@ def test_without_machine_or_slot_its_failures_are_missing(assembled: Make, rows:
 # --- saved and read ----------------------------------------------------------------------------
 
 
-def test_columns_come_in_the_order_of_the_plan_whatever_order_a_file_had(
-    assembled: Make, rows: Rows
-) -> None:
-    # Out of alphabetical order, as a file with sorted keys would not have them.
+def test_columns_follow_plan_order(assembled: Make, rows: Rows) -> None:
+    # Not in alphabetical order, which a file with sorted keys would change.
     kinds = FeatureKinds(categorical=("kind", "driver", "centre"), code=("xid", "event"))
     listed = rows("A", range(0, 80, 10), kind="T4", driver="5", centre="n", xid=13, event=2)
     listed += rows("B", range(0, 80, 10), kind="P4", driver="4", centre="e", xid=0, event=1)
@@ -368,7 +350,7 @@ def test_columns_come_in_the_order_of_the_plan_whatever_order_a_file_had(
     ]
 
 
-def test_measures_saved_and_read_measure_the_same(assembled: Make, rows: Rows) -> None:
+def test_extractor_round_trip(assembled: Make, rows: Rows) -> None:
     listed = [
         one
         for serial, kind in (("A", "T4"), ("B", "V100"))

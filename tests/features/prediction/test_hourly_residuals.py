@@ -1,4 +1,4 @@
-"""The hours that residuals are fitted to: every so-manieth in which both sensors are known."""
+"""Sampled hours for the fit of residuals: every n-th hour with readings of both sensors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KNOWN = st.lists(st.booleans(), min_size=N_GPUS * N_HOURS, max_size=N_GPUS * N_H
 
 
 def sampled(means: dict[str, Any], gpus: list[list[int]]) -> list[list[float]]:
-    """Return x and y of the hours that are taken, of GPUs in slices."""
+    """Return x and y of the sampled hours, for GPUs in slices."""
     nothing: Any = None
     slices = [
         SliceMeans(
             nothing,
             np.array(gpu),
-            nothing_of_history(),
+            unused_history(),
             {name: values[gpu] for name, values in means.items()},
         )
         for gpu in gpus
@@ -33,8 +33,8 @@ def sampled(means: dict[str, Any], gpus: list[list[int]]) -> list[list[float]]:
     return [x.tolist(), y.tolist()]
 
 
-def nothing_of_history() -> Any:
-    """Return a history whose hours nobody asks for: there is one type of GPU."""
+def unused_history() -> Any:
+    """Return a placeholder; the history is not read with a single GPU type."""
 
     class History:
         grid = None
@@ -43,7 +43,7 @@ def nothing_of_history() -> Any:
 
 
 @given(y_known=KNOWN, x_known=KNOWN, most=st.integers(1, 40), cut=st.integers(1, N_GPUS - 1))
-def test_every_so_manieth_known_hour_is_taken_in_any_number_of_slices(
+def test_sample_does_not_depend_on_slices(
     y_known: list[bool], x_known: list[bool], most: int, cut: int
 ) -> None:
     number = np.arange(N_GPUS * N_HOURS, dtype=np.float32)

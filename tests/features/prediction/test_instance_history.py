@@ -47,7 +47,7 @@ def _find(timeline: Timeline, plan: FeaturePlan) -> Instances:
 
 
 def _context(plan: FeaturePlan, timeline: Timeline, instances: Instances | None = None) -> Context:
-    """Return the context columns of all instances by their names."""
+    """Return the context columns of all instances by name."""
     instances = _find(timeline, plan) if instances is None else instances
     values = FeatureExtractor.fit(plan, timeline, instances).values(timeline, instances)
     return {name: values.context[:, i] for i, name in enumerate(values.context_names)}
@@ -63,7 +63,7 @@ def _at_end(plan: FeaturePlan, timeline: Timeline, column: str, serial: str, end
 @pytest.mark.parametrize(
     ("hours", "name"), [(3, "3h"), (1.5, "1.5h"), (24, "24h"), (48, "2d"), (49, "49h"), (168, "7d")]
 )
-def test_a_span_has_a_name_in_hours_or_days(hours: float, name: str) -> None:
+def test_span_names(hours: float, name: str) -> None:
     assert span_name(Nanoseconds(round(hours * HOUR))) == name
 
 
@@ -72,7 +72,7 @@ def test_a_span_has_a_name_in_hours_or_days(hours: float, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def hourly(assembled: Make, rows: Rows) -> Timeline:
-    # temperature 0 to 9; count gains 0, 1, 2, ...; Xid 13 in hour 3, 79 in hour 6.
+    # Temperature 0 to 9; count increments 0, 1, 2, ...; Xid 13 in hour 3, 79 in hour 6.
     records = assembled(
         rows(
             "A",
@@ -92,18 +92,18 @@ def hourly(assembled: Make, rows: Rows) -> Timeline:
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        ("mean:temperature:4h", 6.5),  # of 5, 6, 7, 8: the hour of the end is not complete
+        ("mean:temperature:4h", 6.5),  # of 5, 6, 7, 8: the last hour is incomplete
         ("spread:temperature:4h", math.sqrt(1.25)),
         ("trend:temperature:4h", 2.0),  # 7.5 - 5.5
         ("rate:count:4h", (4 + 5 + 6 + 7) / 4),
-        ("since:count", 1.0),  # it gained in hour 8, whose beginning is an hour before hour 9
+        ("since:count", 1.0),  # last increment in hour 8, which starts an hour before hour 9
         ("rate:xid:4h", 0.25),
         ("rate:grave xid:4h", 0.25),
         ("since:xid", 3.0),
         ("since:grave xid", 3.0),
     ],
 )
-def test_the_past_of_the_instance_of_hour_nine(
+def test_history_at_hour_nine(
     column: str, expected: float, hourly: Timeline, at: Callable[[float], int]
 ) -> None:
     assert _at_end(_plan(), hourly, column, "A", at(540)) == pytest.approx(expected, abs=1e-5)
@@ -112,29 +112,23 @@ def test_the_past_of_the_instance_of_hour_nine(
 @pytest.mark.parametrize(
     ("column", "expected"), [("rate:xid:4h", 0.5), ("rate:grave xid:4h", 0.25), ("since:xid", 1.0)]
 )
-def test_the_past_of_the_instance_of_hour_seven(
+def test_history_at_hour_seven(
     column: str, expected: float, hourly: Timeline, at: Callable[[float], int]
 ) -> None:
     assert _at_end(_plan(), hourly, column, "A", at(420)) == pytest.approx(expected)
 
 
-def test_without_an_event_in_the_longest_span_the_last_one_is_as_far_as_that(
-    hourly: Timeline, at: Callable[[float], int]
-) -> None:
+def test_no_event_gives_longest_span(hourly: Timeline, at: Callable[[float], int]) -> None:
     assert _at_end(_plan(history=(1,)), hourly, "since:xid", "A", at(540)) == 2.0
     assert _at_end(_plan(history=(1, 2)), hourly, "since:grave xid", "A", at(300)) == 4.0
 
 
-def test_without_an_event_in_a_shorter_history_the_last_one_is_missing(
-    hourly: Timeline, at: Callable[[float], int]
-) -> None:
+def test_no_event_in_short_history_is_missing(hourly: Timeline, at: Callable[[float], int]) -> None:
     assert math.isnan(_at_end(_plan(history=(2,)), hourly, "since:xid", "A", at(180)))
     assert _at_end(_plan(history=(4,)), hourly, "since:xid", "A", at(240)) == 1.0
 
 
-def test_a_history_shorter_than_a_span_is_missing(
-    hourly: Timeline, at: Callable[[float], int]
-) -> None:
+def test_short_history_is_missing(hourly: Timeline, at: Callable[[float], int]) -> None:
     missing = [
         math.isnan(_at_end(_plan(), hourly, "mean:temperature:4h", "A", at(60 * hour)))
         for hour in range(1, 10)
@@ -143,7 +137,7 @@ def test_a_history_shorter_than_a_span_is_missing(
     assert _at_end(_plan(), hourly, "mean:temperature:4h", "A", at(240)) == 1.5
 
 
-def test_every_span_asked_for_has_its_columns(hourly: Timeline) -> None:
+def test_every_span_has_columns(hourly: Timeline) -> None:
     names = _context(_plan(history=(1, 3)), hourly).keys()
     means = [name for name in names if name.startswith("mean:")]
     assert means == ["mean:temperature:2h", "mean:temperature:6h"]
@@ -154,14 +148,14 @@ def test_every_span_asked_for_has_its_columns(hourly: Timeline) -> None:
     ]
 
 
-def test_without_history_peers_and_residuals_there_is_no_past(hourly: Timeline) -> None:
+def test_no_history_columns_without_plan(hourly: Timeline) -> None:
     names = _context(_plan(history=()), hourly).keys()
     assert not any(
         name.startswith(("mean:", "rate:", "since:", "peers:", "failures:")) for name in names
     )
 
 
-def test_another_code_column_has_no_severity(assembled: Make, rows: Rows) -> None:
+def test_only_xid_column_has_severity(assembled: Make, rows: Rows) -> None:
     plan = _plan(kinds=FeatureKinds(code=("error",)))
     records = assembled(rows("A", range(0, 600, 60), error=79), kinds=plan.kinds, interval=60)
     names = _context(plan, build_timeline(records, Failures.empty())).keys()
@@ -169,7 +163,7 @@ def test_another_code_column_has_no_severity(assembled: Make, rows: Rows) -> Non
     assert not any("grave" in name or "severity" in name for name in names)
 
 
-def test_after_a_repair_the_past_starts_anew(
+def test_repair_restarts_history(
     assembled: Make, rows: Rows, failures: Fail, at: Callable[[float], int]
 ) -> None:
     records = assembled(
@@ -183,9 +177,7 @@ def test_after_a_repair_the_past_starts_anew(
     assert _at_end(_plan(), timeline, column, "A", at(540)) == 50.0
 
 
-def test_a_filled_record_is_read_once(
-    assembled: Make, rows: Rows, at: Callable[[float], int]
-) -> None:
+def test_filled_record_counts_once(assembled: Make, rows: Rows, at: Callable[[float], int]) -> None:
     records = assembled(
         rows("A", [0, 60, 180, 240, 300], temperature=[1.0, 2.0, 4.0, 6.0, 0.0], count=0, xid=13),
         kinds=_plan().kinds,
@@ -219,9 +211,7 @@ def neighbours(assembled: Make, rows: Rows) -> Callable[..., Records]:
 Neighbours = Callable[..., Records]
 
 
-def test_a_gpu_is_compared_with_the_others_of_its_group(
-    neighbours: Neighbours, at: Callable[[float], int]
-) -> None:
+def test_gpu_is_compared_with_peers(neighbours: Neighbours, at: Callable[[float], int]) -> None:
     records = neighbours(A=("m", 10.0), B=("m", 20.0), C=("m", 60.0), D=("other", 500.0))
     timeline = build_timeline(records, Failures.empty())
     for span in ("2h", "4h"):
@@ -230,14 +220,14 @@ def test_a_gpu_is_compared_with_the_others_of_its_group(
         assert found == {"A": -30.0, "B": -15.0, "C": 45.0}
 
 
-def test_a_group_of_one_is_missing(neighbours: Neighbours, at: Callable[[float], int]) -> None:
+def test_single_member_group_is_missing(neighbours: Neighbours, at: Callable[[float], int]) -> None:
     records = neighbours(A=("m", 10.0), B=("n", 20.0), C=(None, 60.0), D=(None, 70.0))
     timeline = build_timeline(records, Failures.empty())
     column = "peers:machine_id:temperature:2h"
     assert all(math.isnan(_at_end(PEERS, timeline, column, s, at(540))) for s in "ABCD")
 
 
-def test_the_window_is_compared_even_if_the_history_is_short(
+def test_window_is_compared_despite_short_history(
     neighbours: Neighbours, at: Callable[[float], int]
 ) -> None:
     timeline = build_timeline(neighbours(A=("m", 10.0), B=("m", 20.0)), Failures.empty())
@@ -245,7 +235,7 @@ def test_the_window_is_compared_even_if_the_history_is_short(
     assert math.isnan(_at_end(PEERS, timeline, "peers:machine_id:temperature:4h", "A", at(60)))
 
 
-def test_a_failed_peer_does_not_count(
+def test_failed_peer_does_not_count(
     neighbours: Neighbours, failures: Fail, at: Callable[[float], int]
 ) -> None:
     records = neighbours(A=("m", 10.0), B=("m", 20.0), C=("m", 60.0))
@@ -255,7 +245,7 @@ def test_a_failed_peer_does_not_count(
     assert _at_end(PEERS, timeline, column, "A", at(360)) == -30.0
 
 
-def test_a_gpu_that_moved_is_compared_with_the_others_of_its_new_group(
+def test_moved_gpu_is_compared_with_new_peers(
     neighbours: Neighbours, at: Callable[[float], int]
 ) -> None:
     moved = ["n"] * 8 + ["m"] * 2
@@ -266,7 +256,7 @@ def test_a_gpu_that_moved_is_compared_with_the_others_of_its_new_group(
         assert _at_end(PEERS, timeline, column, "A", at(540)) == -30.0
 
 
-def test_a_gpu_alone_in_its_new_group_is_missing(
+def test_moved_gpu_without_peers_is_missing(
     neighbours: Neighbours, at: Callable[[float], int]
 ) -> None:
     records = neighbours(A=(["n"] * 8 + ["m"] * 2, 10.0), B=("n", 20.0), C=("n", 30.0))
@@ -281,7 +271,8 @@ def test_a_gpu_alone_in_its_new_group_is_missing(
 
 @pytest.fixture(scope="module")
 def warm(assembled: Make, rows: Rows) -> Timeline:
-    # At 100 W 40 degrees are usual; A is 6 hotter from hour 6 on, one reading is missing.
+    # 40 degrees are usual at 100 W. A is 6 degrees hotter from hour 6 on, and one reading is
+    # missing.
     usual, power = [40.0] * 6 + [46.0] * 4, [100.0] * 10
     kinds = FeatureKinds(float=("temperature", "power"))
     found = rows("A", range(0, 600, 60), temperature=usual, power=power)
@@ -305,13 +296,13 @@ def _given_power(history: tuple[int, ...]) -> FeatureExtractor:
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        ("mean:temperature|power:2h", 6.0),  # of the hours 7 and 8, in which 8 has no power
+        ("mean:temperature|power:2h", 6.0),  # of the hours 7 and 8; 8 has no power reading
         ("mean:temperature|power:4h", (0.0 + 6.0 + 6.0) / 3),
         ("trend:temperature|power:4h", 3.0),
         ("spread:temperature|power:4h", math.sqrt(8.0)),
     ],
 )
-def test_residuals_are_what_the_other_reading_does_not_explain(
+def test_residuals_by_hand(
     column: str, expected: float, warm: Timeline, at: Callable[[float], int]
 ) -> None:
     measures = _given_power((2,))
@@ -345,10 +336,10 @@ def test_residuals_are_fitted_by_type(assembled: Make, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("wild", [140_737_488_355_328.0, 9.2233720368547748e18, math.inf])
-def test_a_wild_reading_hurts_no_span_that_does_not_hold_it(
+def test_outlier_affects_only_its_spans(
     wild: float, neighbours: Neighbours, at: Callable[[float], int]
 ) -> None:
-    # Blank readings of real exporters arrive as numbers like these.
+    # Blank values of real exporters look like this.
     steady: list[float] = [41.0, 42.0, 41.0, 43.0, 42.0, 41.0, 44.0, 42.0, 41.0, 43.0]
     tame = neighbours(A=("m", steady), B=("m", steady[::-1]))
     hurt = neighbours(A=("m", [*steady[:1], wild, *steady[2:]]), B=("m", steady[::-1]))
@@ -363,10 +354,8 @@ def test_a_wild_reading_hurts_no_span_that_does_not_hold_it(
         assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_spread_of_a_steady_large_value_is_nothing(
-    neighbours: Neighbours, at: Callable[[float], int]
-) -> None:
-    # Memory in bytes, say: squares lose the digits in which a small spread would show.
+def test_spread_of_constant_is_zero(neighbours: Neighbours, at: Callable[[float], int]) -> None:
+    # As with memory in bytes: squares lose the digits in which a small spread would show.
     timeline = build_timeline(neighbours(A=("m", 8.5e10), B=("m", 20.0)), Failures.empty())
     column = "spread:temperature:4h"
     assert _at_end(PEERS, timeline, column, "A", at(540)) == pytest.approx(0.0, abs=1.0)
@@ -384,7 +373,7 @@ BRUTE = FeaturePlan(
 
 
 def _brute_fleet(source: random.Random, rows: Rows) -> list[Row]:
-    """Return rows of four GPUs; some move from one machine to another, or nobody knows where."""
+    """Return rows of four GPUs; some change their machine, or it is unknown."""
     listed: list[Row] = []
     for serial in ("A", "B", "C"):
         moves = source.randrange(5, 60)
@@ -410,7 +399,7 @@ def _mean(values: list[float]) -> float:
 
 
 class _Plain:
-    """The past of one instance, from the records, one after another."""
+    """History of one instance, computed record by record."""
 
     def __init__(self, timeline: Timeline, row: int) -> None:
         records, failed = timeline.records, timeline.failures
@@ -444,7 +433,7 @@ class _Plain:
         return self.read(name, rows)
 
     def others(self, name: str, start: int, stop: int) -> list[float]:
-        """Return the readings of the others, in hours that they began in the same group."""
+        """Return the readings of other GPUs, in hours that they started in the same group."""
         group: dict[tuple[int, int], int] = {}
         rows = []
         for gpu, time, row in self.readings:
@@ -491,7 +480,7 @@ class _Plain:
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(0, 400), st.integers(30, 200))
-def test_the_past_is_that_of_a_plain_loop_over_the_records(
+def test_history_matches_brute_force(
     assembled: Make, rows: Rows, failures: Fail, seed: int, failed: int, lasted: int
 ) -> None:
     listed = _brute_fleet(random.Random(seed), rows)
@@ -515,10 +504,8 @@ def test_the_past_is_that_of_a_plain_loop_over_the_records(
             assert float(found[name][i]) == pytest.approx(value, abs=2e-3, nan_ok=True), name
 
 
-def test_rows_of_another_timeline_measure_the_same(
-    assembled: Make, rows: Rows, at: Callable[[float], int]
-) -> None:
-    # A test window is measured on a stretch of records that reaches back far enough.
+def test_row_numbers_do_not_matter(assembled: Make, rows: Rows, at: Callable[[float], int]) -> None:
+    # A test window is computed on a section of the records that covers its history.
     source = random.Random(3)
     listed = [
         one

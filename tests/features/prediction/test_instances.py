@@ -14,7 +14,7 @@ from forewarn.features.prediction.instances import (
     Instances,
     find_instances,
     hours_to_failure,
-    label,
+    label_instances,
     latest_instances,
 )
 from forewarn.features.records.failures import Failures
@@ -55,7 +55,7 @@ def healthy(assembled: Make, rows: Rows) -> Timeline:
     return build_timeline(assembled(found), Failures.empty())
 
 
-def test_a_window_is_full_before_it_is_an_instance(healthy: Timeline, ends_of: Ends) -> None:
+def test_instances_have_full_windows(healthy: Timeline, ends_of: Ends) -> None:
     assert ends_of(healthy, 3, 1) == [("A", 20), ("A", 30), ("A", 40), ("A", 50), ("B", 25)]
     assert ends_of(healthy, 7, 1) == []
 
@@ -63,13 +63,13 @@ def test_a_window_is_full_before_it_is_an_instance(healthy: Timeline, ends_of: E
 @pytest.mark.parametrize(
     ("step", "ends"), [(1, [20, 30, 40, 50]), (2, [20, 40]), (3, [20, 50]), (4, [20])]
 )
-def test_step_is_the_number_of_records_from_end_to_end(
+def test_step_counts_records_between_ends(
     step: int, ends: list[float], healthy: Timeline, ends_of: Ends
 ) -> None:
     assert [end for serial, end in ends_of(healthy, 3, step) if serial == "A"] == ends
 
 
-def test_rows_of_an_instance_end_at_its_time(healthy: Timeline) -> None:
+def test_instance_rows_match_end_time(healthy: Timeline) -> None:
     found = find_instances(
         healthy, window_records=RecordCount(3), step_records=RecordCount(2), horizon=MINUTE
     )
@@ -77,20 +77,18 @@ def test_rows_of_an_instance_end_at_its_time(healthy: Timeline) -> None:
     assert healthy.records.time[found.row].tolist() == found.end.tolist()
 
 
-def test_a_longer_gap_starts_the_windows_anew(assembled: Make, rows: Rows, ends_of: Ends) -> None:
+def test_long_gap_restarts_windows(assembled: Make, rows: Rows, ends_of: Ends) -> None:
     timeline = build_timeline(assembled(rows("A", [0, 10, 20, 50, 60, 70, 80])), Failures.empty())
     assert ends_of(timeline, 3, 1) == [("A", 20), ("A", 70), ("A", 80)]
 
 
-def test_a_lone_missing_record_is_part_of_a_window_but_never_its_end(
-    assembled: Make, rows: Rows, ends_of: Ends
-) -> None:
+def test_filled_record_never_ends_window(assembled: Make, rows: Rows, ends_of: Ends) -> None:
     timeline = build_timeline(assembled(rows("A", [0, 10, 30, 40, 50])), Failures.empty())
     assert ends_of(timeline, 3, 1) == [("A", 30), ("A", 40), ("A", 50)]
     assert ends_of(timeline, 3, 2) == [("A", 30), ("A", 40)]
 
 
-def test_no_window_holds_a_failed_record_nor_reaches_over_a_repair(
+def test_windows_exclude_failures_and_repairs(
     assembled: Make, rows: Rows, failures: Fail, ends_of: Ends
 ) -> None:
     records = assembled(rows("A", range(0, 100, 10)))
@@ -120,7 +118,7 @@ def labels_of(minutes: Minutes) -> Callable[..., dict[float, int]]:
 Labels = Callable[..., dict[float, int]]
 
 
-def test_a_failure_counts_from_just_after_the_end_to_the_horizon(
+def test_horizon_excludes_window_end(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 100, 10)))
@@ -128,7 +126,7 @@ def test_a_failure_counts_from_just_after_the_end_to_the_horizon(
     assert labels_of(timeline, 20) == {0: 0, 10: 0, 20: 0, 30: 1, 40: 1}
 
 
-def test_the_edges_of_the_horizon_are_exact(
+def test_horizon_edges_are_exact(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 100, 10)))
@@ -139,39 +137,33 @@ def test_the_edges_of_the_horizon_are_exact(
     assert labels_of(just_before, 20) == {0: 0, 10: 0, 20: 0, 30: 1, 40: 1}
 
 
-def test_a_failure_at_the_last_record_is_not_after_it(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_failure_at_window_end_does_not_count(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", range(0, 50, 10)))
     timeline = build_timeline(records, failures(records, ("A", 40)))
     moment = records.time[4:5]
-    assert label(timeline, records.gpu[4:5], moment, Nanoseconds(100 * MINUTE)).tolist() == [
-        UNKNOWN
-    ]
+    assert label_instances(
+        timeline, records.gpu[4:5], moment, Nanoseconds(100 * MINUTE)
+    ).tolist() == [UNKNOWN]
 
 
-def test_without_a_record_at_the_end_of_the_span_the_label_is_unknown(
-    healthy: Timeline, labels_of: Labels
-) -> None:
+def test_label_unknown_without_record_after_horizon(healthy: Timeline, labels_of: Labels) -> None:
     a = {end: one for end, one in labels_of(healthy, 20).items() if end % 10 == 0}
     assert a == {0: 0, 10: 0, 20: 0, 30: UNKNOWN, 40: UNKNOWN, 50: UNKNOWN}
 
 
-def test_a_record_just_before_the_end_of_the_span_is_not_enough(
+def test_label_unknown_with_record_before_horizon_end(
     assembled: Make, rows: Rows, labels_of: Labels
 ) -> None:
     timeline = build_timeline(assembled(rows("A", [0, 10, 20, 29.9])), Failures.empty())
     assert labels_of(timeline, 20) == {0: 0, 10: UNKNOWN, 20: UNKNOWN, 29.9: UNKNOWN}
 
 
-def test_a_gap_within_the_span_does_not_matter(
-    assembled: Make, rows: Rows, labels_of: Labels
-) -> None:
+def test_gap_within_horizon_does_not_matter(assembled: Make, rows: Rows, labels_of: Labels) -> None:
     timeline = build_timeline(assembled(rows("A", [0, 10, 20, 500])), Failures.empty())
     assert labels_of(timeline, 60) == {0: 0, 10: 0, 20: 0, 500: UNKNOWN}
 
 
-def test_a_failed_record_at_the_end_of_the_span_tells_that_it_was_healthy_till_then(
+def test_failed_record_after_horizon_confirms_health(
     assembled: Make, rows: Rows, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 50, 10), failure=[0, 0, 0, 0, 1]))
@@ -179,9 +171,7 @@ def test_a_failed_record_at_the_end_of_the_span_tells_that_it_was_healthy_till_t
     assert labels_of(timeline, 30) == {0: 0, 10: 1, 20: 1, 30: 1}
 
 
-def test_a_gpu_that_vanished_and_then_failed_is_positive(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_vanished_then_failed_gpu_is_positive(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", [0, 10, 20]) + rows("B", range(0, 90, 10)))
     timeline = build_timeline(records, failures(records, ("A", 70)))
     found = find_instances(
@@ -193,7 +183,7 @@ def test_a_gpu_that_vanished_and_then_failed_is_positive(
     assert found.label[:3].tolist() == [UNKNOWN, 1, 1]
 
 
-def test_a_gpu_repaired_and_failing_again_has_labels_of_both_failures(
+def test_repeated_failures_both_label(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 120, 10)))
@@ -205,7 +195,7 @@ def test_a_gpu_repaired_and_failing_again_has_labels_of_both_failures(
     }
 
 
-def test_the_earlier_of_two_sources_is_when_it_failed(
+def test_earlier_source_sets_failure_time(
     assembled: Make, rows: Rows, failures: Fail, labels_of: Labels
 ) -> None:
     records = assembled(rows("A", range(0, 80, 10), failure=[0] * 6 + [1, 1]))
@@ -213,9 +203,7 @@ def test_the_earlier_of_two_sources_is_when_it_failed(
     assert labels_of(build_timeline(records, both), 10) == {0: 0, 10: 0, 20: 0, 30: 1}
 
 
-def test_hours_to_failure_count_to_the_next_one(
-    assembled: Make, rows: Rows, failures: Fail
-) -> None:
+def test_hours_to_next_failure(assembled: Make, rows: Rows, failures: Fail) -> None:
     records = assembled(rows("A", range(0, 400, 10)) + rows("B", [0, 10]))
     timeline = build_timeline(records, failures(records, ("A", 90, 100), ("A", 150, 160)))
     gpu = np.array([0, 0, 0, 0, 1], dtype=np.int32)
@@ -224,7 +212,7 @@ def test_hours_to_failure_count_to_the_next_one(
     assert hours.tolist() == [1.5, 0.5, 50 / 60, math.inf, math.inf]
 
 
-def test_a_gpu_without_records_here_has_no_known_label(
+def test_gpu_without_records_has_unknown_label(
     assembled: Make, rows: Rows, at: Callable[[float], int]
 ) -> None:
     # A backtest labels the instances of an old window on records that start later.
@@ -232,13 +220,16 @@ def test_a_gpu_without_records_here_has_no_known_label(
     later = assembled(listed).between(at(400), at(900))
     timeline = build_timeline(later, Failures.empty())
     gpu, end = np.array([0, 2], dtype=np.int32), np.array([at(20), at(10)])
-    assert label(timeline, gpu, end, Nanoseconds(30 * MINUTE)).tolist() == [UNKNOWN, UNKNOWN]
+    assert label_instances(timeline, gpu, end, Nanoseconds(30 * MINUTE)).tolist() == [
+        UNKNOWN,
+        UNKNOWN,
+    ]
 
 
 # --- the list of today -------------------------------------------------------------------------
 
 
-def test_the_latest_instance_of_every_gpu_that_has_one_is_scored(
+def test_latest_instance_of_every_gpu(
     assembled: Make, rows: Rows, failures: Fail, at: Callable[[float], int], minutes: Minutes
 ) -> None:
     records = assembled(
@@ -258,7 +249,7 @@ def test_the_latest_instance_of_every_gpu_that_has_one_is_scored(
 # --- a part of them ----------------------------------------------------------------------------
 
 
-def test_between_takes_half_open_spans(
+def test_between_is_half_open(
     healthy: Timeline, at: Callable[[float], int], minutes: Minutes
 ) -> None:
     found = find_instances(
@@ -269,7 +260,7 @@ def test_between_takes_half_open_spans(
     assert len(part) == 3
 
 
-def test_take_and_at_rows_keep_the_rest(healthy: Timeline) -> None:
+def test_select_and_at_rows_keep_other_fields(healthy: Timeline) -> None:
     found = find_instances(
         healthy, window_records=RecordCount(3), step_records=RecordCount(1), horizon=MINUTE
     )
@@ -283,13 +274,13 @@ def test_take_and_at_rows_keep_the_rest(healthy: Timeline) -> None:
 
 # --- brute force -------------------------------------------------------------------------------
 
-Found = list[tuple[int, int]]  # minute and failed of each row of one GPU
-Spans = list[tuple[int, int | None, int]]  # failed, repaired, known
+Found = list[tuple[int, int]]  # minute and failure state of each row of one GPU
+Spans = list[tuple[int, int | None, int]]  # times of failure, repair and report
 
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[Found, Spans]:
-    """Draw rows with jitter, gaps, doubles and failed ones, and failures of a table."""
+    """Draw rows with jitter, gaps, duplicates and failures, and reported failures."""
     n = draw(st.integers(0, 24))
     there = draw(st.lists(st.sampled_from([1, 1, 1, 1, 1, 0]), min_size=n, max_size=n))
     found = []
@@ -320,7 +311,7 @@ def _brute_records(found: Found) -> list[tuple[int, int, bool]]:
 def _brute_failures(
     records: list[tuple[int, int, bool]], spans: Spans
 ) -> list[tuple[float, float]]:
-    """Return [failed, repaired) of both sources, merged where they overlap."""
+    """Return [failed, repaired) of both sources, merged if they overlap."""
     both = [(float(f), math.inf if r is None else float(r)) for f, r, _ in spans]
     real = [(time, failed) for time, failed, filled in records if not filled]
     for i, (time, failed) in enumerate(real):
@@ -338,7 +329,7 @@ def _brute_failures(
 def _brute_instances(
     found: Found, spans: Spans, length: int, step: int, horizon: int
 ) -> list[tuple[float, int]]:
-    """Return end and label of the instances of one GPU, from formats.md, section 1."""
+    """Return end and label of the instances of one GPU, following formats.md, section 1."""
     records = _brute_records(found)
     down = _brute_failures(records, spans)
     series: list[list[tuple[int, bool]]] = [[]]
@@ -391,7 +382,7 @@ def _of_fleet(
 
 
 @given(fleets, cuts)
-def test_instances_and_labels_are_those_of_a_plain_loop(
+def test_instances_match_brute_force(
     assembled: Make,
     rows: Rows,
     failures: Fail,
@@ -403,7 +394,7 @@ def test_instances_and_labels_are_those_of_a_plain_loop(
     listed = [
         one for s, (found, _) in named.items() for t, f in found for one in rows(s, [t], failure=f)
     ]
-    # Doubles: the one that comes last in the file wins, here and in the plain loop.
+    # Of duplicates the last one in the file counts, here and in the plain loop.
     records = assembled(listed + rows("Z", REGULAR, failure=0))
     table = [
         (s, *span) for s, (_, spans) in named.items() if s in records.serials for span in spans
@@ -418,7 +409,7 @@ def test_instances_and_labels_are_those_of_a_plain_loop(
 
 
 @given(fleets, cuts, st.integers(0, 260))
-def test_as_of_a_moment_they_are_those_of_a_plain_loop_over_what_existed(
+def test_as_of_instances_match_brute_force(
     assembled: Make,
     rows: Rows,
     failures: Fail,
@@ -450,6 +441,6 @@ def test_as_of_a_moment_they_are_those_of_a_plain_loop_over_what_existed(
     assert _of_fleet(timeline, minutes, *cut) == expected
 
 
-def test_instances_are_a_table_of_equal_columns() -> None:
+def test_columns_have_equal_length() -> None:
     empty = np.zeros(0, dtype=np.int64)
     assert len(Instances(empty, empty.astype(np.int32), empty, empty.astype(np.int8))) == 0

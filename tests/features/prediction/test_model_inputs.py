@@ -13,7 +13,7 @@ def inputs() -> ModelInputs:
     return ModelInputs(sequence, context, ("a", "b"), ("c", "d", "e"), (30, 30), (12, 12, 12))
 
 
-def test_length_is_the_number_of_instances(inputs: ModelInputs) -> None:
+def test_length_is_number_of_instances(inputs: ModelInputs) -> None:
     sequence = np.zeros((5, 3, 2), dtype=np.float32)
     context = np.zeros((5, 4), dtype=np.float32)
     values = InstanceValues(sequence, context, ("a", "b"), tuple("cdef"))
@@ -30,7 +30,7 @@ def test_length_is_the_number_of_instances(inputs: ModelInputs) -> None:
         (np.zeros(0, dtype=np.int64), []),
     ],
 )
-def test_take_gives_rows_in_the_order_asked_for(
+def test_select_keeps_requested_order(
     rows: np.ndarray | slice, kept: list[int], inputs: ModelInputs
 ) -> None:
     part = inputs.take(rows)
@@ -39,7 +39,7 @@ def test_take_gives_rows_in_the_order_asked_for(
     assert len(part) == len(kept)
 
 
-def test_take_keeps_names_and_levels(inputs: ModelInputs) -> None:
+def test_select_keeps_names_and_levels(inputs: ModelInputs) -> None:
     part = inputs.take(slice(0, 1))
     assert (part.sequence_names, part.context_names) == (("a", "b"), ("c", "d", "e"))
     assert (part.sequence_levels, part.context_levels) == ((30, 30), (12, 12, 12))

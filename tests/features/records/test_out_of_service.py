@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.prediction.instances import find_instances, label
+from forewarn.features.prediction.instances import find_instances, label_instances
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.fleet_timeline import build_timeline
 from forewarn.features.records.out_of_service import OutOfService
@@ -96,4 +96,4 @@ def test_without_spans_nothing_changes(assembled: Callable[..., Records], rows: 
     timeline = build_timeline(records, Failures.empty())
     gpu, end = records.gpu, records.time
     assert len(records.out_of_service) == 0
-    assert (label(timeline, gpu, end, HORIZON) >= 0).sum() == 7
+    assert (label_instances(timeline, gpu, end, HORIZON) >= 0).sum() == 7

@@ -15,7 +15,7 @@ LABELS = np.array([0, 0, 0, 1, 1, 1], dtype=np.int8)
 
 
 def last_values(*columns: Sequence[int], levels: int = 9) -> ModelInputs:
-    """Windows of two records; the first record says the opposite of the last."""
+    """Windows of two records; the first record is the opposite of the last."""
     last = np.array(columns, dtype=np.uint8).T
     sequence = np.stack([levels - 1 - last, last], axis=1)
     names = tuple("abc"[: last.shape[1]])
@@ -28,12 +28,12 @@ def rule(inputs: ModelInputs) -> LastValueRule:
     return LastValueRule(seed=0).fit(inputs, LABELS, ONES, ENDS)
 
 
-def test_rule_takes_the_channel_that_separates_best() -> None:
+def test_rule_chooses_best_channel() -> None:
     fitted = rule(last_values([1, 5, 3, 2, 6, 4], [1, 2, 5, 4, 6, 7]))
     assert (fitted.channel_, fitted.rising_) == ("b", True)
 
 
-def test_rule_takes_the_direction_that_separates_best() -> None:
+def test_rule_chooses_best_direction() -> None:
     fitted = rule(last_values([1, 5, 3, 2, 6, 4], [7, 6, 8, 2, 3, 1]))
     assert (fitted.channel_, fitted.rising_) == ("b", False)
 
@@ -43,7 +43,7 @@ def test_rule_scores_by_bucket_number() -> None:
     assert rising.score(last_values([0, 4, 8])).tolist() == [0.0, 0.5, 1.0]
 
 
-def test_falling_rule_gives_missing_values_no_risk() -> None:
+def test_missing_values_have_no_risk() -> None:
     falling = rule(last_values([8, 7, 6, 4, 2, 1]))
     assert falling.score(last_values([0, 1, 5, 8])).tolist() == [0.0, 1.0, 0.5, 0.125]
 
@@ -51,12 +51,12 @@ def test_falling_rule_gives_missing_values_no_risk() -> None:
 @pytest.mark.parametrize(
     ("flags", "scores"), [([0, 0, 0, 1, 1, 1], [0, 1]), ([1, 1, 1, 0, 0, 0], [1, 0])]
 )
-def test_zero_of_a_one_hot_channel_is_a_value(flags: list[int], scores: list[float]) -> None:
+def test_one_hot_zero_is_value(flags: list[int], scores: list[float]) -> None:
     fitted = rule(last_values(flags, levels=2))
     assert fitted.score(last_values([0, 1], levels=2)).tolist() == scores
 
 
-def test_rule_follows_the_weights() -> None:
+def test_rule_follows_weights() -> None:
     inputs = last_values([1, 2, 8, 5, 6, 7], [3, 3, 3, 3, 3, 2])
     weights = np.array([0.01, 0.01, 10, 1, 1, 1], dtype=np.float32)
     assert rule(inputs).rising_
@@ -69,7 +69,7 @@ def random_scores(seed: int, last_end: int) -> list[float]:
     return [float(score) for score in model.score(inputs)]
 
 
-def test_random_scores_repeat_and_change_with_seed_and_retraining() -> None:
+def test_random_scores_depend_on_seed_and_retraining() -> None:
     scores = random_scores(1, 0)
     assert random_scores(1, 0) == scores
     assert random_scores(2, 0) != scores

@@ -35,10 +35,10 @@ Gpu = dict[str, float]
 
 
 def values_of(*gpus: Mapping[str, float], without: str = "-") -> InstanceValues:
-    """Return values of GPUs of which only what differs from a quiet one is given.
+    """Return values of GPUs, of which only the differences from a quiet GPU are given.
 
-    A counter is what was gained in the window, which peers gained nothing of; an `xid` comes in
-    the window.
+    A counter is its increment in the window, with no increment at the peers. An `xid` occurs in the
+    window.
     """
     names = tuple(name for name in CONTEXT if not name.startswith(without))
     channels = ("temperature_gpu", *COUNTERS, "xid")
@@ -63,7 +63,7 @@ def scores(*gpus: Mapping[str, float]) -> list[float]:
 
 QUIET: Gpu = {}
 MUCH = 1e6
-# The worst of every rule but the one of fatal Xids in the window.
+# The strongest case of every rule except that of fatal Xids in the window.
 SINGLY: list[Gpu] = [
     {"xid": 63},
     {"xid": 13},
@@ -75,18 +75,18 @@ SINGLY: list[Gpu] = [
 ]
 
 
-def test_a_quiet_gpu_has_a_low_score_and_no_points() -> None:
+def test_healthy_gpu_has_no_points() -> None:
     assert scores(QUIET)[0] < 0.01
     assert all((points == 0).all() for points in rule_points(values_of(QUIET), PLAN).values())
 
 
 @pytest.mark.parametrize("other", SINGLY, ids=str)
-def test_a_fatal_xid_outranks_any_other_rule(other: Gpu) -> None:
+def test_fatal_xid_outranks_any_other_rule(other: Gpu) -> None:
     fatal, worst = scores({"xid": 79}, other)
     assert fatal > worst
 
 
-def test_a_fatal_xid_outranks_everything_else_together() -> None:
+def test_fatal_xid_outranks_all_rules_combined() -> None:
     everything: Gpu = {key: value for one in SINGLY for key, value in one.items()} | {"xid": 63}
     fatal, worst = scores({"xid": 79}, everything)
     assert fatal > worst
@@ -95,41 +95,41 @@ def test_a_fatal_xid_outranks_everything_else_together() -> None:
 @pytest.mark.parametrize(
     ("xid", "grade"), [(0, 0), (13, 0), (31, 0), (63, 1), (94, 1), (48, 2), (79, 2)]
 )
-def test_xids_rank_by_severity_and_those_of_applications_do_not_count(xid: int, grade: int) -> None:
+def test_application_xids_do_not_count(xid: int, grade: int) -> None:
     graded = scores({"xid": 13}, {"xid": 63}, {"xid": 79})
     assert graded == sorted(graded)
     assert len(set(graded)) == 3
     assert scores({"xid": xid})[0] == graded[grade]
 
 
-def test_an_earlier_grave_xid_counts_less_than_one_now() -> None:
+def test_earlier_xid_counts_less() -> None:
     now, earlier, never = scores({"xid": 79}, {"rate:grave xid:64h": 0.1}, QUIET)
     assert now > earlier > never
 
 
 @pytest.mark.parametrize("name", ["ecc_uncorrected", "rows_remapped"])
-def test_one_uncorrected_error_or_remapped_row_is_enough(name: str) -> None:
+def test_single_uncorrected_error_scores(name: str) -> None:
     once, often, earlier, never = scores({name: 1}, {name: 9}, {f"rate:{name}:64h": 0.1}, QUIET)
     assert once == often
     assert once > earlier > never
 
 
 @pytest.mark.parametrize("name", ["ecc_corrected", "pcie_replays"])
-def test_a_counter_that_often_rises_counts_by_what_the_peers_did_not_gain(name: str) -> None:
+def test_soft_counters_are_compared_with_peers(name: str) -> None:
     as_peers = {name: 50, f"peers:machine_id:{name}:4h": 0, f"peers:machine_id:{name}:64h": 0}
     more, alike, never = scores({name: 50}, as_peers, QUIET)
     assert more > alike == never
 
 
-def test_a_gpu_younger_than_the_longest_span_is_compared_over_the_window() -> None:
-    # On a site's first day no span of history is known; the rules are for that day.
+def test_young_gpu_is_compared_over_window() -> None:
+    # No history span is known on a site's first day, which the rules are meant for.
     young, never = scores(
         {"ecc_corrected": 500, "peers:machine_id:ecc_corrected:64h": float("nan")}, QUIET
     )
     assert young > never
 
 
-def test_a_gpu_without_peers_counts_by_what_it_gained_itself() -> None:
+def test_gpu_without_peers_uses_own_increase() -> None:
     spans = ("4h", "64h")
     alone = {f"peers:machine_id:ecc_corrected:{span}": float("nan") for span in spans}
     lonely, never = scores({"ecc_corrected": 500} | alone, QUIET)
@@ -138,18 +138,18 @@ def test_a_gpu_without_peers_counts_by_what_it_gained_itself() -> None:
     assert lonely > never
 
 
-def test_repeat_offenders_rank_higher_but_not_without_limit() -> None:
+def test_repeat_failures_have_limited_points() -> None:
     found = scores(*({"failures:serial": n} for n in range(5)))
     assert found[0] < found[1] < found[2] == found[3] == found[4]
     assert scores({"failures:slot": 1})[0] > found[0]
 
 
-def test_missing_readings_are_no_evidence() -> None:
+def test_missing_readings_have_no_points() -> None:
     nothing = {name: float("nan") for name in (*CONTEXT, *COUNTERS)}
     assert scores(nothing) == scores(QUIET)
 
 
-def test_columns_that_are_not_measured_are_left_out() -> None:
+def test_absent_columns_are_ignored() -> None:
     bare = values_of({"xid": 79, "ecc_uncorrected": 1}, QUIET, without="rate")
     found = rule_scores(bare, PLAN)
     assert found[0] > found[1]
@@ -159,7 +159,7 @@ def test_columns_that_are_not_measured_are_left_out() -> None:
     assert len(rule_scores(values_of(QUIET, QUIET, without=""), floats)) == 2
 
 
-def test_a_code_without_severities_counts_by_how_often_it_comes() -> None:
+def test_codes_without_severity_count_by_frequency() -> None:
     plan = FeaturePlan(FeatureKinds(code=("error",)), RecordCount(LENGTH), HOUR)
     context = np.array([[0.0], [1.0], [3.0]], dtype=np.float32)
     values = InstanceValues(

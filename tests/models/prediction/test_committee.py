@@ -17,7 +17,7 @@ Case = tuple[Committee, dict[str, Float64Array], Int64Array]
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """A committee, scores with many ties, and an order of the instances."""
+    """Draw a committee, scores with many ties, and an order of the instances."""
     n = draw(st.integers(0, 20))
     few = st.sampled_from([0.0, 0.25, 0.5, 1.0])
     scores = {
@@ -44,7 +44,7 @@ def flagged(mask: BoolArray) -> set[int]:
 
 @settings(max_examples=50)
 @given(cases(), SHARES)
-def test_flags_are_what_brute_force_gives(case: Case, k: float) -> None:
+def test_flags_match_brute_force(case: Case, k: float) -> None:
     committee, scores, order = case
     n = len(order)
     everything = set(range(n))
@@ -61,7 +61,7 @@ def test_flags_are_what_brute_force_gives(case: Case, k: float) -> None:
 
 @settings(max_examples=50)
 @given(cases(), SHARES)
-def test_what_is_flagged_ranks_before_everything_else(case: Case, k: float) -> None:
+def test_flagged_instances_rank_first(case: Case, k: float) -> None:
     committee, scores, order = case
     for method in ("parallel", "cascade", *MEMBERS):
         ranks = committee.ranks(method, scores, order)
@@ -72,7 +72,7 @@ def test_what_is_flagged_ranks_before_everything_else(case: Case, k: float) -> N
 
 @settings(max_examples=40)
 @given(cases())
-def test_the_order_of_rows_does_not_matter(case: Case) -> None:
+def test_row_order_does_not_matter(case: Case) -> None:
     committee, scores, order = case
     rows = np.argsort(order)[::-1]
     turned = {name: values[rows] for name, values in scores.items()}
@@ -81,24 +81,24 @@ def test_the_order_of_rows_does_not_matter(case: Case) -> None:
         assert np.array_equal(committee.ranks(method, turned, order[rows]), here)
 
 
-def test_cascade_ranks_by_stages_passed_and_then_by_the_next_score() -> None:
+def test_cascade_ranks_by_stages_then_score() -> None:
     scores = {
         "a": np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.1]),
         "b": np.array([0.1, 0.4, 0.2, 0.3, 0.9, 1.0]),
     }
     committee = Committee(("a",), (("a", 0.67), ("b", 0.33)))
-    # a keeps 0 to 3 of six; of them b keeps 1 and 3. Then by b 2 and 0, and by a 4 and 5.
+    # a keeps 0 to 3 of six; of these, b keeps 1 and 3. Then by b 2 and 0, and by a 4 and 5.
     assert committee.ranks("cascade", scores, np.arange(6)).tolist() == [4, 1, 3, 2, 5, 6]
     assert flagged(committee.flags("cascade", scores, 0.02, np.arange(6))) == {1, 3}
 
 
-def test_parallel_ranks_by_the_worst_member() -> None:
+def test_parallel_ranks_by_worst_member() -> None:
     scores = {"a": np.array([0.9, 0.8, 0.1]), "b": np.array([0.1, 0.8, 0.9])}
     committee = Committee(("a", "b"), (("a", 1.0),))
     assert committee.ranks("parallel", scores, np.arange(3)).tolist() == [2, 1, 3]
 
 
-def test_nothing_to_rank() -> None:
+def test_no_instances() -> None:
     scores = {name: np.zeros(0) for name in MEMBERS}
     committee = Committee(MEMBERS, (("a", 0.5), ("b", 0.1)))
     none = np.zeros(0, dtype=np.int64)
@@ -120,7 +120,7 @@ PARALLEL, CASCADE = ("cnn", "mlp", "gbdt"), (("cnn", 0.05), ("mlp", 0.02))
         (("lstm",), ("lstm",), ((CASCADE_FIRST, 0.02),)),
     ],
 )
-def test_ensembles_are_those_of_the_models_that_are_run(
+def test_ensembles_contain_run_models_only(
     models: tuple[str, ...],
     parallel: tuple[str, ...],
     cascade: tuple[tuple[str, float], ...],
@@ -128,13 +128,13 @@ def test_ensembles_are_those_of_the_models_that_are_run(
     assert Committee.from_models(models, PARALLEL, CASCADE) == Committee(parallel, cascade)
 
 
-def test_a_model_may_come_twice_in_a_cascade() -> None:
+def test_cascade_may_repeat_model() -> None:
     committee = Committee.from_models(("cnn",), ("cnn",), (("cnn", 0.5), ("cnn", 0.1)))
     assert committee.cascade == ((CASCADE_FIRST, 0.5), ("cnn", 0.1))
 
 
-def test_the_points_of_the_rules_are_added_to_the_log_odds_that_rank() -> None:
-    # Odds of 4 and 1, whose geometric mean is 2; the rules give no point, and two.
+def test_rule_points_are_added_to_blend() -> None:
+    # Odds of 4 and 1 with a geometric mean of 2; the rules give no point, and two.
     scores = {
         "a": np.array([0.8, 0.8]),
         "b": np.array([0.5, 0.5]),
@@ -146,8 +146,8 @@ def test_the_points_of_the_rules_are_added_to_the_log_odds_that_rank() -> None:
     assert np.allclose(half.blend(scores), [2 / 3, 2 * np.exp(1.0) / (1 + 2 * np.exp(1.0))])
 
 
-def test_the_linear_model_has_its_share_of_the_vote_in_what_ranks_and_nowhere_else() -> None:
-    # Log odds of log(16) and 0 have a mean of log(4); a fourth of the vote for log odds of 0.
+def test_linear_model_votes_in_blend_only() -> None:
+    # Log odds of log(16) and 0 have a mean of log(4); a quarter of the vote has log odds of 0.
     scores = {name: np.array([odds / (1 + odds)]) for name, odds in {"a": 16.0, "b": 1.0}.items()}
     scores |= {"linear": np.array([0.5]), "rules": sigmoid([BASE_LOG_ODDS])}
     shares = {0.0: 4.0, 0.25: 4.0**0.75, 0.5: 2.0, 1.0: 1.0}
@@ -159,7 +159,7 @@ def test_the_linear_model_has_its_share_of_the_vote_in_what_ranks_and_nowhere_el
     assert np.allclose(Committee(("a", "b"), ()).blend(without), 0.8)
 
 
-def test_of_equal_models_the_rules_rank_and_without_points_they_change_nothing() -> None:
+def test_rules_break_ties_of_models() -> None:
     n = 50
     rng = np.random.default_rng(0)
     scores = {"a": rng.random(n), "rules": sigmoid(np.full(n, BASE_LOG_ODDS))}

@@ -1,4 +1,4 @@
-"""What every model of the registry must do, whatever it is made of."""
+"""Requirements that every registered model meets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def made(
     n_context: int = 6,
     seed: int = 0,
 ) -> Instances:
-    """Noise, but for the first channel: positives read five buckets higher."""
+    """Return noise except in the first channel: positives are five buckets higher."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(n) % 3 == 0).astype(np.int8)
     sequence = rng.integers(0, 11, (n, length, n_channels), dtype=np.uint8)
@@ -89,7 +89,7 @@ def fitted(name: str, instances: Instances = TRAINING, *, seed: int = 3) -> Fail
 
 @cache
 def shared(name: str) -> FailureModel:
-    """Return one fitted model for all the tests that only look at it."""
+    """Return one fitted model, shared by all tests that do not change it."""
     return fitted(name)
 
 
@@ -100,14 +100,14 @@ def with_another_seed(name: str) -> FailureModel:
 
 @cache
 def fitted_again(name: str) -> FailureModel:
-    """Fit a second time, after fits of another seed and another kind."""
+    """Fit again after fits of another seed and another model type."""
     with_another_seed(name)
     with_another_seed("gbdt" if name == "mlp" else "mlp")
     return fitted(name)
 
 
 def saved(model: FailureModel, folder: Path) -> dict[str, bytes]:
-    """Save into a new folder; return what each file holds."""
+    """Save into a new folder; return the contents of each file."""
     folder.mkdir()
     model.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -126,14 +126,14 @@ def area(model: FailureModel) -> float:
 
 @pytest.fixture
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train networks for two epochs, where nothing is asked of what they learn."""
+    """Train networks for two epochs in tests that do not depend on what they learn."""
     for name in ("_MAX_EPOCHS", "_MIN_EPOCHS", "_FIXED_EPOCHS"):
         monkeypatch.setattr(network_training, name, 2)
 
 
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", NAMES)
-def test_fit_returns_the_model_and_changes_no_array(name: str) -> None:
+def test_fit_returns_self_without_mutation(name: str) -> None:
     small = made(60, length=1)
     before = [array.copy() for array in small.arrays]
     model = make_model(name, seed=3, purge=DAY)
@@ -144,7 +144,7 @@ def test_fit_returns_the_model_and_changes_no_array(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_are_one_finite_number_between_0_and_1_each(name: str) -> None:
+def test_scores_are_finite_and_in_unit_interval(name: str) -> None:
     scores = shared(name).score(HELD_OUT.inputs)
     assert scores.shape == (len(HELD_OUT.inputs),)
     assert scores.dtype == np.float64
@@ -152,27 +152,27 @@ def test_scores_are_one_finite_number_between_0_and_1_each(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_gives_the_same_scores_with_other_fits_in_between(name: str) -> None:
+def test_same_seed_gives_same_scores(name: str) -> None:
     expected = shared(name).score(HELD_OUT.inputs)
     assert np.array_equal(fitted_again(name).score(HELD_OUT.inputs), expected)
     assert np.array_equal(shared(name).score(HELD_OUT.inputs), expected)
 
 
 @pytest.mark.parametrize("name", ["cnn", "mlp", "lstm", "gbdt", "random"])
-def test_another_seed_gives_other_scores(name: str) -> None:
+def test_other_seed_gives_other_scores(name: str) -> None:
     other = with_another_seed(name).score(HELD_OUT.inputs)
     assert not np.array_equal(other, shared(name).score(HELD_OUT.inputs))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_models_of_one_seed_are_saved_as_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_same_seed_saves_same_bytes(name: str, tmp_path: Path) -> None:
     once = saved(shared(name), tmp_path / "once")
     assert saved(fitted_again(name), tmp_path / "again") == once
     assert {Path(file).suffix for file in once} <= {".json", ".txt", ".keras"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_loaded_model_can_be_saved_and_loaded_again(name: str, tmp_path: Path) -> None:
+def test_save_load_round_trip(name: str, tmp_path: Path) -> None:
     saved(shared(name), tmp_path / "once")
     saved(load_model(name, tmp_path / "once"), tmp_path / "again")
     scores = load_model(name, tmp_path / "again").score(HELD_OUT.inputs)
@@ -185,14 +185,14 @@ def test_easy_signal_is_learned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shuffled_labels_teach_nothing(name: str) -> None:
+def test_shuffled_labels_give_no_signal(name: str) -> None:
     labels = np.random.default_rng(5).permutation(TRAINING.labels)
     assert 0.3 < area(fitted(name, replace(TRAINING, labels=labels))) < 0.7
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_weight_of_an_instance_counts(name: str) -> None:
-    # Half of the instances say the opposite, but without weight.
+def test_instance_weight_matters(name: str) -> None:
+    # Half of the instances have the opposite label, with weight zero.
     n = len(TRAINING.labels)
     lies = np.arange(n) % 2 == 0
     labels = np.where(lies, 1 - TRAINING.labels, TRAINING.labels).astype(np.int8)
@@ -202,21 +202,21 @@ def test_weight_of_an_instance_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cnn", "gbdt", "logistic"])
-def test_positive_weight_raises_the_scores(name: str) -> None:
+def test_positive_weight_raises_scores(name: str) -> None:
     heavy = make_model(name, seed=3, purge=DAY, positive_weight=10.0).fit(*TRAINING.arguments)
     usual = shared(name).score(HELD_OUT.inputs)
     assert heavy.score(HELD_OUT.inputs).mean() > usual.mean() + 0.02
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_score_of_an_instance_does_not_depend_on_the_others(name: str) -> None:
+def test_score_is_independent_of_batch(name: str) -> None:
     rows = np.arange(len(HELD_OUT.inputs))[::-7]
     together = shared(name).score(HELD_OUT.inputs)[rows]
     assert np.allclose(shared(name).score(HELD_OUT.inputs.take(rows)), together, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_instances_give_no_scores(name: str) -> None:
+def test_no_instances_no_scores(name: str) -> None:
     assert shared(name).score(HELD_OUT.inputs.take(slice(0, 0))).shape == (0,)
 
 
@@ -228,7 +228,7 @@ def test_all_missing_is_scored(name: str) -> None:
 
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", NAMES)
-def test_training_on_all_missing_gives_everybody_the_same_score(name: str) -> None:
+def test_training_on_missing_gives_constant_score(name: str) -> None:
     inputs = blinded(TRAINING.inputs)
     scores = fitted(name, replace(TRAINING, inputs=inputs)).score(inputs)
     assert np.isfinite(scores).all()
@@ -237,7 +237,7 @@ def test_training_on_all_missing_gives_everybody_the_same_score(name: str) -> No
 
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", NAMES)
-def test_one_record_of_one_channel_without_context_is_enough(name: str, tmp_path: Path) -> None:
+def test_minimal_inputs_are_accepted(name: str, tmp_path: Path) -> None:
     small = made(90, length=1, n_channels=1, n_context=0)
     model = fitted(name, small)
     scores = model.score(small.inputs)
@@ -249,13 +249,13 @@ def test_one_record_of_one_channel_without_context_is_enough(name: str, tmp_path
 
 @pytest.mark.parametrize("name", LEARNING)
 @pytest.mark.parametrize("label", [0, 1])
-def test_one_class_is_refused(name: str, label: int) -> None:
+def test_single_class_is_refused(name: str, label: int) -> None:
     labels = np.full_like(TRAINING.labels, label)
     with pytest.raises(ValueError, match="`labels` must hold 0 and 1"):
         fitted(name, replace(TRAINING, labels=labels))
 
 
-def test_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_name_is_refused(tmp_path: Path) -> None:
     message = "`name` must be one of cnn, mlp, gbdt, lstm, linear, random, .*, got 'forest'"
     with pytest.raises(ValueError, match=message):
         make_model("forest", seed=0, purge=DAY)
@@ -263,7 +263,7 @@ def test_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
         load_model("forest", tmp_path)
 
 
-def test_importing_the_models_imports_no_heavy_library() -> None:
+def test_importing_models_imports_no_heavy_library() -> None:
     code = """
 import importlib, pkgutil, sys
 import forewarn.models
@@ -275,7 +275,7 @@ print(sorted({"tensorflow", "keras", "lightgbm", "sklearn"} & sys.modules.keys()
     assert run.stdout.strip() == "[]", run.stderr
 
 
-def test_tensorflow_says_nothing_when_it_starts() -> None:
+def test_tensorflow_starts_silently() -> None:
     code = """
 from forewarn.models.tensorflow_runtime import keras
 keras().layers.Dense(1)(keras().ops.zeros((1, 1)))
@@ -288,7 +288,7 @@ keras().layers.Dense(1)(keras().ops.zeros((1, 1)))
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_columns_in_another_order_are_refused_also_when_loaded(name: str, tmp_path: Path) -> None:
+def test_column_order_is_checked(name: str, tmp_path: Path) -> None:
     model = shared(name)
     model.save(tmp_path)
     swapped = replace(HELD_OUT.inputs, context_names=HELD_OUT.inputs.context_names[::-1])
@@ -305,7 +305,7 @@ def keras_network(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
-def test_a_network_with_a_weight_that_is_no_number_is_refused(name: str, tmp_path: Path) -> None:
+def test_nan_weights_are_refused(name: str, tmp_path: Path) -> None:
     model: Any = shared(name)
     network = keras_network(model)
     weights = network.get_weights()
@@ -318,7 +318,7 @@ def test_a_network_with_a_weight_that_is_no_number_is_refused(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
-def test_a_network_scores_as_keras_does(name: str) -> None:
+def test_network_scores_equal_keras(name: str) -> None:
     model: Any = shared(name)
     network, inputs = keras_network(model), HELD_OUT.inputs
     expected = np.asarray(network(list(model.scaling_.apply(inputs)), training=False))[:, 0]
@@ -328,7 +328,7 @@ def test_a_network_scores_as_keras_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
-def test_a_loaded_model_needs_no_library_that_trained_it(name: str, tmp_path: Path) -> None:
+def test_scoring_needs_no_training_library(name: str, tmp_path: Path) -> None:
     shared(name).save(tmp_path)
     code = f"""
 import sys

@@ -18,7 +18,7 @@ from forewarn.models.prediction.ensembles import (
 
 @st.composite
 def scored(draw: st.DrawFn, n_members: int = 1) -> tuple[list[Float64Array], Int64Array]:
-    """Scores with many ties, and an order."""
+    """Draw scores with many ties, and an order."""
     n = draw(st.integers(1, 25))
     few = st.sampled_from([0.0, 0.25, 0.5, 1.0])
     members = [
@@ -41,32 +41,28 @@ def flagged(mask: BoolArray) -> set[int]:
     ("share", "n", "count"),
     [(0.02, 100, 2), (0.02, 10, 1), (0.02, 0, 1), (0.5, 5, 2), (0.5, 7, 4), (0.02, 124, 2)],
 )
-def test_top_k_count_rounds_halves_to_even_and_is_at_least_one(
-    share: float, n: int, count: int
-) -> None:
+def test_top_k_count_rounding(share: float, n: int, count: int) -> None:
     assert top_k_count(share, n) == count
 
 
-def test_tie_goes_to_the_lower_order() -> None:
+def test_ties_go_to_lower_order() -> None:
     mask = top_k_mask(np.array([0.5, 0.9, 0.5, 0.5]), 2, np.array([3, 2, 0, 1]))
     assert flagged(mask) == {1, 2}
 
 
-def test_k_of_zero_is_refused() -> None:
+def test_zero_k_is_refused() -> None:
     with pytest.raises(ValueError, match="`k` must be at least 1, got 0"):
         top_k_mask(np.array([0.5]), 0, np.array([0]))
 
 
 @given(scored(), st.integers(1, 30))
-def test_top_k_is_what_sorting_gives(case: tuple[list[Float64Array], Int64Array], k: int) -> None:
+def test_top_k_matches_sorting(case: tuple[list[Float64Array], Int64Array], k: int) -> None:
     (scores,), order = case
     assert flagged(top_k_mask(scores, k, order)) == brute_force_top_k(scores, k, order)
 
 
 @given(scored(), st.integers(1, 30))
-def test_top_k_does_not_depend_on_the_rows_order(
-    case: tuple[list[Float64Array], Int64Array], k: int
-) -> None:
+def test_top_k_ignores_row_order(case: tuple[list[Float64Array], Int64Array], k: int) -> None:
     (scores,), order = case
     rows = np.argsort(order)[::-1]
     assert np.array_equal(
@@ -74,15 +70,13 @@ def test_top_k_does_not_depend_on_the_rows_order(
     )
 
 
-def test_parallel_flags_what_both_members_agree_on() -> None:
+def test_parallel_flags_agreement() -> None:
     scores = {"a": np.array([0.9, 0.8, 0.1, 0.2]), "b": np.array([0.1, 0.8, 0.9, 0.2])}
     assert flagged(parallel_flags(scores, 2, np.arange(4))) == {1}
 
 
 @given(scored(n_members=3), st.integers(1, 30))
-def test_parallel_is_the_intersection_of_the_members(
-    case: tuple[list[Float64Array], Int64Array], k: int
-) -> None:
+def test_parallel_is_intersection(case: tuple[list[Float64Array], Int64Array], k: int) -> None:
     members, order = case
     mask = parallel_flags(dict(zip("abc", members, strict=True)), k, order)
     tops = [brute_force_top_k(member, k, order) for member in members]
@@ -90,7 +84,7 @@ def test_parallel_is_the_intersection_of_the_members(
 
 
 @given(scored(n_members=3), st.integers(1, 30))
-def test_parallel_flags_are_those_whose_worst_rank_is_within_k(
+def test_parallel_flags_match_worst_rank(
     case: tuple[list[Float64Array], Int64Array], k: int
 ) -> None:
     members, order = case
@@ -100,18 +94,18 @@ def test_parallel_flags_are_those_whose_worst_rank_is_within_k(
     assert flagged(mask) == flagged(ranks <= mask.sum())
 
 
-def test_cascade_ranks_only_the_survivors() -> None:
+def test_cascade_ranks_only_survivors() -> None:
     first, second = np.array([0.9, 0.8, 0.7, 0.1]), np.array([0.2, 0.3, 0.4, 0.9])
     assert flagged(cascade_flags([(first, 3), (second, 2)], np.arange(4))) == {1, 2}
 
 
-def test_fewer_survivors_than_k_all_pass() -> None:
+def test_few_survivors_all_pass() -> None:
     first, second = np.array([0.9, 0.8, 0.7]), np.array([0.2, 0.3, 0.4])
     assert flagged(cascade_flags([(first, 1), (second, 2)], np.arange(3))) == {0}
 
 
 @given(scored(n_members=3), st.lists(st.integers(1, 30), min_size=3, max_size=3))
-def test_cascade_is_one_brute_force_stage_after_another(
+def test_cascade_matches_brute_force(
     case: tuple[list[Float64Array], Int64Array], counts: list[int]
 ) -> None:
     members, order = case
@@ -124,19 +118,19 @@ def test_cascade_is_one_brute_force_stage_after_another(
 
 
 def test_worst_rank_by_hand() -> None:
-    # Ranks of a: 1 2 3 4, of b: 4 1 2 3; the worst: 4 2 3 4; the tie goes to the mean 2.5.
+    # Ranks of a: 1 2 3 4, of b: 4 1 2 3; the worst: 4 2 3 4; the mean of 2.5 decides the tie.
     scores = {"a": np.array([0.9, 0.8, 0.7, 0.6]), "b": np.array([0.1, 0.9, 0.8, 0.7])}
     assert worst_rank(scores, np.arange(4)).tolist() == [3, 1, 2, 4]
 
 
-def test_worst_rank_ties_fall_to_the_order() -> None:
+def test_worst_rank_ties_use_order() -> None:
     scores = {"a": np.array([0.9, 0.1]), "b": np.array([0.1, 0.9])}
     assert worst_rank(scores, np.array([0, 1])).tolist() == [1, 2]
     assert worst_rank(scores, np.array([1, 0])).tolist() == [2, 1]
 
 
 @given(scored(n_members=3))
-def test_worst_rank_is_a_permutation_that_follows_the_worst_member(
+def test_worst_rank_is_permutation(
     case: tuple[list[Float64Array], Int64Array],
 ) -> None:
     members, order = case
@@ -146,13 +140,13 @@ def test_worst_rank_is_a_permutation_that_follows_the_worst_member(
     assert (np.diff(worst[np.argsort(ranks)]) >= 0).all()
 
 
-def test_blend_is_the_mean_of_the_log_odds() -> None:
+def test_blend_is_mean_log_odds() -> None:
     scores = {"a": np.array([0.8, 0.5]), "b": np.array([0.5, 0.5])}
     # Odds of 4 and 1 have a geometric mean of 2.
     assert np.allclose(blend(scores), [2 / 3, 1 / 2])
 
 
-def test_blend_of_certain_scores_stays_finite() -> None:
+def test_blend_of_extreme_scores_is_finite() -> None:
     blended = blend({"a": np.array([1.0, 0.0]), "b": np.array([1.0, 1.0])})
     assert np.allclose(blended, [1 - 1e-6, 0.5])
 

@@ -110,12 +110,12 @@ def description_of(folder: Path) -> dict[str, Any]:
 
 
 def describe(folder: Path, saved: dict[str, Any]) -> None:
-    """Write `predictor.json` with the digest that fits."""
+    """Write `predictor.json` with the matching digest."""
     described = saved | {"digest": content_digest(saved)}
     (folder / "predictor.json").write_text(json.dumps(described))
 
 
-def test_loaded_gives_the_same_scores(predictor: Predictor, folder: Path) -> None:
+def test_loaded_predictor_gives_same_scores(predictor: Predictor, folder: Path) -> None:
     values = values_of(50, seed=1)
     before, after = predictor.scores(values), Predictor.load(folder).scores(values)
     assert set(before) == {"gbdt", CASCADE_FIRST, "rules", "blend"}
@@ -126,7 +126,7 @@ def test_loaded_gives_the_same_scores(predictor: Predictor, folder: Path) -> Non
     assert not np.array_equal(before["gbdt"], before[CASCADE_FIRST])
 
 
-def test_loaded_is_the_same_in_everything_else(predictor: Predictor, folder: Path) -> None:
+def test_loaded_predictor_is_equal(predictor: Predictor, folder: Path) -> None:
     loaded = Predictor.load(folder)
     assert loaded.committee == predictor.committee
     assert loaded.calibration == predictor.calibration
@@ -136,7 +136,7 @@ def test_loaded_is_the_same_in_everything_else(predictor: Predictor, folder: Pat
     assert loaded.version == predictor.version
 
 
-def test_blend_is_of_the_parallel_members_and_the_rules(predictor: Predictor) -> None:
+def test_blend_uses_parallel_members_and_rules(predictor: Predictor) -> None:
     values = values_of(20, seed=2)
     scores = predictor.scores(values)
     assert np.array_equal(scores["blend"], predictor.committee.blend(scores))
@@ -148,7 +148,7 @@ def test_blend_is_of_the_parallel_members_and_the_rules(predictor: Predictor) ->
     assert two.scores(values)["blend"] == pytest.approx(1 / (1 + np.exp(-np.mean(odds, axis=0))))
 
 
-def test_saved_twice_gives_the_same_files(folder: Path) -> None:
+def test_saving_is_deterministic(folder: Path) -> None:
     other = folder.parent / "other"
     other.mkdir()
     Predictor.load(folder).save(other)
@@ -158,7 +158,7 @@ def test_saved_twice_gives_the_same_files(folder: Path) -> None:
         assert (folder / path).read_bytes() == (other / path).read_bytes()
 
 
-def test_no_file_is_a_pickle(folder: Path) -> None:
+def test_no_file_is_pickle(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             assert path.suffix in {".json", ".txt"}
@@ -168,13 +168,13 @@ def test_no_file_is_a_pickle(folder: Path) -> None:
 # --- versions ----------------------------------------------------------------------------------
 
 
-def test_version_begins_with_the_day_of_training(predictor: Predictor) -> None:
+def test_version_starts_with_training_date(predictor: Predictor) -> None:
     day, digest = predictor.version.rsplit("-", 1)
     assert day == "2025-01-19"
     assert len(digest) == 8
 
 
-def test_version_does_not_depend_on_the_place(predictor: Predictor, folder: Path) -> None:
+def test_version_is_independent_of_path(predictor: Predictor, folder: Path) -> None:
     moved = folder.parent / "elsewhere"
     shutil.move(folder, moved)
     assert Predictor.load(moved).version == predictor.version
@@ -190,20 +190,18 @@ def test_version_does_not_depend_on_the_place(predictor: Predictor, folder: Path
     ],
     ids=lambda change: str(next(iter(change))),
 )
-def test_version_changes_with_what_is_described(
-    predictor: Predictor, change: dict[str, Any]
-) -> None:
+def test_version_changes_with_description(predictor: Predictor, change: dict[str, Any]) -> None:
     assert replace(predictor, **change).version != predictor.version
 
 
-def test_version_changes_with_the_encoder(predictor: Predictor) -> None:
+def test_version_changes_with_encoder(predictor: Predictor) -> None:
     edges = Buckets((np.array([50.0], np.float32), np.array([55.0], np.float32)))
     changed = replace(predictor.encoder, sequence=edges)
     assert replace(predictor, encoder=changed).version != predictor.version
 
 
-def test_version_changes_with_what_the_models_learned(predictor: Predictor) -> None:
-    # The same records and settings but for the weight of positives: the scores are others.
+def test_version_changes_with_models(predictor: Predictor) -> None:
+    # The same records and settings except the weight of positives: the scores differ.
     models = {"gbdt": predictor.models[CASCADE_FIRST], CASCADE_FIRST: predictor.models["gbdt"]}
     other = replace(predictor, models=models)
     values = values_of(20, seed=3)
@@ -214,27 +212,27 @@ def test_version_changes_with_what_the_models_learned(predictor: Predictor) -> N
 # --- what is no predictor ----------------------------------------------------------------------
 
 
-def test_a_folder_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+def test_invalid_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(ValueError, match=f"{path}: holds no `predictor.json`"):
             Predictor.load(path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 3}', "3", '"x"'])
-def test_a_broken_description_is_refused_by_name(folder: Path, text: str) -> None:
+def test_broken_description_is_refused(folder: Path, text: str) -> None:
     (folder / "predictor.json").write_text(text)
     with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
         Predictor.load(folder)
 
 
-def test_bytes_that_are_no_text_are_refused_by_name(folder: Path) -> None:
+def test_binary_description_is_refused(folder: Path) -> None:
     (folder / "predictor.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
         Predictor.load(folder)
 
 
 @pytest.mark.parametrize("left_out", ["encoder", "models", "parallel", "calibration", "facts"])
-def test_a_description_that_lacks_something_is_refused_by_name(folder: Path, left_out: str) -> None:
+def test_incomplete_description_is_refused(folder: Path, left_out: str) -> None:
     saved = description_of(folder)
     del saved[left_out]
     describe(folder, saved)
@@ -242,13 +240,13 @@ def test_a_description_that_lacks_something_is_refused_by_name(folder: Path, lef
         Predictor.load(folder)
 
 
-def test_another_format_is_refused_with_what_was_expected(folder: Path) -> None:
+def test_other_format_is_refused(folder: Path) -> None:
     describe(folder, description_of(folder) | {"format": 99})
     with pytest.raises(ValueError, match=r"predictor.json: format is 99, expected 3"):
         Predictor.load(folder)
 
 
-def test_a_model_saved_before_columns_were_named_is_told_apart_and_to_be_trained_again(
+def test_old_format_asks_for_retraining(
     folder: Path,
 ) -> None:
     describe(folder, description_of(folder) | {"format": 1})
@@ -256,7 +254,7 @@ def test_a_model_saved_before_columns_were_named_is_told_apart_and_to_be_trained
         Predictor.load(folder)
 
 
-def test_a_description_that_was_changed_is_refused(folder: Path) -> None:
+def test_modified_description_is_refused(folder: Path) -> None:
     path = folder / "predictor.json"
     text = path.read_text()
     assert '"share": 0.003' in text
@@ -267,8 +265,8 @@ def test_a_description_that_was_changed_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("part", ["slope", "edge", "knot"])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_numbers_that_are_not_finite_are_refused(folder: Path, part: str, number: str) -> None:
-    # As whoever writes such a predictor would: with digests that fit.
+def test_nonfinite_numbers_are_refused(folder: Path, part: str, number: str) -> None:
+    # As another program would write such a predictor: with matching digests.
     saved, wrong = description_of(folder), "a number that is none"
     if part == "slope":
         saved["calibration"]["slope"] = wrong
@@ -285,7 +283,7 @@ def test_numbers_that_are_not_finite_are_refused(folder: Path, part: str, number
 
 
 @pytest.mark.parametrize("file", ["gbdt/trees.txt", "cascade_first/parameters.json"])
-def test_one_other_byte_in_any_file_is_refused_by_name(folder: Path, file: str) -> None:
+def test_modified_file_is_refused(folder: Path, file: str) -> None:
     (models,) = folder.glob("models-*")
     path = models / file
     content = path.read_bytes()
@@ -295,7 +293,7 @@ def test_one_other_byte_in_any_file_is_refused_by_name(folder: Path, file: str) 
         Predictor.load(folder)
 
 
-def test_trees_with_a_leaf_that_is_none_are_refused_whatever_the_digests_say(folder: Path) -> None:
+def test_invalid_trees_are_refused_despite_digest(folder: Path) -> None:
     (models,) = folder.glob("models-*")
     path = models / "gbdt" / "trees.txt"
     wrong = re.sub(
@@ -310,7 +308,7 @@ def test_trees_with_a_leaf_that_is_none_are_refused_whatever_the_digests_say(fol
         Predictor.load(folder)
 
 
-def test_columns_of_another_name_or_order_are_refused(folder: Path) -> None:
+def test_other_columns_are_refused(folder: Path) -> None:
     values = values_of(5, seed=1)
     others = replace(values, context_names=CONTEXT[::-1])
     with pytest.raises(InputError, match="column 0 of the context is `category:gpu_type=H100`"):
@@ -322,7 +320,7 @@ def test_columns_of_another_name_or_order_are_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["removed", "empty"])
 @pytest.mark.parametrize("file", ["trees.txt", "parameters.json"])
-def test_a_damaged_model_is_refused_by_name(folder: Path, file: str, damage: str) -> None:
+def test_damaged_model_is_refused(folder: Path, file: str, damage: str) -> None:
     (path,) = folder.glob(f"models-*/gbdt/{file}")
     if damage == "removed":
         path.unlink()
@@ -343,8 +341,8 @@ except ValueError as error:
 """
 
 
-def test_a_model_that_was_copied_by_half_is_refused_by_name(folder: Path) -> None:
-    # In a process of its own: LightGBM aborts the process on a text that ends too early.
+def test_partial_copy_is_refused(folder: Path) -> None:
+    # In a separate process: LightGBM aborts the process if the text ends too early.
     (path,) = folder.glob("models-*/gbdt/trees.txt")
     text = path.read_text()
     path.write_text(text[: len(text) // 2])

@@ -22,7 +22,7 @@ from forewarn.models.prediction.reliability import (
 def judged(
     probabilities: Sequence[float] | Float64Array, labels: Sequence[int] | Int8Array
 ) -> list[LabelledProbabilities]:
-    """One part, each row of a machine of its own."""
+    """Return one part, with each row on a different machine."""
     machine = np.arange(len(labels))
     return [
         LabelledProbabilities(np.array(probabilities), np.array(labels, dtype=np.int8), machine)
@@ -30,7 +30,7 @@ def judged(
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.5, -1.0), (2.0, 1.0)])
-def test_calibration_slope_finds_what_is_wrong(slope: float, intercept: float) -> None:
+def test_calibration_slope_detects_miscalibration(slope: float, intercept: float) -> None:
     rng = np.random.default_rng(0)
     log_odds = rng.normal(0.0, 1.5, 40_000)
     labels = (rng.random(40_000) < sigmoid(intercept + slope * log_odds)).astype(np.int8)
@@ -38,9 +38,10 @@ def test_calibration_slope_finds_what_is_wrong(slope: float, intercept: float) -
     assert found == pytest.approx((slope, intercept), abs=0.08)
 
 
-def test_calibration_slope_of_two_groups_by_hand() -> None:
-    # 1 of 4 failed where 1/2 was said, 3 of 4 where 9/10 was said: log odds of 0 and log 9
-    # became -log 3 and log 3.
+def test_calibration_slope_by_hand() -> None:
+    # 1 of 4 failed at a probability of 1/2, and 3 of 4 at 9/10: log odds of 0 and log 9 became -log
+    # 3
+    # and log 3.
     probabilities = np.array([0.5] * 4 + [0.9] * 4)
     labels = np.array([1, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8)
     slope, intercept = calibration_slope(judged(probabilities, labels))
@@ -48,19 +49,19 @@ def test_calibration_slope_of_two_groups_by_hand() -> None:
     assert intercept == pytest.approx(-np.log(3.0), abs=1e-5)
 
 
-def test_calibration_slope_of_separated_classes_is_finite() -> None:
+def test_separated_classes_have_finite_slope() -> None:
     slope, _ = calibration_slope(judged([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1]))
     assert 1.0 < slope < np.inf
 
 
-def test_calibration_slope_needs_both_classes_and_two_probabilities() -> None:
+def test_calibration_slope_needs_variation() -> None:
     with pytest.raises(ValueError, match="`labels` must hold at least two values"):
         calibration_slope(judged([0.1, 0.2], [0, 0]))
     with pytest.raises(ValueError, match="`probabilities` must hold at least two values"):
         calibration_slope(judged([0.1, 0.1], [0, 1]))
 
 
-def test_reliability_halves_towards_the_top() -> None:
+def test_bins_halve_towards_top() -> None:
     probabilities = np.arange(16) / 20
     labels = np.array([0] * 12 + [0, 1, 1, 1], dtype=np.int8)
     bins = reliability(judged(probabilities, labels), 4)
@@ -72,23 +73,23 @@ def test_reliability_halves_towards_the_top() -> None:
     assert bins[1].mean_probability == pytest.approx(0.475)
 
 
-def test_equal_probabilities_share_a_bin() -> None:
+def test_equal_probabilities_share_bin() -> None:
     bins = reliability(judged([0.1] * 10, [0] * 10), 5)
     assert [part.count for part in bins] == [10]
 
 
-def test_reliability_of_nothing_has_no_bins() -> None:
+def test_no_instances_no_bins() -> None:
     assert reliability(judged([], [])) == ()
     assert reliability([]) == ()
 
 
-def test_reliability_refuses_no_bins() -> None:
+def test_zero_bins_are_refused() -> None:
     with pytest.raises(ValueError, match="`n_bins` must be at least 1, got 0"):
         reliability(judged([0.1], [0]), 0)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=200), st.integers(1, 12))
-def test_reliability_counts_every_instance_once(values: list[float], n_bins: int) -> None:
+def test_bins_count_every_instance_once(values: list[float], n_bins: int) -> None:
     probabilities = np.array(values)
     labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
     bins = reliability(judged(probabilities, labels), n_bins)
@@ -99,7 +100,7 @@ def test_reliability_counts_every_instance_once(values: list[float], n_bins: int
 
 
 @given(st.lists(st.floats(0.0, 1e300), min_size=1, max_size=60), st.integers(1, 5))
-def test_values_by_rank_are_those_of_the_sorted_whole(values: list[float], n_parts: int) -> None:
+def test_order_statistics_match_sorting(values: list[float], n_parts: int) -> None:
     whole = np.array(values)
     parts = np.array_split(whole, n_parts)
     ranks = np.arange(len(whole))
@@ -107,7 +108,7 @@ def test_values_by_rank_are_those_of_the_sorted_whole(values: list[float], n_par
 
 
 @given(st.lists(st.sampled_from([0.0, 0.01, 0.3, 0.5, 1.0]), min_size=4, max_size=80))
-def test_parts_say_what_the_whole_says(values: list[float]) -> None:
+def test_reliability_of_parts_equals_whole(values: list[float]) -> None:
     probabilities = np.array(values)
     labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
     whole = judged(probabilities, labels)
@@ -119,7 +120,7 @@ def test_parts_say_what_the_whole_says(values: list[float]) -> None:
         assert one.mean_probability == pytest.approx(other.mean_probability, rel=1e-12)
 
 
-def test_the_slope_of_parts_is_that_of_the_whole() -> None:
+def test_slope_of_parts_equals_whole() -> None:
     rng = np.random.default_rng(1)
     probabilities, labels = rng.random(500), rng.integers(0, 2, 500).astype(np.int8)
     parts = [judged(probabilities[low::3], labels[low::3])[0] for low in range(3)]
@@ -127,7 +128,7 @@ def test_the_slope_of_parts_is_that_of_the_whole() -> None:
     assert calibration_slope(parts) == pytest.approx(whole, abs=1e-7)
 
 
-def test_a_draw_of_machines_has_the_slope_of_its_machines() -> None:
+def test_slope_draw_matches_resampled_machines() -> None:
     rng = np.random.default_rng(2)
     log_odds, machine = rng.normal(-1.0, 1.5, 6_000), rng.integers(0, 300, 6_000)
     labels = (rng.random(6_000) < sigmoid(0.7 * log_odds)).astype(np.int8)
@@ -138,11 +139,11 @@ def test_a_draw_of_machines_has_the_slope_of_its_machines() -> None:
     found = slope_draws(parts, calibration_slope([rows]), draws)
     for drawn, slope in zip(draws, found, strict=True):
         again = np.repeat(np.arange(6_000), drawn[machine].astype(np.int64))
-        anew = calibration_slope(judged(rows.probabilities[again], labels[again]))[0]
-        assert slope == pytest.approx(anew, abs=0.005)
+        refitted = calibration_slope(judged(rows.probabilities[again], labels[again]))[0]
+        assert slope == pytest.approx(refitted, abs=0.005)
 
 
-def test_a_draw_that_says_nothing_has_no_slope() -> None:
+def test_degenerate_draw_has_no_slope() -> None:
     rows = judged([0.1, 0.4, 0.5, 0.9], [0, 1, 0, 1])
     found = slope_draws(rows, calibration_slope(rows), np.array([[0.0, 4.0, 0.0, 0.0]]))
     assert np.isnan(found).all()

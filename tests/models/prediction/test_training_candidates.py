@@ -1,4 +1,4 @@
-"""Candidates chosen slice by slice give the training sets that all instances give."""
+"""Candidates selected slice by slice give the same training sets as all instances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forewarn.models.prediction.training_candidates import (
     KnownCounts,
     TrainingBudget,
     TrainingCandidates,
-    known,
+    instances_known_at,
     undersample_positives,
 )
 from forewarn.models.prediction.training_set import Recipe, UndersampledInstances
@@ -43,7 +43,7 @@ def candidates_of(recipe: Recipe, some: Instances) -> TrainingCandidates:
     tree_negatives=st.sampled_from([1.0, 20.0]),
     seed=st.integers(0, 5),
 )
-def test_a_training_set_does_not_depend_on_what_is_let_go(
+def test_size_limit_keeps_training_set(
     slice_of_gpu: list[int], max_instances: int, ratio: float, tree_negatives: float, seed: int
 ) -> None:
     recipe = replace(
@@ -58,9 +58,9 @@ def test_a_training_set_does_not_depend_on_what_is_let_go(
     of_fleet = TrainingCandidates.joined(parts)
     if max_instances:
         most = len(EVERY.take(EVERY.label == 1)) + len(SPANS) * max_instances
-        assert len(of_fleet.instances) <= most  # however many slices there are
+        assert len(of_fleet.instances) <= most  # for any number of slices
     for span in SPANS:
-        past = known(EVERY, MOMENT, span, recipe.horizon)
+        past = instances_known_at(EVERY, MOMENT, span, recipe.horizon)
         whole = UndersampledInstances.from_instances(recipe, TIMELINE, past)
         some = UndersampledInstances.from_instances(
             recipe, TIMELINE, of_fleet.known(span), of_fleet.counts[span]
@@ -72,7 +72,7 @@ def test_a_training_set_does_not_depend_on_what_is_let_go(
             assert ours.tolist() == theirs.tolist()
 
 
-def test_positives_of_all_spans_stay_and_the_negatives_of_least_hash() -> None:
+def test_candidates_keep_positives_and_smallest_hashes() -> None:
     n = 8
     zeros, gpu = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int32)
     end = np.arange(n, dtype=np.int64) * HOUR
@@ -82,7 +82,8 @@ def test_positives_of_all_spans_stay_and_the_negatives_of_least_hash() -> None:
     candidates = TrainingCandidates.from_instances(
         Instances(zeros, gpu, end, label), hashes, 8 * HOUR, HOUR, spans, 1
     )
-    # Of [4, 7) the negatives 4 and 6, of which 6 has the lesser hash; of [0, 7) the first one.
+    # In [4, 7) the negatives are 4 and 6, of which 6 has the smaller hash; in [0, 7) it is the
+    # first.
     assert candidates.counts == {spans[0]: (0, 2), spans[1]: (1, 5)}
     assert (candidates.instances.end // HOUR).tolist() == [0, 2, 6]
     assert (candidates.known(spans[0]).end // HOUR).tolist() == [6]
@@ -101,7 +102,7 @@ def of_failures(failure: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
 
 @given(positives(), st.integers(0, 50))
-def test_no_failure_gives_a_second_positive_before_each_has_given_one(
+def test_every_failure_keeps_positive_first(
     case: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]], n: int
 ) -> None:
     failure, own = case
@@ -120,14 +121,14 @@ def test_no_failure_gives_a_second_positive_before_each_has_given_one(
 
 
 @given(positives(), st.integers(0, 50), st.randoms())
-def test_the_order_of_rows_and_of_failures_decides_nothing(
+def test_row_order_does_not_matter(
     case: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]], n: int, random: Random
 ) -> None:
     failure, own = case
     hashes = of_failures(failure)
     rows = list(range(len(failure)))
     random.shuffle(rows)
-    other = failure.max() - failure[rows]  # numbered from the other end
+    other = failure.max() - failure[rows]  # in reverse order
     shuffled = undersample_positives(other, hashes[rows], own[rows], n)
     chosen = undersample_positives(failure, hashes, own, n)
     assert {rows[i] for i in shuffled.tolist()} == set(chosen.tolist())
@@ -140,7 +141,7 @@ def test_the_order_of_rows_and_of_failures_decides_nothing(
     st.integers(1, 500),
     st.floats(0.1, 100.0),
 )
-def test_a_budget_is_kept_and_failures_come_before_negatives(
+def test_budget_prefers_failures_to_negatives(
     most: int, positives: int, negatives: int, failures: int, ratio: float
 ) -> None:
     failures, most = min(failures, positives), max(most, 2)

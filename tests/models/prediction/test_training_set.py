@@ -25,7 +25,7 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.linear.loss_weights import loss_weights
 from forewarn.models.prediction.model_fitting import fit_model, fit_models
-from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_candidates import instances_known_at
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
@@ -51,7 +51,7 @@ RECIPE = Recipe(
 
 
 def timeline_of(failed: dict[int, int]) -> Timeline:
-    """Return hourly records of six GPUs, of which some fail at an hour for good."""
+    """Return hourly records of six GPUs, some of which fail permanently at an hour."""
     serials = [f"G{gpu}" for gpu in range(N_GPUS) for _ in range(N_HOURS)]
     hours = np.tile(np.arange(N_HOURS), N_GPUS)
     table = pa.table(
@@ -89,7 +89,7 @@ def ends_in_hours(instances: Instances) -> list[int]:
     return sorted({int(end - START) // HOUR for end in instances.end})
 
 
-def test_known_are_those_whose_whole_span_lies_before_the_moment(timeline: Timeline) -> None:
+def test_known_instances_have_finished_horizon(timeline: Timeline) -> None:
     found = find_instances(
         timeline,
         window_records=RecordCount(2),
@@ -97,15 +97,15 @@ def test_known_are_those_whose_whole_span_lies_before_the_moment(timeline: Timel
         horizon=Nanoseconds(6 * HOUR),
     )
     moment = START + 61 * HOUR
-    chosen = known(found, moment, Nanoseconds(10 * HOUR), RECIPE.horizon)
-    # Ends lie at odd hours; the last before 61 - 6, the first no earlier than 55 - 10.
+    chosen = instances_known_at(found, moment, Nanoseconds(10 * HOUR), RECIPE.horizon)
+    # Ends are at odd hours; the last before 61 - 6, the first no earlier than 55 - 10.
     assert ends_in_hours(chosen) == [45, 47, 49, 51, 53]
     assert (chosen.end + 6 * HOUR < moment).all()
     assert set(chosen.label) == {0, 1}
 
 
 @pytest.mark.parametrize("later", [62, 119])
-def test_a_label_of_days_waits_for_the_last_of_them_failing_or_not(later: int) -> None:
+def test_long_horizon_delays_known_labels(later: int) -> None:
     horizon = DAY
     labelled = find_instances(
         timeline_of({1: 50, 4: later}),
@@ -113,21 +113,22 @@ def test_a_label_of_days_waits_for_the_last_of_them_failing_or_not(later: int) -
         step_records=RecordCount(2),
         horizon=horizon,
     )
-    chosen = known(labelled, START + 61 * HOUR, Nanoseconds(30 * HOUR), horizon)
-    # Of the failure at 50 those within a day of it that ended a day before 61 count: taking the
-    # failing ones at once, as they are known, and the healthy later would tell them apart by age.
+    chosen = instances_known_at(labelled, START + 61 * HOUR, Nanoseconds(30 * HOUR), horizon)
+    # For the failure at 50, positives within a day of it count if they end a day before 61.
+    # Negatives
+    # are delayed alike: adding positives as soon as they are known would make age informative.
     assert ends_in_hours(chosen) == list(range(7, 37, 2))
     failing = chosen.take(chosen.label == 1)
     assert set(failing.gpu.tolist()) == {1}
     assert ends_in_hours(failing) == list(range(27, 37, 2))
 
 
-def test_unknown_labels_are_never_known() -> None:
+def test_unknown_labels_are_excluded() -> None:
     ends = np.arange(4, dtype=np.int64) * HOUR
     numbers = np.zeros(4, dtype=np.int64)
     labels = np.array([1, 0, -1, -1], dtype=np.int8)
     found = Instances(numbers, numbers.astype(np.int32), ends, labels)
-    chosen = known(found, 100 * HOUR, Nanoseconds(1000 * HOUR), HOUR)
+    chosen = instances_known_at(found, 100 * HOUR, Nanoseconds(1000 * HOUR), HOUR)
     assert chosen.label.tolist() == [1, 0]
 
 
@@ -152,7 +153,7 @@ def keys(training: TrainingSet) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("ratio", "negatives"), [(0.0, 287), (1.0, 60), (0.1, 60), (10.0, 60), (20.0, 120), (1e9, 287)]
 )
-def test_positives_stay_and_negatives_are_thinned(
+def test_negatives_are_undersampled(
     timeline: Timeline, instances: Instances, ratio: float, negatives: int
 ) -> None:
     positives = int((instances.label == 1).sum())
@@ -165,9 +166,7 @@ def test_positives_stay_and_negatives_are_thinned(
     assert len(training.inputs) == len(training.labels) == len(training.weights)
 
 
-def test_the_negatives_with_the_smallest_hashes_stay(
-    timeline: Timeline, instances: Instances
-) -> None:
+def test_negatives_with_smallest_hashes_are_kept(timeline: Timeline, instances: Instances) -> None:
     hashes = sampling_hash(0, timeline.records.serials, instances.gpu, instances.end)
     training = built(timeline, instances)
     negatives = np.flatnonzero(instances.label == 0)
@@ -175,7 +174,7 @@ def test_the_negatives_with_the_smallest_hashes_stay(
     assert training.ends[training.labels == 0].tolist() == instances.end[kept].tolist()
 
 
-def test_the_seed_chooses_other_negatives(timeline: Timeline, instances: Instances) -> None:
+def test_seed_changes_negatives(timeline: Timeline, instances: Instances) -> None:
     one, again = built(timeline, instances, seed=1), built(timeline, instances, seed=1)
     two = built(timeline, instances, seed=2)
     assert keys(one) == keys(again)
@@ -183,9 +182,7 @@ def test_the_seed_chooses_other_negatives(timeline: Timeline, instances: Instanc
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0, 20.0])
-def test_weights_give_the_negatives_their_ratio(
-    timeline: Timeline, instances: Instances, ratio: float
-) -> None:
+def test_weights_follow_ratio(timeline: Timeline, instances: Instances, ratio: float) -> None:
     training = built(timeline, instances, negatives_per_positive=ratio)
     positive = training.labels == 1
     weights = training.weights.astype(float)
@@ -195,7 +192,7 @@ def test_weights_give_the_negatives_their_ratio(
     assert len(set(weights[positive])) == len(set(weights[~positive])) == 1
 
 
-def test_trees_see_more_of_the_healthy_that_weigh_the_same(
+def test_trees_get_more_negatives_with_same_weight(
     timeline: Timeline, instances: Instances
 ) -> None:
     training = built(timeline, instances, tree_negatives=20.0)
@@ -209,7 +206,7 @@ def test_trees_see_more_of_the_healthy_that_weigh_the_same(
     assert set(keys(few)) < set(keys(training))
 
 
-def test_networks_and_lines_see_the_few(timeline: Timeline, instances: Instances) -> None:
+def test_slow_models_get_fewer_negatives(timeline: Timeline, instances: Instances) -> None:
     training = built(timeline, instances, tree_negatives=20.0)
     assert training.few is not None
     inputs = training.inputs
@@ -223,9 +220,7 @@ def test_networks_and_lines_see_the_few(timeline: Timeline, instances: Instances
     assert not np.array_equal(lines[0], lines[2])
 
 
-def test_after_a_half_life_an_instance_weighs_half(
-    timeline: Timeline, instances: Instances
-) -> None:
+def test_weight_halves_after_half_life(timeline: Timeline, instances: Instances) -> None:
     half_life = DAY
     training = built(timeline, instances, half_life=half_life)
     for label in (0, 1):
@@ -237,17 +232,17 @@ def test_after_a_half_life_an_instance_weighs_half(
     assert training.weights.mean() == pytest.approx(1.0, rel=1e-5)
 
 
-def test_without_thinning_all_weights_are_one(timeline: Timeline, instances: Instances) -> None:
+def test_no_undersampling_gives_unit_weights(timeline: Timeline, instances: Instances) -> None:
     training = built(timeline, instances, negatives_per_positive=0.0)
     assert (training.weights == 1).all()
     assert training.balance == pytest.approx(6 / 293)
 
 
-def test_prevalence_is_that_before_thinning(timeline: Timeline, instances: Instances) -> None:
+def test_prevalence_is_before_undersampling(timeline: Timeline, instances: Instances) -> None:
     assert built(timeline, instances).prevalence == pytest.approx(6 / 293)
 
 
-def test_rows_keep_the_order_of_serial_and_time(timeline: Timeline, instances: Instances) -> None:
+def test_rows_are_ordered_by_serial_and_time(timeline: Timeline, instances: Instances) -> None:
     encoder, training = one_training_set(RECIPE, timeline, instances)
     hashes = sampling_hash(0, timeline.records.serials, instances.gpu, instances.end)
     negatives = np.flatnonzero(instances.label == 0)
@@ -262,9 +257,7 @@ def test_rows_keep_the_order_of_serial_and_time(timeline: Timeline, instances: I
     assert np.array_equal(training.inputs.sequence, encoder.encode(values).sequence)
 
 
-def test_encoder_is_fitted_on_the_chosen_instances_only(
-    timeline: Timeline, instances: Instances
-) -> None:
+def test_encoder_uses_selected_instances_only(timeline: Timeline, instances: Instances) -> None:
     encoder, training = one_training_set(RECIPE, timeline, instances)
     chosen = instances.take(np.isin(instances.end, training.ends))
     hashes = sampling_hash(0, timeline.records.serials, chosen.gpu, chosen.end)
@@ -278,7 +271,7 @@ def test_encoder_is_fitted_on_the_chosen_instances_only(
 
 @settings(max_examples=10)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(70, 200)), min_size=1, max_size=4))
-def test_sets_of_one_reading_are_those_of_a_reading_for_each(
+def test_shared_reading_gives_same_sets(
     timeline: Timeline, instances: Instances, hours: list[tuple[int, int]]
 ) -> None:
     several = [instances.between(START + a * HOUR, START + b * HOUR) for a, b in hours]
@@ -298,11 +291,10 @@ def test_sets_of_one_reading_are_those_of_a_reading_for_each(
             assert np.array_equal(getattr(training, name), getattr(expected, name))
 
 
-def test_a_budget_thins_the_positives_of_a_failure_before_it_loses_one(
-    timeline: Timeline, instances: Instances
-) -> None:
+def test_budget_keeps_positive_of_every_failure(timeline: Timeline, instances: Instances) -> None:
     training = built(timeline, instances, max_instances=14, tree_negatives=20.0)
-    # Two failures with three positives each; 14 hold one for ten or more healthy ones.
+    # Two failures with three positives each; 14 instances include one for at least ten healthy
+    # ones.
     assert len(training.labels) == 14
     positive = training.ends[training.labels == 1]
     assert ends_in_hours(instances.take(np.isin(instances.end, positive))) == sorted(
@@ -317,7 +309,7 @@ def test_a_budget_thins_the_positives_of_a_failure_before_it_loses_one(
     )
 
 
-def test_a_budget_holds_without_a_ratio_too(timeline: Timeline, instances: Instances) -> None:
+def test_budget_applies_without_ratio(timeline: Timeline, instances: Instances) -> None:
     training = built(timeline, instances, max_instances=150, negatives_per_positive=0.0)
     assert (training.labels == 1).sum() == 3
     assert len(training.labels) == 3 + 144  # 287 for 6
@@ -340,14 +332,14 @@ def scored(training: TrainingSet, name: str, **other: Any) -> npt.NDArray[np.flo
     return fit_model(replace(RECIPE, **other), name, training).score(training.inputs)
 
 
-def test_the_first_model_of_the_cascade_is_of_the_kind_that_the_recipe_names(
+def test_cascade_first_model_kind(
     training: TrainingSet,
 ) -> None:
     for name in ("gbdt", CASCADE_FIRST):
         assert isinstance(fit_model(RECIPE, name, training), GbdtModel)
 
 
-def test_the_first_model_of_the_cascade_weighs_positives_more(training: TrainingSet) -> None:
+def test_cascade_first_weighs_positives_more(training: TrainingSet) -> None:
     first = scored(training, CASCADE_FIRST)
     assert np.array_equal(first, scored(training, "gbdt", positive_weight=10.0))
     assert first.mean() > scored(training, "gbdt").mean()
@@ -356,12 +348,12 @@ def test_the_first_model_of_the_cascade_weighs_positives_more(training: Training
     )
 
 
-def test_same_seed_same_scores_and_another_seed_other_ones(training: TrainingSet) -> None:
+def test_scores_depend_on_seed(training: TrainingSet) -> None:
     assert np.array_equal(scored(training, "gbdt", seed=5), scored(training, "gbdt", seed=5))
     assert not np.array_equal(scored(training, "random", seed=5), scored(training, "random"))
 
 
-def test_an_unknown_model_is_refused(training: TrainingSet) -> None:
+def test_unknown_model_is_refused(training: TrainingSet) -> None:
     with pytest.raises(ValueError, match=r"`name` must be one of cnn, .*, got 'tarot'"):
         fit_model(RECIPE, "tarot", training)
 
@@ -382,10 +374,10 @@ def test_balance_and_loss_weights_agree(labels: list[int], weight: float, factor
     assert share == pytest.approx(expected / (expected + len(outcomes) - n_positive), rel=1e-4)
 
 
-def test_other_models_are_fitted_while_networks_are(
+def test_models_are_fitted_in_parallel_with_networks(
     timeline: Timeline, instances: Instances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network that is not fitted beside a tree would wait for it in vain."""
+    """The tree waits for the network, so fits in sequence would time out."""
     _, training = one_training_set(RECIPE, timeline, instances)
     met, order = threading.Barrier(2), list[str]()
 
@@ -404,7 +396,7 @@ def test_other_models_are_fitted_while_networks_are(
     assert order.index("gbdt") < order.index("linear")
 
 
-def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
+def test_trees_are_fitted_in_parallel(
     training: TrainingSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met, linear, most = threading.Barrier(2), list[str](), list[int]()
@@ -415,7 +407,7 @@ def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
             met.wait(timeout=30)
         else:
             linear.append(name)
-            time.sleep(0.02)  # so long has another one to begin meanwhile
+            time.sleep(0.02)  # time for another fit to start
             most.append(len(linear))
             linear.remove(name)
         return name
@@ -434,7 +426,7 @@ def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
         ("linear", "logistic", "window_gbdt", "gbdt", CASCADE_FIRST),
     ],
 )
-def test_models_are_the_same_beside_others_and_alone(
+def test_parallel_fits_equal_sequential_fits(
     timeline: Timeline, instances: Instances, names: tuple[str, ...]
 ) -> None:
     _, training = one_training_set(RECIPE, timeline, instances)
@@ -444,10 +436,10 @@ def test_models_are_the_same_beside_others_and_alone(
 
 
 @pytest.mark.parametrize("wrong", ["mlp", "gbdt"])
-def test_what_a_fit_raises_ends_all(
+def test_failed_fit_stops_all_fits(
     timeline: Timeline, instances: Instances, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    """Of what waits beside it, what was not begun is not begun any more."""
+    """Fits that have not started are cancelled."""
     _, training = one_training_set(RECIPE, timeline, instances)
     others = ["gbdt", *(f"other {n}" for n in range(2_000))]
     fitted = list[str]()
@@ -456,7 +448,7 @@ def test_what_a_fit_raises_ends_all(
         assert len(training.labels)
         if name == wrong:
             raise MemoryError(name)
-        time.sleep(0.005)  # a fit takes its time: so long has whoever gives up to call off the next
+        time.sleep(0.005)  # time to cancel the next fit
         fitted.append(name)
         return name
 

@@ -24,7 +24,7 @@ FLAGGED = [0.83, 0.41, 0.24]
 
 
 def listed(n: int = 800, flagged: list[float] | None = None) -> pd.DataFrame:
-    """A list of `n` GPUs, eight to a machine: ranks 1 and 3 in node-0003, 2 in node-0057."""
+    """Return a list of `n` GPUs, eight per machine: ranks 1 and 3 on node-0003, 2 on node-0057."""
     flagged = FLAGGED if flagged is None else flagged
     places = np.roll(np.arange(n), n // 2)
     for rank, place in enumerate([27, 459, 29]):
@@ -75,7 +75,7 @@ VOID = {"meta", "br", "link", "img", "rect", "circle", "line"}
 
 
 class Reader(HTMLParser):
-    """Checks that tags are balanced, and keeps the text and the ids."""
+    """Parser that checks that tags are balanced, and keeps text and ids."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -109,17 +109,19 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", Reader(page).text)
 
 
-def test_the_headline_holds_the_figures_of_the_list() -> None:
+def test_headline_contains_list_numbers() -> None:
     text = text_of(render(listed()))
     assert "3 GPUs on 2 machines flagged" in text
     assert "Act now: 1 GPU is more likely than not to fail." in text
     assert "Expect 1 or 2 of these 3 to fail by 2 March, 02:50 UTC." in text  # 0.83 + 0.41 + 0.24
-    assert "Draining both machines takes 17 GPUs out of work" in text  # one of them is not scored
+    assert (
+        "Draining both machines takes 17 GPUs out of service" in text
+    )  # one of them is not scored
     assert "800 GPUs scored" in text
-    assert "10 blind" in text
+    assert "10 without data" in text
 
 
-def test_the_machine_with_the_most_failures_to_expect_comes_first() -> None:
+def test_machine_with_most_expected_failures_is_first() -> None:
     table = listed(flagged=[0.5, 0.9, 0.46])  # ranks 1 and 3 share a machine
     page = render(table)
     assert re.findall(r"<h3><bdi>(.*?)</bdi>", page) == ["node-0003", "node-0057"]
@@ -128,22 +130,22 @@ def test_the_machine_with_the_most_failures_to_expect_comes_first() -> None:
     assert re.findall(r"<h3><bdi>(.*?)</bdi>", other) == ["node-0057", "node-0003"]
 
 
-def test_a_flagged_gpu_shows_chance_place_reasons_and_validity() -> None:
+def test_flagged_gpu_details_are_shown() -> None:
     text = text_of(render(listed()))
-    assert "83 % chance to fail GPU 3 · serial 1324100000" in text
+    assert "83 % probability of failure GPU 3 · serial 1324100000" in text
     assert "ecc_corrected 41 per hour over 7d (peers 0.2) rows_remapped +2 in 2d" in text
     assert "rank 1, both ensembles agree, valid until 2 March, 02:50 UTC" in text
     assert "nvidia-smi -q -d ECC,ROW_REMAPPER" in text
 
 
-def test_foreign_telemetry_has_reasons_but_no_commands() -> None:
+def test_other_telemetry_has_no_commands() -> None:
     page = render(listed(30).assign(reasons="vibration 41 (peers 38) | volt 170"))
-    assert "Check what the reasons in its box name." in text_of(page)
+    assert "Check the components named in its reasons." in text_of(page)
     assert "vibration 41 (peers 38)" in page
     assert "<code>" not in page
 
 
-def test_hostile_names_stay_text() -> None:
+def test_hostile_names_are_escaped() -> None:
     hostile = "<script>alert(1)</script>\u202e"
     table = listed(40)
     for column in ("gpu_serial", "machine_id", "reasons", "flagged_by", "model_version"):
@@ -155,14 +157,14 @@ def test_hostile_names_stay_text() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\ufffd&#34;0" in page
 
 
-def test_no_command_holds_text_from_outside() -> None:
+def test_commands_contain_no_external_text() -> None:
     table = listed().assign(gpu_serial="$(reboot)", machine_id="`reboot`")
     commands = re.findall(r"<code>(.*?)</code>", render(table))
     assert commands
     assert not [command for command in commands if "reboot" in command]
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_page_is_self_contained() -> None:
     page = render(listed())
     assert "http://" not in page
     assert "https://" not in page
@@ -173,14 +175,14 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
     }
 
 
-def test_the_same_list_gives_the_same_page_in_any_order() -> None:
+def test_page_is_deterministic() -> None:
     table, unscored = listed(), left_out()
     shuffled = table.sample(frac=1.0, random_state=1)
     again = render(shuffled, unscored.sample(frac=1.0, random_state=2))
     assert render(table, unscored) == again
 
 
-def test_arguments_are_not_changed() -> None:
+def test_arguments_are_not_mutated() -> None:
     table, unscored = listed(40), left_out()
     kept = table.copy(deep=True), unscored.copy(deep=True)
     render(table, unscored)
@@ -188,7 +190,7 @@ def test_arguments_are_not_changed() -> None:
     pd.testing.assert_frame_equal(unscored, kept[1])
 
 
-def test_jumps_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     found = Reader(render(listed()))
     assert len(found.ids) == len(set(found.ids))
     jumps = [link[1:] for link in found.links if link.startswith("#")]
@@ -196,7 +198,7 @@ def test_jumps_lead_somewhere() -> None:
     assert set(jumps) <= set(found.ids)
 
 
-def test_a_huge_list_is_capped() -> None:
+def test_long_list_is_truncated() -> None:
     table = listed(20_000, [0.4] * 150)
     page = render(table, pd.concat([left_out()] * 5000, ignore_index=True))
     assert len(page) < 200_000
@@ -207,7 +209,7 @@ def test_a_huge_list_is_capped() -> None:
     assert "All 20,000 scored GPUs" in text_of(page)
 
 
-def test_many_silent_machines_are_capped() -> None:
+def test_many_unscored_machines_are_truncated() -> None:
     names = [f"node-{i:05d}" for i in range(500)]
     unscored = pd.DataFrame({"gpu_serial": names, "machine_id": names, "reason": "stale"})
     page = render(listed(), unscored)
@@ -216,71 +218,76 @@ def test_many_silent_machines_are_capped() -> None:
     assert "460 more GPUs" in text_of(page)
 
 
-def test_an_empty_list_says_that_there_is_nothing_to_drain() -> None:
+def test_empty_list_has_nothing_to_drain() -> None:
     text = text_of(render(listed(flagged=[]), left_out().head(0)))
     assert "No GPU is flagged Nothing to drain." in text
     assert "What to do, in this order" not in text
     assert "Next on the list" in text
 
 
-def test_a_list_without_any_gpu_is_blind_not_healthy() -> None:
+def test_list_without_gpus_shows_no_data() -> None:
     text = text_of(render(listed().head(0)))
-    assert "Blind: no GPU could be scored" in text
-    assert "All 12 known GPUs were left out." in text
-    assert "Blind: there are no GPUs" in text_of(render(listed().head(0), left_out().head(0)))
+    assert "No data: no GPU could be scored" in text
+    assert "All 12 known GPUs are unscored." in text
+    assert "No data: there are no GPUs" in text_of(render(listed().head(0), left_out().head(0)))
 
 
-def test_silent_gpus_come_with_their_reasons_and_what_they_may_mean() -> None:
+def test_unscored_gpus_have_reasons_and_notes() -> None:
     text = text_of(render(listed()))
     assert "9 stale" in text
     assert "1 gap" in text
     assert "1 too new" in text
     assert "1 failed" in text
-    assert "Silence is not health. Nobody knows the state of the 10 blind GPUs" in text
+    assert (
+        "Missing data does not mean healthy. The state of 10 GPUs without data is unknown" in text
+    )
     assert "node-0003 stale the rest of the machine reports: this GPU may have fallen off" in text
-    assert "node-0900 stale the whole machine is silent: it is down, or its agent is 8 of 8" in text
+    assert (
+        "node-0900 stale no GPU of this machine reports: the machine or its agent is down 8 of 8"
+        in text
+    )
 
 
-def test_rules_give_no_probability_and_the_page_does_not_invent_one() -> None:
+def test_rules_show_no_probability() -> None:
     text = text_of(render(listed().assign(probability=np.nan)))
-    assert "Fixed rules chose them" in text
-    assert "Chosen by rules" in text
-    assert "chance to fail" not in text
+    assert "Fixed rules flagged them" in text
+    assert "Flagged by rules" in text
+    assert "probability of failure" not in text
     assert not re.search(r"\d+ expected to fail", text)
 
 
-def test_nulls_everywhere_still_make_a_page() -> None:
+def test_null_columns_are_accepted() -> None:
     table = listed(30)
     for column in set(table.columns) - {"gpu_serial", "flagged"}:
         table[column] = None
     unscored = left_out().assign(machine_id=None, reason=None, gpu_serial=None)
     text = text_of(render(table, unscored))
     assert "3 GPUs flagged" in text
-    assert "Machine not known" in text
-    assert "12 not said" in text
+    assert "Machine unknown" in text
+    assert "12 no reason given" in text
     assert not re.search(r"\b(nan|None|NaT)\b", text)
 
 
-def test_only_serial_and_flag_are_needed() -> None:
+def test_minimal_columns_are_accepted() -> None:
     text = text_of(render(listed(30)[["gpu_serial", "flagged"]], left_out()[["gpu_serial"]]))
     assert "3 GPUs flagged" in text
     assert "by 2 March, 03:00 UTC" not in text  # nothing is expected without a probability
     assert not re.search(r"\b(nan|None|NaT)\b", text)
 
 
-def test_without_a_validity_the_deadline_is_the_horizon_after_the_list() -> None:
+def test_default_deadline_is_one_horizon() -> None:
     text = text_of(render(listed(30).drop(columns="valid_until")))
     assert "to fail by 2 March, 03:00 UTC" in text
 
 
 @pytest.mark.parametrize("dtype", ["category", "string[pyarrow]", object])
-def test_any_kind_of_string_column_will_do(dtype: Any) -> None:
+def test_string_column_types_are_accepted(dtype: Any) -> None:
     columns = ["gpu_serial", "machine_id", "flagged_by", "reasons"]
     table = listed(30).astype(dict.fromkeys(columns, dtype))
     assert render(table) == render(listed(30))
 
 
-def test_numeric_machine_names_are_names() -> None:
+def test_numeric_machine_names_are_accepted() -> None:
     table = listed(30).assign(machine_id=[7, 8, 7, *[9] * 27])
     unscored = left_out().assign(machine_id=7)
     text = text_of(render(table, unscored))
@@ -288,12 +295,12 @@ def test_numeric_machine_names_are_names() -> None:
     assert "2 of 14 GPUs flagged" in text
 
 
-def test_a_wrong_number_of_flagged_rows_is_refused() -> None:
+def test_wrong_number_of_flagged_rows_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`n_flagged` must be .*\(3\), got 4"):
         render(listed(), n_flagged=4)
 
 
-def test_a_flagged_gpu_has_the_pictures_of_its_channels() -> None:
+def test_flagged_gpu_has_charts() -> None:
     table, level = listed(), np.array([61.0, np.nan, 71.5])
     chart = Chart("temperature", "°C", "7 days", level, [level - 1.0], [(0.5, "Xid 63")])
     page = render(table, charts={table["gpu_serial"][0]: [chart, chart]})
@@ -301,5 +308,5 @@ def test_a_flagged_gpu_has_the_pictures_of_its_channels() -> None:
     assert page.count(f'<svg class="picture" role="img" {words}') == 2
     assert "temperature 60 to 72 °C" in text_of(page)
     assert page.count(">Xid 63</text>") == 2
-    assert "In the drawings" in page
-    assert "In the drawings" not in render(table)
+    assert "In the charts" in page
+    assert "In the charts" not in render(table)

@@ -50,13 +50,13 @@ def folder(records: Path, model: Path, tmp_path_factory: pytest.TempPathFactory)
     return out / f"date={AT}"
 
 
-def test_writes_what_the_contract_names(folder: Path) -> None:
+def test_outputs_match_contract(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     lists = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")}
     assert names == lists | {"unscored.csv", "summary.json"}
 
 
-def test_all_forms_hold_the_same_rows(folder: Path) -> None:
+def test_all_formats_contain_same_rows(folder: Path) -> None:
     table = pd.read_parquet(folder / "at_risk.parquet")
     text = pd.read_csv(folder / "at_risk.csv")
     rows = json.loads((folder / "at_risk.json").read_text())
@@ -66,7 +66,7 @@ def test_all_forms_hold_the_same_rows(folder: Path) -> None:
     assert table["gpu_serial"].iloc[0] in page
 
 
-def test_rows_are_ranked_flagged_and_valid_for_the_horizon(folder: Path) -> None:
+def test_rows_have_rank_flag_and_validity(folder: Path) -> None:
     table = pd.read_parquet(folder / "at_risk.parquet")
     assert list(table["rank"]) == list(range(1, len(table) + 1))
     assert table["probability"].is_monotonic_decreasing
@@ -79,7 +79,7 @@ def test_rows_are_ranked_flagged_and_valid_for_the_horizon(folder: Path) -> None
     assert table["gpu_serial"].is_unique
 
 
-def test_every_gpu_is_scored_or_said_why_not(folder: Path, fleet: pd.DataFrame) -> None:
+def test_every_gpu_is_scored_or_explained(folder: Path, fleet: pd.DataFrame) -> None:
     table = pd.read_parquet(folder / "at_risk.parquet")
     unscored = pd.read_csv(folder / "unscored.csv")
     assert set(table["gpu_serial"]) | set(unscored["gpu_serial"]) == set(fleet["gpu_serial"])
@@ -88,7 +88,7 @@ def test_every_gpu_is_scored_or_said_why_not(folder: Path, fleet: pd.DataFrame) 
     assert set(unscored.loc[unscored["reason"] == "failed", "gpu_serial"]) == failed
 
 
-def test_reasons_name_the_counter_that_rises(folder: Path, fleet: pd.DataFrame) -> None:
+def test_reasons_contain_rising_counter(folder: Path, fleet: pd.DataFrame) -> None:
     table = pd.read_parquet(folder / "at_risk.parquet")
     assert re.match(
         r"[\d,]+ corrected memory errors .*; the other GPUs of ", table["reasons"].iloc[0]
@@ -98,11 +98,11 @@ def test_reasons_name_the_counter_that_rises(folder: Path, fleet: pd.DataFrame) 
     assert pd.Timedelta(0) < ahead <= pd.Timedelta("24h")
     page = (folder / "at_risk.html").read_text()
     assert page.count('<svg class="picture"') >= 1
-    assert "stroke: var(--bad, #b3261e)" in page  # its own line
+    assert "stroke: var(--bad, #b3261e)" in page  # line of this GPU
 
 
 @pytest.mark.parametrize("n_slices", [2, 64])
-def test_a_list_is_the_same_whether_records_are_read_in_slices_or_at_once(
+def test_slices_give_same_list(
     records: Path, model: Path, folder: Path, tmp_path: Path, n_slices: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -121,7 +121,7 @@ def _priced(config_text: str, tmp_path: Path, prices: str) -> tuple[str, str]:
     return "--config", str(path)
 
 
-def test_on_a_quiet_day_the_list_is_empty_and_every_output_says_so(
+def test_quiet_day_gives_empty_list(
     records: Path, model: Path, config_text: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -130,20 +130,20 @@ def test_on_a_quiet_day_the_list_is_empty_and_every_output_says_so(
     priced = _priced(config_text, tmp_path, prices)
     assert _score(records, model, tmp_path / "out", *priced) == 0
     captured = capsys.readouterr()
-    assert "note: Nothing is worth an action today: the highest chance is " in captured.err
+    assert "note: No action pays off today: the highest probability is " in captured.err
     assert captured.out.startswith("0 of ")
     made = tmp_path / "out" / f"date={AT}"
     assert not pd.read_csv(made / "at_risk.csv")["flagged"].any()
     assert not any(row["flagged"] for row in json.loads((made / "at_risk.json").read_text()))
     summary = json.loads((made / "summary.json").read_text())
     assert (summary["flagged"], summary["break_even"]) == (0, 20.0)
-    assert summary["sentences"][0].startswith("Nothing is worth an action today")
+    assert summary["sentences"][0].startswith("No action pays off today")
     page = (made / "at_risk.html").read_text()
     assert "No GPU is flagged" in page
-    assert "Nothing is worth an action today" in page
+    assert "No action pays off today" in page
 
 
-def test_a_list_says_which_action_each_chance_justifies(
+def test_list_contains_justified_actions(
     records: Path, model: Path, config_text: str, tmp_path: Path
 ) -> None:
     prices = "failure_cost_gpu_hours = 1e6\ndrain_cost_gpu_hours = 1e5\navoid_cost_gpu_hours = 1"
@@ -159,7 +159,7 @@ def test_a_list_says_which_action_each_chance_justifies(
     "prices",
     ["drain_cost_gpu_hours = 24", "failure_cost_gpu_hours = 24", "prevented_share = 0.5"],
 )
-def test_half_a_price_is_refused(
+def test_incomplete_costs_are_refused(
     records: Path, model: Path, config_text: str, tmp_path: Path, prices: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -171,13 +171,13 @@ def test_half_a_price_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_broken_promise_stops_the_flags_and_asks_for_a_training(
+def test_miscalibration_blocks_flags(
     records: Path, fleet: pd.DataFrame, model: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     failed = set(fleet.loc[fleet["failure"] == 1, "gpu_serial"])
     healthy = sorted(set(fleet["gpu_serial"]) - failed)[:12]
-    for day in range(10, 17):  # 7 lists of 12 GPUs that were promised to fail, and did not
+    for day in range(10, 17):  # 7 lists of 12 GPUs with high probabilities, none of which failed
         end = pd.Timestamp(f"2025-01-{day}", tz="UTC") - pd.Timedelta("1h")
         made = tmp_path / f"date=2025-01-{day}"
         made.mkdir()
@@ -186,23 +186,23 @@ def test_a_broken_promise_stops_the_flags_and_asks_for_a_training(
         past.assign(valid_until=end + pd.Timedelta("1D")).to_parquet(made / "at_risk.parquet")
     capsys.readouterr()
     assert _score(records, model, tmp_path) == 0
-    assert "The promise is broken" in capsys.readouterr().err
+    assert "Recent probabilities were not calibrated" in capsys.readouterr().err
     table = pd.read_parquet(tmp_path / f"date={AT}" / "at_risk.parquet")
     assert not table["flagged"].any()
-    assert table["listed"].sum() == round(0.05 * len(table))  # judged on, all the same
+    assert table["listed"].sum() == round(0.05 * len(table))  # alerts are still evaluated
     assert list(table["rank"]) == list(range(1, len(table) + 1))
     summary = json.loads((tmp_path / f"date={AT}" / "summary.json").read_text())
     assert (summary["promise"]["state"], summary["promise"]["broken"]) == ("broken", 1)
     page = (tmp_path / f"date={AT}" / "at_risk.html").read_text()
-    assert "of 60 past alerts in a row 48.0 were to fail, and 0 did." in page
-    assert "Since then, of 24 more 19.2 were to fail, and 0 did." in page
-    assert "No GPU is flagged: the chances of past lists did not hold" in page
+    assert "of 60 past alerts in a row, 48.0 were expected to fail and 0 did." in page
+    assert "Since then, of 24 more, 19.2 were expected to fail and 0 did." in page
+    assert "No GPU is flagged: recent probabilities were not calibrated" in page
     assert f"The first {table['listed'].sum()} of these" in page
     assert "Nothing to drain" not in page
 
 
 @pytest.mark.parametrize(("flagged", "state"), [(False, "broken"), (True, "cannot tell")])
-def test_a_break_of_which_only_its_lists_tell_is_not_forgotten(
+def test_blocked_state_is_restored_from_lists(
     records: Path, fleet: pd.DataFrame, model: Path, tmp_path: Path, flagged: bool, state: str
 ) -> None:
     made = tmp_path / "date=2025-01-16"
@@ -218,19 +218,19 @@ def test_a_break_of_which_only_its_lists_tell_is_not_forgotten(
     assert (summary["flagged"] > 0) == flagged
 
 
-def test_the_watch_begins_at_the_same_moment_for_many_days() -> None:
+def test_monitoring_start_is_stable() -> None:
     start = 100 * 45 * DAY
     assert monitoring_start(start) == monitoring_start(start + 45 * DAY - 1) == start - 45 * DAY
     assert monitoring_start(start + 45 * DAY) == start
 
 
-def test_with_few_judged_alerts_the_page_cannot_tell(
+def test_few_outcomes_give_unknown_calibration(
     records: Path, model: Path, folder: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(folder, tmp_path / f"date={AT}")
     assert _score(records, model, tmp_path, at="2025-01-21") == 0
     page = (tmp_path / "date=2025-01-21" / "at_risk.html").read_text()
-    assert "Cannot tell yet whether the chances hold" in page
+    assert "It is not known yet whether the probabilities are calibrated" in page
 
 
 def test_gap_stale_and_too_new(
@@ -251,14 +251,14 @@ def test_gap_stale_and_too_new(
     }  # fmt: skip
 
 
-def test_a_silent_gpu_is_replaced_where_a_new_one_has_its_slot(
+def test_new_gpu_in_slot_replaces_silent_one(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
     at = pd.Timestamp(AT, tz="UTC")
     age = (at - fleet["timestamp"]).dt.total_seconds() / 3600
     serial = fleet["gpu_serial"]
     successor = fleet[(serial == "S000") & (age <= 20)].assign(gpu_serial="S900")
-    # S004 is lost, and a GPU that was there before has its number now.
+    # S004 is lost, and another known GPU now has its index.
     renumbered = (serial == "S005") & (age <= 20)
     present = fleet[~(serial.isin(["S000", "S004"]) & (age <= 20))]
     present = present.assign(slot=present["slot"].where(~renumbered, 0))
@@ -270,7 +270,7 @@ def test_a_silent_gpu_is_replaced_where_a_new_one_has_its_slot(
     assert "replaced" not in unscored
 
 
-def test_nothing_at_or_after_the_moment_matters(
+def test_later_data_is_ignored(
     fleet: pd.DataFrame, config: Path, model: Path, folder: Path, tmp_path: Path, write: Write
 ) -> None:
     past = fleet[fleet["timestamp"] < AT]
@@ -284,7 +284,7 @@ def test_nothing_at_or_after_the_moment_matters(
         assert (tmp_path / "out" / f"date={AT}" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_a_model_asks_for_its_columns_and_interval(
+def test_model_requires_columns_and_interval(
     fleet: pd.DataFrame, model: Path, tmp_path: Path, write: Write,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -298,7 +298,7 @@ def test_a_model_asks_for_its_columns_and_interval(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_makes_no_list_of_a_time_before_it_was_trained(
+def test_list_before_training_cutoff_is_refused(
     records: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -310,7 +310,7 @@ def test_a_model_makes_no_list_of_a_time_before_it_was_trained(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_list_that_is_made_in_hindsight_says_so(
+def test_hindsight_list_is_marked(
     records: Path, model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -320,14 +320,14 @@ def test_a_list_that_is_made_in_hindsight_says_so(
     assert pd.read_parquet(made / "at_risk.parquet")["hindsight"].all()
     assert all(row["hindsight"] for row in json.loads((made / "at_risk.json").read_text()))
     assert "Made in hindsight" in (made / "at_risk.html").read_text()
-    # Asked for, but not needed: nothing is said, and nothing changes.
+    # The option is not needed: no message, and no change.
     assert _score(records, model, tmp_path, "--hindsight") == 0
     assert "hindsight" not in capsys.readouterr().err
     for name in ("at_risk.csv", "at_risk.json", "at_risk.html"):
         assert (tmp_path / f"date={AT}" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_a_folder_that_is_no_model(
+def test_invalid_model_folder(
     records: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = tmp_path / "model"
@@ -353,7 +353,7 @@ def test_builtin_rules_need_no_failures(
     assert np.isnan(table["probability"]).all()
 
 
-def test_builtin_rules_look_at_counters_and_codes_alone(
+def test_builtin_rules_use_counters_and_codes(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
     kinds = load_settings(config).features.kinds
@@ -399,7 +399,7 @@ def test_review_counts_hits_and_misses(
     assert hours["gpu_hours_net"] == 200 * hours["hits"] - hours["gpu_hours_spent"]
 
 
-def test_review_says_when_no_serial_of_the_failures_is_on_a_list(
+def test_review_notes_unmatched_serials(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failures = tmp_path / "failures.csv"
@@ -409,7 +409,7 @@ def test_review_says_when_no_serial_of_the_failures_is_on_a_list(
     assert "('UUID-7') is on any list ('S0" in capsys.readouterr().err
 
 
-def test_review_of_lists_that_flag_nobody_does_not_ask_for_another_time(
+def test_review_without_flags_has_no_time_hint(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lists = pd.read_parquet(folder / "at_risk.parquet").assign(flagged=False)
@@ -422,9 +422,7 @@ def test_review_of_lists_that_flag_nobody_does_not_ask_for_another_time(
     assert capsys.readouterr().out.startswith("No GPU was flagged on the lists whose span is over")
 
 
-def test_review_reads_what_incidents_taught_beside_the_table_of_failures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_review_reads_incident_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     day = pd.Timestamp("2025-03-01", tz="UTC")
     hours = [day + pd.Timedelta(hour, unit="h") for hour in range(48)]
     listed = {
@@ -438,7 +436,7 @@ def test_review_reads_what_incidents_taught_beside_the_table_of_failures(
     pd.DataFrame(listed).to_parquet(tmp_path / "lists" / "date=2025-03-01" / "at_risk.parquet")
     write = {
         "failures": {"gpu_serial": ["A", "X"], "failed_at": [hours[5], hours[40]]},
-        # The same failure of A by another clock, and one that no ticket tells of.
+        # The failure of A with a different clock, and a failure without a ticket.
         "incident_failures": {"gpu_serial": ["A", "B"], "failed_at": [hours[6], hours[7]]},
         "out_of_service": {"machine_id": ["m2", "m3"], "start": [hours[2]] * 2},
     }
@@ -454,10 +452,10 @@ def test_review_reads_what_incidents_taught_beside_the_table_of_failures(
     assert "1 rows are left out, as their machine was out of service" in capsys.readouterr().out
 
 
-def test_with_a_step_of_two_days_a_gpu_is_ranked_by_an_instance_of_the_day_before(
+def test_two_day_step_uses_previous_instance(
     fleet: pd.DataFrame, config_text: str, tmp_path: Path, write: Write
 ) -> None:
-    # S004 is silent for 40 hours before the list, S008 for 50: only one of them within a step.
+    # S004 has no records for 40 hours before the list, S008 for 50: only S004 within a step.
     end, silent = pd.Timestamp(AT, tz="UTC"), {"S004": "40h", "S008": "50h"}
     gone = [
         (fleet["gpu_serial"] == serial) & (fleet["timestamp"] >= end - pd.Timedelta(hours))
@@ -485,7 +483,7 @@ REVIEWED = {
 }
 
 
-def test_review_says_in_words_how_early_the_hits_were_flagged() -> None:
+def test_review_reports_lead_times() -> None:
     figures = REVIEWED | {
         "flagged": 20, "hits": 10, "precision": 0.5, "caught": 10, "failures": 12, "missed": 2,
         "false_alarms": 10, "rows_not_over_yet": 0, "lead_time_hours": {"p10": 24.0, "p50": 36.0},
@@ -501,8 +499,8 @@ def test_review_says_in_words_how_early_the_hits_were_flagged() -> None:
     assert "before" not in none
 
 
-def test_review_ends_where_the_newest_failure_happened(tmp_path: Path) -> None:
-    # It was found ten days later: of what failed meanwhile nobody may know yet.
+def test_review_ends_at_newest_failure(tmp_path: Path) -> None:
+    # The failure was reported ten days later, so later failures in that time may be unknown.
     ends = pd.to_datetime(["2025-01-01T00:00Z", "2025-01-05T00:00Z"])
     lists = pd.DataFrame(
         {
@@ -523,8 +521,8 @@ def test_review_ends_where_the_newest_failure_happened(tmp_path: Path) -> None:
     assert reviewed.not_over == 1
 
 
-def test_review_does_not_judge_a_gpu_whose_repair_is_only_presumed(tmp_path: Path) -> None:
-    """A failed on the 2nd and again on the 4th, before its end counted: it is one failure."""
+def test_review_excludes_presumed_repairs(tmp_path: Path) -> None:
+    """A failed on the 2nd and again on the 4th, before its repair was presumed: one failure."""
     ends = pd.to_datetime([f"2025-01-{day:02}T00:00Z" for day in (1, 2, 3, 4, 10)])
     lists = pd.DataFrame(
         {
@@ -548,7 +546,7 @@ def test_review_does_not_judge_a_gpu_whose_repair_is_only_presumed(tmp_path: Pat
     assert (len(reviewed.failures), reviewed.unknown) == (1, 3)
 
 
-def test_review_leaves_out_lists_that_were_made_in_hindsight(
+def test_review_excludes_hindsight_lists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failures = tmp_path / "failures.csv"
@@ -576,9 +574,7 @@ def _measured(records: Path, predictor: Predictor) -> InstanceValues:
     return predictor.encoder.measures.values(timeline, newest)
 
 
-def test_trees_and_the_linear_model_speak_by_their_shares_of_the_vote(
-    records: Path, model: Path
-) -> None:
+def test_contributions_follow_vote_shares(records: Path, model: Path) -> None:
     saved = Predictor.load(model)
     values = _measured(records, saved)
     everybody = np.arange(len(values))
@@ -586,21 +582,19 @@ def test_trees_and_the_linear_model_speak_by_their_shares_of_the_vote(
         list_contributions(replace(saved, committee=replace(saved.committee, linear=share)), values)
         for share in (0.0, 0.25, 1.0)
     )
-    mixed = 0.75 * trees.of(everybody) + 0.25 * linear.of(everybody)
-    assert both.of(everybody) == pytest.approx(mixed)
-    assert np.abs(linear.of(everybody)).sum() > 0.0
+    mixed = 0.75 * trees.compute(everybody) + 0.25 * linear.compute(everybody)
+    assert both.compute(everybody) == pytest.approx(mixed)
+    assert np.abs(linear.compute(everybody)).sum() > 0.0
 
 
-def test_what_the_rules_add_to_a_score_is_among_what_speaks_for_it(
-    records: Path, model: Path
-) -> None:
+def test_contributions_include_rules(records: Path, model: Path) -> None:
     saved = Predictor.load(model)
     predictor = replace(saved, committee=replace(saved.committee, rules=1.0))
     silent = replace(predictor, committee=replace(predictor.committee, rules=0.0))
     plan, values = predictor.encoder.measures.plan, _measured(records, predictor)
     spoken, trees = (list_contributions(one, values) for one in (predictor, silent))
     everybody = np.arange(len(values))
-    added = (spoken.of(everybody) - trees.of(everybody)).sum(axis=1)
+    added = (spoken.compute(everybody) - trees.compute(everybody)).sum(axis=1)
     points = np.sum(list(rule_points(values, plan).values()), axis=0)
     assert spoken.names == trees.names
     assert (points > 0).any()

@@ -12,9 +12,9 @@ print({"numba.np.arraymath", "scipy.linalg"} & set(sys.modules))
 """
 FOREIGN = (
     *("forewarn.evaluation", "forewarn.pipelines.backtest", "forewarn.pipelines.training"),
-    "matplotlib",  # only once there is something to draw: it takes half a second
+    "matplotlib",  # imported only for plots: it takes half a second
 )
-# What past lists promised is judged, and actions have a price: that is arithmetic of a few lines.
+# The calibration monitor and the action costs need only arithmetic.
 ALLOWED = (
     "forewarn.evaluation",
     "forewarn.evaluation.prediction",
@@ -32,15 +32,13 @@ print(sorted(set(loaded) - set({ALLOWED!r})))
 """
 
 
-def test_the_daily_list_loads_nothing_of_the_backtest() -> None:
+def test_list_imports_no_backtest_modules() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_a_list_by_rules_loads_nothing_that_only_compiling_needs(
-    records: Path, config: Path, tmp_path: Path
-) -> None:
-    """A third of a second, of a list that is to take three."""
+def test_rules_list_imports_no_compiler(records: Path, config: Path, tmp_path: Path) -> None:
+    """It would take a third of a second; a list is to take three seconds."""
     command = [sys.executable, "-c", BY_RULES, "score", "--model", "builtin:rules"]
     command += ["--records", str(records), "--config", str(config), "--at", "2025-01-19"]
     command += ["--out", str(tmp_path)]

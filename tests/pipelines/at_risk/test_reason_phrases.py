@@ -32,12 +32,12 @@ OTHERS = "the other GPUs of node-00054"
         ("days_until:expiration_date", "expiration_date"),
         ("count:xid=63", "xid"),
         ("failures:slot", "failures:slot"),
-        # Kinds of features that are still to come are about the column that they name.
+        # Future types of features refer to the column in their name.
         ("slope:ecc_corrected:7d[-3]", "ecc_corrected"),
-        ("nothing that is known", "nothing that is known"),
+        ("unknown name", "unknown name"),
     ],
 )
-def test_the_channel_of_a_feature(feature: str, channel: str) -> None:
+def test_channel_of_feature(feature: str, channel: str) -> None:
     assert channel_of(feature, COLUMNS) == channel
 
 
@@ -73,11 +73,11 @@ def words(kind: str, column: str, value: float, others: list[float], **more: Any
         ),
         (
             ("swing", "power_draw", 120.4, [80.0]),
-            f"power draw swings by 120 W around its mean this week; {OTHERS}: 80 W",
+            f"power draw varies by 120 W around its mean this week; {OTHERS}: 80 W",
         ),
         (("silent", "power_draw", 1.0, []), "no reading of power draw this week"),
         (("failures", "failures:serial", 2, []), "this GPU has failed twice before"),
-        (("failures", "failures:slot", 1, []), "a GPU in this slot has failed once lately"),
+        (("failures", "failures:slot", 1, []), "a GPU in this slot has failed once recently"),
         (("date", "expiration_date", -1340, []), "end of warranty 1,340 days ago"),
         (("date", "built", 12, []), "built in 12 days"),
         (
@@ -86,11 +86,11 @@ def words(kind: str, column: str, value: float, others: list[float], **more: Any
         ),
     ],
 )  # fmt: skip
-def test_words_for_every_kind(said: tuple[Any, ...], expected: str) -> None:
+def test_text_for_every_kind(said: tuple[Any, ...], expected: str) -> None:
     assert words(*said) == expected
 
 
-def test_a_change_says_where_it_led() -> None:
+def test_change_contains_new_level() -> None:
     text = words("change", "temperature_gpu", 9.0, [-1.0, 2.0], now=71.0, span=HALF_A_DAY)
     assert text == (
         f"temperature rose by 9 to 71 °C in the last 12 h; {OTHERS}: changed by -1 to 2 °C"
@@ -106,19 +106,19 @@ def test_a_change_says_where_it_led() -> None:
         ("event", "63", 1, 5.0, "event 63: once this week, 5 h ago"),
     ],
 )
-def test_a_code_says_what_it_means_and_when_it_was(
+def test_code_contains_meaning_and_time(
     column: str, detail: str, value: float, now: float, expected: str
 ) -> None:
     text = words("code", column, value, [0.0, 0.0], detail=detail, now=now)
     assert text == f"{expected}; {OTHERS}: never"
 
 
-def test_a_category_says_how_many_have_it() -> None:
+def test_category_contains_count() -> None:
     text = words("category", "driver_version", 31, [], detail="470.82", fleet=1800)
-    assert text == "driver 470.82, as 31 of 1,800 have"
+    assert text == "driver 470.82, shared by 31 of 1,800 GPUs"
 
 
-def test_of_many_peers_the_outermost_are_left_out() -> None:
+def test_peer_range_excludes_outermost() -> None:
     text = words("level", "power_draw", 700.0, [0.0, *[300.0 + i for i in range(38)], 900.0])
     assert text.endswith("mostly 301 to 336 W")
 
@@ -127,5 +127,5 @@ def test_of_many_peers_the_outermost_are_left_out() -> None:
     ("span", "expected"),
     [(7 * DAY, "this week"), (DAY, "in the last day"), (120 * DAY, "in the last 120 days")],
 )
-def test_a_span_that_ends_now(span: int, expected: str) -> None:
+def test_span_text(span: int, expected: str) -> None:
     assert span_words(Nanoseconds(span)) == expected

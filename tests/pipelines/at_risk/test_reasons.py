@@ -1,4 +1,4 @@
-"""Reasons of a made-up fleet: eight GPUs on each of ten machines, hourly for ten days."""
+"""Reasons of a synthetic fleet: eight GPUs on each of ten machines, hourly for ten days."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SICK = "S011"  # GPU 3 of node-1
 
 
 def fleet(change: Change) -> pd.DataFrame:
-    """Return the records of a fleet in which nothing is out of the ordinary but for `change`."""
+    """Return the records of a fleet without anomalies except `change`."""
     rng = np.random.default_rng(1)
     gpu = np.repeat(np.arange(N), HOURS)
     hour = np.tile(np.arange(HOURS), N)
@@ -85,14 +85,14 @@ def evidence_of(frame: pd.DataFrame, folder: Path) -> ChannelEvidence:
 
 
 def rows_of(frame: pd.DataFrame, *, last: int, serial: str = SICK) -> pd.Series:
-    """Mark the records of the last hours of a GPU."""
+    """Return a mask of the records in the last hours of a GPU."""
     begin = frame["timestamp"].max() - pd.Timedelta(hours=last - 1)
     marked: pd.Series = (frame["gpu_serial"] == serial) & (frame["timestamp"] >= begin)
     return marked
 
 
 def reasons(change: Change, folder: Path, *features: str) -> dict[str, Reasons]:
-    """Return the reasons of each GPU where a model looks at some features alike."""
+    """Return the reasons of each GPU if a model weights some features equally."""
     evidence = evidence_of(fleet(change), folder)
     speaks = {name: np.full(N, 1.0 - i / 10) for i, name in enumerate(features)}
     said = explain_gpus(evidence, Contributions.from_columns(speaks))
@@ -105,14 +105,14 @@ def only_sick(said: dict[str, Reasons]) -> str:
     return str(said[SICK])
 
 
-def test_what_is_ordinary_is_no_reason(tmp_path: Path) -> None:
+def test_ordinary_values_give_no_reason(tmp_path: Path) -> None:
     names = ("mean:temperature_gpu:7d", "rows_remapped[-0]", "count:xid", "failures:serial",
              "category:gpu_type=H100", "throttled[-1]", "trend:volts:12h")  # fmt: skip
     said = reasons(healthy, tmp_path, *names)
     assert [reason.texts for reason in said.values()] == [()] * N
 
 
-def test_a_count_is_a_natural_number_over_a_named_span(tmp_path: Path) -> None:
+def test_counts_are_integers_over_span(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         rows = rows_of(frame, last=140)
         frame.loc[rows, "rows_remapped"] = np.minimum(np.arange(rows.sum()) // 20, 7)
@@ -121,7 +121,7 @@ def test_a_count_is_a_natural_number_over_a_named_span(tmp_path: Path) -> None:
     assert text == "6 rows remapped this week; the other GPUs of node-1: none"
 
 
-def test_a_count_that_came_of_late_names_the_shorter_span(tmp_path: Path) -> None:
+def test_recent_count_uses_shorter_span(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=6), "smart_5_raw"] = 108
 
@@ -129,7 +129,7 @@ def test_a_count_that_came_of_late_names_the_shorter_span(tmp_path: Path) -> Non
     assert text == "smart_5_raw rose by 8 in the last 12 h; the other GPUs of node-1: none"
 
 
-def test_a_hot_gpu_stands_beside_its_machine(tmp_path: Path) -> None:
+def test_hot_gpu_is_compared_with_machine(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         rows = rows_of(frame, last=HOURS)
         frame.loc[rows, "temperature_gpu"] = 80.0
@@ -139,18 +139,18 @@ def test_a_hot_gpu_stands_beside_its_machine(tmp_path: Path) -> None:
     assert "; the other GPUs of node-1: 6" in text
 
 
-def test_a_gpu_of_yesterday_is_not_compared_over_a_week(tmp_path: Path) -> None:
+def test_new_gpu_has_no_weekly_comparison(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         young = (frame["gpu_serial"] == SICK) & ~rows_of(frame, last=30)
         frame.loc[young, "gpu_serial"] = "the one before"
-        days = frame["timestamp"].dt.day % 10  # what the others did before it came
+        days = frame["timestamp"].dt.day % 10  # level of the other GPUs before it appeared
         frame.loc[days < 8, "temperature_gpu"] += 30.0
 
     said = reasons(change, tmp_path, "mean:temperature_gpu:7d", "trend:temperature_gpu:12h")
     assert said[SICK].texts == ()
 
 
-def test_a_code_comes_with_its_meaning(tmp_path: Path) -> None:
+def test_code_has_meaning(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=3), "xid"] = [63, 0, 0]
 
@@ -158,14 +158,14 @@ def test_a_code_comes_with_its_meaning(tmp_path: Path) -> None:
     assert text == "Xid 63 (row remapped) once this week, 2 h ago; the other GPUs of node-1: never"
 
 
-def test_the_gravest_code_is_named(tmp_path: Path) -> None:
+def test_most_severe_code_is_reported(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=9), "xid"] = [13, 13, 79, 13, 13, 13, 13, 13, 0]
 
     assert only_sick(reasons(change, tmp_path, "count:xid")).startswith("Xid 79 (fell off the bus)")
 
 
-def test_a_rare_text_and_a_silent_sensor(tmp_path: Path) -> None:
+def test_rare_category_and_silent_sensor(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=5), "volts"] = np.nan
 
@@ -174,7 +174,7 @@ def test_a_rare_text_and_a_silent_sensor(tmp_path: Path) -> None:
     assert str(said["S040"]) == "driver 470.1, as 1 of 80 have"
 
 
-def test_the_strongest_comes_first_and_what_speaks_against_a_failure_never(tmp_path: Path) -> None:
+def test_reasons_are_ordered_by_contribution(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=6), ["smart_5_raw", "rows_remapped", "xid"]] = [108, 2, 63]
 
@@ -195,7 +195,7 @@ def test_the_strongest_comes_first_and_what_speaks_against_a_failure_never(tmp_p
     assert str(sick).count(" | ") == 1
 
 
-def test_only_gpus_of_which_there_is_something_to_say_or_to_draw_are_asked_about(
+def test_contributions_are_computed_for_needed_gpus(
     tmp_path: Path,
 ) -> None:
     def change(frame: pd.DataFrame) -> None:
@@ -216,11 +216,11 @@ def test_only_gpus_of_which_there_is_something_to_say_or_to_draw_are_asked_about
     assert said[70] == Reasons((), ("rows_remapped", "temperature_gpu"))
 
 
-def test_no_model_no_reason(tmp_path: Path) -> None:
+def test_no_contributions_no_reasons(tmp_path: Path) -> None:
     assert {reason.texts for reason in reasons(healthy, tmp_path).values()} == {()}
 
 
-def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
+def test_chart_contains_gpu_peers_and_events(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         rows = rows_of(frame, last=84)
         frame.loc[rows, "smart_5_raw"] = 100 + np.arange(84)
@@ -245,7 +245,7 @@ def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
     assert draw_chart(counter) == drawn
 
 
-def test_counts_are_drawn_alike_whether_their_hours_were_kept_or_are_read(tmp_path: Path) -> None:
+def test_chart_counts_are_cumulative(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=84), "smart_5_raw"] = 100 + np.arange(84)
         frame.loc[rows_of(frame, last=30), "rows_remapped"] = np.nan
@@ -261,7 +261,7 @@ def test_counts_are_drawn_alike_whether_their_hours_were_kept_or_are_read(tmp_pa
         assert len(drawn) == len(channels)
 
 
-def test_deviation_and_tail_leave_missing_values_out() -> None:
+def test_deviation_and_tail_ignore_missing_values() -> None:
     values = np.array([1.0, 2.0, 3.0, np.nan, 50.0])
     far = deviation(values, values)
     assert far[3] == 0
@@ -269,8 +269,8 @@ def test_deviation_and_tail_leave_missing_values_out() -> None:
     assert tail_share(values, values).tolist() == [0.6, 0.4, 0.2, 0.8, 0.0]
 
 
-def test_gpus_of_a_small_group_are_compared_with_the_fleet() -> None:
-    """They were compared among themselves, where three alike are what is usual."""
+def test_small_groups_are_compared_with_fleet() -> None:
+    """Within a group of three, equal deviations would look usual."""
     type_of = np.array([0] * 30 + [1] * 3)
     wide = Grouping("gpu_type", type_of, ("common", "rare"))
     peers = PeerComparison(wide, wide)
@@ -282,8 +282,8 @@ def test_gpus_of_a_small_group_are_compared_with_the_fleet() -> None:
 
 
 @pytest.mark.parametrize(("at", "shown"), [((0.74, 0.94), 1), ((0.55, 0.94), 2), ((0.1, 0.3), 2)])
-def test_labels_of_events_do_not_cover_each_other(at: tuple[float, ...], shown: int) -> None:
-    """The label of a late event stands to its left, where that of the one before may stand."""
+def test_event_labels_do_not_overlap(at: tuple[float, ...], shown: int) -> None:
+    """The label of a late event is on its left, where the label of the previous event may be."""
     marks = [(x, "Xid 63") for x in at]
     line = np.array([1.0, 2.0])
     drawn = draw_chart(Chart("temperature", "°C", "12 h", line, [line], marks))

@@ -1,4 +1,4 @@
-"""What is trained, saved, loaded and listed scores as the backtest did at the same moment."""
+"""A trained, saved and loaded model gives a list the same scores as the backtest at that time."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ residuals = [["voltage", "fan_speed"]]
 
 
 def _with_more_columns(fleet: pd.DataFrame) -> pd.DataFrame:
-    """Add columns of every kind; some GPUs have a driver and a data centre that come late."""
+    """Add columns of every type; some GPUs have a driver and a data centre that appear late."""
     rng, frame = np.random.default_rng(5), fleet.copy()
     gpu = frame["gpu_serial"].str[1:].astype(int)
     n, late = len(frame), frame["timestamp"] >= pd.Timestamp(TRAINED, tz="UTC")
-    # GPUs of odd numbers fail: where and with what they run says something, but not all.
+    # GPUs with odd numbers fail: these columns are informative, but not sufficient.
     frame["driver_version"] = np.array(["550.54", "535.10", "470.82", "535.10"])[gpu % 4]
     frame["data_center"] = np.array(["north", "east"])[(gpu % 2) * (gpu % 3 > 0)]
     frame["rack"] = [f"r{number}" for number in gpu // 10]
@@ -118,7 +118,7 @@ def _with_more_columns(fleet: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture(scope="module", autouse=True)
 def whole_models() -> Iterator[None]:
-    """Fit all trees: of a few, too many GPUs of a list get the same chance."""
+    """Fit all trees: with few trees, too many GPUs have equal probabilities."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("forewarn.models.prediction.trees.tree_model._N_TREES", 200)
         yield
@@ -131,7 +131,7 @@ def records(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFact
 
 
 def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.DataFrame:
-    """Return what the backtest gives the GPUs of a list, ranked, with the model's probability."""
+    """Return the backtest's ranking of the GPUs of a list, with the model's probability."""
     keys = ["gpu_serial", "window_end"]
     rows = listed[keys].merge(scores, on=keys, how="inner")
     members = json.loads((model / "predictor.json").read_text())
@@ -157,7 +157,7 @@ def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.Dat
         pytest.param(STUCK, '"gbdt"', "", id="sensors that do not move"),
     ],
 )
-def test_a_list_agrees_with_the_backtest_to_the_last_digit(
+def test_list_equals_backtest_exactly(
     records: Path, tmp_path: Path, features: str, models: str, training: str
 ) -> None:
     config, model = tmp_path / "config.toml", tmp_path / "model"
@@ -182,7 +182,7 @@ def test_a_list_agrees_with_the_backtest_to_the_last_digit(
 
 
 @pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
-def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path: Path) -> None:
+def test_resumed_retraining_equals_uninterrupted(records: Path, tmp_path: Path) -> None:
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.training_cache import RecipeCache
 

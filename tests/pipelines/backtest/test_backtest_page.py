@@ -13,7 +13,7 @@ from forewarn.pipelines.backtest.backtest_page import render_report
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
 from forewarn.pipelines.runtime.progress import JobCosts, StageCost
 
-# name: (precision@K, list precision, share caught), as on a hard simulated fleet
+# name: (precision@K, list precision, recall), as on a hard simulated fleet
 LEVELS = {
     "parallel": (0.71, 0.34, 0.41),
     "blend": (0.69, 0.33, 0.44),
@@ -104,7 +104,7 @@ def calibration() -> dict[str, Any]:
 
 
 def as_report(given: dict[str, Any]) -> BacktestReport:
-    """Return the report that a mapping describes; figures that it lacks are None or 0."""
+    """Return the report given by a mapping; missing metrics are None or 0."""
     return TypeAdapter(BacktestReport).validate_python(given)
 
 
@@ -126,7 +126,10 @@ def report() -> dict[str, Any]:
         "instances": 792_345,
         "positives": 2456,
         "gpus": 1000,
-        "notes": ["412 doubled rows were dropped.", "1 retraining was skipped: 3 positives known."],
+        "notes": [
+            "412 duplicate rows were dropped.",
+            "1 retraining was skipped: 3 positives known.",
+        ],
         "costs": JobCosts(
             [StageCost("read", 4.2, 3.1, 1_400_000_000), StageCost("train", 540.0, 900.0, PEAK)],
             seconds=702.0,
@@ -139,7 +142,7 @@ VOID = {"meta", "br", "rect", "circle", "line"}
 
 
 class Reader(HTMLParser):
-    """Checks that tags are balanced, and keeps the text and the ids."""
+    """Parser that checks that tags are balanced, and keeps text and ids."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -176,22 +179,22 @@ def full_page() -> str:
     return render_report(full_report())
 
 
-def test_the_page_leads_with_the_daily_list_at_true_prevalence() -> None:
+def test_daily_list_is_first() -> None:
     text = text_of(full_page())
     lead = text.index("Of 100 GPUs on the daily list, 34 failed within a day (interval 27 to 41).")
     assert lead < text.index("The daily list, at true prevalence")
     assert text.index("The daily list, at") < text.index("one positive to eight negatives")
-    assert "48 of 118 failures were on it beforehand; the median warning was 11.2 h" in text
-    assert "A list drawn at random had 0.3 of 100." in text
+    assert "48 of 118 failures were listed beforehand; the median lead time was 11.2 h" in text
+    assert "A random list had 0.3 of 100." in text
 
 
-def test_the_paper_protocol_says_why_its_numbers_are_higher() -> None:
+def test_paper_protocol_is_explained() -> None:
     text = text_of(full_page())
-    assert "a random score already reaches 0.111, while in the fleet one instance in 323" in text
+    assert "a random score already reaches 0.111; in the fleet, one instance in 323" in text
     assert "K is 2 % of the instances of a test window" in text
 
 
-def test_tables_hold_the_figures_of_the_report() -> None:
+def test_tables_contain_report_values() -> None:
     text = text_of(full_page())
     assert "Parallel 34 27 to 41 48 of 118 41 % 11.2 2.4 2.0 0.306 0.238 to 0.374" in text
     assert "Parallel 0.710 0.650 to 0.770 0.121 — — 101 1" in text
@@ -201,10 +204,10 @@ def test_tables_hold_the_figures_of_the_report() -> None:
     assert "2025-01-17 15 60" in text
     assert "9 days in 2 windows, 12 days in 3 windows, 15 days in 7 windows" in text
     assert "train 9.0 min 2.70 GiB" in text
-    assert "412 doubled rows were dropped." in text
+    assert "412 duplicate rows were dropped." in text
 
 
-def test_baselines_stand_below_the_models() -> None:
+def test_baselines_are_below_models() -> None:
     page = full_page()
     for section in ("fleet", "protocol"):
         part = page[page.index(f'<h2 id="{section}"') :]
@@ -214,33 +217,33 @@ def test_baselines_stand_below_the_models() -> None:
         assert "Parallel" not in baselines
 
 
-def test_calibration_is_judged() -> None:
+def test_calibration_is_shown() -> None:
     text = text_of(full_page())
-    assert "Slope 0.93 (0.70 to 1.20; 1 is perfect, 0.8 to 1.25 is good): differences" in text
+    assert "Slope 0.93 (0.70 to 1.20; 1 is perfect, 0.8 to 1.25 is good): the probab" in text
     assert "Slopes of the other strategies: fixed: 0.61" in text
     without = report() | {"calibration": {"variable": {"slope": None, "bins": []}}}
     assert "No slope could be fitted" in text_of(render_report(as_report(without)))
 
 
-def test_pictures_come_with_words_and_without_clashes() -> None:
+def test_plots_have_descriptions_and_unique_ids() -> None:
     page = full_page()
     found = Reader(page)
     assert page.count('<svg class="picture" role="img" aria-label="') == 4
     assert len(found.ids) == len(set(found.ids))
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_page_is_self_contained() -> None:
     page = full_page()
     names = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert set(re.findall(r"https?://[^\"'\s]*", page)) == names
     assert not {"script", "link", "img", "iframe", "a"} & set(Reader(page).tags)
 
 
-def test_the_same_report_gives_the_same_page() -> None:
+def test_page_is_deterministic() -> None:
     assert render_report(full_report()) == full_page()
 
 
-def test_hostile_text_stays_text() -> None:
+def test_hostile_text_is_escaped() -> None:
     hostile = "<script>alert(1)</script>\u202e"
     given = report()
     given["notes"] = [hostile]
@@ -252,7 +255,7 @@ def test_hostile_text_stays_text() -> None:
     assert page.count("&lt;script&gt;") > 3
 
 
-def test_figures_that_are_not_known_are_dashes() -> None:
+def test_unknown_values_are_dashes() -> None:
     given = report()
     given["methods"] = {name: {} for name in given["methods"]}
     given["fleet"] = {name: {} for name in given["fleet"]}
@@ -262,11 +265,11 @@ def test_figures_that_are_not_known_are_dashes() -> None:
     assert not re.search(r"\b(nan|None|NaN)\b", text)
 
 
-def test_one_strategy_has_nothing_to_compare() -> None:
+def test_single_strategy_has_no_comparison() -> None:
     given = report()
     for section in ("methods", "fleet"):
         given[section] = {k: v for k, v in given[section].items() if k.endswith("_sliding")}
     text = text_of(render_report(as_report(given)))
-    assert "How often, and on how much, to train" not in text
+    assert "Retraining strategies" not in text
     assert "Strategy sliding." in text
     assert "trained once" not in text

@@ -57,14 +57,14 @@ def svg(figure: Figure, title: str = "T", description: str = "D") -> str:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_picture_is_well_formed_and_the_same_every_time(name: str) -> None:
+def test_plot_is_valid_and_deterministic(name: str) -> None:
     once, again = svg(FIGURES[name]()), svg(FIGURES[name]())
     assert once == again
     assert ET.fromstring(once).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_picture_needs_nothing_from_elsewhere(name: str) -> None:
+def test_plot_is_self_contained(name: str) -> None:
     text = svg(FIGURES[name]())
     names = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert set(re.findall(r"https?://[^\"'\s]*", text)) == names
@@ -72,13 +72,13 @@ def test_a_picture_needs_nothing_from_elsewhere(name: str) -> None:
     assert "<metadata" not in text
 
 
-def test_a_site_style_changes_nothing() -> None:
+def test_site_style_has_no_effect() -> None:
     plain = svg(precision())
     with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.grid": False}):
         assert svg(precision()) == plain
 
 
-def test_every_reference_points_into_the_same_picture() -> None:
+def test_references_stay_within_plot() -> None:
     text = svg(precision())
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
@@ -88,7 +88,7 @@ def test_every_reference_points_into_the_same_picture() -> None:
     assert not set(ids) & set(re.findall(r'\bid="([^"]*)"', svg(precision(), title="other")))
 
 
-def test_colours_can_be_changed_by_the_page() -> None:
+def test_page_can_change_colours() -> None:
     text = svg(precision())
     assert f"var(--c1, {COLOURS['c1']})" in text
     assert set(re.findall(r"#[0-9a-f]{6}", text)) <= set(COLOURS.values())
@@ -103,7 +103,7 @@ def test_titles_and_labels_are_escaped() -> None:
     assert "Random &lt;i&gt; $x$ 模" in text
 
 
-def test_a_window_without_a_value_is_a_gap() -> None:
+def test_missing_window_value_is_gap() -> None:
     (line,) = precision_figure([MethodLine("A", STARTS, [0.8, None, 0.7])]).axes[0].lines
     heights: list[Any] = np.asarray(line.get_ydata()).tolist()
     assert heights[0] == 0.8
@@ -111,13 +111,13 @@ def test_a_window_without_a_value_is_a_gap() -> None:
     assert heights[2] == 0.7
 
 
-def test_lines_stand_at_their_own_windows() -> None:
+def test_lines_align_by_window() -> None:
     lines = [MethodLine("A", STARTS, [0.1, 0.2, 0.3]), MethodLine("B", STARTS[2:], [0.9])]
     late = precision_figure(lines).axes[0].lines[1]
     assert np.asarray(late.get_ydata()).tolist()[2] == 0.9
 
 
-def test_the_reliability_plot_holds_every_group_and_marks_those_without_a_failure() -> None:
+def test_reliability_plot_marks_groups_without_failure() -> None:
     axes = reliability_figure(BINS).axes[0]
     diagonal, seen, empty = axes.lines
     assert np.asarray(diagonal.get_xdata()).tolist() == np.asarray(diagonal.get_ydata()).tolist()
@@ -127,7 +127,7 @@ def test_the_reliability_plot_holds_every_group_and_marks_those_without_a_failur
     assert [text.get_text() for text in axes.texts] == ["12", "19"]
 
 
-def test_labels_of_the_reliability_plot_do_not_run_into_each_other() -> None:
+def test_reliability_labels_do_not_overlap() -> None:
     predicted = [0.0001, 0.002, 0.01, 0.017, 0.03, 0.05, 0.14]
     observed = [0.0003, 0.004, 0.012, 0.035, 0.065, 0.036, 0.09]
     groups = zip(predicted, observed, strict=True)
@@ -141,6 +141,6 @@ def test_labels_of_the_reliability_plot_do_not_run_into_each_other() -> None:
         assert not any(one.overlaps(other) for one, other in pairs)
 
 
-def test_the_daily_picture_shows_listed_and_hits() -> None:
+def test_daily_plot_shows_listed_and_hits() -> None:
     bars = daily_list_figure(DAYS).axes[0].patches
     assert [bar.get_height() for bar in bars] == [3, 3, 1, 0]  # type: ignore[attr-defined]

@@ -32,13 +32,13 @@ def _run(records: Path, config: Path, out: Path, *more: str) -> int:
     )
 
 
-def test_writes_what_the_contract_names(backtest: Path) -> None:
+def test_outputs_match_contract(backtest: Path) -> None:
     names = {path.name for path in backtest.iterdir()}
     scores = {"scores.parquet", "scores_fixed.parquet", "scores_sliding.parquet"}
     assert names == scores | {"report.json", "report.html"}
 
 
-def test_columns_and_no_nulls(scores: pd.DataFrame) -> None:
+def test_columns_have_no_nulls(scores: pd.DataFrame) -> None:
     wanted = {
         "test_window", "gpu_serial", "machine_id", "window_end", "label", "sampled",
         "train_length_days", "flag_parallel", "flag_cascade", "score_gbdt", "score_mlp",
@@ -49,18 +49,16 @@ def test_columns_and_no_nulls(scores: pd.DataFrame) -> None:
     assert set(scores["label"]) == {0, 1}
 
 
-def test_first_retraining_is_the_first_midnight_after_longest_length_and_horizon(
+def test_first_retraining_follows_contract(
     scores: pd.DataFrame,
 ) -> None:
-    # 6 days and 24 hours after the first record, which is at midnight itself
+    # 6 days and 24 hours after the first record, which is at midnight
     assert scores["test_window"].min() == pd.Timestamp("2025-01-08", tz="UTC")
     gaps = np.diff(np.unique(scores["test_window"]))
     assert set(gaps) == {np.timedelta64(3, "D")}
 
 
-def test_labels_equal_those_made_from_the_records(
-    scores: pd.DataFrame, fleet: pd.DataFrame
-) -> None:
+def test_labels_match_records(scores: pd.DataFrame, fleet: pd.DataFrame) -> None:
     failed = fleet[fleet["failure"] == 1].groupby("gpu_serial")["timestamp"].min()
     at = scores["gpu_serial"].map(failed)
     ahead = (at - scores["window_end"]).dt.total_seconds() / 3600
@@ -68,7 +66,7 @@ def test_labels_equal_those_made_from_the_records(
     assert (scores["label"] == expected).all()
 
 
-def test_sampled_are_all_positives_and_eight_times_as_many_negatives(
+def test_sample_has_eight_negatives_per_positive(
     scores: pd.DataFrame,
 ) -> None:
     for _, window in scores.groupby("test_window"):
@@ -86,9 +84,7 @@ def _top(window: pd.DataFrame, name: str, share: float) -> set[int]:
     return set(order.index[:k])
 
 
-def test_flags_and_precision_can_be_recomputed_from_the_scores(
-    scores: pd.DataFrame, report: dict[str, Any]
-) -> None:
+def test_flags_are_reproducible_from_scores(scores: pd.DataFrame, report: dict[str, Any]) -> None:
     precisions = []
     for _, window in scores[scores["sampled"]].groupby("test_window"):
         flagged = _top(window, "gbdt", 0.1) & _top(window, "mlp", 0.1)
@@ -105,7 +101,7 @@ def test_flags_and_precision_can_be_recomputed_from_the_scores(
     assert found == pytest.approx(np.mean(precisions))
 
 
-def test_daily_list_can_be_recomputed_from_the_scores(
+def test_daily_list_is_reproducible_from_scores(
     scores: pd.DataFrame, report: dict[str, Any]
 ) -> None:
     midnight = scores["window_end"].dt.floor("D") + pd.Timedelta("1D")
@@ -124,7 +120,7 @@ def test_daily_list_can_be_recomputed_from_the_scores(
     assert report["fleet"]["gbdt_variable"]["list_precision"] == pytest.approx(hits / listed)
 
 
-def test_report_counts_and_names(report: dict[str, Any], fleet: pd.DataFrame) -> None:
+def test_report_contents(report: dict[str, Any], fleet: pd.DataFrame) -> None:
     assert report["records"] == len(fleet)
     methods = ("gbdt", "mlp", "cascade_first", "parallel", "cascade", *BASELINES)
     for strategy in ("fixed", "sliding", "variable"):
@@ -135,14 +131,14 @@ def test_report_counts_and_names(report: dict[str, Any], fleet: pd.DataFrame) ->
     assert report["methods"]["cascade_variable"]["accuracy"] is None
 
 
-def test_finds_failures_that_announce_themselves(report: dict[str, Any]) -> None:
+def test_predictable_failures_are_caught(report: dict[str, Any]) -> None:
     gbdt, random = (report["fleet"][f"{name}_variable"] for name in ("gbdt", "random"))
     assert gbdt["average_precision"] > 5 * random["average_precision"]
     assert gbdt["failures_caught"] > random["failures_caught"]
     assert gbdt["lead_time_hours"]["p50"] > 0
 
 
-def test_fixed_keeps_one_length_and_sliding_the_longest(backtest: Path) -> None:
+def test_fixed_and_sliding_lengths(backtest: Path) -> None:
     for strategy in ("fixed", "sliding"):
         frame = pd.read_parquet(backtest / f"scores_{strategy}.parquet")
         assert set(frame["train_length_days"]) == {6.0}
@@ -151,7 +147,7 @@ def test_fixed_keeps_one_length_and_sliding_the_longest(backtest: Path) -> None:
     assert set(first.loc[first["test_window"] == start, "train_length_days"]) == {6.0}
 
 
-def test_same_records_in_another_order_and_split_give_identical_scores(
+def test_row_order_and_files_do_not_matter(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
     short = fleet[fleet["timestamp"] < "2025-01-13"]  # two retrainings
@@ -163,14 +159,14 @@ def test_same_records_in_another_order_and_split_give_identical_scores(
             folder = other / f"date={date}"
             folder.mkdir(parents=True, exist_ok=True)
             rows.to_parquet(folder / f"b{i}.parquet", index=False)
-    # The second run shows both: that a run repeats itself, and that files and order do not matter.
+    # The second run covers both repeatability and independence of files and their order.
     for name, records in (("first", one), ("split", other)):
         assert _run(records, config, tmp_path / name, "--strategies", "variable") == 0
     first = (tmp_path / "first" / "scores.parquet").read_bytes()
     assert first == (tmp_path / "split" / "scores.parquet").read_bytes()
 
 
-def test_shuffling_the_future_changes_no_score_of_the_past(
+def test_future_records_change_no_past_score(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
     cut = pd.Timestamp("2025-01-13T12:00:00Z")
@@ -194,7 +190,7 @@ def test_shuffling_the_future_changes_no_score_of_the_past(
 def test_shuffled_labels_score_like_random(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
-    # Whose failures they were is permuted: nothing before them tells of them any more.
+    # The failures are permuted among the GPUs, so earlier records are not informative.
     serials = sorted(fleet["gpu_serial"].unique())
     other = dict(zip(serials, np.random.default_rng(7).permutation(serials), strict=True))
     keys = fleet.set_index(["gpu_serial", "timestamp"])["failure"]
@@ -235,14 +231,12 @@ def cut(
     return out / "out"
 
 
-def test_cut_records_test_what_the_uncut_run_tests_a_horizon_before_the_cut(
-    cut: Path, uncut: Path
-) -> None:
+def test_cut_records_exclude_unfinished_horizons(cut: Path, uncut: Path) -> None:
     (found, report), (whole, _) = _judged(cut), _judged(uncut)
     last = CUT - pd.Timedelta("1h")
     expected = whole[whole["window_end"] + pd.Timedelta("24h") <= last].reset_index(drop=True)
     assert CUT - found["window_end"].max() < pd.Timedelta("28h")
-    # Which negatives are drawn depends on the positives of the window, chance on its instances.
+    # The sampled negatives depend on the positives of the window, random scores on its instances.
     drawn = ("sampled", "flag_parallel", "flag_cascade", "score_random")
     kept = [name for name in found if name not in drawn]
     pd.testing.assert_frame_equal(found[kept], expected[kept], check_exact=True)
@@ -250,7 +244,7 @@ def test_cut_records_test_what_the_uncut_run_tests_a_horizon_before_the_cut(
     assert random["average_precision"] < 3 * report["prevalence"]
 
 
-def test_a_report_says_which_days_are_left_out_and_why(cut: Path) -> None:
+def test_report_lists_excluded_days(cut: Path) -> None:
     _, report = _judged(cut)
     left = report["left_out"]
     assert left["last_record"] == "2025-01-18T09:00:00Z"
@@ -260,13 +254,11 @@ def test_a_report_says_which_days_are_left_out_and_why(cut: Path) -> None:
     dates = [one["date"] for one in report["fleet"]["gbdt_sliding"]["days"]]
     assert dates[-1] == "2025-01-17"
     page = " ".join((cut / "report.html").read_text().split())
-    assert "Left out: " in page
-    assert "1 daily list (2025-01-18) is not judged" in page
+    assert "Excluded: " in page
+    assert "1 daily list (2025-01-18) is therefore not evaluated" in page
 
 
-def test_an_end_stops_retraining_and_labels_are_known_from_later_records(
-    records: Path, config: Path, tmp_path: Path
-) -> None:
+def test_end_limits_retraining_but_not_labels(records: Path, config: Path, tmp_path: Path) -> None:
     assert _run(records, config, tmp_path, *QUICK, "--end", "2025-01-11") == 0
     scores, report = _judged(tmp_path)
     assert scores["test_window"].unique().tolist() == [pd.Timestamp("2025-01-08", tz="UTC")]
@@ -274,7 +266,7 @@ def test_an_end_stops_retraining_and_labels_are_known_from_later_records(
     assert report["left_out"]["instances"] == 0
 
 
-def test_with_a_step_of_two_days_every_gpu_is_ranked_every_day(
+def test_two_day_step_ranks_every_gpu_daily(
     records: Path, config_text: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "sparse.toml"
@@ -305,7 +297,7 @@ def test_with_a_step_of_two_days_every_gpu_is_ranked_every_day(
     assert found["list_precision"] == pytest.approx(hits / sum(one["listed"] for one in listed))
 
 
-def test_a_clock_that_was_once_at_the_epoch_costs_no_retrainings_of_decades(
+def test_epoch_timestamp_causes_no_extra_retrainings(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write, capsys: Capture
 ) -> None:
     short = fleet[fleet["timestamp"] < "2025-01-13"]
@@ -314,7 +306,7 @@ def test_a_clock_that_was_once_at_the_epoch_costs_no_retrainings_of_decades(
     assert _run(records, config, tmp_path / "out", *QUICK, "--end", "2025-01-08") == 0
     skipped = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
     assert any("from 1970-01-09T00:00:00Z to 2024-12-" in line for line in skipped)
-    assert len(skipped) == 3  # the others: first days of the true records; each is said once
+    assert len(skipped) == 3  # on the other first days of the true records; one message each
 
 
 @pytest.mark.parametrize(
@@ -324,7 +316,7 @@ def test_a_clock_that_was_once_at_the_epoch_costs_no_retrainings_of_decades(
         (("--start", "2025-01-12", "--end", "2025-01-10"), "found `--start` 2025-01-12T00:00:00Z"),
     ],
 )
-def test_limits_that_leave_no_retraining_are_named(
+def test_limits_without_retraining_are_refused(
     limits: tuple[str, ...],
     line: str,
     records: Path,

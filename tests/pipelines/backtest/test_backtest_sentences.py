@@ -40,34 +40,34 @@ CLEAR = CLOSE | {"parallel_variable": (0.8, 0.7, 0.9), "window_gbdt_variable": (
 def test_overlapping_intervals_are_not_distinguishable() -> None:
     text = " ".join(verdicts(results(CLOSE), "variable"))
     assert "Best: Parallel, 40 of 100 (interval 30 to 50)." in text
-    assert "Against it, Parallel is not distinguishable: this data does not show" in text
+    assert "Against it, Parallel is not distinguishable: these data do not show" in text
     assert "Parallel is not distinguishable; Cascade is worse." in text
 
 
-def test_separate_intervals_are_a_difference() -> None:
+def test_disjoint_intervals_are_different() -> None:
     text = " ".join(verdicts(results(CLEAR), "variable"))
     assert "Against it, Parallel is better." in text
     assert "Against the best single model (GBDT), Parallel is better; Cascade is worse." in text
 
 
-def test_a_model_worse_than_a_baseline_is_said_to_be() -> None:
+def test_model_worse_than_baseline_is_reported() -> None:
     worse = {"gbdt_variable": (0.1, 0.05, 0.15), "rules_variable": (0.5, 0.4, 0.6)}
     text = " ".join(verdicts(results(worse), "variable"))
-    assert "GBDT is worse: this data does not show that the models are worth their cost." in text
+    assert "GBDT is worse: these data do not show a benefit of the models." in text
 
 
-def test_without_intervals_nothing_is_claimed() -> None:
+def test_no_comparison_without_intervals() -> None:
     section = {"parallel_fixed": FleetMetrics(0.9), "gbdt_fixed": FleetMetrics(0.1)}
     found = read_results(section, "list_precision")
     assert "Parallel is not comparable." in verdicts(found, "fixed")[-1]
 
 
-def test_other_strategies_do_not_mix_in() -> None:
+def test_other_strategies_are_excluded() -> None:
     mixed = CLOSE | {"mlp_fixed": (0.99, 0.98, 1.0)}
     assert "MLP" not in " ".join(verdicts(results(mixed), "variable"))
 
 
-def test_a_shorter_list_is_pointed_out() -> None:
+def test_shorter_list_is_mentioned() -> None:
     section = {
         "parallel_variable": PaperMetrics(precision_at_k=0.9, flagged=40),
         "cascade_variable": PaperMetrics(precision_at_k=0.8, flagged=100),
@@ -77,7 +77,7 @@ def test_a_shorter_list_is_pointed_out() -> None:
     assert "Parallel (40) flags fewer instances than a single model (100)" in lines[-1]
 
 
-def test_the_summary_says_what_was_caught_and_how_early() -> None:
+def test_summary_contains_caught_failures_and_lead() -> None:
     found = results(
         {"gbdt_fixed": (0.25, 0.2, 0.3), "random_fixed": (0.004, 0.0, 0.01)},
         failures=10,
@@ -86,16 +86,16 @@ def test_the_summary_says_what_was_caught_and_how_early() -> None:
     )
     assert fleet_summary(BacktestReport(horizon_hours=12), found, "fixed") == [
         "Of 100 GPUs on the daily list, 25 failed within 12 h (interval 20 to 30).",
-        "4 of 10 failures were on it beforehand; the median warning was 6.0 h.",
-        "A list drawn at random had 0.4 of 100.",
-        "These are the figures of GBDT, trained once.",
+        "4 of 10 failures were listed beforehand; the median lead time was 6.0 h.",
+        "A random list had 0.4 of 100.",
+        "These are the results of GBDT, trained once.",
     ]
 
 
-def test_the_summary_takes_chance_from_the_prevalence_where_nothing_was_drawn() -> None:
+def test_random_precision_defaults_to_prevalence() -> None:
     lines = fleet_summary(BacktestReport(prevalence=0.0027), results(CLEAR), "variable")
-    assert "A list drawn at random would have about 0.3 of 100." in lines
-    assert lines[-1].endswith("the best of 3 methods, and choosing it afterwards flatters it.")
+    assert "A random list would have about 0.3 of 100." in lines
+    assert lines[-1].endswith("the best of 3 methods; choosing it afterwards is optimistic.")
 
 
 def test_strategies_are_compared_method_by_method() -> None:
@@ -110,7 +110,7 @@ def test_strategies_are_compared_method_by_method() -> None:
         }
     )
     assert strategy_text(found) == [
-        "Training anew (sliding against fixed): GBDT is better; 1D-CNN is not distinguishable.",
+        "Retraining (sliding against fixed): GBDT is better; 1D-CNN is not distinguishable.",
         "Choosing the span each time (variable against sliding): GBDT is not distinguishable.",
     ]
 
@@ -118,19 +118,19 @@ def test_strategies_are_compared_method_by_method() -> None:
 @pytest.mark.parametrize(
     ("slope", "interval", "words"),
     [
-        (0.5, None, "too few machines failed to tell"),
-        (1.0, None, "too few machines failed to tell"),
-        (1.0, (0.4, 1.9), "can be taken at their word cannot be told"),
-        (1.0, (0.6, 2.1), "can be taken at their word cannot be told"),
+        (0.5, None, "too few machines failed to give an interval"),
+        (1.0, None, "too few machines failed to give an interval"),
+        (1.0, (0.4, 1.9), "the interval is too wide to tell whether they are calibrated"),
+        (1.0, (0.6, 2.1), "the interval is too wide to tell whether they are calibrated"),
         (0.5, (0.4, 0.7), "Slope 0.50 (0.40 to 0.70; 1 is perfect, 0.8 to 1.25 is good): the prob"),
-        (0.7, (0.4, 0.9), "whether the probabilities are too extreme cannot be told"),
-        (1.0, (0.5, 1.9), "differences between probabilities can be taken at their word."),
-        (1.6, (1.3, 1.9), "the probabilities are too timid; high ones promise too little"),
-        (1.6, (1.1, 2.4), "whether the probabilities are too timid cannot be told"),
+        (0.7, (0.4, 0.9), "the interval is too wide to tell whether they are overconfident"),
+        (1.0, (0.5, 1.9), "the probabilities are calibrated."),
+        (1.6, (1.3, 1.9), "the probabilities are underconfident; high ones are too low"),
+        (1.6, (1.1, 2.4), "the interval is too wide to tell whether they are underconfident"),
         (None, None, "No slope"),
     ],
 )
-def test_calibration_is_judged_by_its_slope(
+def test_calibration_text_follows_slope(
     slope: float | None, interval: tuple[float, float] | None, words: str
 ) -> None:
     assert words in calibration_text(CalibrationMetrics(slope, interval))

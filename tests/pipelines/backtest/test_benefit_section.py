@@ -52,30 +52,30 @@ def worth(costs: dict[str, object] | None = COSTS) -> ListBenefit:
     )
 
 
-def test_sentences_say_what_was_chosen_and_what_the_top_k_would_have_cost() -> None:
+def test_sentences_contain_list_and_top_k() -> None:
     section = benefit_section(worth(), 0.02)
     text = " ".join(section["sentences"])
     assert "held 1.5 GPUs a day: 30 alerts in 20 days, of which 10 of 100 failed" in text
-    assert "saved 321 GPU-hours (221 to 421) a month, and was empty on 4 days" in text
+    assert "saved 321 GPU-hours (221 to 421) a month. It was empty on 4 days" in text
     assert (
         "top K (2 % of the fleet a day) would have cost 12,345 GPU-hours (12,245 to 12,445) a month"
         in text
     )
     labels = [label for label, _ in section["ways"]]
     assert labels[0] == "Nothing"
-    assert labels[-1] == "What its chance justifies"
+    assert labels[-1] == "What the probability justifies"
     assert len(labels) == 5
 
 
-def test_without_prices_there_are_no_hours_and_no_third_panel() -> None:
+def test_no_gpu_hours_without_costs() -> None:
     section = benefit_section(worth(None), 0.02)
-    assert "No prices are set" in section["sentences"][1]
+    assert "No costs are set in [list]" in section["sentences"][1]
     assert section["ways"] == []
     assert len(benefit_plot(worth(None)).axes) == 2
     assert len(benefit_plot(worth()).axes) == 3
 
 
-def test_a_report_without_lists_has_no_such_section() -> None:
+def test_no_section_without_lists() -> None:
     lists = {"blend_variable": fleet(0.1, 3)}
     assert 'id="worth"' not in render_report(BacktestReport(fleet=lists, worth={"variable": None}))
     assert 'id="worth"' in render_report(
@@ -104,18 +104,18 @@ NAMES = ("blend", "gbdt", "rules", "logistic", "window_gbdt", "last_value", "ran
          "cascade_first")  # fmt: skip
 
 
-def test_sentences_come_before_the_table_and_count_failures_without_a_sign() -> None:
+def test_summary_counts_failures_without_symptoms() -> None:
     lines = lead_sentences(demo_report(*NAMES), "sliding", 22)
     assert lines[0] == (
-        "Of 48 failures 14 were on a list before they happened; 22 showed no sign at all "
-        "(a simulation can tell)."
+        "Of 48 failures, 14 were on a list before they happened; 22 had no symptoms "
+        "(known only in a simulation)."
     )
     assert "Of 100 GPUs on a list, 20 (10 to 40) failed within a day" in lines[1]
-    assert lines[2] == "Half of those caught were listed at least 9 h ahead."
-    assert lines[3].startswith("Against fixed rules, which need no training, that is ")
+    assert lines[2] == "Half of the caught failures were listed at least 9 h ahead."
+    assert lines[3].startswith("Compared with fixed rules, which need no training, this is ")
 
 
-def test_the_table_has_at_most_eight_rows_and_none_twice() -> None:
+def test_table_is_short_without_duplicates() -> None:
     rows = short_table(demo_report(*NAMES), "sliding").splitlines()[1:]
     assert [row.split("  ")[0] for row in rows][:2] == ["forewarn (blend)", "Fixed rules"]
     assert len(rows) == 6

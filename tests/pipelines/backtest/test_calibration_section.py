@@ -28,76 +28,89 @@ def change(date: str, judged: int, length: float, alerts: int, hits: int) -> Dat
     return DatedChange(date, judged, length, alerts, hits, expected=12.3)
 
 
-def promise(
+def calibration_metrics(
     state: str, judged: int = 70, *changes: DatedChange, days: Sequence[CalibrationDay] = ()
 ) -> ListCalibrationMetrics:
     bounds, broken = (0.0, 0.3), len(changes)
     return ListCalibrationMetrics(state, judged, 5, 0.1, 0.07, bounds, broken, changes, days)
 
 
-BREAK = change("2025-02-03", 120, 0.0, 60, 1)
+ALARM = change("2025-02-03", 120, 0.0, 60, 1)
 DAYS = [row(1, 60, 10, 60, 10), row(2, 60, 2, 60, 2), row(3, 30, 1, 0, 0), row(4, 30, 3, 0, 0)]
 
 
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("cannot tell", "Cannot tell whether the chances of listed GPUs hold: 70 alerts judged"),
-        ("kept", "The promise of the list is kept: 10 % of 70 alerts were to fail, and 7.0 % did."),
+        (
+            "cannot tell",
+            "It is not known whether the probabilities of listed GPUs are calibrated: 70 alerts",
+        ),
+        (
+            "kept",
+            "The probabilities of the list are calibrated: of 70 alerts, 10 % were expected to",
+        ),
     ],
 )
-def test_a_promise_that_never_broke_is_one_sentence(state: str, words: str) -> None:
-    (sentence,) = calibration_monitor_text(promise(state, days=DAYS[:2]))
+def test_calibrated_list_has_one_sentence(state: str, words: str) -> None:
+    (sentence,) = calibration_monitor_text(calibration_metrics(state, days=DAYS[:2]))
     assert sentence.startswith(words)
 
 
-def test_a_broken_promise_is_told_with_its_date_its_cause_and_what_was_stopped() -> None:
-    state, broke, stopped = calibration_monitor_text(promise("broken", 60, BREAK, days=DAYS))
-    assert state.startswith("The promise of the list is broken at the end: 10 % of 60 alerts since")
-    assert broke.startswith(
-        "It broke on 3 February 2025: of the last 60 alerts 12.3 were to fail, and 1 did."
+def test_miscalibration_is_explained() -> None:
+    state, alarm, blocked = calibration_monitor_text(
+        calibration_metrics("broken", 60, ALARM, days=DAYS)
     )
-    assert stopped == (
-        "So 60 of 180 alerts would have called for nothing, 4 of them before a failure. Of 100 "
-        "that did call for action 10 failed; without the brake 8.9."
+    assert state.startswith(
+        "The probabilities of the list are not calibrated at the end: of 60 alerts"
     )
-
-
-def test_on_the_day_of_the_break_there_is_nothing_since() -> None:
-    assert calibration_monitor_text(promise("broken", 0, BREAK))[0] == (
-        "The promise of the list is broken at the end."
+    assert alarm.startswith(
+        "Miscalibration was detected on 3 February 2025: of the last 60 alerts, 12.3 were expected "
+    )
+    assert blocked == (
+        "The monitor blocked 60 of 180 alerts, 4 of them before a failure. Of 100 flagged GPUs 10 "
+        "failed; without the monitor 8.9."
     )
 
 
-def test_what_came_back_is_said() -> None:
-    back = change("2025-02-20", 180, 2 / 3, 60, 13)
-    words = calibration_monitor_text(promise("kept", 9, BREAK, back))
+def test_no_alerts_since_alarm() -> None:
+    assert calibration_monitor_text(calibration_metrics("broken", 0, ALARM))[0] == (
+        "The probabilities of the list are not calibrated at the end."
+    )
+
+
+def test_recovery_is_explained() -> None:
+    recovery = change("2025-02-20", 180, 2 / 3, 60, 13)
+    words = calibration_monitor_text(calibration_metrics("kept", 9, ALARM, recovery))
     assert words[2] == (
-        "It was forgiven on 20 February 2025: of the last 60 alerts among the first 67 % of the "
-        "list 12.3 were to fail, and 13 did. "
+        "The ranking recovered on 20 February 2025: of the last 60 alerts among the first 67 % of "
+        "the list, 12.3 were expected to fail and 13 did. "
         "From then on the first 67 % of the list would have been flagged again."
     )
     whole = change("2025-02-20", 180, 1.0, 60, 13)
-    assert calibration_monitor_text(promise("kept", 9, BREAK, whole))[2] == (
-        "It was forgiven on 20 February 2025: of the last 60 alerts 12.3 were to fail, and 13 did. "
+    assert calibration_monitor_text(calibration_metrics("kept", 9, ALARM, whole))[2] == (
+        "The ranking recovered on 20 February 2025: of the last 60 alerts, 12.3 were expected to "
+        "fail and 13 did. "
         "From then on all of the list would have been flagged again."
     )
 
 
-def test_the_page_says_first_that_the_chances_do_not_hold() -> None:
+def test_page_starts_with_miscalibration() -> None:
     fleet = {"blend_variable": FleetMetrics(0.1, (0.05, 0.2))}
-    broken = promise("broken", 60, BREAK, days=DAYS)
+    broken = calibration_metrics("broken", 60, ALARM, days=DAYS)
     page = render_report(BacktestReport(fleet=fleet, promise={"variable": broken}))
-    assert page.index("its chances do not hold") < page.index('id="fleet"')
-    assert "It broke on 3 February 2025" in page
-    holds = render_report(BacktestReport(fleet=fleet, promise={"variable": promise("kept")}))
-    assert "its chances do not hold" not in holds
-    assert 'id="promise"' in holds
+    assert page.index("its probabilities are not calibrated") < page.index('id="fleet"')
+    assert "Miscalibration was detected on 3 February 2025" in page
+    holds = render_report(
+        BacktestReport(fleet=fleet, promise={"variable": calibration_metrics("kept")})
+    )
+    assert "its probabilities are not calibrated" not in holds
+    assert 'id="calibration-monitor"' in holds
     unknown = render_report(BacktestReport(fleet=fleet, promise={"variable": None}))
-    assert "its chances do not hold" not in unknown
+    assert "its probabilities are not calibrated" not in unknown
 
 
-def test_the_picture_shades_the_days_without_flags() -> None:
+def test_plot_shades_blocked_days() -> None:
     (axes,) = calibration_monitor_plot(DAYS).axes
     (shade,) = axes.patches
     assert isinstance(shade, Rectangle)

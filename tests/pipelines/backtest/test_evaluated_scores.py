@@ -1,4 +1,4 @@
-"""Scores that are judged a file at a time, against the whole table at once."""
+"""Scores evaluated file by file give the same results as the whole table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.backtest.evaluated_scores import EvaluatedScores
 from forewarn.pipelines.runtime.executor import Executor
 
-START = pd.Timestamp("2025-03-01T18:00", tz="UTC")  # so that lists are of two windows
+START = pd.Timestamp("2025-03-01T18:00", tz="UTC")  # so that a list spans two windows
 N_GPUS, N_WINDOWS, SPAN = 29, 3, 48
 PRICES = ActionCosts(100.0, 0.5, (("avoid", 1.0), ("drain", 10.0)))
 
@@ -40,7 +40,7 @@ def windows(step_hours: int) -> list[pd.DataFrame]:
         gpu, hour = (part.ravel() for part in np.meshgrid(
             np.arange(N_GPUS), np.arange(number * SPAN, (number + 1) * SPAN, step_hours)
         ))  # fmt: skip
-        # The last GPU is seen at one o'clock of a machine of its own, and nowhere else.
+        # The last GPU has one instance, at one o'clock on a separate machine.
         seen = ((gpu < N_GPUS - 1) | (hour == 7)) & (hour <= fails[gpu])
         gpu, hour = gpu[seen], hour[seen]
         ahead = fails[gpu] - hour
@@ -82,9 +82,9 @@ def write(frames: list[pd.DataFrame], folder: Path) -> list[Path]:
 def figures(table: ScoreTable, scores: EvaluatedScores | None = None) -> dict[str, Any]:
     of_all = () if scores is None else (scores.averages, scores.judged)
     report = asdict(strategy_metrics(table, *of_all))
-    promise = list_calibration(table, PRICES)
-    assert promise is not None
-    return report | {"worth": list_benefit(table, PRICES), "promise": asdict(promise.metrics())}
+    monitored = list_calibration(table, PRICES)
+    assert monitored is not None
+    return report | {"worth": list_benefit(table, PRICES), "promise": asdict(monitored.metrics())}
 
 
 def judged(paths: list[Path], step_hours: int) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def judged(paths: list[Path], step_hours: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("step_hours", [2, 3])
-def test_files_at_a_time_say_what_the_whole_table_says(step_hours: int, tmp_path: Path) -> None:
+def test_file_by_file_evaluation_equals_whole(step_hours: int, tmp_path: Path) -> None:
     frames = windows(step_hours)
     unseen_from = int((START + pd.Timedelta(hours=130)).value)
     table = ScoreTable(pd.concat(frames, ignore_index=True), protocol(step_hours), unseen_from)
@@ -105,17 +105,17 @@ def test_files_at_a_time_say_what_the_whole_table_says(step_hours: int, tmp_path
     assert parts == whole
     assert whole["fleet"]["blend"]["alerts"] > 0
     assert whole["fleet"]["a"]["average_precision_interval"] is not None
-    for name in ("slope", "intercept"):  # sums of parts have other last digits
+    for name in ("slope", "intercept"):  # sums of parts differ in the last digits
         assert calibration[0][name] == pytest.approx(calibration[1][name], abs=1e-6)
-    # Fewer than ten machines fail: draws of them say nothing of others.
+    # Fewer than ten machines fail, too few for a bootstrap over machines.
     assert [part["slope_interval"] for part in calibration] == [None, None]
     for one, other in zip(*(part["bins"] for part in calibration), strict=True):
         assert one == pytest.approx(other, rel=1e-12)
 
 
-def test_a_table_of_what_is_asked_about_has_the_same_lists() -> None:
+def test_reduced_table_has_same_lists() -> None:
     table = ScoreTable(pd.concat(windows(3), ignore_index=True), protocol(3))
-    rows = table.asked_about
+    rows = table.evaluated_rows
     names = pd.CategoricalDtype(sorted(table.frame["machine_id"].unique()), ordered=True)
     serials = pd.CategoricalDtype(sorted(table.frame["gpu_serial"].unique()), ordered=True)
     frame = table.frame.astype({"machine_id": names, "gpu_serial": serials})

@@ -33,24 +33,24 @@ RESULTS = read_results(SECTION, "list_precision")
         ("fixed", "fixed", "", "model"),
     ],
 )
-def test_keys_are_a_method_and_a_strategy(key: str, name: str, strategy: str, kind: str) -> None:
+def test_keys_are_method_and_strategy(key: str, name: str, strategy: str, kind: str) -> None:
     method = Method.from_key(key)
     assert (method.name, method.strategy, method.kind) == (name, strategy, kind)
 
 
-def test_results_are_ranked_within_a_strategy_with_gaps_last() -> None:
+def test_missing_results_rank_last() -> None:
     found = rank_results(RESULTS, "sliding")
     assert [one.method.name for one in found] == ["parallel", "gbdt", "random", "cnn"]
 
 
-def test_the_best_of_a_kind_has_a_figure() -> None:
+def test_best_result_has_value() -> None:
     top = best_result(RESULTS, "model", "ensemble")
     assert top is not None
     assert top.method.name == "mlp"
     assert best_result([one for one in RESULTS if one.method.name == "cnn"], "model") is None
 
 
-def test_the_first_strategy_that_ran_leads() -> None:
+def test_lead_strategy_is_first_run() -> None:
     assert lead_strategy(RESULTS) == "sliding"
     fixed = {"gbdt_fixed": FleetMetrics()}
     assert lead_strategy(read_results(fixed, "list_precision")) == "fixed"
@@ -67,5 +67,5 @@ def test_the_first_strategy_that_ran_leads() -> None:
         (Estimate(None, 0.1, 0.2), "not comparable"),
     ],
 )
-def test_figures_are_compared_by_their_intervals(other: Estimate, verdict: str) -> None:
+def test_estimates_are_compared_by_intervals(other: Estimate, verdict: str) -> None:
     assert Estimate(0.5, 0.4, 0.6).against(other) == verdict

@@ -23,7 +23,7 @@ def results(**section: PaperMetrics) -> list[Result[PaperMetrics]]:
     return read_results(section, "precision_at_k")
 
 
-def test_windows_are_in_order_of_time_with_the_figures_of_every_line() -> None:
+def test_windows_are_ordered_with_all_lines() -> None:
     found = over_time(
         results(parallel_variable=run(0.8, None), parallel_fixed=run(0.3, 0.2), random=run(1, 1)),
         "variable",
@@ -39,13 +39,13 @@ def test_windows_are_in_order_of_time_with_the_figures_of_every_line() -> None:
     assert "<svg" in found.spans_svg
 
 
-def test_a_length_that_nobody_chose_is_not_drawn() -> None:
+def test_unchosen_lengths_are_not_plotted() -> None:
     found = over_time(results(gbdt_sliding=run(0.8, 0.7)), "sliding", chance=1 / 9)
     assert found is not None
     assert found.spans_svg == ""
 
 
-def test_without_windows_there_is_nothing_to_follow() -> None:
+def test_no_windows_no_section() -> None:
     assert over_time([], "variable", chance=1 / 9) is None
     assert (
         over_time(results(gbdt_fixed=PaperMetrics(precision_at_k=0.5)), "fixed", chance=1 / 9)
@@ -53,7 +53,7 @@ def test_without_windows_there_is_nothing_to_follow() -> None:
     )
 
 
-def test_days_are_padded_to_the_longest() -> None:
+def test_days_are_padded_to_longest() -> None:
     found = days_since_training(
         results(
             gbdt_fixed=run(1, 1, precision_by_day=[0.9, 0.8, 0.7], precision_variance=0.01),

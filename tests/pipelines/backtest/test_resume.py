@@ -28,8 +28,8 @@ from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 SCORES = ("scores.parquet", "scores_fixed.parquet", "scores_expanding.parquet")
 CHOICES = ("--models", "gbdt", "--strategies", "fixed,variable,expanding")
 
-# Runs the command line, and kills itself with SIGKILL when a part is kept for the n-th time:
-# before it gets its name, or after. `write` kills between two of the files of the result.
+# Runs the command line, and kills its process with SIGKILL when the n-th part is stored: before or
+# after its rename. `write` kills between two of the result files.
 KILLED = """
 import os, pathlib, signal, sys
 import forewarn.models.prediction.trees.tree_model as trees
@@ -72,7 +72,7 @@ def short(
     fleet: pd.DataFrame, write: Callable[[pd.DataFrame, Path], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:  # fmt: skip
-    """Return records of three retrainings, with missing and doubled rows."""
+    """Return records of three retrainings, with missing and duplicate rows."""
     some = fleet[(fleet["timestamp"] < "2025-01-16") & (fleet["gpu_serial"] < "S024")]
     some = some[some.index % 61 != 0]
     return write(pd.concat([some, some[::97]]), tmp_path_factory.mktemp("short") / "records")
@@ -101,7 +101,7 @@ def assert_same(out: Path, expected: Path) -> None:
     assert not (out / PROGRESS).exists()
 
 
-def test_a_backtest_that_is_killed_goes_on_and_ends_with_the_same_bytes(
+def test_killed_backtest_resumes_with_same_bytes(
     short: Path, config: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     out, done = tmp_path / "out", []
@@ -126,7 +126,7 @@ def stop_before_the_result(patched: pytest.MonkeyPatch, asked: list[str]) -> Non
 
 
 @pytest.mark.parametrize("rows", [500, 3000])
-def test_what_is_damaged_is_noted_and_made_anew_in_whatever_spans_records_are_read(
+def test_damaged_parts_are_computed_again(
     short: Path,
     config: Path,
     uninterrupted: Path,
@@ -147,11 +147,11 @@ def test_what_is_damaged_is_noted_and_made_anew_in_whatever_spans_records_are_re
         capsys.readouterr()
         assert main(asked) == 0
     damaged = first if rows == 500 else second
-    assert f"{damaged}: is damaged, and is made anew" in capsys.readouterr().err
+    assert f"{damaged}: is damaged and will be computed again" in capsys.readouterr().err
     assert_same(tmp_path, uninterrupted)
 
 
-def test_compacted_records_are_read_in_slices_to_the_same_bytes(
+def test_compacted_records_give_same_bytes(
     short: Path,
     config: Path,
     uninterrupted: Path,
@@ -179,12 +179,12 @@ def test_compacted_records_are_read_in_slices_to_the_same_bytes(
     monkeypatch.setattr(StoredFleet, "slices", counted)
     assert main(asked) == 0
     assert max(read) > 1
-    # The report says how many doubled rows there were: compacting leaves one of each.
+    # The report counts duplicate rows; compaction keeps one of each.
     for name in SCORES:
         assert (tmp_path / "out" / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
-def test_progress_of_other_records_or_settings_is_not_gone_on_with(
+def test_progress_of_other_inputs_is_discarded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made_of = {"records": [["a", 1, 2]], "configuration": [1]}
@@ -194,10 +194,10 @@ def test_progress_of_other_records_or_settings_is_not_gone_on_with(
     assert capsys.readouterr().err == ""
     changed = ProgressFolder.open(tmp_path, made_of | {"records": [["a", 1, 3]]})
     assert changed.facts("part") is None
-    assert "is of other records, so the backtest begins anew" in capsys.readouterr().err
+    assert "was made from other records; the backtest starts again" in capsys.readouterr().err
 
 
-def test_records_that_change_between_two_retrainings_are_refused(
+def test_changed_records_are_refused(
     short: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windowed_records, "_MAX_SPAN_ROWS", 3000)
@@ -207,12 +207,12 @@ def test_records_that_change_between_two_retrainings_are_refused(
     records.refuse_changes(before)
     later = short / "date=2025-01-16"
     later.mkdir()
-    (later / "part-0.parquet").write_bytes(b"a date that has come meanwhile")
+    (later / "part-0.parquet").write_bytes(b"a date added meanwhile")
     try:
         records.refuse_changes(before)
         changed = short / "date=2025-01-04" / "part-0.parquet"
         os.utime(changed)
-        with pytest.raises(JobError, match=f"{changed}: came, went or changed while the backtest"):
+        with pytest.raises(JobError, match=f"{changed}: was added, removed or changed during the"):
             records.refuse_changes(before)
     finally:
         shutil.rmtree(later)

@@ -86,12 +86,12 @@ def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     }
     assert find_problems(found) == []
     assert "too few to train on" in advice(found)
-    # Each GPU has an instance every hour; the last six hours of A and C have no known label.
+    # Each GPU has an instance every hour; the labels of the last six hours of A and C are unknown.
     assert found["usable"]["positives"] == 6
     assert found["usable"]["instances"] == 48 + 48 + 42
 
 
-def test_a_replaced_gpu_is_not_there_at_the_end(
+def test_replaced_gpu_is_not_counted_at_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = records()
@@ -99,10 +99,10 @@ def test_a_replaced_gpu_is_not_there_at_the_end(
     frame.loc[replaced, "gpu_serial"] = "D"
     found = examined(capsys, write(frame, tmp_path))
     assert (found["gpus"], found["gpus_at_end"]) == (4, 3)
-    assert "4 on 2 machines; 3 of them have records at the end of the span" in doctor_text(found)
+    assert "4 on 2 machines; 3 of them have records at the end" in doctor_text(found)
 
 
-def test_a_gpu_without_a_record_is_not_counted(
+def test_gpu_without_record_is_not_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = records()
@@ -116,9 +116,7 @@ def test_a_gpu_without_a_record_is_not_counted(
     assert (found["gpus"], found["machines"], found["rows_without_key"]) == (3, 2, 1)
 
 
-def test_everything_that_is_wrong_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_problems_are_detected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = records()
     frame.loc[frame.index[frame["gpu_serial"] == "A"][:144], "errors"] += 1_000  # falls once
     frame.loc[frame["gpu_serial"] == "C", "load"] = float("nan")
@@ -131,14 +129,14 @@ def test_everything_that_is_wrong_is_found(
     resets = {column["name"]: column["resets"] for column in found["columns"]}
     assert resets == {"load": 0, "errors": 1}
     text = said(found)
-    assert "1 serial (A) on two machines at one time" in text
+    assert "1 serial (A) on two machines at once" in text
     assert "Column `temp` is missing in 2 of 2 files" in text
     assert "`load` is missing in 33% of the rows" in text
-    assert "5 rows are doubled" in text
-    assert "Mend what is marked below first" in advice(found)
+    assert "5 rows are duplicates" in text
+    assert "Fix the grave problems below before training" in advice(found)
 
 
-def test_instances_whose_horizon_the_records_do_not_hold_are_no_training_data(
+def test_unfinished_horizons_are_not_usable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # B fails at record 280 of 288: six instances end before it, two of them by record 251.
@@ -147,7 +145,7 @@ def test_instances_whose_horizon_the_records_do_not_hold_are_no_training_data(
     assert examined(capsys, write(frame, tmp_path))["usable"]["positives"] == 2
 
 
-def test_another_cadence_is_a_finding_and_no_error(
+def test_other_cadence_is_problem_not_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = records()
@@ -155,11 +153,11 @@ def test_another_cadence_is_a_finding_and_no_error(
     frame["timestamp"] = start + (frame["timestamp"] - start) / 4
     found = examined(capsys, write(frame, tmp_path))
     assert found["usable"] is None
-    assert "Records come every 2.5 min, the configuration says 10 min" in said(found)
+    assert "Records arrive every 2.5 min, the configuration says 10 min" in said(found)
     assert 'Set `records.interval = "150s"`' in doctor_text(found)
 
 
-def test_gaps_and_rows_of_another_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gaps_and_misfiled_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = records()
     arguments = write(frame[frame.index % 288 < 200], tmp_path)
     lost = frame[frame.index % 288 >= 270]
@@ -170,14 +168,14 @@ def test_gaps_and_rows_of_another_date(tmp_path: Path, capsys: pytest.CaptureFix
     assert "24% of the records are missing, in 3 gaps" in said(found)
 
 
-def test_a_fleet_looked_at_in_parts_is_the_same_fleet(
+def test_parts_give_same_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = records()
     a, c = frame["gpu_serial"] == "A", frame["gpu_serial"] == "C"
-    frame.loc[c, "timestamp"] += pd.Timedelta("3min")  # its clock is off
+    frame.loc[c, "timestamp"] += pd.Timedelta("3min")  # offset of its clock
     moved = frame[a].assign(gpu_serial="D", machine_id=["m1"] * 150 + ["m3"] * 138)
-    slow = frame[a].iloc[::4].assign(gpu_serial="E")  # another cadence than the fleet's
+    slow = frame[a].iloc[::4].assign(gpu_serial="E")  # slower than the fleet
     close = frame[a].iloc[-1:].assign(timestamp=frame["timestamp"].max() + pd.Timedelta("1min"))
     frame = pd.concat([slow, frame, moved, close, frame.iloc[:3].assign(machine_id="m2")])
     arguments = write(frame, tmp_path)
@@ -187,14 +185,14 @@ def test_a_fleet_looked_at_in_parts_is_the_same_fleet(
     )
     whole = examined(capsys, arguments)
     assert whole["serials_moved"] == 1
-    assert whole["clocks_off_seconds"] == {"m2": 177.0}  # to a hundredth of the cadence
+    assert whole["clocks_off_seconds"] == {"m2": 177.0}  # rounded to a hundredth of the interval
     assert whole["usable"]["positives"] == 6
     for rows in (250, 700):  # a part for each GPU, the slow one first; two parts
         monkeypatch.setattr(examination, "MAX_PART_ROWS", rows)
         assert examined(capsys, arguments) == whole
 
 
-def test_causes_come_from_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_causes_are_read_from_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = write(records(), tmp_path)
     tickets = pd.DataFrame(
         {
@@ -211,9 +209,7 @@ def test_causes_come_from_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["failures"]["by_month"] == {"2025-01": {"link": 1}, "2025-02": {"memory": 1}}
 
 
-def test_the_page_and_the_text_say_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_and_text_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = records().rename(columns={"temp": "x<y"})
     arguments = [*write(frame, tmp_path), "--out", str(tmp_path / "out")]
     assert main(arguments) == 0
@@ -236,14 +232,12 @@ def test_no_records_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not out.exists()
 
 
-def test_how_far_a_precision_may_be_off() -> None:
+def test_precision_half_width() -> None:
     assert round(precision_half_width(23), 2) == 0.2
     assert round(precision_half_width(100), 2) == 0.1
 
 
-def test_failures_that_teach_nothing_are_said_and_not_promised(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_failures_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = write(records(), tmp_path)
     failed = pd.to_datetime(["2023-02-01T19:00Z", "2035-01-31T05:00Z", "2025-01-31T00:00Z"])
     repaired = failed + pd.Timedelta(hours=1)
@@ -251,33 +245,37 @@ def test_failures_that_teach_nothing_are_said_and_not_promised(
     tickets = {"gpu_serial": serials, "failed_at": failed, "repaired_at": repaired}
     pd.DataFrame(tickets).to_parquet(tmp_path / "records" / "failures.parquet", index=False)
     examination = examined(capsys, arguments)
-    assert advice(examination).startswith("1 failure in 2 days")  # that of B, in the records
-    assert "2 of the failures lie before the first record or after the last one" in said(
+    assert advice(examination).startswith(
+        "1 failure in 2 days"
+    )  # the failure of B, from the records
+    assert "2 of the failures are before the first record or after the last one" in said(
         examination
     )
-    assert "reported of 1 serial (GPU-of-another-name) without any record" in said(examination)
+    assert "reported for 1 serial (GPU-of-another-name) without any record" in said(examination)
 
 
 @pytest.mark.parametrize(("interval", "grave"), [("20min", False), ("25min", True)])
-def test_another_cadence_is_said_even_where_it_can_be_trained_on(
+def test_small_cadence_error_is_reported(
     interval: str, grave: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = write(records(), tmp_path)
     (tmp_path / "c.toml").write_text(CONFIG.replace('"10min"', f'"{interval}"'))
     examination = examined(capsys, arguments)
-    (cadence,) = [c for c in find_problems(examination) if c.what.startswith("Records come every")]
+    (cadence,) = [
+        c for c in find_problems(examination) if c.what.startswith("Records arrive every")
+    ]
     assert cadence.grave == grave
     assert f"every 10 min, the configuration says {interval[:2]} min" in cadence.what
 
 
-def test_a_clock_years_ahead_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clock_years_ahead_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = records()
     frame["timestamp"] += pd.to_timedelta(3650 * (frame["gpu_serial"] == "C"), unit="D")
     examination = examined(capsys, write(frame, tmp_path))
     assert "No GPU has a record between 2025-02-01 and 2035-01-29." in said(examination)
 
 
-def test_a_state_and_a_code_that_are_none_are_said(
+def test_invalid_states_and_codes_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = records().assign(xid=0.0)

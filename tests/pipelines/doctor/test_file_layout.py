@@ -15,7 +15,7 @@ DAYS = [dt.date(2025, 1, day) for day in (1, 2, 3)]
 
 @pytest.fixture
 def collected(tmp_path: Path) -> Path:
-    """Make three dates of one GPU, one file an hour."""
+    """Return three dates of one GPU, one file an hour."""
     folder = tmp_path / "my records"
     for day in DAYS:
         for hour in range(12):
@@ -27,7 +27,7 @@ def collected(tmp_path: Path) -> Path:
     return folder
 
 
-def test_many_small_files_are_to_be_compacted_and_the_newest_date_is_not_counted(
+def test_many_small_files_should_be_compacted(
     collected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "c.toml"

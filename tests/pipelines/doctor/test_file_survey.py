@@ -15,7 +15,7 @@ from forewarn.pipelines.doctor.file_survey import survey_file
 KINDS = FeatureKinds(float=("temperature_gpu", "volts"), counter=("resets",))
 
 
-def test_what_crosses_names_no_serial_twice_and_says_the_same(tmp_path: Path) -> None:
+def test_worker_results_are_plain_and_unique(tmp_path: Path) -> None:
     times = pd.date_range("2025-01-01", periods=24, freq="1h", tz="UTC")
     rows = pd.concat(
         pd.DataFrame(
@@ -46,7 +46,7 @@ def test_what_crosses_names_no_serial_twice_and_says_the_same(tmp_path: Path) ->
 
 
 def rows_by_time() -> pd.DataFrame:
-    """Return two days of five GPUs as a collector writes them: by time, with holes."""
+    """Return two days of five GPUs as a collector writes them: by time, with gaps."""
     rng = np.random.default_rng(5)
     times = pd.date_range("2025-01-01", periods=48, freq="1h", tz="UTC")
     rows = pd.DataFrame(
@@ -63,7 +63,7 @@ def rows_by_time() -> pd.DataFrame:
 
 @pytest.mark.parametrize("n_rows", [1, 60, 96])
 @pytest.mark.parametrize("with_rows", [True, False])
-def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
+def test_survey_of_parts_equals_whole(
     with_rows: bool, n_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = rows_by_time()
@@ -92,7 +92,7 @@ def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
     ("n_rows", "expected"),
     [(1, [3, 1, 2]), (4, [4, 2]), (5, [6]), (100, [6])],
 )
-def test_a_part_ends_where_a_gpu_does(
+def test_parts_end_at_gpu_boundaries(
     n_rows: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_survey, "_MAX_PART_ROWS", n_rows)
@@ -104,6 +104,6 @@ def test_a_part_ends_where_a_gpu_does(
     assert parts[-1].starts.tolist() == ([0] if len(parts) > 1 else [0, 3, 4])
 
 
-def test_without_a_row_there_is_one_empty_part() -> None:
+def test_no_rows_give_one_empty_part() -> None:
     (part,) = file_survey._parts(np.arange(0), np.zeros(0, dtype=np.int32))
     assert not len(part.row)

@@ -1,4 +1,4 @@
-"""Whatever a fleet is read from, and in however many parts, doctor says the same."""
+"""The output of doctor does not depend on the source or on the number of parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SERIALS = [f"G{number:02}" for number in range(40)]
 
 
 def records() -> pd.DataFrame:
-    """Return four days of 40 GPUs that report each hour: steady, and then not in many ways."""
+    """Return four days of 40 GPUs that report hourly: regular first, then with many anomalies."""
     times = pd.date_range(DATES[0].isoformat(), periods=96, freq="1h", tz="UTC")
     frame = pd.DataFrame(
         {
@@ -54,7 +54,7 @@ def records() -> pd.DataFrame:
             "errors": np.tile(np.arange(96), 40),
         }
     )
-    late = frame["machine_id"].isin(["m1", "m3"])  # the clocks of two machines are off
+    late = frame["machine_id"].isin(["m1", "m3"])  # clock offsets of two machines
     frame.loc[late, "timestamp"] += pd.Timedelta("10min")
     frame.loc[(frame.index % 96 > 70) & (frame["gpu_serial"] == "G05"), "failure"] = 1
     frame.loc[(frame.index % 96 > 50) & (frame["gpu_serial"] == "G06"), "machine_id"] = "m4"
@@ -64,13 +64,13 @@ def records() -> pd.DataFrame:
 
 
 def uneven(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return records whose times are not an hour apart."""
+    """Return records with irregular times."""
     seconds = (frame.index.to_numpy() * 7919) % 97
     return frame.assign(timestamp=frame["timestamp"] + pd.to_timedelta(seconds, unit="s"))
 
 
 def often_moved(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return records whose machine changes at each row but of the last day."""
+    """Return records whose machine changes at each row except on the last day."""
     names = np.array([f"m{row % 5}" for row in frame.index])
     last = frame["timestamp"] >= pd.Timestamp(DATES[-1], tz="UTC")
     return frame.assign(machine_id=np.where(last, "m0", names))
@@ -81,7 +81,7 @@ def without_machine(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def odd(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return records with states that are none, and rows without keys."""
+    """Return records with invalid states, and rows without keys."""
     frame = frame.astype({"failure": "float64"})
     labels = frame.index
     frame.loc[labels[5:9], "failure"] = [2.0, 0.5, -1.0, np.nan]
@@ -100,7 +100,7 @@ def write(frame: pd.DataFrame, folder: Path, name: str = "part-0.parquet") -> Pa
 
 
 def compacted(folder: Path, dates: list[dt.date] = DATES) -> Path:
-    """Compact dates to files of several row groups."""
+    """Compact dates into files of several row groups."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(date_merge, "_MIN_ROWS_PER_GROUP", 40)
         for date in dates:
@@ -110,7 +110,7 @@ def compacted(folder: Path, dates: list[dt.date] = DATES) -> Path:
 
 @pytest.fixture
 def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Path, int], bytes]:
-    """Return `reported(folder, rows)`: what doctor writes of it, so many rows at once."""
+    """Return `reported(folder, rows)`: the output of doctor, reading that many rows at once."""
     (tmp_path / "c.toml").write_text(CONFIG)
 
     def report(folder: Path, rows: int) -> bytes:
@@ -134,7 +134,7 @@ ROWS = (10**6, 1500, 300, 30)  # one part, a few, as many as slices, some of eac
     [pd.DataFrame.copy, uneven, often_moved, without_machine, odd],
     ids=lambda c: c.__name__,
 )
-def test_the_report_is_the_same_in_any_number_of_parts(
+def test_report_does_not_depend_on_parts(
     tmp_path: Path,
     reported: Callable[[Path, int], bytes],
     change: Callable[[pd.DataFrame], pd.DataFrame],
@@ -150,7 +150,7 @@ def test_the_report_is_the_same_in_any_number_of_parts(
     assert late == late[:1] * len(ROWS)
 
 
-def test_compacting_changes_nothing_that_is_said(
+def test_compaction_does_not_change_report(
     tmp_path: Path, reported: Callable[[Path, int], bytes]
 ) -> None:
     folder = tmp_path / "records"
@@ -165,7 +165,7 @@ def test_compacting_changes_nothing_that_is_said(
 
 @pytest.fixture
 def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of how many rows each reading of rows takes."""
+    """Return a list of the number of rows of each read."""
     numbers: list[int] = []
 
     def counting(source: ParquetSource, slices: tuple[int, int], fleet: FleetNumbers) -> object:
@@ -184,10 +184,8 @@ def parts_of(folder: Path, rows_at_once: int) -> FleetParts:
 
 
 @pytest.mark.parametrize("n_compacted", [0, 2, 4])
-def test_rows_are_read_once_whatever_the_number_of_parts(
-    tmp_path: Path, rows_read: list[int], n_compacted: int
-) -> None:
-    """Each was read for each part: the time of doctor grew with the square of the fleet."""
+def test_rows_are_read_once(tmp_path: Path, rows_read: list[int], n_compacted: int) -> None:
+    """Reading rows once per part makes the time quadratic in the fleet size."""
     frame = records()
     folder = compacted(write(frame, tmp_path), DATES[:n_compacted])
     parts = list(parts_of(folder, 500))
@@ -195,7 +193,7 @@ def test_rows_are_read_once_whatever_the_number_of_parts(
     assert sum(len(part.rows.time) for part in parts) == len(frame) == sum(rows_read)
 
 
-def test_a_file_that_takes_the_name_of_another_between_two_parts_is_read(tmp_path: Path) -> None:
+def test_file_replaced_between_parts_is_read(tmp_path: Path) -> None:
     folder = write(records(), tmp_path)
     parts = iter(parts_of(folder, 500))
     first = next(parts)
@@ -205,7 +203,7 @@ def test_a_file_that_takes_the_name_of_another_between_two_parts_is_read(tmp_pat
     assert len(first.rows.time) + sum(len(part.rows.time) for part in parts) == len(records())
 
 
-def test_parts_are_ranges_of_slices_and_shares_of_one() -> None:
+def test_parts_cover_slice_ranges() -> None:
     slices = assign_slices(SERIALS)
     for n_parts, n_ranges in ((1, 1), (3, 4), (64, 64), (130, 64)):
         partition = FleetPartition.from_serials(SERIALS, n_parts)

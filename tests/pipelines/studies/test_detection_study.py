@@ -1,4 +1,4 @@
-"""`forewarn study` and `forewarn simulate incidents`, from end to end."""
+"""`forewarn study` and `forewarn simulate incidents`, end to end."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def data(
     return folder
 
 
-def test_methods_are_compared_on_the_same_pulls(
+def test_methods_are_compared_on_same_pulls(
     data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(
         detector_variants, "_N_TRAINING_WINDOWS", 6_000
-    )  # how well denoisers do is tested elsewhere
+    )  # other tests cover the quality of denoisers
     names = "forewarn; forewarn, denoised; peers; minder; minder, CON; Mahalanobis; means"
     given = ["--data", str(data), "--model", str(model), "--out", str(tmp_path)]
     assert main(["study", "detection", *given, "--methods", names]) == 0
@@ -78,14 +78,14 @@ def test_methods_are_compared_on_the_same_pulls(
     assert ours["by_fault"] == {"ecc error": {"recall": ours["recall"], "pulls": 4}}
     table = pd.read_csv(tmp_path / "study.csv", keep_default_na=False)
     right = (table["named by forewarn"] == table["truth"]) & (table["truth"] != "")
-    assert right.sum() / 4 == ours["recall"]  # the figures can be recomputed
+    assert right.sum() / 4 == ours["recall"]  # the metrics can be recomputed
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
     assert ours["in_hindsight"]["f1"] > 0.8
     assert "forewarn, denoised" in printed
     assert f"recall of forewarn by machines: 4 to 15 {ours['recall']:.2f} of 4" in printed
 
 
-def test_an_unknown_method_is_refused(data: Path, model: Path, capsys: Capture) -> None:
+def test_unknown_method_is_refused(data: Path, model: Path, capsys: Capture) -> None:
     given = ["--data", str(data), "--model", str(model), "--out", "x", "--methods", "magic"]
     with pytest.raises(SystemExit) as end:
         main(["study", "detection", *given])
@@ -93,7 +93,7 @@ def test_an_unknown_method_is_refused(data: Path, model: Path, capsys: Capture) 
     assert "found 'magic', expected names of forewarn" in capsys.readouterr().err
 
 
-def test_healthy_days_and_what_a_list_changes(data: Path, model: Path, capsys: Capture) -> None:
+def test_healthy_days_and_list_effect(data: Path, model: Path, capsys: Capture) -> None:
     assert main(["study", "alarms", "--model", str(model), "--days", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found["alarms"]) == ["none", "random", "adversarial", "hindsight"]
@@ -103,7 +103,7 @@ def test_healthy_days_and_what_a_list_changes(data: Path, model: Path, capsys: C
     assert prior["recall"]["with"] >= prior["recall"]["without"] > 0.5
 
 
-def test_machines_that_fail_together_and_one_after_another(
+def test_simultaneous_and_successive_faults(
     data: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._SIMULTANEOUS_CASES", ((6, 2),))
@@ -122,7 +122,7 @@ def test_machines_that_fail_together_and_one_after_another(
 
 @dataclass
 class NamesOne:
-    """A detector that names the same machine in every call."""
+    """Detector that reports the same machine in every call."""
 
     machine: int
 
@@ -135,7 +135,7 @@ class NamesOne:
         return Verdict((one,), (), (), ()), {}
 
 
-def test_who_is_named_counts_as_right_only_while_it_is_faulty(
+def test_culprit_is_right_only_during_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.studies.multiple_faults._LIFE_SECONDS", 7200)
@@ -144,13 +144,13 @@ def test_who_is_named_counts_as_right_only_while_it_is_faulty(
     assert first.end < second.start
     healthy = next(i for i in range(12) if i not in (first.machine, second.machine))
     named, other = cast(Detector, NamesOne(first.machine)), cast(Detector, NamesOne(healthy))
-    assert study_several._detect_in_life(named, task) == (1, 1, 2)  # and wrongly later on
+    assert study_several._detect_in_life(named, task) == (1, 1, 2)  # and a false alarm later
     assert study_several._detect_simultaneous(named, task) == (1, 0, 2)
     assert study_several._detect_in_life(other, task) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("listed", [[0], [0, 1, 2], [], [0, 1, 2, 3, 4, 5]])
-def test_weights_of_a_list_are_one_in_the_mean(listed: list[int]) -> None:
+def test_list_weights_have_unit_mean(listed: list[int]) -> None:
     flags = np.isin(np.arange(6), listed)
     weights = list_weights(flags)
     assert weights.mean() == pytest.approx(1.0)
@@ -159,7 +159,7 @@ def test_weights_of_a_list_are_one_in_the_mean(listed: list[int]) -> None:
         assert weights[flags].min() > 1.0 > weights[~flags].max()
 
 
-def test_simulated_incidents_have_the_form_of_the_contract(
+def test_simulated_incidents_match_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert simulate_tasks._N_TRAINING_TASKS == 60
@@ -167,7 +167,7 @@ def test_simulated_incidents_have_the_form_of_the_contract(
     for name in "ab":
         given = ["--out", str(tmp_path / name), "--faulty", "2", "--healthy", "1", "--seed", "5"]
         assert main(["simulate", "incidents", *given]) == 0
-        # The second time is there for the pulls, which do not depend on the tasks to train on.
+        # The second run tests the pulls, which do not depend on the training tasks.
         monkeypatch.setattr(simulate_tasks, "_N_TRAINING_TASKS", 1)
     truth = pd.read_csv(tmp_path / "a" / "truth.csv", keep_default_na=False)
     assert list(truth.columns) == ["task", "machine", "fault", "start_s", "machines"]
@@ -183,7 +183,7 @@ def test_simulated_incidents_have_the_form_of_the_contract(
         assert path.read_bytes() == Path(str(path).replace("/a/", "/b/")).read_bytes()
 
 
-def test_a_site_whose_conditions_are_drawn_brings_its_configuration(tmp_path: Path) -> None:
+def test_simulated_site_includes_configuration(tmp_path: Path) -> None:
     given = ["--out", str(tmp_path), "--faulty", "1", "--healthy", "1", "--seed", "5", "--vary"]
     assert main(["simulate", "incidents", *given]) == 0
     settings = load_settings(tmp_path / "detect.toml").detection
@@ -193,16 +193,16 @@ def test_a_site_whose_conditions_are_drawn_brings_its_configuration(tmp_path: Pa
     assert seconds.median() == settings.interval / SECOND
 
 
-def test_metrics_that_nobody_sends_are_no_hindrance_to_a_study(
+def test_absent_metrics_are_skipped(
     data: Path, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    """The four that `more metrics` adds are not there."""
+    """The four metrics that `more metrics` adds are absent."""
     given = ["--data", str(data), "--model", str(model), "--out", str(tmp_path)]
     assert main(["study", "detection", *given, "--methods", "forewarn, more metrics"]) == 0
     assert "forewarn, more metrics" in capsys.readouterr().out
 
 
-def test_the_thresholds_over_the_number_of_pulls_are_drawn(
+def test_threshold_plot_is_written(
     healthy_metrics: Path, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     picture = tmp_path / "thresholds.png"

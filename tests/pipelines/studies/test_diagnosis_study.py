@@ -1,4 +1,4 @@
-"""`forewarn study diagnosis` by its door, on two jobs."""
+"""`forewarn study diagnosis` on the command line, with two jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from forewarn.pipelines.cli.main import main
 
 
-def test_the_study_counts_right_names_beside_simple_rules(capsys: Any) -> None:
+def test_study_compares_diagnosis_with_baselines(capsys: Any) -> None:
     options = ["--jobs", "1", "--ranks", "8", "--seed", "1", "--json"]
     assert main(["study", "diagnosis", *options]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -19,7 +19,7 @@ def test_the_study_counts_right_names_beside_simple_rules(capsys: Any) -> None:
     assert figures["false_hangs"]["episodes"] == 0
 
 
-def test_hangs_alone_are_judged_soon_and_without_the_recorder(capsys: Any) -> None:
+def test_hang_study_includes_no_recorder(capsys: Any) -> None:
     assert main(["study", "diagnosis", "--jobs", "1", "--ranks", "8", "--hangs"]) == 0
     text = capsys.readouterr().out
     assert "without flight, 300 s after" in text

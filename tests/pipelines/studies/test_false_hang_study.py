@@ -1,4 +1,4 @@
-"""Healthy jobs over hours: what they do, and that a stand-still that nobody explains is counted."""
+"""Healthy jobs over hours: their pauses, and counts of unexplained standstills."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE = 60.0
 
 
 def life(**changes: object) -> HealthyJob:
-    """Return two hours of 8 ranks with recorder, metrics and logs that tell of steps alone."""
+    """Return two hours of 8 ranks with recorder, metrics and logs that report only steps."""
     drawn = draw_healthy_job(8, 2.0, 3)
     plan = replace(drawn.plan, step=60.0, compiling=30.0, is_gloo=False, missing=0.0)
     silent = {"says_save": False, "says_evaluate": False, "says_step": True, "log_every": 1}
@@ -33,23 +33,23 @@ def life(**changes: object) -> HealthyJob:
     return replace(drawn, **values)  # type: ignore[arg-type]
 
 
-def test_an_evaluation_that_nobody_explains_is_a_hang_only_after_long() -> None:
+def test_unexplained_evaluation_becomes_hang_late() -> None:
     short = watch_job(run_healthy_job(life(evaluate_takes=10 * MINUTE)))
     assert short.episodes == ()
-    assert short.agreed > 0  # it does stand still, and that is seen
+    assert short.agreed > 0  # standstills occur and are detected
     assert watch_job(run_healthy_job(life(evaluate_takes=60 * MINUTE))).episodes == (
         ("evaluation", "collective and log and metrics"),
     )
 
 
-def test_a_first_checkpoint_by_functions_of_any_name_is_no_hang() -> None:
+def test_first_checkpoint_is_no_hang() -> None:
     own = draw_program(99, np.random.default_rng(1))
     saves = {"has_stacks": True, "program": own, "writers": "rank 0", "save_every": 50 * MINUTE}
     plan = replace(life().plan, end=75 * MINUTE)
     lived = run_healthy_job(life(**saves, plan=plan, evaluate_every=1e9, save_takes=10 * MINUTE))
     watched = watch_job(lived)
     assert watched.episodes == ()
-    assert watched.agreed > 0  # it does stand still, and that is seen
+    assert watched.agreed > 0  # standstills occur and are detected
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_a_first_checkpoint_by_functions_of_any_name_is_no_hang() -> None:
         ("all", [*range(8)]),
     ],
 )
-def test_who_writes_a_checkpoint(writers: str, expected: list[int]) -> None:
+def test_checkpoint_writers(writers: str, expected: list[int]) -> None:
     assert np.flatnonzero(WRITERS[writers](life().plan.layout)).tolist() == expected
 
 
-def test_a_life_has_what_was_drawn_and_goes_on_after_a_restart() -> None:
+def test_healthy_job_continues_after_restart() -> None:
     lived = run_healthy_job(life(save_every=30 * MINUTE, restart_every=3600.0, says_restart=True))
     kinds = [kind for kind, _, _ in lived.quiet]
     assert {"first step", "checkpoint", "evaluation", "restart"} == {*kinds}
@@ -81,16 +81,16 @@ def test_a_life_has_what_was_drawn_and_goes_on_after_a_restart() -> None:
     )
 
 
-def test_the_figures_have_bounds_and_name_each_episode() -> None:
+def test_results_have_bounds_and_episodes() -> None:
     episode = {"seed": 7, "during": "checkpoint", "by": "log and stack"}
     figures = {"jobs": 8, "job_days": 2.0, "quiet": {"checkpoint": 9}, "looks": 5, "agreed": 4}
     bounds = {"a_job_and_day": 0.5, "at_least": 0.03, "at_most": 2.37}
     text = false_hang_text({**figures, **bounds, "episodes": [episode]})
-    assert "1 times: 0.500 a job and day (0.030 to 2.370, each bound at 95 %)" in text
+    assert "false hangs: 1, 0.500 per job and day (0.030 to 2.370, each bound at 95 %)" in text
     assert text.endswith("seed 7: during checkpoint, by log and stack")
 
 
-def test_days_have_to_be_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_days_must_be_valid(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["study", "false-hangs", "--days", "0.5"])
     assert left.value.code == 2

@@ -1,4 +1,4 @@
-"""`forewarn study prediction` by its door, on a tiny fleet, with trees only."""
+"""`forewarn study prediction` on the command line, with a tiny fleet and only trees."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def study(written: Path) -> dict[str, Any]:
     return study
 
 
-def test_strategies_have_the_figures_of_a_backtest(
-    study: dict[str, Any], config: Path, tmp_path: Path
-) -> None:
+def test_strategies_match_backtest(study: dict[str, Any], config: Path, tmp_path: Path) -> None:
     simulate_fleet_to(tmp_path, n_gpus=GPUS, n_days=DAYS, seed=SEED, progress=False)
     job = open_job(tmp_path / "records", load_settings(config), ("gbdt",))
     strategies = ("fixed", "sliding", "variable")
@@ -83,9 +81,9 @@ def test_strategies_have_the_figures_of_a_backtest(
 
 
 def scored(hits: dict[str, list[int]]) -> ScoreTable:
-    """Return two windows with 9 instances each, of which one fails and one is flagged.
+    """Return two windows of 9 instances, one of which fails and one is flagged.
 
-    `hits` says by model in which window the one that fails has the highest score.
+    `hits` gives, by model, the windows in which the failing instance has the highest score.
     """
     start = pd.Timestamp("2025-01-01", tz="UTC")
     starts = [start + pd.Timedelta(days=3 * number) for number in (0, 1)]
@@ -115,8 +113,10 @@ def open_protocol() -> EvaluationProtocol:
     return EvaluationProtocol(committee, 0.02, 0.7, 0.003, step, horizon, 0)
 
 
-def test_hindsight_takes_in_each_window_the_length_that_was_best_in_it() -> None:
-    # Length 2 is right in the second window, length 3 in the first: a choice by the past has half.
+def test_hindsight_uses_best_length_per_window() -> None:
+    # Length 2 is right in the second window, length 3 in the first: choosing by the past is right
+    # half
+    # the time.
     spans = {2.0: scored({"gbdt": [1]}), 3.0: scored({"gbdt": [0]})}
     best = best_in_hindsight(spans, "gbdt")
     assert paper_protocol(best, "gbdt").precision_at_k == 1.0
@@ -127,10 +127,10 @@ def test_hindsight_takes_in_each_window_the_length_that_was_best_in_it() -> None
     assert paper_protocol(best_in_hindsight(neither, "gbdt"), "gbdt").precision_at_k == 0.5
 
 
-def test_schedules_are_compared_on_the_same_test_sets(study: dict[str, Any]) -> None:
+def test_schedules_share_test_sets(study: dict[str, Any]) -> None:
     assert list(study["retraining"]) == ["1", "3", "5", "7", "9"]
     rules = [of["rules"] for of in study["retraining"].values()]
-    # Rules learn nothing: what they flag does not depend on when anything was trained.
+    # Rules are not trained: their flags do not depend on the training time.
     assert [figure["precision"] for figure in rules] == [rules[0]["precision"]] * 5
     assert len({figure["windows"] for figure in rules}) == 1
     assert len(study["by_day"]["gbdt"]) == 6
@@ -138,7 +138,7 @@ def test_schedules_are_compared_on_the_same_test_sets(study: dict[str, Any]) -> 
     assert set(study["strategies"]["all days"]["hindsight"]) == methods
 
 
-def test_all_tables_are_written_and_printed(study: dict[str, Any], written: Path) -> None:
+def test_tables_are_written_and_printed(study: dict[str, Any], written: Path) -> None:
     with (written / "study.csv").open() as file:
         rows = list(csv.DictReader(file))
     tables = {row["table"] for row in rows}
@@ -153,11 +153,11 @@ def test_all_tables_are_written_and_printed(study: dict[str, Any], written: Path
     assert (written / "study.png").read_bytes().startswith(b"\x89PNG")
     text = prediction_text(study)
     assert f"{figure['precision']:.3f}" in text
-    assert "a guess has 0.111" in text
+    assert "a random score has 0.111" in text
 
 
-def test_too_few_days_get_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_days_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--gpus", "8", "--days", "3", "--models", "gbdt", "--out", str(tmp_path / "out")]
     assert main(["study", "prediction", *options]) == 2
-    assert "`--gpus 8 --days 3`: no retraining is left of seed 1" in capsys.readouterr().err
+    assert "`--gpus 8 --days 3`: no retraining is possible with seed 1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

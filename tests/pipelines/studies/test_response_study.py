@@ -13,7 +13,7 @@ from forewarn.pipelines.studies.response_study import run_strategy
 START = Nanoseconds(parse_moment("2025-01-01"))
 
 
-def test_doing_nothing_isolates_nothing_and_a_drained_list_empties_some_machines() -> None:
+def test_strategies_drain_as_expected() -> None:
     plan = plan_month(60, 10, seed=1, start=START)
     nothing = run_strategy(plan, "do nothing", seed=1)
     drained = run_strategy(plan, "drain the list", seed=1)
@@ -23,7 +23,7 @@ def test_doing_nothing_isolates_nothing_and_a_drained_list_empties_some_machines
     assert drained.total.killed <= nothing.total.killed
 
 
-def test_the_study_goes_by_the_files_and_the_loop_of_a_site(
+def test_study_uses_site_files_and_loop(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["--machines", "24", "--days", "4", "--controls", "0,1", "--seed", "3", "--json"]
@@ -35,12 +35,14 @@ def test_the_study_goes_by_the_files_and_the_loop_of_a_site(
         *("do nothing", "drain the list", "at random"),
         *("forewarn, control 0", "forewarn, control 1"),
     }
-    assert lines["forewarn, control 0"]["score"]["precision"]["value"] is None  # nobody can know
+    assert (
+        lines["forewarn, control 0"]["score"]["precision"]["value"] is None
+    )  # undefined without controls
     acting, alone = (lines[f"forewarn, control {share}"]["drains"] for share in (0, 1))
     assert alone <= acting
 
 
-def test_shares_are_shares(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_shares_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["study", "response", "--controls", "2"])
     assert "expected shares such as 0,0.1,0.5" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Retraining, the gate and the registry, on a small fleet and a real MLflow in SQLite."""
+"""Retraining, promotion gate and registry, on a small fleet and a real MLflow with SQLite."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Fleet = Callable[[int, int], pd.DataFrame]
 
 
 def config_of(text: str, folder: Path, more: str = "") -> Path:
-    """Write the configuration of the small fleet, with trees alone and a registry of its own."""
+    """Write the configuration of the small fleet, with only trees and a separate registry."""
     head, rest = text.split("[ensembles]")
     path = folder / "config.toml"
     tail = rest[rest.index("[evaluation]") :]
@@ -72,7 +72,7 @@ class Site:
 
 
 def in_a_process(site: Site, day: str) -> str:
-    """Retrain in a new process, which knows only what the registry holds; return its output."""
+    """Retrain in a new process, which has only the registry; return its output."""
     code = (
         "import sys; from forewarn.pipelines.cli.main import main\n"
         "from forewarn.models.prediction.trees import tree_model\n"
@@ -89,7 +89,7 @@ def in_a_process(site: Site, day: str) -> str:
 def site(
     records: Path, config_text: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Site, list[dict[str, Any]]]:
-    """Retrain four times, once in a process of its own, and return what each said."""
+    """Retrain four times, once in a separate process, and return the outputs."""
     folder = tmp_path_factory.mktemp("retrained")
     site = Site(records, config_of(config_text, folder))
     said = []
@@ -103,18 +103,18 @@ def site(
     return site, said
 
 
-def test_each_retraining_registers_and_promotes(site: tuple[Site, list[dict[str, Any]]]) -> None:
+def test_retraining_registers_and_promotes(site: tuple[Site, list[dict[str, Any]]]) -> None:
     _, said = site
     assert [one["version"] for one in said] == ["1", "2", "3", "4"]
     assert all(one["promoted"] and one["champion"] == one["version"] for one in said)
     assert [one["name"][:10] for one in said] == list(DAYS)
 
 
-def test_the_champion_is_compared_only_on_windows_that_it_has_not_seen(
+def test_champion_is_compared_on_unseen_windows(
     site: tuple[Site, list[dict[str, Any]]],
 ) -> None:
     _, said = site
-    # The last finished window starts six days before; until then no champion is that old.
+    # The last complete window starts six days before; no earlier champion is that old.
     assert [one["comparison"] is None for one in said] == [True, True, False, False]
     found = said[-1]["comparison"]
     assert found["difference"] == pytest.approx(found["challenger"] - found["champion"])
@@ -123,19 +123,20 @@ def test_the_champion_is_compared_only_on_windows_that_it_has_not_seen(
     assert low <= high
 
 
-def test_what_was_trained_before_is_not_trained_again(
+def test_cached_recipes_are_reused(
     site: tuple[Site, list[dict[str, Any]]],
 ) -> None:
     there, _ = site
     runs = there.registry.find({"forewarn.kind": "recipe"})
     keys = [(run.data.tags["forewarn.at"], run.data.tags["forewarn.length"]) for run in runs]
     assert len(keys) == len(set(keys))
-    # As of the 19th: both lengths, compared by the retraining of the 25th, one of them trained
-    # by that of the 19th itself.
+    # As of the 19th: both lengths, compared by the retraining of the 25th, which trains one of
+    # them;
+    # the retraining of the 19th trained the other.
     assert sum(at == str(parse_moment(DAYS[1])) for at, _ in keys) == 2
 
 
-def test_mlflow_holds_the_figures_of_every_length_and_model(
+def test_mlflow_contains_all_metrics(
     site: tuple[Site, list[dict[str, Any]]],
 ) -> None:
     there, said = site
@@ -164,7 +165,7 @@ def test_mlflow_holds_the_figures_of_every_length_and_model(
     assert names == {"precision_over_time.png", "reasons.png", "reliability.png"}
 
 
-def test_a_retraining_that_is_done_is_not_done_again(
+def test_finished_retraining_is_not_repeated(
     site: tuple[Site, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     there, said = site
@@ -173,7 +174,7 @@ def test_a_retraining_that_is_done_is_not_done_again(
     assert len(there.registry.versions()) == 4
 
 
-def test_the_registered_model_scores_as_the_command_does(
+def test_registered_model_matches_command(
     site: tuple[Site, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     there, said = site
@@ -209,7 +210,7 @@ def test_the_registered_model_scores_as_the_command_does(
 
 @pytest.fixture
 def shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every training see labels in another order."""
+    """Shuffle the labels of every training."""
     build = training_module.build_training_sets
 
     def wrong(*arguments: Any) -> Any:
@@ -222,7 +223,7 @@ def shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(site: Site, said: dict[str, Any], why: str) -> None:
-    """Check that the champion stayed, and that MLflow knows why."""
+    """Check that the champion is unchanged and that MLflow has the reason."""
     assert not said["promoted"]
     assert any(why in reason for reason in said["reasons"])
     champion = site.registry.champion()
@@ -249,7 +250,7 @@ def test_shuffled_labels_are_refused(
     assert "alert (refused)" in said.err
 
 
-def test_an_input_that_became_constant_is_refused(
+def test_constant_input_is_refused(
     site: tuple[Site, list[dict[str, Any]]],
     write: Write,
     fleet_of: Fleet,
@@ -268,11 +269,11 @@ def test_an_input_that_became_constant_is_refused(
     said = capsys.readouterr()
     refused(there, json.loads(said.out.splitlines()[-1]), "input `power_draw` became constant")
     assert "alert (drift)" in said.err
-    # Whoever acts on predictions reads it, too.
+    # Programs that act on predictions read the drift too.
     assert "power_draw" in read_drift(folder).drifted
 
 
-def test_rollback_restores_the_champion_before(
+def test_rollback_restores_previous_champion(
     site: tuple[Site, list[dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there, said = site
@@ -301,7 +302,7 @@ def test_models_are_listed_and_shown(
     assert (shown["name"], shown["facts"]["trained_at"][:10]) == (said[1]["name"], DAYS[1])
 
 
-def test_a_retraining_that_was_killed_goes_on_and_ends_the_same(
+def test_killed_retraining_resumes(
     site: tuple[Site, list[dict[str, Any]]],
     config_text: str,
     tmp_path: Path,
@@ -338,7 +339,7 @@ def test_a_retraining_that_was_killed_goes_on_and_ends_the_same(
         (["retrain"], "found 0 positives"),
     ],
 )
-def test_what_is_not_there_is_one_line(
+def test_missing_registry_is_one_line(
     records: Path,
     config_text: str,
     tmp_path: Path,
@@ -361,11 +362,11 @@ def test_what_is_not_there_is_one_line(
     [
         (["models", "promote", "77"], "no version '77'"),
         (["models", "show", "77"], "no version '77'"),
-        (["score", "--model", "models:/gpu-failure@nobody"], "nobody"),
-        (["score", "--model", "models:/nobody/1"], "not found"),
+        (["score", "--model", "models:/gpu-failure@missing"], "missing"),
+        (["score", "--model", "models:/missing/1"], "not found"),
     ],
 )
-def test_what_is_not_registered_is_one_line(
+def test_unregistered_model_is_one_line(
     site: tuple[Site, list[dict[str, Any]]],
     tmp_path: Path,
     arguments: list[str],
@@ -380,8 +381,8 @@ def test_what_is_not_registered_is_one_line(
     assert said in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_review_is_kept_once_its_labels_are_known(tmp_path: Path) -> None:
-    """The delayed precision of the lists: known a week later, written down once."""
+def test_review_is_logged_once_labels_are_known(tmp_path: Path) -> None:
+    """The delayed precision of the lists is known a week later and logged once."""
     from forewarn.pipelines.scheduled_tasks import review_site
 
     config = tmp_path / "site.toml"

@@ -1,4 +1,4 @@
-"""Retraining that is killed, done twice at once, out of order, or over damaged files."""
+"""Retraining that is killed, run twice at once, run out of order, or run on damaged files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Fleet = Callable[[int, int], pd.DataFrame]
 
 @dataclass
 class Site:
-    """Records, a configuration with trees alone, and a registry of its own."""
+    """Records, a configuration with only trees, and a separate registry."""
 
     records: Path
     config: Path
@@ -61,7 +61,7 @@ class Site:
         return retrain(job, parse_moment(day), self.registry)
 
     def recipe_files(self) -> list[Path]:
-        """Return the folders in which kept recipes lie."""
+        """Return the folders of the stored recipes."""
         return sorted((self.config.parent / "mlflow" / "artifacts").glob("*/artifacts/recipe"))
 
 
@@ -81,7 +81,7 @@ def records(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFact
 
 
 def _save_nothing(_: Any, target: Any, **__: Any) -> None:
-    """Write an empty picture to a path, or into a buffer of text."""
+    """Write an empty picture to a path or a text buffer."""
     if isinstance(target, io.StringIO):
         target.write("<svg></svg>")
     else:
@@ -90,7 +90,7 @@ def _save_nothing(_: Any, target: Any, **__: Any) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_pictures() -> Any:
-    """Draw small: what is drawn is tested elsewhere."""
+    """Replace plots by empty pictures; other tests cover them."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("matplotlib.figure.Figure.savefig", _save_nothing)
         yield
@@ -98,7 +98,7 @@ def no_pictures() -> Any:
 
 @pytest.fixture
 def empty_site(records: Path, config_text: str, empty_store: bytes, tmp_path: Path) -> Site:
-    """Return a site whose registry holds nothing."""
+    """Return a site with an empty registry."""
     return site_in(tmp_path, records, config_text, empty_store)
 
 
@@ -109,7 +109,7 @@ def undisturbed(
     empty_store: bytes,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Site, RetrainingOutcome, RetrainingOutcome]:
-    """Retrain twice; no test changes what is there."""
+    """Retrain twice; no test changes the result."""
     site = site_in(tmp_path_factory.mktemp("undisturbed"), records, config_text, empty_store)
     return site, site.retrain(FIRST), site.retrain(SECOND)
 
@@ -119,11 +119,11 @@ def without_run(outcome: RetrainingOutcome) -> RetrainingOutcome:
 
 
 class KilledError(BaseException):
-    """The process is no more: nothing that it wants to do afterwards reaches the registry."""
+    """Simulated kill: no later call of the process reaches the registry."""
 
 
 class Process:
-    """Says what reaches MLflow, and dies before or after the first call of a kind."""
+    """Records the calls to MLflow, and dies before or after the first call of a type."""
 
     WRITES = (
         *("create_run", "update_run", "set_terminated", "log_batch", "set_tag", "log_artifacts"),
@@ -157,11 +157,11 @@ class Process:
     def begin(self, deadline: tuple[str, str]) -> None:
         self.deadline, self.dead = deadline, False
         stack: Any = mlflow.tracking.fluent._active_run_stack
-        stack.get().clear()  # a new process knows of no run
+        stack.get().clear()  # a new process has no run
 
 
 def _step(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
-    """Name a call by what it is for, as far as its arguments say it."""
+    """Name a call by its purpose, as far as its arguments show it."""
     texts = [one for one in arguments if isinstance(one, str)]
     match name:
         case "create_run":
@@ -205,12 +205,12 @@ KILLED = (
 )
 
 
-def test_a_retraining_killed_at_any_step_is_retried_with_the_same_result(
+def test_killed_retraining_resumes_with_same_result(
     undisturbed: tuple[Site, RetrainingOutcome, RetrainingOutcome],
     empty_site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every retry is killed a step later, until one comes to the end."""
+    """Each retry is killed one step later, until one completes."""
     site = empty_site
     assert without_run(site.retrain(FIRST)) == without_run(undisturbed[1])
     process = Process(monkeypatch)
@@ -258,10 +258,10 @@ def champion_of(site: Site) -> str:
 
 
 @pytest.mark.parametrize("outcome", [None, "[]", '{"version": "1"}', "{"])
-def test_a_finished_run_without_an_outcome_is_retrained(
+def test_finished_run_without_outcome_is_repeated(
     site: Site, undisturbed: tuple[Site, RetrainingOutcome, RetrainingOutcome], outcome: str | None
 ) -> None:
-    """So it stands after a kill between the end of MLflow's run and the outcome."""
+    """A kill between the end of the MLflow run and the outcome leaves this state."""
     registry, run = site.registry, undisturbed[2].run
     registry.name("champion", "1")
     mlflow.MlflowClient(registry.uri).delete_tag(run, "forewarn.outcome")
@@ -272,9 +272,7 @@ def test_a_finished_run_without_an_outcome_is_retrained(
     assert len(registry.versions()) == 2
 
 
-def test_an_older_retraining_is_registered_and_not_promoted(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_older_retraining_is_not_promoted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     older = site.retrain("2025-01-22")
     assert not older.promoted
     assert "2025-01-25T00:00:00Z: only `forewarn models promote` goes back" in older.reasons[-1]
@@ -285,10 +283,10 @@ def test_an_older_retraining_is_registered_and_not_promoted(
     assert champion_of(site) == older.version
 
 
-def test_two_retrainings_at_once_give_one_champion(
+def test_concurrent_retrainings_give_one_champion(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older one is begun while the newer one is at work: it waits, and is refused."""
+    """The older retraining starts while the newer one runs: it waits, and is refused."""
     waiting, outcomes = threading.Event(), {}
     real = retrain_module._retrain
     begun: list[int] = []
@@ -314,9 +312,7 @@ def test_two_retrainings_at_once_give_one_champion(
     assert "the champion (version 3)" in outcomes["older"].reasons[-1]
 
 
-def test_a_champion_that_changed_meanwhile_is_not_replaced(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_champion_is_not_replaced(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     register = retrain_module._register
 
     def meanwhile(*arguments: Any) -> str:
@@ -333,9 +329,7 @@ def test_a_champion_that_changed_meanwhile_is_not_replaced(
     assert site.retrain("2025-01-28") == outcome
 
 
-def test_what_was_rolled_back_is_not_promoted_by_a_retry(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rolled_back_version_is_not_promoted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     process.begin(("after", "set_registered_model_alias champion"))
     with pytest.raises(KilledError):
@@ -347,7 +341,7 @@ def test_what_was_rolled_back_is_not_promoted_by_a_retry(
     assert champion_of(site) == "2"
 
 
-def test_the_lock_of_a_killed_process_holds_nobody(tmp_path: Path) -> None:
+def test_lock_of_killed_process_is_released(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     code = (
         "import sys, time; from pathlib import Path\n"
@@ -395,7 +389,7 @@ def _forget_the_balance(folder: Path) -> None:
     [_truncate, _empty, _change_a_digit, _make_old, _forget_the_balance, shutil.rmtree],
     ids=lambda damage: damage.__name__.strip("_"),
 )
-def test_a_damaged_recipe_is_trained_anew(
+def test_damaged_recipe_is_retrained(
     site: Site, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = site.recipe_files()
@@ -409,12 +403,12 @@ def test_a_damaged_recipe_is_trained_anew(
     tags = recipes._tags(moment, span)
     assert recipes.recall(moment, span) is None
     said = capsys.readouterr().err
-    assert said.count("cannot be used and is trained anew") == 1
+    assert said.count("cannot be used and will be retrained") == 1
     assert registry.find(tags) == []
     assert kept.info.run_id in {run.info.run_id for run in registry.find(tags, status="FAILED")}
 
 
-def test_a_length_trained_ahead_by_slices_is_what_a_retraining_trains(
+def test_length_trained_ahead_is_reused(
     undisturbed: tuple[Site, RetrainingOutcome, RetrainingOutcome], empty_site: Site
 ) -> None:
     site = empty_site
@@ -436,14 +430,14 @@ def test_a_length_trained_ahead_by_slices_is_what_a_retraining_trains(
 
 
 def metrics_of(site: Site, day: str) -> dict[str, float]:
-    """Return the figures of a retraining, but for what it cost."""
+    """Return the metrics of a retraining, except its cost."""
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(parse_moment(day))}
     (run,) = site.registry.find(tags)
     costs = ("seconds", "peak_rss")
     return {name: value for name, value in run.data.metrics.items() if not name.startswith(costs)}
 
 
-def test_a_retraining_of_more_records_than_are_read_at_once_ends_the_same(
+def test_large_retraining_gives_same_result(
     undisturbed: tuple[Site, RetrainingOutcome, RetrainingOutcome],
     empty_site: Site,
     monkeypatch: pytest.MonkeyPatch,
@@ -455,7 +449,7 @@ def test_a_retraining_of_more_records_than_are_read_at_once_ends_the_same(
         assert metrics_of(empty_site, day) == metrics_of(undisturbed[0], day)
 
 
-def test_damaged_recipes_and_a_damaged_champion_do_not_stop_a_retraining(site: Site) -> None:
+def test_damaged_cache_does_not_stop_retraining(site: Site) -> None:
     for path in (site.config.parent / "mlflow" / "artifacts").rglob("predictor.json"):
         path.write_text(path.read_text()[:40])
     outcome = site.retrain("2025-01-28")
@@ -464,7 +458,7 @@ def test_damaged_recipes_and_a_damaged_champion_do_not_stop_a_retraining(site: S
     assert champion_of(site) == "3"
 
 
-def test_what_a_killed_retraining_left_in_the_temporary_folder_is_removed(
+def test_stale_temporary_files_are_removed(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
@@ -479,7 +473,7 @@ def test_what_a_killed_retraining_left_in_the_temporary_folder_is_removed(
 
 
 def model_of(site: Site, day: str) -> str:
-    """Make the list of a day as the scheduler does; return who made it."""
+    """Make the list of a day as the scheduler does; return the model used."""
     folder = Path(score_site(str(site.config), day))
     (version,) = set(pd.read_parquet(folder / "at_risk.parquet")["model_version"])
     return str(version)
@@ -492,7 +486,7 @@ def scheduled(site: Site) -> Site:
     return site
 
 
-def test_a_list_of_an_earlier_day_is_made_by_the_champion_of_that_time(
+def test_earlier_list_uses_champion_of_its_time(
     scheduled: Site,
     undisturbed: tuple[Site, RetrainingOutcome, RetrainingOutcome],
     capsys: pytest.CaptureFixture[str],
@@ -500,7 +494,7 @@ def test_a_list_of_an_earlier_day_is_made_by_the_champion_of_that_time(
     _, first, second = undisturbed
     for day, maker in (
         ("2025-01-26", second.name),
-        ("2025-01-24", second.name),  # as of the midnight that ends it, to which it was trained
+        ("2025-01-24", second.name),  # as of its final midnight, the training cutoff
         ("2025-01-23", first.name),
         ("2025-01-18", first.name),
     ):
@@ -508,18 +502,18 @@ def test_a_list_of_an_earlier_day_is_made_by_the_champion_of_that_time(
     assert "alert (built-in rules)" not in capsys.readouterr().err
     assert model_of(scheduled, "2025-01-17") == "builtin:rules"
     assert "no champion was trained by 2025-01-18T00:00:00Z" in capsys.readouterr().err
-    # Whoever was rolled back makes no list, however new it is.
+    # A model that was rolled back makes no list, however new it is.
     scheduled.registry.rollback()
     assert model_of(scheduled, "2025-01-26") == first.name
 
 
-def test_a_site_without_a_predictor_has_lists_of_the_builtin_rules(empty_site: Site) -> None:
+def test_site_without_predictor_uses_rules(empty_site: Site) -> None:
     with empty_site.config.open("a") as file:
         file.write(f'[site]\nrecords = "{empty_site.records}"\n')
     assert model_of(empty_site, "2025-01-06") == "builtin:rules"
 
 
-def test_a_list_that_is_made_again_is_the_same_and_leaves_nothing_unfinished(
+def test_repeated_list_is_identical(
     scheduled: Site,
 ) -> None:
     folder = Path(score_site(str(scheduled.config), "2025-01-23"))

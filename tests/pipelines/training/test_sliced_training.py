@@ -1,4 +1,4 @@
-"""Training slice by slice of GPUs, where the records are too many to be read at once."""
+"""Training slice by slice of GPUs, for records too large to read at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def few_trees() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def records(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return records with missing and doubled rows, some of later than the moment."""
+    """Return records with missing and duplicate rows, some later than the training time."""
     fleet = fleet_of(60, 24)
     fleet = fleet[fleet.index % 61 != 0]
     folder = tmp_path_factory.mktemp("fleet24") / "records"
@@ -60,7 +60,7 @@ def job_of(records: Path, config_text: str, folder: Path, strategy: str) -> Job:
 
 
 def in_small_slices(patched: pytest.MonkeyPatch) -> list[int]:
-    """Read few rows at once; return a list that numbers of slices are added to."""
+    """Read few rows at once; return a list to which numbers of slices are appended."""
     patched.setattr("forewarn.pipelines.storage.records.date_merge._MIN_ROWS_PER_GROUP", 256)
     patched.setattr("forewarn.pipelines.storage.records.file_slice._TARGET_ROWS_PER_SLICE", 6000)
     patched.setattr(windowed_records, "_MAX_SPAN_ROWS", 9000)
@@ -78,7 +78,7 @@ def in_small_slices(patched: pytest.MonkeyPatch) -> list[int]:
 
 
 def compacted(records: Path, folder: Path) -> Path:
-    """Copy records and compact them, with a late file beside a compacted one."""
+    """Copy and compact records, then add a late file to a compacted date."""
     shutil.copytree(records, folder)
     dates = sorted(folder.glob("date=*"))
     late = dates[3] / "part-0.parquet"
@@ -107,7 +107,7 @@ def assert_same_windows(walk: WalkForward, expected: WalkForward) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["variable", "expanding"])
-def test_a_training_by_slices_leaves_the_same_bytes(
+def test_sliced_training_gives_same_bytes(
     strategy: str,
     records: Path,
     config_text: str,
@@ -127,7 +127,7 @@ def test_a_training_by_slices_leaves_the_same_bytes(
         assert_same_windows(trained.walk, whole.walk)
 
 
-def test_what_comes_goes_or_is_compacted_while_it_trains_is_not_seen(
+def test_changes_during_training_are_ignored(
     records: Path, config_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_of(records, config_text, tmp_path, "variable")

@@ -1,4 +1,4 @@
-"""`forewarn train --start-from`: another site's models vote beside those that are trained."""
+"""`forewarn train --start-from`: models of another site join the committee."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FLOATS = '["temperature_gpu", "power_draw"]'
 
 @pytest.fixture(scope="module")
 def site(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the options of a site, and leave a model of 12 days in its folder."""
+    """Return the options of a site, with a model of 12 days in its folder."""
     folder = tmp_path_factory.mktemp("start")
     records = write(fleet_of(30, 21), folder / "records")
     for name, floats in (("own", FLOATS), ("other", '["temperature_gpu"]')):
@@ -63,16 +63,16 @@ def _folder(site: list[str]) -> Path:
     return Path(site[1]).parent
 
 
-def test_the_newest_window_is_calibrated_on_but_not_compared(site: list[str]) -> None:
+def test_newest_window_is_used_for_calibration_only(site: list[str]) -> None:
     job = open_job(Path(site[1]), load_settings(Path(site[3])))
     walk, predictor, _ = trained_walk(job, parse_moment("2025-01-19"))
-    # At the 19th, labels of the window of the 16th are known of its first two days only.
+    # On the 19th, only the first two days of the window of the 16th have labels.
     days = ["2025-01-10T00:00:00Z", "2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
     assert predictor.facts.calibrated_on == tuple(days)
     assert [format_iso(window.start) for window in walk.windows] == days[:2]
 
 
-def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
+def test_both_sites_vote_equally(site: list[str], tmp_path: Path) -> None:
     there, model = str(_folder(site) / "there"), str(tmp_path / "model")
     started = ["--model", model, "--start-from", there]
     assert main(["train", *site, "--at", "2025-01-19", *started]) == 0
@@ -84,11 +84,12 @@ def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
     scores = trained.scores(values)
     assert np.array_equal(scores["start_gbdt"], donor.scores(values)["gbdt"])
     assert not np.array_equal(scores["start_gbdt"], scores["gbdt"])
-    votes = {"gbdt": 0.25, "linear": 0.25, "start_gbdt": 0.5}  # ours are one half, theirs the other
+    votes = {"gbdt": 0.25, "linear": 0.25, "start_gbdt": 0.5}  # half of the votes for each site
     odds = sum(v * logit(scores[name]) for name, v in votes.items())
     assert scores["blend"] == pytest.approx(1 / (1 + np.exp(-odds)))
-    # The window of the 10th began before the other model was trained; that of the 16th has labels
-    # of its first two days.
+    # The window of the 10th began before the other model was trained; only the first two days of
+    # the
+    # window of the 16th have labels.
     starts = ["2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
     assert trained.facts.calibrated_on == tuple(starts)
 
@@ -99,7 +100,7 @@ def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
 
 
 def _values(predictor: Predictor) -> InstanceValues:
-    """Draw instances of the columns of a predictor."""
+    """Draw instances with the columns of a predictor."""
     columns, rng = predictor.encoder.columns, np.random.default_rng(0)
     sequence = rng.normal(60, 20, (50, 6, len(columns.sequence))).astype(np.float32)
     context = rng.normal(0, 3, (50, len(columns.context))).astype(np.float32)
@@ -109,13 +110,13 @@ def _values(predictor: Predictor) -> InstanceValues:
 @pytest.mark.parametrize(
     ("config", "at", "start", "expected"),
     [
-        ("own", "2025-01-12", "there", "--start-from: was trained to 2025-01-13T00:00:00Z"),
-        ("other", "2025-01-19", "there", "--start-from: measures kinds"),
+        ("own", "2025-01-12", "there", "--start-from: the training cutoff is 2025-01-13T00:00:00Z"),
+        ("other", "2025-01-19", "there", "--start-from: its feature plan has kinds"),
         ("own", "2025-01-19", "nowhere", "--start-from"),
     ],
     ids=["trained later", "other columns", "no model"],
 )
-def test_what_cannot_be_started_from(
+def test_invalid_start_is_refused(
     site: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

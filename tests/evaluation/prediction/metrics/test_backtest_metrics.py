@@ -43,7 +43,7 @@ def protocol(**other: Any) -> EvaluationProtocol:
 
 
 def table_of(rows: list[Row], **other: Any) -> ScoreTable:
-    """Return a table; a row is day of the window, serial, end and failure in hours, two scores."""
+    """Return a table; a row is day of window, serial, end and failure in hours, two scores."""
     windows, serials, ends, failed, a, b = zip(*rows, strict=True)
     hours = np.array(failed) - np.array(ends)
     hours = np.where((hours > 0) & (hours <= 24), hours, NEVER)
@@ -66,7 +66,7 @@ def table_of(rows: list[Row], **other: Any) -> ScoreTable:
     return ScoreTable(frame.assign(**changed), protocol(**other))
 
 
-# Four GPUs on two machines; m2 fails at hour 30, seen at 21 and at 23.
+# Four GPUs on two machines. m2 fails at hour 30 and has instances at 21 and 23.
 ONE_WINDOW: list[Row] = [
     (0, "m1", 21, NEVER, 0.9, 0.1),
     (0, "m1", 23, NEVER, 0.2, 0.2),
@@ -77,7 +77,7 @@ ONE_WINDOW: list[Row] = [
     (0, "n2", 21, NEVER, 0.5, 0.3),
     (0, "n2", 23, NEVER, 0.3, 0.2),
 ]
-# In the second one nothing fails, in the third n2 at hour 80.
+# No GPU fails in the second window; n2 fails at hour 80 in the third.
 MORE_WINDOWS: list[Row] = [
     *ONE_WINDOW,
     (1, "m1", 47, NEVER, 0.9, 0.9),
@@ -92,26 +92,26 @@ def method(report: StrategyMetrics, name: str) -> PaperMetrics:
     return report.methods[name]
 
 
-def test_figures_of_one_window_by_hand() -> None:
-    # Two of eight are flagged: by a the first m1 and the first m2, by b both of m2.
+def test_metrics_of_one_window_by_hand() -> None:
+    # Two of eight are flagged: by a the first m1 and the first m2, by b both instances of m2.
     report = strategy_metrics(table_of(ONE_WINDOW))
     a, b = method(report, "a"), method(report, "b")
     assert (a.precision_at_k, a.recall_at_k, a.flagged) == (0.5, 0.5, 2)
     assert (b.precision_at_k, b.recall_at_k, b.flagged) == (1.0, 1.0, 2)
-    # At 0.7 a is wrong about m1 at 21 only, and b about n1 at 21.
+    # At threshold 0.7, a is wrong only about m1 at 21, and b only about n1 at 21.
     assert a.accuracy == pytest.approx(7 / 8)
     assert b.accuracy == pytest.approx(7 / 8)
     assert a.average_precision == pytest.approx((1 / 2 + 2 / 3) / 2)
     assert b.average_precision == pytest.approx(1.0)
 
 
-def test_figures_of_the_ensembles_by_hand() -> None:
+def test_ensemble_metrics_by_hand() -> None:
     report = strategy_metrics(table_of(ONE_WINDOW))
     parallel, cascade = method(report, "parallel"), method(report, "cascade")
-    # Both members agree on m2 at 21 only.
+    # Both members flag only m2 at 21.
     assert (parallel.precision_at_k, parallel.recall_at_k) == (1.0, 0.5)
     assert parallel.flagged == 1
-    # a keeps m1, m2, m2 and n1; of these b takes both of m2.
+    # a keeps m1, m2, m2 and n1; of these, b selects both instances of m2.
     assert (cascade.precision_at_k, cascade.recall_at_k) == (1.0, 1.0)
     for figures in (parallel, cascade):
         assert figures.accuracy is None
@@ -132,8 +132,8 @@ def test_windows_without_positives_do_not_count() -> None:
     assert a.windows_without_flags == 0
 
 
-def test_a_window_in_which_nothing_is_flagged_is_left_out_and_counted() -> None:
-    # In the third window a and b flag one each, and not the same.
+def test_windows_without_flags_are_excluded_and_counted() -> None:
+    # In the third window a and b flag one instance each, and not the same one.
     report = strategy_metrics(table_of(MORE_WINDOWS))
     parallel = method(report, "parallel")
     assert [window.precision_at_k for window in parallel.windows] == [1.0, None]
@@ -142,18 +142,18 @@ def test_a_window_in_which_nothing_is_flagged_is_left_out_and_counted() -> None:
     assert parallel.recall_at_k == pytest.approx(0.25)
 
 
-def test_only_sampled_rows_count_for_the_paper_and_all_rows_for_the_fleet() -> None:
+def test_paper_uses_sampled_rows_fleet_all_rows() -> None:
     sampled = np.array([row[1] != "m1" for row in ONE_WINDOW])
     table = table_of(ONE_WINDOW, sampled=sampled)
     report = strategy_metrics(table)
     a = method(report, "a")
-    # k of six rows is 2 again (1.5, halves up), and m1 at 21 is not among them.
+    # k of six rows is 2 again (1.5 is rounded up); m1 at 21 is not among them.
     assert (a.precision_at_k, a.flagged) == (1.0, 2)
     assert a.average_precision == pytest.approx(1.0)
     assert report.fleet["a"].average_precision == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
-def test_ties_go_to_the_lower_serial_and_then_to_the_earlier_end() -> None:
+def test_ties_are_broken_by_serial_then_end() -> None:
     rows: list[Row] = [
         (0, "x2", 21, 30, 0.5, 0.5),
         (0, "x1", 23, NEVER, 0.5, 0.5),
@@ -166,7 +166,7 @@ def test_ties_go_to_the_lower_serial_and_then_to_the_earlier_end() -> None:
     assert table.ranks("a", np.arange(4)).tolist() == [3, 2, 1, 4]
 
 
-def test_the_daily_list_holds_the_share_of_the_fleet() -> None:
+def test_daily_list_contains_share_of_fleet() -> None:
     report = strategy_metrics(table_of(MORE_WINDOWS))
     fleet = report.fleet["b"]
     assert fleet.days == [
@@ -176,13 +176,13 @@ def test_the_daily_list_holds_the_share_of_the_fleet() -> None:
     ]
     assert fleet.list_precision == pytest.approx(2 / 3)
     assert (fleet.failures, fleet.failures_caught) == (2, 2)
-    # Listed at 24 and 72, failed at 30 and 80.
+    # On the lists at 24 and 72; failures at 30 and 80.
     assert fleet.lead_time_hours.p50 == pytest.approx(7.0)
     assert fleet.lead_time_hours.p10 == pytest.approx(6.2)
     assert (fleet.alerts, fleet.alerts_per_failure_caught) == (3, 1.5)
 
 
-def test_an_alert_is_not_raised_again_before_it_expires() -> None:
+def test_alert_is_not_repeated_before_expiry() -> None:
     rows: list[Row] = [
         (0, "m1", 23, NEVER, 0.9, 0.9),
         (0, "n1", 23, NEVER, 0.1, 0.1),
@@ -195,7 +195,7 @@ def test_an_alert_is_not_raised_again_before_it_expires() -> None:
         assert fleet.alerts == alerts
 
 
-def test_a_fleet_without_hits_has_no_warning_time() -> None:
+def test_fleet_without_hits_has_no_lead_time() -> None:
     rows = [(window, gpu, end, failed, -a, -b) for window, gpu, end, failed, a, b in MORE_WINDOWS]
     report = strategy_metrics(table_of(rows))
     fleet = report.fleet["b"]
@@ -204,8 +204,8 @@ def test_a_fleet_without_hits_has_no_warning_time() -> None:
     assert fleet.alerts_per_failure_caught is None
 
 
-def test_a_failure_is_one_failure_whatever_the_fraction_of_its_second() -> None:
-    # The hours to a failure and back to its moment are floats: half a second rounds either way.
+def test_failure_time_is_exact_below_one_second() -> None:
+    # Hours to failure are floats, so converting them back to a time is off by up to half a second.
     jitter = pd.to_timedelta(np.arange(12) * 37 + 3, unit="ms")
     end = START + pd.to_timedelta(np.arange(0, 24, 2), unit="h") + jitter
     moment = START + pd.Timedelta("25h 12min 33.5s")
@@ -217,7 +217,7 @@ def test_a_failure_is_one_failure_whatever_the_fraction_of_its_second() -> None:
     assert strategy_metrics(table).fleet["a"].failures == 1
 
 
-def test_precision_by_day_counts_from_the_retraining() -> None:
+def test_precision_by_day_counts_from_retraining() -> None:
     rows: list[Row] = [
         (0, "m1", 5, 20, 0.9, 0.1),
         (0, "m2", 5, NEVER, 0.1, 0.9),
@@ -241,7 +241,7 @@ def test_calibration_compares_probabilities_with_all_rows() -> None:
     assert report.calibration.slope is not None
 
 
-def test_calibration_of_one_class_has_no_slope() -> None:
+def test_calibration_with_one_class_has_no_slope() -> None:
     rows = [row for row in MORE_WINDOWS if row[0] == 1]
     report = strategy_metrics(table_of(rows))
     assert report.calibration.slope is None
@@ -257,14 +257,14 @@ def test_equal_probabilities_have_no_slope() -> None:
     assert report.calibration.bins[0].count == len(ONE_WINDOW)
 
 
-def test_machines_are_resampled_and_gpus_where_machines_are_unknown() -> None:
+def test_unknown_machines_are_resampled_by_gpu() -> None:
     table = table_of(ONE_WINDOW)
     assert table.draws.shape[1] == 2
     without = ScoreTable(table.frame.drop(columns="machine_id"), table.protocol)
     assert without.draws.shape[1] == 4
 
 
-def test_progress_hears_of_every_method() -> None:
+def test_progress_reports_every_method() -> None:
     heard: list[str] = []
     table = table_of(ONE_WINDOW)
     strategy_metrics(table, progress=heard.append)
@@ -290,7 +290,7 @@ def tables(draw: st.DrawFn) -> ScoreTable:
 
 @settings(max_examples=40)
 @given(tables())
-def test_figures_can_be_recomputed_from_the_table(table: ScoreTable) -> None:
+def test_metrics_are_reproducible_from_table(table: ScoreTable) -> None:
     frame, report = table.frame, strategy_metrics(table)
     precisions, averages = [], []
     for _start, window in frame.groupby("test_window"):
@@ -312,7 +312,7 @@ def test_figures_can_be_recomputed_from_the_table(table: ScoreTable) -> None:
 
 @settings(max_examples=25)
 @given(tables(), st.integers(0, 2**32 - 1))
-def test_the_order_of_rows_does_not_matter(table: ScoreTable, seed: int) -> None:
+def test_row_order_does_not_matter(table: ScoreTable, seed: int) -> None:
     shuffled = table.frame.sample(frac=1.0, random_state=seed).reset_index(drop=True)
     others = ScoreTable(shuffled, table.protocol)
     one, two = asdict(strategy_metrics(table)), asdict(strategy_metrics(others))
@@ -324,7 +324,7 @@ def test_the_order_of_rows_does_not_matter(table: ScoreTable, seed: int) -> None
 
 
 def approximately(value: Any) -> Any:
-    """Return what equals `value` but for the last digits of floats, however deep."""
+    """Return a nested matcher that equals `value` up to rounding of floats."""
     if isinstance(value, dict):
         return {key: approximately(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -332,7 +332,7 @@ def approximately(value: Any) -> Any:
     return pytest.approx(value) if isinstance(value, float) else value
 
 
-def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration() -> None:
+def test_unfitted_probabilities_are_excluded_from_calibration() -> None:
     days = pd.date_range("2025-03-01", periods=2, tz="UTC")
     frame = pd.DataFrame(
         {
@@ -349,9 +349,10 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration
     assert found.slope > 0
 
 
-def test_a_list_whose_horizon_is_not_seen_whole_counts_nowhere() -> None:
-    # The list of hour 24 is judged. From hour 40 on nothing more is tested: the list of hour 48
-    # and the failure of m1 at 60, which only that list could catch, are left out.
+def test_lists_with_unfinished_horizon_are_excluded() -> None:
+    # The list of hour 24 is evaluated. No tests follow after hour 40, so the list of hour 48 is
+    # excluded,
+    # and so is the failure of m1 at 60, which only that list could have predicted.
     rows: list[Row] = [
         *ONE_WINDOW,
         (1, "m1", 39, 60, 0.9, 0.9),
@@ -369,9 +370,9 @@ def test_a_list_whose_horizon_is_not_seen_whole_counts_nowhere() -> None:
     assert [found.lead_time_hours.p50 for found in figures] == [9.0, 6.0]
 
 
-def test_a_failure_whose_last_list_is_left_out_is_left_out_with_a_longer_horizon_too() -> None:
-    # m2 fails at 70 and is on the list of 24 already; the one of 48 is left out, and so is m2: a
-    # failure that is caught late only would be missing, and warnings would seem longer.
+def test_failures_after_last_list_are_excluded() -> None:
+    # m2 fails at 70 and is on the list of 24. The list of 48 is excluded, and so is this failure:
+    # including it would bias the warning times upwards and the recall downwards.
     rows: list[Row] = [(0, "m2", 23, 70, 0.9, 0.9), (0, "n1", 23, NEVER, 0.1, 0.1)]
     hours, labels = [47.0, NEVER], np.array([1, 0], "int8")
     table = table_of(rows, hours_to_failure=hours, label=labels, horizon=48 * HOUR)

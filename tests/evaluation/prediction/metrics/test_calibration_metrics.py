@@ -1,4 +1,4 @@
-"""Figures of calibration: what they say, and when there are too few failures to say it."""
+"""Calibration metrics, and the minimum of failures they need."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from forewarn.models.prediction.reliability import LabelledProbabilities
 
 
 @pytest.mark.parametrize(("n_failing", "has_interval"), [(9, False), (10, True)])
-def test_a_slope_has_an_interval_where_ten_machines_fail(
-    n_failing: int, *, has_interval: bool
-) -> None:
+def test_slope_interval_needs_ten_failing_machines(n_failing: int, *, has_interval: bool) -> None:
     rng = np.random.default_rng(4)
     machine = np.repeat(np.arange(40), 25)
     labels = ((machine < n_failing) & (rng.random(1000) < 0.5)).astype(np.int8)

@@ -16,7 +16,7 @@ NEVER = float("inf")
 
 
 def hours(*values: float) -> Int64Array:
-    """Return moments given in hours after a midnight."""
+    """Return times given in hours after a midnight."""
     return np.array([START + round(value * HOUR) for value in values], dtype=np.int64)
 
 
@@ -31,7 +31,7 @@ def day_rows(
     step: int = 2,
     unseen_from: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Return row and day, in days after the start, of everything that is on no list yet."""
+    """Return row and day, in days after the start, of all list entries without repetitions."""
     found = DayRows.from_instances(
         np.array(gpu), ends, fails_at, step=step * HOUR, day=DAY, unseen_from=unseen_from
     )
@@ -41,49 +41,50 @@ def day_rows(
     ]
 
 
-def test_an_instance_must_end_within_one_step_before_midnight() -> None:
+def test_instance_must_end_within_step_before_midnight() -> None:
     ends = hours(21.9, 22.0, 23.9)
     assert day_rows([0, 1, 2], ends, fails(NEVER, NEVER, NEVER)) == [(1, 1), (2, 1)]
 
 
-def test_an_instance_that_ends_at_midnight_is_not_known_at_midnight() -> None:
+def test_instance_ending_at_midnight_is_excluded() -> None:
     assert day_rows([0], hours(24.0), fails(NEVER)) == []
     assert day_rows([0], hours(24.0), fails(NEVER), step=24) == [(0, 2)]
 
 
-def test_a_step_of_two_days_ranks_each_gpu_every_day_by_its_latest_instance() -> None:
-    # GPU 0 ends at noon of days 0 and 2, GPU 1 at noon of days 1 and 3: each midnight has both,
-    # the first has only GPU 0, as GPU 1 has no instance yet.
+def test_two_day_step_ranks_every_gpu_daily() -> None:
+    # GPU 0 has instances at noon of days 0 and 2, GPU 1 of days 1 and 3. Each midnight lists both;
+    # the
+    # first lists only GPU 0, because GPU 1 has no instance yet.
     gpu, ends = [0, 1, 0, 1], hours(12, 36, 60, 84)
     assert day_rows(gpu, ends, fails(*[NEVER] * 4), step=48) == [
         (0, 1), (0, 2), (1, 2), (2, 3), (1, 3), (2, 4), (3, 4), (3, 5),
     ]  # fmt: skip
 
 
-def test_with_a_long_step_a_failed_gpu_leaves_the_lists_after_it_failed() -> None:
+def test_failed_gpu_leaves_lists_with_long_step() -> None:
     assert day_rows([0], hours(12), fails(30), step=72) == [(0, 1)]
     assert day_rows([0], hours(12), fails(50), step=72) == [(0, 1), (0, 2)]
 
 
-def test_a_list_made_after_the_first_instance_that_is_not_tested_is_left_out() -> None:
+def test_lists_after_first_untested_instance_are_excluded() -> None:
     gpu, ends = [0, 0, 0], hours(23, 47, 71)
     never = fails(NEVER, NEVER, NEVER)
     assert day_rows(gpu, ends, never, unseen_from=START + 48 * HOUR) == [(0, 1), (1, 2)]
     assert day_rows(gpu, ends, never, unseen_from=START + 48 * HOUR - 1) == [(0, 1)]
 
 
-def test_the_newest_instance_of_each_gpu_and_day_is_taken() -> None:
+def test_newest_instance_per_gpu_and_day() -> None:
     gpu = [1, 0, 0, 1, 0]
     ends = hours(22.0, 23.5, 22.5, 46.5, 47.0)
     assert day_rows(gpu, ends, fails(*[NEVER] * 5)) == [(1, 1), (0, 1), (4, 2), (3, 2)]
 
 
-def test_who_has_failed_by_midnight_is_not_on_the_list() -> None:
+def test_gpus_failed_by_midnight_are_excluded() -> None:
     ends = hours(23.0, 23.0, 23.0)
     assert day_rows([0, 1, 2], ends, fails(23.5, 24.0, 24.5)) == [(2, 1)]
 
 
-def test_no_instances_make_no_lists() -> None:
+def test_no_instances_no_lists() -> None:
     assert day_rows([], hours(), fails()) == []
 
 
@@ -94,9 +95,7 @@ def instances(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @given(instances(), st.integers(1, 80))
-def test_day_rows_are_what_looking_at_every_midnight_gives(
-    case: tuple[list[int], list[int]], step: int
-) -> None:
+def test_day_rows_match_brute_force(case: tuple[list[int], list[int]], step: int) -> None:
     gpu, ends = case
     expected = []
     for day in range(1, 9):
@@ -127,7 +126,7 @@ def alerts(gpu: list[int], days: list[int], horizon: int = 24) -> list[tuple[int
     ]
 
 
-def test_an_alert_lasts_for_the_horizon() -> None:
+def test_alert_lasts_for_horizon() -> None:
     assert alerts([7, 7, 7, 7], [1, 2, 3, 4], horizon=48) == [(7, 1), (7, 3)]
     assert alerts([7, 7, 7], [1, 2, 3], horizon=24) == [(7, 1), (7, 2), (7, 3)]
     assert alerts([7, 7, 7], [1, 2, 3], horizon=25) == [(7, 1), (7, 3)]
@@ -137,7 +136,7 @@ def test_gpus_have_their_own_alerts() -> None:
     assert alerts([1, 2, 1, 3], [1, 1, 2, 2], horizon=72) == [(1, 1), (2, 1), (3, 2)]
 
 
-def test_nothing_listed_raises_nothing() -> None:
+def test_empty_lists_raise_no_alerts() -> None:
     assert alerts([], []) == []
 
 
@@ -145,7 +144,7 @@ def test_nothing_listed_raises_nothing() -> None:
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), unique=True, max_size=40),
     st.integers(1, 120),
 )
-def test_alerts_of_a_gpu_never_overlap_and_cover_every_listed_day(
+def test_alerts_cover_listed_days_without_overlap(
     listed: list[tuple[int, int]], horizon: int
 ) -> None:
     listed = sorted(listed)
@@ -159,7 +158,7 @@ def test_alerts_of_a_gpu_never_overlap_and_cover_every_listed_day(
             assert any(moment <= 24 * day < moment + horizon for moment in mine)
 
 
-def test_a_caught_failure_counts_once_with_its_longest_warning() -> None:
+def test_caught_failure_counts_once_with_longest_lead() -> None:
     found = Alerts(np.array([4, 4, 4, 5]), hours(0, 24, 72, 24), fails(30, 30, 80, NEVER))
     caught = found.caught()
     assert {key: lead / HOUR for key, lead in caught.items()} == {

@@ -12,15 +12,15 @@ from forewarn.evaluation.prediction.metrics.drift import column_drift, populatio
 NAN = float("nan")
 
 
-def test_a_worked_example() -> None:
-    """Two bins: half and half before, a quarter and three quarters now."""
+def test_worked_example() -> None:
+    """Two bins: a half each before, a quarter and three quarters now."""
     before, now = np.array([0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
-    # Edges of tenths lie at 0.1 to 0.9: the ends fall into the first and the last bin.
+    # The edges are at 0.1 to 0.9, so the extremes fall into the first and the last bin.
     expected = (0.25 - 0.5) * math.log(0.25 / 0.5) + (0.75 - 0.5) * math.log(0.75 / 0.5)
     assert population_stability(before, now) == pytest.approx(expected)
 
 
-def test_the_same_has_not_moved_and_the_other_has() -> None:
+def test_identical_column_has_no_drift() -> None:
     values = np.random.default_rng(0).normal(size=1000)
     assert population_stability(values, values) == 0
     assert population_stability(values, values + 3) > 1
@@ -40,13 +40,13 @@ def test_the_same_has_not_moved_and_the_other_has() -> None:
         ([1.0, NAN], [1.0, 2.0], ""),
     ],
 )
-def test_what_became_of_a_column(before: list[float], now: list[float], state: str) -> None:
+def test_column_states(before: list[float], now: list[float], state: str) -> None:
     found = column_drift(np.array(before), np.array(now))
     assert found.state == state
     assert found.missing_now == sum(map(math.isnan, now)) / len(now)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1), st.lists(st.floats(-5, 5), min_size=1))
-def test_it_is_finite_and_not_negative(before: list[float], now: list[float]) -> None:
+def test_stability_is_finite_and_nonnegative(before: list[float], now: list[float]) -> None:
     found = population_stability(np.array(before), np.array(now))
     assert 0 <= found < math.inf

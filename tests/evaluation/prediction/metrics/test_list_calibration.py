@@ -1,4 +1,4 @@
-"""The promise of lists through a backtest, on a table small enough to count by hand."""
+"""Calibration of lists in a backtest, on a table small enough to verify by hand."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ START = pd.Timestamp("2025-03-01", tz="UTC")
 CHANCE = {"a": 0.9, "b": 0.8, "c": 0.1, "d": 0.01}
 
 
-def follow(n_days: int, hits: dict[int, str], **columns: Any) -> ListCalibration:
-    """Four GPUs a day, seen an hour before midnight; the first two are listed."""
+def monitor_lists(n_days: int, hits: dict[int, str], **columns: Any) -> ListCalibration:
+    """Return the calibration of lists of four GPUs seen at 23:00; the first two are listed."""
     rows = [(day, gpu, gpu in hits.get(day, "")) for day in range(n_days) for gpu in CHANCE]
     fails = np.array([hit for *_, hit in rows])
     chance = [CHANCE[gpu] for _, gpu, _ in rows]
@@ -42,23 +42,23 @@ def follow(n_days: int, hits: dict[int, str], **columns: Any) -> ListCalibration
     ).assign(**columns)
     committee = Committee(("blend",), (("blend", 0.5),))
     spans = Nanoseconds(2 * HOUR), DAY
-    promise = list_calibration(
+    monitored = list_calibration(
         ScoreTable(frame, EvaluationProtocol(committee, 0.5, 0.7, 0.5, *spans, 0), None), None
     )
-    assert promise is not None
-    return promise
+    assert monitored is not None
+    return monitored
 
 
-def test_the_listed_alerts_are_judged_where_probabilities_are_fitted() -> None:
-    promise = follow(3, {1: "a"}).promise
-    assert (promise.state, promise.judged, promise.hits) == (CalibrationState.UNKNOWN, 6, 1)
-    assert promise.promised == pytest.approx(0.85)
-    assert follow(3, {1: "a"}, calibrated=False).promise.judged == 0
+def test_only_alerts_with_fitted_probabilities_count() -> None:
+    monitored = monitor_lists(3, {1: "a"}).final
+    assert (monitored.state, monitored.judged, monitored.hits) == (CalibrationState.UNKNOWN, 6, 1)
+    assert monitored.predicted == pytest.approx(0.85)
+    assert monitor_lists(3, {1: "a"}, calibrated=False).final.judged == 0
 
 
-def test_flags_stop_with_the_list_that_knows_of_the_break_and_not_before() -> None:
-    report = follow(40, {35: "a"}).metrics()
-    # The 60th alert stands on the list of the 30th day, 2025-03-31, and is judged a day later.
+def test_flags_are_blocked_after_alarm_is_known() -> None:
+    report = monitor_lists(40, {35: "a"}).metrics()
+    # The 60th alert is on the list of the 30th day, 2025-03-31; its outcome is known a day later.
     (broken,) = report.changes
     assert (broken.date, broken.judged, broken.length) == ("2025-04-01", 60, 0.0)
     assert (broken.alerts, broken.hits) == (60, 0)
@@ -71,8 +71,8 @@ def test_flags_stop_with_the_list_that_knows_of_the_break_and_not_before() -> No
     assert hit.expected == pytest.approx(1.7)
 
 
-def test_flags_come_back_when_sixty_further_alerts_kept_what_they_promised() -> None:
-    report = follow(70, dict.fromkeys(range(31, 70), "ab")).metrics()
+def test_flags_return_after_sixty_calibrated_alerts() -> None:
+    report = monitor_lists(70, dict.fromkeys(range(31, 70), "ab")).metrics()
     broken, returned = report.changes
     assert (returned.judged, returned.length, returned.hits) == (120, 1.0, 58)
     flagged = [day.flagged for day in report.days]

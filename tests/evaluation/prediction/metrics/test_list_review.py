@@ -59,7 +59,9 @@ FAILED = [("A", 30), ("C", 10), ("D", 20)]
 
 def test_hits_misses_and_false_alarms_by_hand() -> None:
     found = judged(LISTED, FAILED)
-    # A at 0 is 30 hours away, past its span; at 24 it is 6. C failed before its second list.
+    # A fails 30 hours after the row at 0 (beyond the horizon) and 6 hours after the row at 24. C
+    # failed
+    # before its second list.
     assert found.rows["hit"].tolist() == [False, False, True, True, False]
     hours = found.rows["hours_to_failure"]
     assert hours[found.rows["hit"]].tolist() == [10.0, 6.0]
@@ -74,24 +76,25 @@ def test_hits_misses_and_false_alarms_by_hand() -> None:
     assert figures["lead_time_hours"] == {"p10": 6.0, "p50": 6.0}
 
 
-def test_a_span_is_open_at_its_start_and_closed_at_its_end() -> None:
+def test_horizon_excludes_start_and_includes_end() -> None:
     found = judged([("A", 0, True), ("B", 0, True), ("C", 0, True)], [("A", 0), ("B", 24)])
     assert found.rows["hit"].tolist() == [False, True, False]
     late = judged([("A", 0, True), ("B", 0, True)], [("A", 24.001)])
     assert not late.rows["hit"].any()
 
 
-def test_rows_whose_span_is_not_over_are_not_judged() -> None:
+def test_rows_with_unfinished_horizon_are_excluded() -> None:
     found = judged(LISTED, FAILED, until=24)
     assert found.rows["window_end"].unique().tolist() == [at(0)]
     assert found.not_over == 2
-    # A fails at 30, after the spans that are over.
+    # A fails at 30, after the horizons that have ended.
     assert found.failures["gpu_serial"].tolist() == ["C", "D"]
     assert review_metrics(found)["rows_not_over_yet"] == 2
 
 
-def test_a_failure_that_an_open_row_may_have_foreseen_is_not_missed_yet() -> None:
-    # The row of A at 10 is over at 34 and not judged at 30: whether A was foreseen is open.
+def test_failures_of_unfinished_rows_are_not_missed() -> None:
+    # The row of A at 10 has no known outcome before 34, so at 30 the prediction of A is not
+    # evaluated.
     rows = [("A", 0, False), ("A", 10, True), ("B", 2, False)]
     open_yet = review_metrics(judged(rows, [("A", 20)], until=30))
     assert (open_yet["failures"], open_yet["missed"]) == (0, 0)
@@ -99,7 +102,7 @@ def test_a_failure_that_an_open_row_may_have_foreseen_is_not_missed_yet() -> Non
     assert (over["failures"], over["caught"], over["missed"]) == (1, 1, 0)
 
 
-def test_nothing_that_can_be_judged() -> None:
+def test_no_finished_rows() -> None:
     figures = review_metrics(judged(LISTED, FAILED, until=23))
     assert (figures["rows"], figures["flagged"], figures["failures"]) == (0, 0, 0)
     assert figures["rows_not_over_yet"] == 5
@@ -107,32 +110,32 @@ def test_nothing_that_can_be_judged() -> None:
         assert figures[name] is None
 
 
-def test_nothing_failed() -> None:
+def test_no_failures() -> None:
     figures = review_metrics(judged(LISTED, []))
     assert (figures["hits"], figures["failures"], figures["recall"]) == (0, 0, None)
     assert figures["precision"] == 0.0
     assert figures["lead_time_hours"] == {"p10": None, "p50": None}
 
 
-def test_a_failure_told_twice_is_one() -> None:
+def test_duplicate_failures_count_once() -> None:
     figures = review_metrics(judged([("A", 0, True)], [("A", 5), ("A", 5)]))
     assert (figures["failures"], figures["caught"]) == (1, 1)
 
 
-def test_a_failure_foreseen_on_two_days_is_caught_once_and_hit_twice() -> None:
+def test_failure_flagged_twice_is_caught_once() -> None:
     figures = review_metrics(judged([("A", 0, True), ("A", 12, True)], [("A", 20)]))
     assert (figures["hits"], figures["caught"], figures["missed"]) == (2, 1, 0)
     assert figures["lead_time_hours"]["p50"] == pytest.approx(14.0)
 
 
-def test_a_row_speaks_of_the_next_failure_only() -> None:
+def test_row_matches_next_failure_only() -> None:
     found = judged([("A", 0, True)], [("A", 5), ("A", 20)])
     assert found.rows["hours_to_failure"].tolist() == [5.0]
     assert found.failures["caught"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("second", [0.0, 0.25, 0.5, 0.999])
-def test_a_failure_is_caught_whatever_the_fraction_of_its_second(second: float) -> None:
+def test_subsecond_failure_times_match(second: float) -> None:
     for i in range(12):
         failed = 5 + (i * 617 + second) / 3600
         found = judged([("A", 0.1, True)], [("A", failed)])
@@ -140,7 +143,7 @@ def test_a_failure_is_caught_whatever_the_fraction_of_its_second(second: float) 
         assert found.failures["caught"].all()
 
 
-def test_probabilities_promise_hits_of_the_flagged_rows() -> None:
+def test_expected_hits_sum_flagged_probabilities() -> None:
     probability = [0.5, 0.25, 0.9, 0.125, 0.125]
     figures = review_metrics(judged(LISTED, FAILED, probability=probability))
     assert figures["expected_hits"] == pytest.approx(1.0)
@@ -168,7 +171,7 @@ def test_interval_resamples_machines() -> None:
     st.lists(st.tuples(st.sampled_from("ABC"), st.integers(0, 99)), max_size=6, unique=True),
     st.integers(0, 120),
 )
-def test_judged_as_by_looking_at_every_row(
+def test_matches_brute_force(
     rows: list[tuple[str, int, bool]], failed: list[tuple[str, int]], until: int
 ) -> None:
     found = judged(rows, failed, until=until)
@@ -196,14 +199,14 @@ def test_judged_as_by_looking_at_every_row(
         assert len(found.failures) == 0
 
 
-def test_who_was_out_of_service_and_did_not_fail_is_no_false_alarm() -> None:
+def test_out_of_service_gpus_are_excluded() -> None:
     def absent(machine: str, serial: str | None, start: float, end: float) -> OutOfServiceSpan:
         moments = (Nanoseconds(at(hour).value) for hour in (start, end))
         return OutOfServiceSpan(machine, serial, *moments)
 
     absences = [
-        absent("m-A", None, 23, 24),  # A at 0 (to 24); what ends at 24 does not meet A at 24
-        absent("m-C", None, 5, 40),  # C at 0 failed all the same; C at 24 did not
+        absent("m-A", None, 23, 24),  # A at 0 (to 24); an end at 24 does not overlap A at 24
+        absent("m-C", None, 5, 40),  # C at 0 failed nevertheless; C at 24 did not
         absent("m-B", "Z", 0, 100),  # a neighbour of B
     ]
     machines = {"machine_id": [f"m-{serial}" for serial, _, _ in LISTED]}
@@ -220,7 +223,7 @@ def test_who_was_out_of_service_and_did_not_fail_is_no_false_alarm() -> None:
 
 
 @pytest.mark.parametrize("machines", [[None, None], ["m1", None], [None, "m1"]])
-def test_gpus_without_a_machine_are_resampled_by_themselves(machines: list[str | None]) -> None:
+def test_gpus_without_machine_are_resampled_individually(machines: list[str | None]) -> None:
     rows: list[Listed] = [("A", 0.0, True), ("B", 0.0, True)]
     without = review_metrics(judged(rows, [("A", 5.0)], machine_id=["a", "b"]))
     machine = pd.Series(machines, dtype="str")

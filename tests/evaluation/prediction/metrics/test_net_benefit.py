@@ -1,4 +1,4 @@
-"""Worth of lists on a table small enough to count by hand."""
+"""Net benefit of lists, on a table small enough to verify by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRICES = ActionCosts(100.0, 0.5, (("avoid", 1.0), ("drain", 10.0)))
 
 
 def table(n_days: int = 2, **columns: Any) -> ScoreTable:
-    """Four GPUs a day, seen an hour before midnight; `a` fails at noon after the first list."""
+    """Return four GPUs a day with instances at 23:00; `a` fails at noon after the first list."""
     rows = [
         (day, gpu, 12 + 1 if (gpu == "a" and day == 0) else np.inf)
         for day in range(n_days)
@@ -59,26 +59,28 @@ def table(n_days: int = 2, **columns: Any) -> ScoreTable:
     return ScoreTable(frame, protocol)
 
 
-def test_the_worth_of_every_way_by_hand() -> None:
+def test_benefit_of_alternatives_by_hand() -> None:
     worth = list_benefit(table(), PRICES)
     assert worth is not None
     assert (worth.days, worth.failures, worth.empty_days) == (2, 1, 0)
-    # Day 1 has a, b, c, d; day 2 has b, c, d. Alerts of b and c last a day, so they come again.
+    # Day 1 lists a, b, c, d; day 2 lists b, c, d. Alerts of b and c last a day, so they are
+    # repeated.
     ways = worth.ways
     assert ways["nothing"].gpu_hours == 0.0
-    # The top half: a, b and b, c (round of 1.5 is 2): 4 alerts for 10 each, 50 saved; x 30 / 2.
+    # The top half: a, b and b, c (1.5 is rounded to 2): 4 alerts at 10 each, 50 saved; x 30 / 2.
     assert (ways["top_k"].alerts, ways["top_k"].failures_caught) == (4, 1)
     assert ways["top_k"].gpu_hours == pytest.approx((50 - 40) * 15)
-    # Fixed rules list d, c, b of the first day, and d, c of the second: all wrong.
+    # Fixed rules list d, c, b on the first day, and d, c on the second: all wrong.
     assert ways["rules"].gpu_hours == pytest.approx(-50 * 15)
-    # By chance: a (drain) and b (drain, 0.15 x 50 = 7.5 < 10: avoid), c (1.5: avoid); b, c again.
+    # By probability: a (drain) and b (drain, 0.15 x 50 = 7.5 < 10: avoid), c (1.5: avoid); b, c
+    # again.
     chosen = worth.chosen.worth
     assert (chosen.alerts, chosen.failures_caught) == (5, 1)
     assert chosen.gpu_hours == pytest.approx((50 - 10 - 4 * 1) * 15)
     assert chosen.precision == pytest.approx(1 / 5)
 
 
-def test_the_curve_begins_with_one_gpu_a_day() -> None:
+def test_curve_starts_at_one_gpu_per_day() -> None:
     worth = list_benefit(table(), PRICES)
     assert worth is not None
     first = worth.curve[0]
@@ -89,7 +91,7 @@ def test_the_curve_begins_with_one_gpu_a_day() -> None:
     assert alerts == sorted(alerts)
 
 
-def test_on_quiet_days_the_list_is_empty() -> None:
+def test_list_is_empty_on_quiet_days() -> None:
     worth = list_benefit(table(probability=0.001), PRICES)
     assert worth is not None
     assert worth.empty_days == 2
@@ -98,7 +100,7 @@ def test_on_quiet_days_the_list_is_empty() -> None:
     assert worth.chosen.worth.gpu_hours == 0.0
 
 
-def test_without_prices_there_are_no_gpu_hours() -> None:
+def test_no_gpu_hours_without_costs() -> None:
     worth = list_benefit(table(), None)
     assert worth is not None
     assert worth.costs is None
@@ -106,19 +108,19 @@ def test_without_prices_there_are_no_gpu_hours() -> None:
     assert worth.chosen.worth.alerts == 5  # the whole daily list
 
 
-def test_without_a_blend_there_is_no_curve() -> None:
+def test_no_curve_without_blend() -> None:
     frame = table().frame.drop(columns="score_blend")
     assert list_benefit(ScoreTable(frame, table().protocol), PRICES) is None
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9))
-def test_an_action_is_the_dearest_that_pays(chances: list[float]) -> None:
+def test_most_expensive_justified_action_is_chosen(chances: list[float]) -> None:
     probability = np.array(chances)
     for chance, action, cost, pays in zip(
         chances,
         PRICES.action_for(probability).tolist(),
         PRICES.cost_for(probability).tolist(),
-        PRICES.pays(probability).tolist(),
+        PRICES.pays_off(probability).tolist(),
         strict=True,
     ):
         worth = chance * 50.0
@@ -127,6 +129,6 @@ def test_an_action_is_the_dearest_that_pays(chances: list[float]) -> None:
         assert pays == bool(action)
 
 
-def test_prices_survive_a_file() -> None:
+def test_costs_round_trip() -> None:
     assert ActionCosts.from_dict(PRICES.to_dict()) == PRICES
     assert PRICES.break_even == pytest.approx(0.02)

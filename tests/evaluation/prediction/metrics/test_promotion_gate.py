@@ -33,7 +33,7 @@ def gate(
     )
 
 
-def test_the_first_one_is_promoted() -> None:
+def test_first_predictor_is_promoted() -> None:
     assert gate().promoted
 
 
@@ -41,13 +41,13 @@ def test_the_first_one_is_promoted() -> None:
     ("challenger", "promoted"),
     [(0.5, True), (0.4, True), (0.31, True), (0.29, False), (0.0, False)],
 )
-def test_it_may_lack_a_quarter_of_what_the_champion_has(challenger: float, promoted: bool) -> None:
+def test_loss_within_margin_is_tolerated(challenger: float, promoted: bool) -> None:
     found = gate(compared(challenger, 0.4))
     assert found.promoted == promoted
     assert bool(found.reasons) != promoted
 
 
-def test_a_champion_that_finds_nothing_can_be_followed() -> None:
+def test_champion_without_hits_can_be_replaced() -> None:
     assert gate(compared(0.0, 0.0)).promoted
 
 
@@ -55,20 +55,20 @@ def test_a_champion_that_finds_nothing_can_be_followed() -> None:
     ("scores", "why"),
     [
         ([0.2, 0.2, 0.2], "are all 0.2"),
-        ([0.2, 1.2, 0.1], "outside of 0 to 1"),
-        ([0.2, -0.1, 0.1], "outside of 0 to 1"),
-        ([0.2, np.nan, 0.1], "outside of 0 to 1"),
+        ([0.2, 1.2, 0.1], "outside 0 to 1"),
+        ([0.2, -0.1, 0.1], "outside 0 to 1"),
+        ([0.2, np.nan, 0.1], "outside 0 to 1"),
         ([], "no GPU has an instance"),
     ],
 )
-def test_scores_that_say_nothing_are_refused(scores: list[float], why: str) -> None:
+def test_constant_scores_are_refused(scores: list[float], why: str) -> None:
     values = np.array(scores)
     for found in (gate(scores=values), gate(probability=values)):
         (reason,) = found.reasons
         assert why in reason
 
 
-def test_probabilities_far_from_the_champions_are_refused() -> None:
+def test_probabilities_far_from_champions_are_refused() -> None:
     assert gate(champion=SOUND / 10).promoted
     (reason,) = gate(champion=SOUND / 100).reasons
     assert "100 times the champion's" in reason

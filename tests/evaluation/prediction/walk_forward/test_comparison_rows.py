@@ -45,7 +45,7 @@ TERMS = WalkForwardSettings(
 
 
 def records_of(hours: list[int]) -> Records:
-    """Return hourly records of GPUs that are last seen at some hour."""
+    """Return hourly records of GPUs whose last record is at a given hour."""
     gpu = np.concatenate([np.full(last, number, np.int32) for number, last in enumerate(hours)])
     time = np.concatenate([START + np.arange(last) * HOUR for last in hours])
     n, serials = len(gpu), tuple(f"G{number}" for number in range(N_GPUS))
@@ -56,8 +56,8 @@ def records_of(hours: list[int]) -> Records:
 tickets = st.tuples(
     *(st.integers(0, most) for most in (N_GPUS - 1, N_HOURS, 30, 40)),
     st.booleans(),
-    st.sampled_from([0, 0, 3, 20]),  # hours until the end is known
-    st.sampled_from([0, 0, 60]),  # hours in which its health is unknown
+    st.sampled_from([0, 0, 3, 20]),  # hours until the repair is reported
+    st.sampled_from([0, 0, 60]),  # hours with unknown health
 )
 
 
@@ -66,7 +66,7 @@ tickets = st.tuples(
     st.lists(st.integers(40, N_HOURS), min_size=N_GPUS, max_size=N_GPUS),
     st.lists(tickets, max_size=6),
 )
-def test_every_set_that_spans_are_ever_compared_on_is_within_the_rows(
+def test_comparison_rows_contain_every_later_sample(
     hours: list[int], tickets: list[tuple[int, int, int, int, bool, int, int]]
 ) -> None:
     records = records_of(hours)
@@ -100,7 +100,7 @@ def test_every_set_that_spans_are_ever_compared_on_is_within_the_rows(
                 assert set(np.flatnonzero(sampled).tolist()) <= rows
 
 
-def test_a_window_that_is_never_finished_is_not_compared_on() -> None:
+def test_unfinished_window_has_no_comparison_rows() -> None:
     records = records_of([N_HOURS] * N_GPUS)
     span, margin = [Span(START, START + N_HOURS * HOUR)], Nanoseconds(0)
     failures = replace(Failures.empty(), gpu=np.zeros(0, dtype=np.int32))

@@ -19,19 +19,19 @@ def labelled(draw: st.DrawFn) -> tuple[Int8Array, UInt64Array]:
     return np.array(labels, dtype=np.int8), np.array(hashes, dtype=np.uint64)
 
 
-def test_all_positives_and_the_negatives_with_the_smallest_hashes() -> None:
+def test_all_positives_and_negatives_with_smallest_hashes() -> None:
     labels = np.array([0, 1, 0, -1, 0, 0, 1], dtype=np.int8)
     hashes = np.array([50, 99, 10, 1, 2**64 - 1, 30, 98], dtype=np.uint64)
     chosen = negative_sampling_mask(labels, hashes, 1.0)
     assert np.flatnonzero(chosen).tolist() == [1, 2, 5, 6]
 
 
-def test_fewer_negatives_than_wanted_are_all_taken() -> None:
+def test_all_negatives_are_sampled_if_few() -> None:
     labels = np.array([1, 1, 0, 0, 0], dtype=np.int8)
     assert negative_sampling_mask(labels, np.arange(5, dtype=np.uint64), 8.0).all()
 
 
-def test_without_positives_there_is_no_test_set() -> None:
+def test_no_test_set_without_positives() -> None:
     labels = np.array([0, 0, -1], dtype=np.int8)
     assert not negative_sampling_mask(labels, np.arange(3, dtype=np.uint64), 8.0).any()
     assert negative_sampling_mask(labels[:0], np.zeros(0, dtype=np.uint64), 8.0).shape == (0,)
@@ -39,9 +39,7 @@ def test_without_positives_there_is_no_test_set() -> None:
 
 @settings(max_examples=50)
 @given(labelled(), st.sampled_from([0.5, 1.0, 2.0, 8.0]))
-def test_the_test_set_is_what_the_contract_says(
-    case: tuple[Int8Array, UInt64Array], ratio: float
-) -> None:
+def test_sampling_matches_contract(case: tuple[Int8Array, UInt64Array], ratio: float) -> None:
     labels, hashes = case
     chosen = negative_sampling_mask(labels, hashes, ratio)
     positives, negatives = labels == 1, labels == 0
@@ -57,7 +55,7 @@ def test_the_test_set_is_what_the_contract_says(
 
 @settings(max_examples=40)
 @given(labelled(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(
+def test_row_order_does_not_matter(
     case: tuple[Int8Array, UInt64Array], source: random.Random
 ) -> None:
     labels, hashes = case
@@ -67,7 +65,7 @@ def test_the_order_of_rows_does_not_matter(
     assert np.array_equal(negative_sampling_mask(labels[rows], hashes[rows], 2.0), here[rows])
 
 
-def test_labels_and_hashes_are_left_as_they_are() -> None:
+def test_inputs_are_not_mutated() -> None:
     labels, hashes = np.array([1, 0, 0], dtype=np.int8), np.array([7, 5, 6], dtype=np.uint64)
     negative_sampling_mask(labels, hashes, 1.0)
     assert labels.tolist() == [1, 0, 0]

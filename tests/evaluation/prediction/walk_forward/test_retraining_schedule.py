@@ -40,36 +40,36 @@ def times(
     return [(moment - START) / DAY for moment in found]
 
 
-def test_first_time_is_the_longest_length_and_the_horizon_after_the_first_record() -> None:
+def test_first_time_follows_longest_length_and_horizon() -> None:
     assert times() == [10, 13, 16, 19]
 
 
-def test_first_time_waits_for_the_next_midnight() -> None:
+def test_first_time_is_at_midnight() -> None:
     assert times(first=START + 1) == [11, 14, 17, 20]
     assert times(first=START - 1) == [10, 13, 16, 19]
     assert times(horizon=Nanoseconds(6 * HOUR)) == [10, 13, 16, 19]
 
 
-def test_a_retraining_needs_a_record_at_or_after_it() -> None:
+def test_retraining_needs_record_after_it() -> None:
     assert times(last=START + 13 * DAY) == [10, 13]
     assert times(last=START + 13 * DAY - 1) == [10]
     assert times(last=START + 10 * DAY - 1) == []
 
 
-def test_start_is_taken_as_it_is() -> None:
+def test_explicit_start_is_used() -> None:
     assert times(start=START + 12 * DAY) == [12, 15, 18]
     assert times(start=START + 12 * DAY + 6 * HOUR) == [12.25, 15.25, 18.25]
     assert times(start=START + 2 * DAY, end=START + 9 * DAY) == [2, 5, 8]
 
 
-def test_all_times_lie_before_the_end() -> None:
+def test_all_times_lie_before_end() -> None:
     assert times(end=START + 16 * DAY) == [10, 13]
     assert times(end=START + 16 * DAY + 1) == [10, 13, 16]
     assert times(end=START + 90 * DAY) == [10, 13, 16, 19]
 
 
 @given(st.integers(START, START + DAY), SPANS, SPANS, SPANS, SPANS)
-def test_times_follow_the_contract(
+def test_times_follow_contract(
     first: int,
     length_of_records: int,
     longest: Nanoseconds,
@@ -89,14 +89,14 @@ def test_times_follow_the_contract(
     assert found[-1] <= last < found[-1] + every
 
 
-def test_a_window_is_finished_when_its_last_label_is_over() -> None:
+def test_window_is_finished_after_last_horizon() -> None:
     over = START + 3 * DAY + DAY
     assert is_finished(START, over, every=THREE_DAYS, horizon=DAY)
     assert is_finished(START, over + 1, every=THREE_DAYS, horizon=DAY)
     assert not is_finished(START, over - 1, every=THREE_DAYS, horizon=DAY)
 
 
-def test_the_longest_is_taken_while_no_window_is_finished() -> None:
+def test_longest_length_without_finished_window() -> None:
     assert best_length([12, 15, 9], None) == 15
 
 
@@ -111,20 +111,18 @@ def test_the_longest_is_taken_while_no_window_is_finished() -> None:
         ({12: 0.4, 15: 0.3}, 12),
     ],
 )
-def test_the_best_length_is_taken_and_of_equal_ones_the_shorter(
-    precision: dict[int, float | None], best: int
-) -> None:
+def test_best_length_with_ties_to_shorter(precision: dict[int, float | None], best: int) -> None:
     assert best_length([9, 12, 15], precision) == best
     assert best_length([15, 9, 12], precision) == best
 
 
-def test_a_length_that_was_not_compared_is_not_the_best() -> None:
-    # Only the longest was trained, and flagged nothing: that says nothing for the others.
+def test_uncompared_length_is_not_chosen() -> None:
+    # Only the longest was trained, and it flagged nothing: that is no evidence about the others.
     assert best_length([9, 12, 15], {15: None}) == 15
 
 
 @given(st.dictionaries(st.integers(1, 30), st.none() | st.floats(0.0, 1.0), min_size=1))
-def test_no_length_is_better_than_the_best_one(precision: dict[int, float | None]) -> None:
+def test_no_length_beats_chosen_length(precision: dict[int, float | None]) -> None:
     best = best_length(list(precision), precision)
     merit = {length: -1.0 if value is None else value for length, value in precision.items()}
     assert merit[best] == max(merit.values())
@@ -134,7 +132,7 @@ def test_no_length_is_better_than_the_best_one(precision: dict[int, float | None
 @given(
     st.lists(st.integers(0, 200), max_size=12), st.integers(1, 40), st.integers(1, 20), st.data()
 )
-def test_retrainings_with_instances_are_those_that_see_one(
+def test_retrainings_without_instances_are_dropped(
     ends: list[int], longest: int, every: int, data: st.DataObject
 ) -> None:
     moments = list(range(data.draw(st.integers(0, 60)), 240, every))
@@ -152,7 +150,7 @@ LENGTHS = (9, 12, 15)
 
 
 def flagged(hits: list[bool]) -> PooledFlags:
-    """Return flags, each on a machine of its own."""
+    """Return flags, each on a different machine."""
     return PooledFlags(np.array(hits, dtype=bool), np.arange(len(hits)))
 
 
@@ -160,13 +158,13 @@ def choose(current: int, found: dict[int, PooledFlags], machines: int = 60) -> i
     return steady_length(LENGTHS, current, found, n_machines=machines, seed=0)
 
 
-def test_a_clear_gain_changes_the_length() -> None:
+def test_clear_gain_changes_length() -> None:
     poor, good = flagged([False] * 50 + [True] * 10), flagged([True] * 50 + [False] * 10)
     assert choose(15, {9: poor, 12: good, 15: poor}) == 12
 
 
-def test_a_gain_within_its_interval_does_not() -> None:
-    # Three flags of thirty more, each length on machines of its own.
+def test_gain_within_interval_keeps_length() -> None:
+    # Three of thirty flags more; each length flags different machines.
     some = {
         n: PooledFlags(np.arange(30) < n, np.arange(30) + 30 * place)
         for place, n in enumerate(LENGTHS)
@@ -175,14 +173,14 @@ def test_a_gain_within_its_interval_does_not() -> None:
     assert choose(9, some, machines=90) == 9
 
 
-def test_of_equal_ones_it_is_the_shorter_where_none_is_in_use() -> None:
+def test_tie_without_length_in_use_is_shorter() -> None:
     same = {n: flagged([True, False]) for n in LENGTHS}
     assert choose(7, same) == 9
 
 
-def test_without_a_window_the_length_stays() -> None:
+def test_length_is_unchanged_without_windows() -> None:
     assert choose(12, {}) == 12
-    # What flagged nothing is no rival, and no reason to stay.
+    # A length without flags is not an alternative, and no reason to keep the current one.
     assert choose(12, {9: flagged([False, True]), 12: flagged([])}) == 9
 
 
@@ -190,7 +188,7 @@ def test_without_a_window_the_length_stays() -> None:
     st.dictionaries(st.sampled_from(LENGTHS), st.lists(st.booleans(), max_size=12)),
     st.sampled_from(LENGTHS),
 )
-def test_it_is_the_current_or_one_that_is_better(hits: dict[int, list[bool]], current: int) -> None:
+def test_steady_length_is_current_or_better(hits: dict[int, list[bool]], current: int) -> None:
     found = {length: flagged(some) for length, some in hits.items()}
     chosen = choose(current, found, machines=12)
     assert chosen == current or found[chosen].precision > (

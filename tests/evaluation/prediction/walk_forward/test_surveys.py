@@ -16,7 +16,7 @@ from forewarn.evaluation.prediction.walk_forward.instance_survey import (
     survey_instances,
 )
 from forewarn.features.prediction.feature_plan import FeaturePlan
-from forewarn.features.prediction.instances import Instances, find_instances, label
+from forewarn.features.prediction.instances import Instances, find_instances, label_instances
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import States
@@ -44,7 +44,7 @@ def recipe_of(length: int, step: int, horizon: int) -> Recipe:
 
 
 class Fleet(NamedTuple):
-    """Keys of records, in hours since the start, and what a table says of failures."""
+    """Keys of records in hours since the start, and a table of failures."""
 
     frame: pd.DataFrame
     tickets: list[tuple[str, int, int, int]]
@@ -74,7 +74,7 @@ class Fleet(NamedTuple):
         at = START + hours * HOUR
         ended = hours[:, 1] <= HOURS
         repaired = np.where(ended, at[:, 1], NEVER)
-        # Of every third end it became known later, and of some of those it is presumed.
+        # Every third end became known later; some of those are presumed.
         late, presumed = hours[:, 2] % 3 == 0, hours[:, 2] % 2 == 0
         return Failures(
             gpu,
@@ -95,7 +95,7 @@ def lists_of(most: int, *parts: st.SearchStrategy[int]) -> st.SearchStrategy[lis
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
-    """Draw GPUs with gaps, late clocks, doubled rows, rows too close, repairs and tickets."""
+    """Draw GPUs with gaps, late clocks, duplicate rows, rows too close, repairs and tickets."""
     parts, tickets = [], []
     spans = st.integers(1, 9)
     for number in range(draw(st.integers(1, 3))):
@@ -119,7 +119,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 def spans_of(cuts: list[int], fleet: Fleet) -> list[Span]:
-    """Cut all records into spans, each with a record."""
+    """Split all records into spans, each with a record."""
     edges = [START, *(START + cut * HOUR for cut in sorted(set(cuts))), START + 99 * HOUR]
     time = START + np.round(fleet.frame["hour"].to_numpy() * HOUR)
     spans, start = [], START
@@ -139,7 +139,7 @@ def surveyed(
 
 
 def whole(fleet: Fleet, recipe: Recipe) -> tuple[Records, Failures, Instances]:
-    """Read everything at once and find the instances in it."""
+    """Read everything at once and find the instances."""
     records = fleet.read(Span(START, START + 99 * HOUR))
     failures = Failures.from_records(records).joined(fleet.reported(records.serials))
     found = find_instances(
@@ -148,7 +148,9 @@ def whole(fleet: Fleet, recipe: Recipe) -> tuple[Records, Failures, Instances]:
         step_records=recipe.step_records,
         horizon=recipe.horizon,
     )
-    labels = label(build_timeline(records, failures), found.gpu, found.end, recipe.horizon)
+    labels = label_instances(
+        build_timeline(records, failures), found.gpu, found.end, recipe.horizon
+    )
     return records, failures, Instances(found.row, found.gpu, found.end, labels)
 
 
@@ -160,7 +162,7 @@ def whole(fleet: Fleet, recipe: Recipe) -> tuple[Records, Failures, Instances]:
     st.integers(1, 5),
     st.integers(1, 12),
 )
-def test_any_spans_show_the_same_instances_and_labels_as_the_whole(
+def test_surveys_do_not_depend_on_spans(
     fleet: Fleet, cuts: list[int], length: int, step: int, horizon: int
 ) -> None:
     recipe = recipe_of(length, step, horizon)

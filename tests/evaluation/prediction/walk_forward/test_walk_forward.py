@@ -39,7 +39,7 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.trained_recipe import MIN_POSITIVES, RecipeTrainer
-from forewarn.models.prediction.training_candidates import known
+from forewarn.models.prediction.training_candidates import instances_known_at
 from forewarn.models.prediction.training_set import Recipe
 
 START = 20_500 * 24 * HOUR
@@ -74,10 +74,10 @@ TERMS = WalkForwardSettings(
     baselines=(),
 )
 STRATEGIES = ("fixed", "sliding", "variable", "expanding")
-# Retrainings in hours; the windows of all but the last are finished at NOW.
+# Retraining times in hours; the windows of all but the last are complete at NOW.
 TIMES = (144, 192, 240, 288)
 NOW = 336
-# GPU, failed, repaired, known, in hours; None: never, and at once.
+# GPU and the hours of failure, repair and report; None: never repaired, reported at once.
 Ticket = tuple[int, float, float | None, float | None]
 TICKETS: tuple[Ticket, ...] = tuple(
     (gpu, 30 + 17 * gpu, 54 + 17 * gpu, None) for gpu in range(1, N_GPUS, 2)
@@ -96,7 +96,7 @@ def at(hour: float) -> int:
 
 
 def fleet() -> pd.DataFrame:
-    """Return hourly records; every other GPU shows errors and heat for a day, then fails."""
+    """Return hourly records; every second GPU shows errors and heat for a day, then fails."""
     rng = np.random.default_rng(5)
     hours = np.arange(N_HOURS)
     frames = []
@@ -190,7 +190,7 @@ PRIOR = Calibration(1.0, -2.0)
 
 @settings(max_examples=25)
 @given(st.floats(1, N_HOURS + 24), st.floats(1, 400))
-def test_as_of_has_no_record_and_no_knowledge_from_then_on(hour: float, reach: float) -> None:
+def test_as_of_excludes_later_records_and_knowledge(hour: float, reach: float) -> None:
     walk = walk_of(((2, 100, 150, 120), (3, 50, None, 300), *TICKETS))
     timeline = as_of(walk.records, walk.failures, at(hour), Nanoseconds(round(reach * HOUR)))
     time = timeline.records.time
@@ -205,7 +205,7 @@ def test_as_of_has_no_record_and_no_knowledge_from_then_on(hour: float, reach: f
     assert set(timeline.failures.gpu.tolist()) == known
 
 
-def test_as_of_leaves_out_a_record_and_a_failure_at_the_very_moment() -> None:
+def test_as_of_excludes_the_moment_itself() -> None:
     walk = walk_of(((2, 100, None, None),))
     assert int(as_of(walk.records, walk.failures, at(100), LONG).records.time.max()) == at(99)
     assert len(as_of(walk.records, walk.failures, at(100), LONG).failures) == 0
@@ -215,7 +215,7 @@ def test_as_of_leaves_out_a_record_and_a_failure_at_the_very_moment() -> None:
 # --- retraining --------------------------------------------------------------------------------
 
 
-def test_scores_what_ends_in_the_window_and_has_a_known_label(base: WalkForward) -> None:
+def test_window_scores_instances_with_known_labels(base: WalkForward) -> None:
     for window, hour in zip(base.windows, TIMES, strict=True):
         assert window.start == at(hour)
         mine = window.instances
@@ -225,7 +225,7 @@ def test_scores_what_ends_in_the_window_and_has_a_known_label(base: WalkForward)
         assert {len(scores) for scores in window.by_span[LONG].values()} == {len(mine)}
 
 
-def test_every_strategy_has_its_length_and_all_scores(base: WalkForward) -> None:
+def test_strategies_have_length_and_scores(base: WalkForward) -> None:
     for window in base.windows:
         assert set(window.by_strategy) == {*STRATEGIES, "steady"}
         assert window.by_strategy["sliding"][0] == LONG
@@ -237,39 +237,39 @@ def test_every_strategy_has_its_length_and_all_scores(base: WalkForward) -> None
     assert base.windows[0].by_strategy["variable"][0] == LONG
 
 
-def test_expanding_trains_on_all_that_is_known_and_on_nothing_else(base: WalkForward) -> None:
-    # From the first record to a horizon before the retraining.
+def test_expanding_trains_on_all_known_instances(base: WalkForward) -> None:
+    # From the first record to one horizon before the retraining.
     spans = [window.by_strategy["expanding"][0] / HOUR for window in base.windows]
     assert spans == [hour - 12 for hour in TIMES]
     for window in base.windows[1:]:
         assert not same_scores(window, "expanding", "sliding")
 
 
-def test_expanding_alone_scores_as_beside_the_others(base: WalkForward) -> None:
+def test_expanding_is_independent_of_other_strategies(base: WalkForward) -> None:
     walk = walk_of()
     for hour in TIMES[:2]:
         window = walk.retrain(at(hour), ("expanding",))
         assert window is not None
         assert set(window.by_strategy) == {"expanding"}
-    for alone, beside in zip(walk.windows, base.windows, strict=False):
-        scores = [window.by_strategy["expanding"][1] for window in (alone, beside)]
+    for alone, together in zip(walk.windows, base.windows, strict=False):
+        scores = [window.by_strategy["expanding"][1] for window in (alone, together)]
         assert np.array_equal(scores[0]["gbdt"], scores[1]["gbdt"])
         assert np.array_equal(scores[0]["probability"], scores[1]["probability"])
 
 
-def test_three_half_lives_are_read_and_no_less_than_the_longest_length() -> None:
+def test_expanding_reads_three_half_lives() -> None:
     hours = {4: LONG / HOUR, 50: 150.0, 80: 240.0, 100: 276.0}
     for half_life, span in hours.items():
         terms = replace(TERMS, half_life=Nanoseconds(half_life * HOUR), strategy=Strategy.EXPANDING)
-        assert terms.whole_past(at(288), START) / HOUR == span
+        assert terms.expanding_span(at(288), START) / HOUR == span
         read = terms.reads_from(at(288))
         assert read is not None
         assert read <= at(288 - 12 - span) - RECIPE.plan.reach
-    assert TERMS.whole_past(at(288), START) / HOUR == 276.0
+    assert TERMS.expanding_span(at(288), START) / HOUR == 276.0
     assert replace(TERMS, strategy=Strategy.EXPANDING).reads_from(at(288)) is None
 
 
-def test_spans_that_no_strategy_takes_are_scored_where_they_are_compared_only(
+def test_unused_spans_score_comparison_rows_only(
     base: WalkForward,
 ) -> None:
     walk = walk_of()
@@ -288,7 +288,7 @@ def test_spans_that_no_strategy_takes_are_scored_where_they_are_compared_only(
                 assert np.array_equal(values, whole.by_strategy[name][1][score])
         assert window.compared is not None
         assert len(window.compared) < len(window.instances)
-        assert (len(window.compared) > 0) == (hour < TIMES[-1])  # the last one is not finished
+        assert (len(window.compared) > 0) == (hour < TIMES[-1])  # the last one is incomplete
         for span, scores in window.by_span.items():
             assert np.array_equal(scores["gbdt"], whole.by_span[span]["gbdt"][window.compared])
             taken = span in (LONG, window.by_strategy["variable"][0])
@@ -296,7 +296,7 @@ def test_spans_that_no_strategy_takes_are_scored_where_they_are_compared_only(
     assert choices_of(walk) == choices_of(base)
 
 
-def test_fixed_keeps_the_first_model_and_sliding_does_not(base: WalkForward) -> None:
+def test_fixed_keeps_first_model(base: WalkForward) -> None:
     first, *later = base.windows
     assert same_scores(first, "fixed", "sliding")
     for window in later:
@@ -314,7 +314,7 @@ def test_scores_announced_failures_higher(base: WalkForward) -> None:
         assert scores[labels == 1].mean() > 2 * scores[labels == 0].mean()
 
 
-def test_two_walks_are_alike(base: WalkForward) -> None:
+def test_backtest_is_deterministic(base: WalkForward) -> None:
     again = walked()
     for one, two in zip(base.windows, again.windows, strict=True):
         for strategy in STRATEGIES:
@@ -322,7 +322,7 @@ def test_two_walks_are_alike(base: WalkForward) -> None:
                 assert np.array_equal(scores, two.by_strategy[strategy][1][name])
 
 
-def test_only_the_longest_is_trained_without_variable() -> None:
+def test_only_longest_is_trained_without_variable() -> None:
     walk = walk_of()
     window = walk.retrain(at(TIMES[0]), ("fixed", "sliding"))
     assert window is not None
@@ -330,8 +330,8 @@ def test_only_the_longest_is_trained_without_variable() -> None:
 
 
 @pytest.mark.parametrize(("horizon", "trained"), [(8, False), (10, True)])
-def test_a_retraining_needs_five_known_positives(horizon: int, trained: bool) -> None:
-    # One failure every two hours of its horizon: four or five positives.
+def test_retraining_needs_five_known_positives(horizon: int, trained: bool) -> None:
+    # One failure every two hours of the horizon: four or five positives.
     recipe = replace(RECIPE, horizon=Nanoseconds(horizon * HOUR))
     walk = walk_of(((2, 101, None, None),), recipe=recipe)
     timeline = seen(walk, TIMES[0])
@@ -342,7 +342,7 @@ def test_a_retraining_needs_five_known_positives(horizon: int, trained: bool) ->
     assert MIN_POSITIVES == 5
 
 
-def test_a_failure_of_which_nobody_knows_trains_nothing() -> None:
+def test_unknown_failures_are_not_trained_on() -> None:
     walk = walk_of(((2, 101, None, TIMES[0]),))
     assert walk.retrain(at(TIMES[0]), STRATEGIES) is None
     assert walk.fixed is None
@@ -350,8 +350,8 @@ def test_a_failure_of_which_nobody_knows_trains_nothing() -> None:
     assert told.retrain(at(TIMES[0]), STRATEGIES) is not None
 
 
-def test_a_length_with_too_few_positives_is_left_out() -> None:
-    # The failure lies before the shorter length.
+def test_length_with_few_positives_is_skipped() -> None:
+    # The failure is older than the shorter length.
     walk = walk_of(((2, 45, None, None),))
     window = walk.retrain(at(TIMES[0]), STRATEGIES)
     assert window is not None
@@ -359,7 +359,7 @@ def test_a_length_with_too_few_positives_is_left_out() -> None:
     assert window.by_strategy["variable"][0] == LONG
 
 
-def test_no_known_label_after_the_moment_is_no_window() -> None:
+def test_no_window_without_known_labels() -> None:
     walk = walk_of()
     assert walk.retrain(at(N_HOURS - 5), STRATEGIES) is None
     assert walk.windows == []
@@ -378,15 +378,15 @@ def test_stages_are_named() -> None:
     assert {"training sets", "fits", "measure test windows", "score"} <= set(named)
 
 
-def test_what_is_known_of_a_span_is_let_go_before_the_fleet_is_read(
+def test_candidates_are_freed_before_fleet_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It grows with the fleet, and what stays of it does not."""
+    """The fleet size determines the memory, so candidates must not stay in memory."""
     ends: list[weakref.ref[Any]] = []
     read = FleetReading.from_fleet
 
     def known_to(*arguments: Any) -> Instances:
-        instances = known(*arguments)
+        instances = instances_known_at(*arguments)
         ends.append(weakref.ref(instances.end))
         return instances
 
@@ -394,7 +394,9 @@ def test_what_is_known_of_a_span_is_let_go_before_the_fleet_is_read(
         assert [end() is None for end in ends] == [True, True]
         return read(*arguments, **options)
 
-    monkeypatch.setattr("forewarn.models.prediction.training_candidates.known", known_to)
+    monkeypatch.setattr(
+        "forewarn.models.prediction.training_candidates.instances_known_at", known_to
+    )
     monkeypatch.setattr("forewarn.models.prediction.training_set.FleetReading.from_fleet", reading)
     walk = walk_of()
     spans = {SHORT: ("gbdt",), LONG: ("gbdt",)}
@@ -402,11 +404,11 @@ def test_what_is_known_of_a_span_is_let_go_before_the_fleet_is_read(
 
 
 @pytest.mark.parametrize("weight", [1.0, 4.0])
-def test_the_prior_undoes_the_balance_that_the_loss_had(weight: float) -> None:
+def test_prior_corrects_loss_balance(weight: float) -> None:
     walk = walk_of(recipe=replace(RECIPE, positive_weight=weight))
     trained = walk.trainer.train(seen(walk, TIMES[0]), at(TIMES[0]), LONG, ("gbdt",))
     assert trained is not None
-    # At odds of `weight` in training a model without any knowledge scores weight / (weight + 1).
+    # With odds of `weight` in training, a model without information scores weight / (weight + 1).
     ignorant = weight / (weight + 1)
     assert trained.prior.apply([ignorant]) == pytest.approx(trained.prevalence, rel=1e-4)
 
@@ -415,7 +417,7 @@ def test_the_prior_undoes_the_balance_that_the_loss_had(weight: float) -> None:
 
 
 def altered(frame: pd.DataFrame, how: str) -> pd.DataFrame:
-    """Return the fleet with another future from NOW on."""
+    """Return the fleet with a different future after NOW."""
     future = frame["hour"] >= NOW
     if how == "removed":
         return frame[~future]
@@ -450,9 +452,7 @@ def other_walk(future: str) -> WalkForward:
 
 
 @pytest.mark.parametrize("future", FUTURES)
-def test_nothing_from_the_moment_on_changes_choice_or_calibration(
-    base: WalkForward, future: str
-) -> None:
+def test_later_data_changes_no_choice_or_calibration(base: WalkForward, future: str) -> None:
     other = other_walk(future)
     assert choices_of(other)["variable"] == choices_of(base)["variable"]
     for strategy in STRATEGIES:
@@ -463,7 +463,7 @@ def test_nothing_from_the_moment_on_changes_choice_or_calibration(
 
 
 def assert_same_where_shared(one: WindowScores, two: WindowScores) -> None:
-    """Assert that instances of both windows have the same scores in all strategies."""
+    """Assert that common instances of two windows have the same scores in all strategies."""
     keys = [
         {key: i for i, key in enumerate(zip(w.instances.gpu, w.instances.end, strict=True))}
         for w in (one, two)
@@ -477,8 +477,8 @@ def assert_same_where_shared(one: WindowScores, two: WindowScores) -> None:
             assert np.array_equal(scores[rows[0]], found[rows[1]]), (strategy, name)
 
 
-def test_a_gpu_that_comes_back_later_changes_nothing() -> None:
-    # Silent from 280 on, so that at NOW nobody can tell what became of its last instances.
+def test_returning_gpu_changes_nothing() -> None:
+    # No records from hour 280 on, so the labels of its last instances are unknown at NOW.
     gone = (FLEET["gpu_serial"] == "G04") & (FLEET["hour"] >= 280)
     back = gone & (FLEET["hour"] >= NOW)
     walks = [walked(frame=FLEET[~gone | back]), walked(frame=FLEET[~gone])]
@@ -487,9 +487,10 @@ def test_a_gpu_that_comes_back_later_changes_nothing() -> None:
     assert choices_of(walks[0])["variable"] == choices_of(walks[1])["variable"]
 
 
-def test_a_gpu_gone_before_what_is_read_again_has_no_known_label() -> None:
-    # Its last record is that of 170; that it had failed at 172 nobody knew. What is read at 288
-    # begins after that, and windows that began before are calibrated on.
+def test_gpu_absent_from_reread_has_unknown_label() -> None:
+    # Its last record is at 170; its failure at 172 became known later. The records read at 288
+    # start
+    # after that, and windows that started before it are used for calibration.
     frame = FLEET[(FLEET["gpu_serial"] != "G02") | (FLEET["hour"] <= 170)]
     plan = replace(RECIPE.plan, history=(), peers=())
     found = []
@@ -509,7 +510,7 @@ def test_a_gpu_gone_before_what_is_read_again_has_no_known_label() -> None:
     assert found[0] == found[1]
 
 
-def test_what_is_known_before_the_moment_does_change_the_calibration(base: WalkForward) -> None:
+def test_earlier_knowledge_changes_calibration(base: WalkForward) -> None:
     told = walked((*TICKETS, (0, 260, None, NOW - 0.1)))
     assert calibration(told) != calibration(base)
 
@@ -518,7 +519,7 @@ def test_what_is_known_before_the_moment_does_change_the_calibration(base: WalkF
 
 
 def labels_tested(walk: WalkForward, hour: int) -> dict[tuple[int, int], int]:
-    """Return the label of every instance that is tested in the window of `hour`."""
+    """Return the label of every tested instance in the window of `hour`."""
     window = walk._window(at(hour))
     if window is None:
         return {}
@@ -540,7 +541,7 @@ def labels_tested(walk: WalkForward, hour: int) -> dict[tuple[int, int], int]:
         max_size=4,
     ),
 )
-def test_at_any_cut_the_tested_are_those_of_the_uncut_run_whose_horizon_lies_before_it(
+def test_cut_tests_instances_with_finished_horizon(
     cut: int, failed: list[tuple[int, int, int]], gaps: list[tuple[int, int, int]]
 ) -> None:
     gone = np.zeros(len(FLEET), dtype=bool)
@@ -565,12 +566,12 @@ def test_at_any_cut_the_tested_are_those_of_the_uncut_run_whose_horizon_lies_bef
             else:
                 later = any(one[0] == gpu for one in tickets) and failure is None
                 assert found.pop((gpu, end)) == (0 if later else label)
-        # What is left was an instance for all that was known; of its failure one learned later.
+        # The remaining rows were instances as of that time; the failure became known later.
         assert {gpu for gpu, _ in found} <= {one[0] for one in tickets if one not in known}
 
 
-def test_a_failure_known_after_the_records_end_is_not_tested() -> None:
-    # Records end at 239. G02 fails at 236: of the instances after 227 only those would be tested.
+def test_failure_after_last_record_is_not_tested() -> None:
+    # Records end at 239. G02 fails at 236, so after 227 only its instances would have labels.
     frame = FLEET[FLEET["hour"] < 240]
     found = labels_tested(walk_of(((2, 236, None, None),), frame), 192)
     assert max(end for _, end in found) <= at(227)
@@ -579,10 +580,10 @@ def test_a_failure_known_after_the_records_end_is_not_tested() -> None:
     assert labels_tested(walk_of(((2, 236, None, None),), frame), 240) == {}
 
 
-def test_a_finished_window_whose_records_came_late_is_judged_as_far_as_they_go(
+def test_late_records_limit_known_labels(
     base: WalkForward,
 ) -> None:
-    # At NOW the window from 240 on is finished, but no record came after 280.
+    # At NOW the window from 240 on has ended, but no record is newer than 280.
     window, walk = base.windows[2], walk_of(frame=FLEET[FLEET["hour"] < 280])
     labels = window.known_labels(seen(walk), RECIPE)
     late = window.instances.end + RECIPE.horizon > at(279)
@@ -594,7 +595,7 @@ def test_a_finished_window_whose_records_came_late_is_judged_as_far_as_they_go(
 # --- the choice of the length, on scores written by hand ------------------------------------------
 
 
-# One instance of all in the window is flagged.
+# One instance per window is flagged.
 ONE_FLAG: dict[str, Any] = {"k": 0.001, "negatives_per_positive": 1000.0}
 
 
@@ -611,7 +612,7 @@ def scored(walk: WalkForward, hour: int, best: dict[Nanoseconds, int]) -> Window
 
 
 def puts_first(window: WindowScores, *gpus: int) -> dict[str, npt.NDArray[np.float64]]:
-    """Return scores by which the first of the GPUs that is there leads with its last instance."""
+    """Return scores that rank the last instance of the first available GPU highest."""
     mine = window.instances
     scores = (mine.end - window.start) / (1000 * HOUR)
     for lead, gpu in enumerate(reversed(gpus), start=1):
@@ -630,46 +631,46 @@ def chosen(
     return choices_of(walk, hour)["variable"]
 
 
-# Of the window of hour 192 the long length finds GPU 6, the short one GPU 8.
+# In the window of hour 192 the long length predicts GPU 6, the short one GPU 8.
 FINDS = (192, {LONG: 6, SHORT: 8})
 FOUND: tuple[Ticket, ...] = ((6, 239, None, None),)
 OTHER: tuple[Ticket, ...] = ((8, 239, None, None),)
 
 
-def test_the_length_that_found_the_failure_is_chosen() -> None:
+def test_length_with_hit_is_chosen() -> None:
     assert chosen(FOUND, FINDS) == LONG
     assert chosen(OTHER, FINDS) == SHORT
 
 
-def test_of_equal_lengths_the_shorter_is_chosen() -> None:
+def test_tie_goes_to_shorter_length() -> None:
     assert chosen(FOUND + OTHER, FINDS) == SHORT
     assert chosen(((10, 239, None, None),), FINDS) == SHORT
 
 
-def test_the_longest_is_chosen_before_any_window() -> None:
+def test_longest_length_before_any_window() -> None:
     assert chosen(OTHER) == LONG
 
 
-def test_a_window_counts_when_its_end_and_the_horizon_are_over() -> None:
+def test_window_counts_after_its_horizon() -> None:
     over = 192 + 48 + 12
     assert chosen(OTHER, FINDS, hour=over) == SHORT
     assert chosen(OTHER, FINDS, hour=over - 1e-6) == LONG
 
 
-def test_the_last_finished_window_decides() -> None:
+def test_last_finished_window_decides() -> None:
     turned = (240, {LONG: 8, SHORT: 6})
     later: tuple[Ticket, ...] = ((6, 240, 241, None), (8, 287, None, None))
     assert chosen(later, FINDS, turned) == LONG
     assert chosen(later, FINDS, turned, hour=300 - 1e-6) == LONG
     first_only: tuple[Ticket, ...] = ((8, 239, 239.5, None), (6, 287, None, None))
     assert chosen(first_only, FINDS, turned) == SHORT
-    # The second window is not finished yet, in the first one the short length found GPU 8.
+    # The second window is incomplete; in the first the short length predicted GPU 8.
     assert chosen(first_only, FINDS, (240, {LONG: 6, SHORT: 8}), hour=299) == SHORT
     assert chosen(first_only, FINDS, (240, {LONG: 6, SHORT: 8}), hour=300) == LONG
 
 
-def test_one_flag_more_does_not_change_the_length_that_is_in_use() -> None:
-    """`variable` follows the last window at once, `steady` asks for evidence."""
+def test_single_flag_keeps_length_in_use() -> None:
+    """`variable` follows the last window at once; `steady` requires evidence."""
     walk = walk_of(OTHER, **ONE_FLAG, select_over=4)
     walk.windows.append(scored(walk, *FINDS))
     assert choices_of(walk) == {
@@ -678,24 +679,24 @@ def test_one_flag_more_does_not_change_the_length_that_is_in_use() -> None:
     }
 
 
-def test_windows_without_positives_are_passed_over() -> None:
+def test_windows_without_positives_are_skipped() -> None:
     nothing = (240, {LONG: 0, SHORT: 2})
     assert chosen(OTHER, FINDS, nothing) == SHORT
     assert chosen(FOUND, FINDS, nothing) == LONG
 
 
-def test_failures_known_only_at_the_moment_do_not_choose() -> None:
+def test_failures_known_at_moment_are_ignored() -> None:
     late: tuple[Ticket, ...] = ((8, 239, None, NOW),)
     assert chosen(FOUND + late, FINDS) == LONG
     assert chosen((*FOUND, (8, 239, None, NOW - 0.1)), FINDS) == SHORT
-    # A window whose failures are not known yet is passed over too.
+    # A window whose failures are not yet known is skipped too.
     turned = (240, {LONG: 8, SHORT: 6})
     assert chosen((*FOUND, (6, 287, None, NOW)), FINDS, turned) == LONG
 
 
-def test_instances_of_a_gpu_that_turns_out_to_have_failed_still_count_for_the_choice() -> None:
-    # GPU 8 had failed at 191, which nobody knew before NOW: until then the short length had
-    # flagged a healthy GPU. Without its instances the short length would look right.
+def test_later_known_failures_still_count_for_choice() -> None:
+    # GPU 8 failed at 191, which became known only at NOW: until then the short length had flagged a
+    # healthy GPU. Excluding its instances would make the short length look better.
     learned = tuple(one for one in TICKETS if one[1] < 170)
     found: tuple[Ticket, ...] = (*learned, (6, 239, None, None))
     for tickets in (found, (*found, (8, 191, None, NOW))):
@@ -710,9 +711,9 @@ def test_instances_of_a_gpu_that_turns_out_to_have_failed_still_count_for_the_ch
 
 
 def labels_at(window: WindowScores, tickets: tuple[Ticket, ...]) -> npt.NDArray[np.int8]:
-    """Return labels by looking at every instance: -1 where the last record is before its horizon.
+    """Return labels by checking every instance: -1 if its horizon ends after the last record.
 
-    The last record that is known at NOW is that of an hour before.
+    The last record known at NOW is one hour old.
     """
     labels = np.zeros(len(window.instances), dtype=np.int8)
     for gpu, failed, _, known_at in tickets:
@@ -723,7 +724,7 @@ def labels_at(window: WindowScores, tickets: tuple[Ticket, ...]) -> npt.NDArray[
     return labels
 
 
-def test_probabilities_are_fitted_to_all_labels_that_are_known(base: WalkForward) -> None:
+def test_calibration_uses_all_known_labels(base: WalkForward) -> None:
     labels = [labels_at(window, TICKETS) for window in base.windows]
     known = [of_window >= 0 for of_window in labels]
     assert known[-1].any()
@@ -736,69 +737,67 @@ def test_probabilities_are_fitted_to_all_labels_that_are_known(base: WalkForward
     )
     outcomes = np.concatenate([part[rows] for part, rows in zip(labels, known, strict=True)])
     assert 0 < outcomes.sum() < len(outcomes)
-    # A failure is seen by six instances, 2 hours apart in a horizon of 12: one evidence.
+    # Six instances, 2 hours apart in a horizon of 12, precede a failure; together they count once.
     weights = np.full(len(blends), 1 / 6)
     expected = fit_calibration(blends, outcomes, start=PRIOR, weights=weights)
     assert calibration(base, "sliding") == expected
     assert calibration(base, "fixed") != expected
 
 
-def test_models_that_learned_from_a_shorter_past_count_less(base: WalkForward) -> None:
+def test_scores_of_shorter_spans_weigh_less(base: WalkForward) -> None:
     window = base.windows[-1]
     records = replace(base, windows=[window])
     _, scores = window.by_strategy["sliding"]
     labels = labels_at(window, TICKETS)
     known = labels >= 0
-    # Trained on half as long a past as what is calibrated: a sixteenth of the evidence.
+    # The training period is half as long as the calibration period: a sixteenth of the evidence.
     weights = np.full(int(known.sum()), 1 / 6 / 16)
     expected = fit_calibration(scores["blend"][known], labels[known], start=PRIOR, weights=weights)
     assert calibration(records, "sliding", span=Nanoseconds(2 * LONG)) == expected
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6))
-def test_the_more_two_pasts_differ_the_less_one_says_about_the_other(
-    short: int, middle: int, long: int
-) -> None:
+def test_span_similarity_decreases_with_difference(short: int, middle: int, long: int) -> None:
     first, second, third = (Nanoseconds(days) for days in sorted((short, middle, long)))
     assert 0.0 < span_similarity(first, third) <= span_similarity(first, second) <= 1.0
     assert span_similarity(first, third) <= span_similarity(second, third)
     assert span_similarity(first, second) == span_similarity(second, first)
 
 
-def test_a_label_counts_when_its_horizon_is_over(base: WalkForward) -> None:
-    # The first failure after the window's start, by a GPU that it scored.
+def test_label_counts_after_its_horizon(base: WalkForward) -> None:
+    # The first failure after the window's start, of a GPU scored in it.
     first = base.windows[0]
     assert calibration(base, hour=144 + 12) == PRIOR
     positive = first.instances.end[first.instances.label == 1].min()
     over = (int(positive) - START) / HOUR + 12
     assert calibration(base, hour=over) == PRIOR
     assert calibration(base, hour=over + 1.5) != PRIOR
-    assert over + 1.5 < 144 + 48 + 12  # long before the window is finished
+    assert over + 1.5 < 144 + 48 + 12  # long before the end of the window
 
 
-def test_probabilities_are_called_fitted_where_a_label_is_known(base: WalkForward) -> None:
+def test_probabilities_are_fitted_with_known_labels(base: WalkForward) -> None:
     assert not base.has_known_labels(at(144 + 12))
     assert base.has_known_labels(at(144 + 14))
     assert not replace(base, windows=[]).has_known_labels(at(NOW))
 
 
-def test_without_a_known_failure_the_prior_stays(base: WalkForward) -> None:
-    nobody_knows = replace(base, failures=failures_of(tuple((*t[:3], 10**4) for t in TICKETS)))
-    assert calibration(nobody_knows) == PRIOR
+def test_prior_is_kept_without_failures(base: WalkForward) -> None:
+    unknown = replace(base, failures=failures_of(tuple((*t[:3], 10**4) for t in TICKETS)))
+    assert calibration(unknown) == PRIOR
 
 
-def test_the_last_five_finished_windows_and_newer_ones_are_calibrated_on(base: WalkForward) -> None:
-    last = base.windows  # the newest of them is not finished
+def test_calibration_uses_five_windows_and_newer(base: WalkForward) -> None:
+    last = base.windows  # the newest is incomplete
     many = replace(base, windows=[base.windows[0]] * 4 + last)
     five = replace(base, windows=[base.windows[0]] * 2 + last)
     assert calibration(many) == calibration(five) != calibration(base)
 
 
-def test_probability_is_the_calibrated_blend(base: WalkForward) -> None:
+def test_probability_is_calibrated_blend(base: WalkForward) -> None:
     window = base.windows[-1]
     for strategy in ("sliding", "variable"):
         scores = window.by_strategy[strategy][1]
         order = np.argsort(scores["blend"], kind="stable")
         assert (np.diff(scores["probability"][order]) >= 0).all()
-    # Nearer to how rare failures are than the scores of a model trained on equal shares.
+    # Closer to the prevalence than the scores of a model trained on balanced classes.
     assert scores["probability"].mean() < scores["blend"].mean()

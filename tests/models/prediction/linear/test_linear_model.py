@@ -17,7 +17,7 @@ LEVELS = 5  # missing, and four buckets in [-1, 1]: -1, -1/3, 1/3, 1
 
 
 def windows(first: list[int], last: list[int], context: list[int]) -> ModelInputs:
-    """Windows of two records with one channel, and one context column."""
+    """Return windows of two records with one channel, and one context column."""
     sequence = np.array([first, last], dtype=np.uint8).T[:, :, None]
     return ModelInputs(
         sequence, np.array(context, np.uint8)[:, None], ("a",), ("c",), (LEVELS,), (LEVELS,)
@@ -34,8 +34,8 @@ def fitted(
     return LinearModel(seed=0).fit(inputs, labels, weights, np.arange(n, dtype=np.int64))
 
 
-def test_columns_are_values_changes_and_whether_they_left_their_rest() -> None:
-    # The channel rests at 2 in three of five, the context in none of its buckets.
+def test_columns_are_values_changes_and_mode_deviations() -> None:
+    # The mode of the channel is 2 (three of five); the context has no mode among its buckets.
     inputs = windows([2, 2, 4, 0, 2], [2, 3, 2, 2, 1], [1, 2, 3, 4, 0])
     table = LinearTable.fit(inputs)
     assert table.rest == (2, 0)
@@ -49,13 +49,13 @@ def test_columns_are_values_changes_and_whether_they_left_their_rest() -> None:
     assert table.sources(inputs.columns).tolist() == [0, -1, 1, -1, 0, 0, 0, 0, 0]
 
 
-def test_a_missing_value_is_neither_above_nor_below_rest() -> None:
+def test_missing_value_is_not_mode_deviation() -> None:
     table = LinearTable.fit(windows([2, 2, 2], [2, 2, 3], [1, 2, 3]))
     apart = table.apply(windows([0], [0], [0])) + np.asarray(table.centres)
     assert apart[0, -2:].tolist() == [0.0, 0.0]
 
 
-def test_columns_have_a_mean_of_zero_in_training() -> None:
+def test_training_columns_have_zero_mean() -> None:
     rng = np.random.default_rng(1)
     draws = rng.integers(0, LEVELS, (3, 50)).tolist()
     inputs = windows(*draws)
@@ -63,13 +63,13 @@ def test_columns_have_a_mean_of_zero_in_training() -> None:
 
 
 def signal(n: int) -> tuple[ModelInputs, npt.NDArray[np.int8]]:
-    """One instance in four fails, and of those all read higher; most of the others are at rest."""
+    """One instance in four fails, with higher readings; most others are at the mode."""
     labels = (np.arange(n) % 4 == 0).astype(np.int8)
     last = np.where(labels == 1, 3, 1 + (np.arange(n) % 8 == 1))
     return windows([1] * n, last.tolist(), [1] * n), labels
 
 
-def test_few_failures_move_scores_little_and_many_do() -> None:
+def test_effect_grows_with_number_of_failures() -> None:
     spreads = []
     for n in (40, 400, 4_000):
         inputs, labels = signal(n)
@@ -80,7 +80,7 @@ def test_few_failures_move_scores_little_and_many_do() -> None:
 
 
 def noisy(n: int, seed: int) -> tuple[ModelInputs, npt.NDArray[np.int8]]:
-    """One in 51 fails; of sixty columns one tells: it is high for four in ten of the failing."""
+    """One in 51 fails; one of sixty columns is informative: high for 40 % of the failures."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(n) % 51 == 0).astype(np.int8)
     columns = rng.integers(1, LEVELS, (60, n), dtype=np.uint8)
@@ -90,7 +90,7 @@ def noisy(n: int, seed: int) -> tuple[ModelInputs, npt.NDArray[np.int8]]:
     return ModelInputs(rest, columns.T.copy(), ("a",), names, (LEVELS,), (LEVELS,) * 60), labels
 
 
-def test_a_rare_sign_ranks_above_all_that_forty_failures_share_by_chance() -> None:
+def test_rare_signal_outranks_chance_patterns() -> None:
     inputs, labels = noisy(51 * 40, seed=1)
     model = fitted(inputs, labels, np.where(labels == 1, 50.0, 1.0).astype(np.float32))
     others, _ = noisy(51 * 100, seed=2)
@@ -99,7 +99,7 @@ def test_a_rare_sign_ranks_above_all_that_forty_failures_share_by_chance() -> No
     assert scores[shows].min() > scores[~shows].max()
 
 
-def test_a_sign_of_one_instance_alone_is_not_worth_more_than_one_of_many() -> None:
+def test_single_instance_signal_is_limited() -> None:
     inputs, labels = signal(4_000)
     context = np.where(np.arange(4_000) == 0, 4, 1).astype(np.uint8)[:, None]  # of a failing one
     inputs = replace(inputs, context=context)
@@ -107,24 +107,24 @@ def test_a_sign_of_one_instance_alone_is_not_worth_more_than_one_of_many() -> No
     assert parts[0, 1] < parts[0, 0] / 5
 
 
-def test_healthy_instances_that_are_all_alike_are_no_trouble() -> None:
+def test_identical_healthy_instances_are_handled() -> None:
     labels = (np.arange(40) % 4 == 0).astype(np.int8)
     inputs = windows([1] * 40, np.where(labels == 1, 3, 1).tolist(), [1] * 40)
     scores = fitted(inputs, labels).score(inputs)
     assert scores[labels == 1].min() > 0.5 > scores[labels == 0].max()
 
 
-def test_scores_do_not_depend_on_how_many_healthy_instances_share_their_weight() -> None:
+def test_scores_depend_on_total_healthy_weight() -> None:
     inputs, labels = signal(400)
     healthy = np.flatnonzero(labels == 0)
     more = np.append(np.arange(400), np.tile(healthy, 4))
     weights = np.where(labels[more] == 1, 1.0, 0.2).astype(np.float32)
     once, again = fitted(inputs, labels), fitted(inputs.take(more), labels[more], weights)
-    # The intercept takes up that columns are less the mean of other instances.
+    # The intercept absorbs that columns are centred by the mean of different instances.
     assert np.abs(logit(once.score(inputs)) - logit(again.score(inputs))).max() < 0.05
 
 
-def test_an_instance_scores_the_same_to_the_last_digit_whoever_is_asked_about(
+def test_score_is_independent_of_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(3)
@@ -146,7 +146,7 @@ def test_an_instance_scores_the_same_to_the_last_digit_whoever_is_asked_about(
     assert model.score(inputs).tolist() == together.tolist()
 
 
-def test_contributions_and_a_constant_add_up_to_the_log_odds() -> None:
+def test_contributions_sum_to_log_odds() -> None:
     inputs, labels = signal(200)
     model = fitted(inputs, labels)
     parts = model.contributions(inputs)
@@ -158,12 +158,12 @@ def test_contributions_and_a_constant_add_up_to_the_log_odds() -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("coefficients", "coefficients are 10, expected 11"),
-        ("rest", "levels of rest"),
+        ("coefficients", "got 10 coefficients, expected 11"),
+        ("rest", "modes, expected"),
         ("centres", "centres"),
     ],
 )
-def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, part: str, message: str) -> None:
+def test_inconsistent_file_is_refused(tmp_path: Path, part: str, message: str) -> None:
     inputs, labels = signal(40)
     fitted(inputs, labels).save(tmp_path)
     saved = read_parameters(tmp_path)
@@ -173,7 +173,7 @@ def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, part: str, mes
         LinearModel.load(tmp_path)
 
 
-def test_no_channel_that_rests_is_no_trouble() -> None:
+def test_columns_without_mode_are_handled() -> None:
     inputs, labels = signal(40)
     alone = replace(inputs, context=inputs.context[:, :0], context_names=(), context_levels=())
     assert np.isfinite(fitted(alone, labels).score(alone)).all()

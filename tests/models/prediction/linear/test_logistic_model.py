@@ -19,7 +19,7 @@ ENDS, ONES = np.arange(6, dtype=np.int64), np.ones(6, dtype=np.float32)
 
 
 def last_values(*columns: Sequence[int]) -> ModelInputs:
-    """Windows of two records of nine levels; the first record says the opposite of the last."""
+    """Windows of two records of nine levels; the first record is the opposite of the last."""
     last = np.array(columns, dtype=np.uint8).T
     names = tuple("abc"[: last.shape[1]])
     context = np.zeros((len(last), 0), np.uint8)
@@ -28,7 +28,7 @@ def last_values(*columns: Sequence[int]) -> ModelInputs:
     )
 
 
-def test_logistic_model_is_at_the_optimum_of_its_penalised_loss() -> None:
+def test_fit_minimizes_penalized_loss() -> None:
     rng = np.random.default_rng(0)
     n = 200
     inputs = last_values(rng.integers(0, 9, n).tolist(), rng.integers(0, 9, n).tolist())
@@ -42,7 +42,7 @@ def test_logistic_model_is_at_the_optimum_of_its_penalised_loss() -> None:
     assert np.abs(slopes).max() < 0.05
 
 
-def test_logistic_model_is_fitted_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = LogisticRegression.fit
     threads: list[int] = []
 
@@ -58,7 +58,7 @@ def test_logistic_model_is_fitted_by_one_thread(monkeypatch: pytest.MonkeyPatch)
     assert set(threads) == {1}
 
 
-def test_logistic_model_sees_the_last_record_only() -> None:
+def test_model_uses_last_record_only() -> None:
     inputs = last_values([1, 2, 3, 6, 7, 8])
     model = LogisticModel(seed=0).fit(inputs, LABELS, ONES, ENDS)
     other_first = last_values([1, 2, 3, 6, 7, 8])
@@ -67,7 +67,7 @@ def test_logistic_model_sees_the_last_record_only() -> None:
     assert (np.diff(logit(model.score(inputs))) > 0).all()
 
 
-def test_a_logistic_score_does_not_depend_on_the_other_instances() -> None:
+def test_score_is_independent_of_batch() -> None:
     rng, n, width = np.random.default_rng(0), 17_001, 90
     names, levels = tuple(f"c{number}" for number in range(width)), (9,) * width
     context = rng.integers(0, 9, (n, width), dtype=np.uint8)
@@ -81,7 +81,7 @@ def test_a_logistic_score_does_not_depend_on_the_other_instances() -> None:
         assert np.array_equal(model.score(inputs.take(rows)), scores[rows])
 
 
-def test_coefficients_of_other_columns_are_refused(tmp_path: Path) -> None:
+def test_wrong_number_of_coefficients_is_refused(tmp_path: Path) -> None:
     model = LogisticModel(seed=0).fit(last_values([1, 2, 3, 4, 5, 6]), LABELS, ONES, ENDS)
     model.save(tmp_path)
     saved = read_parameters(tmp_path)

@@ -19,7 +19,7 @@ from forewarn.models.tensorflow_runtime import keras, tensorflow
 
 
 def instances(n: int = 120) -> tuple[ModelInputs, Int8Array, Int64Array]:
-    """A weak signal over ten days, an instance every two hours."""
+    """A weak signal over ten days, with an instance every two hours."""
     rng = np.random.default_rng(0)
     labels = (rng.random(n) < 0.4).astype(np.int8)
     sequence = rng.integers(1, 10, (n, 3, 2), dtype=np.uint8)
@@ -32,7 +32,7 @@ def instances(n: int = 120) -> tuple[ModelInputs, Int8Array, Int64Array]:
 
 @cache
 def plain() -> NetworkModel:
-    """Return one network for all the tests that only look at it."""
+    """Return one network, shared by all tests that do not change it."""
     return fitted()
 
 
@@ -52,16 +52,16 @@ def layers(model: NetworkModel) -> Counter[str]:
     return Counter(type(layer).__name__ for layer in network.layers)
 
 
-def test_cnn_has_four_convolutions_and_two_dense_layers() -> None:
+def test_cnn_architecture() -> None:
     found = layers(CnnModel(seed=0, purge=DAY))
     assert (found["Conv1D"], found["Dense"]) == (4, 2)
 
 
-def test_mlp_has_two_hidden_layers_and_an_output() -> None:
+def test_mlp_architecture() -> None:
     assert layers(MlpModel(seed=0, purge=DAY))["Dense"] == 3
 
 
-def test_lstm_has_a_hidden_size_of_10() -> None:
+def test_lstm_architecture() -> None:
     model = LstmModel(seed=0, purge=DAY)
     assert layers(model)["LSTM"] == 1
     network = model.build(keras(), 18, 4, 7)
@@ -69,21 +69,21 @@ def test_lstm_has_a_hidden_size_of_10() -> None:
     assert lstm.units == 10
 
 
-def test_epochs_come_from_the_later_part() -> None:
+def test_epochs_are_chosen_on_late_part() -> None:
     assert 10 <= plain().n_epochs_ <= 30
 
 
 @pytest.mark.parametrize("purge", [9 * DAY, 30 * DAY])
-def test_span_that_leaves_no_early_part_takes_a_fixed_number_of_epochs(purge: int) -> None:
+def test_no_early_part_uses_fixed_epochs(purge: int) -> None:
     assert fitted(purge=purge).n_epochs_ == 15
 
 
-def test_later_part_without_a_positive_takes_a_fixed_number_of_epochs() -> None:
+def test_no_late_positives_use_fixed_epochs() -> None:
     _, labels, ends = instances()
     assert fitted(np.where(ends >= 7 * DAY, 0, labels).astype(np.int8)).n_epochs_ == 15
 
 
-def test_labels_within_the_purge_do_not_choose_the_epochs() -> None:
+def test_purged_labels_do_not_choose_epochs() -> None:
     _, labels, ends = instances()
     gap = (ends > 7 * DAY) & (ends < 7.9 * DAY)
     early = ends < 6.5 * DAY
@@ -96,7 +96,7 @@ def test_labels_within_the_purge_do_not_choose_the_epochs() -> None:
     assert fitted(flipped_early).n_epochs_ != expected
 
 
-def test_saved_network_holds_no_code_and_no_clock(tmp_path: Path) -> None:
+def test_saved_network_has_no_code_or_time(tmp_path: Path) -> None:
     fitted(kind=CnnModel).save(tmp_path)
     with zipfile.ZipFile(tmp_path / "network.keras") as archive:
         assert "date_saved" not in json.loads(archive.read("metadata.json"))
@@ -107,10 +107,10 @@ def test_saved_network_holds_no_code_and_no_clock(tmp_path: Path) -> None:
     assert "Lambda" not in {layer["class_name"] for layer in config["config"]["layers"]}
 
 
-def test_fits_leave_no_graphs_behind() -> None:
+def test_fits_leak_no_graphs() -> None:
     def operations() -> int:
         gc.collect()
-        # By type: to ask a weak reference of another library what it is may raise.
+        # By type: accessing the class of other libraries' weak references may raise.
         graphs = [one for one in gc.get_objects() if issubclass(type(one), tensorflow().Graph)]
         return sum(len(graph.get_operations()) for graph in graphs)
 

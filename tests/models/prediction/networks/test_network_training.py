@@ -13,21 +13,21 @@ shares = st.floats(0.01, 0.99)
 purges = st.integers(0, 10 * DAY)
 
 
-def test_ten_days_split_at_the_eighth_with_a_day_between() -> None:
+def test_split_by_hand() -> None:
     ends = np.arange(11) * DAY
     early, late = split_by_time(ends, 0.2, DAY)
     assert np.flatnonzero(early).tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert np.flatnonzero(late).tolist() == [8, 9, 10]
 
 
-def test_share_is_of_the_time_span_not_of_the_instances() -> None:
+def test_share_refers_to_time_span() -> None:
     ends = np.array([0] * 90 + [100])
     _, late = split_by_time(ends, 0.2, 0)
     assert late.sum() == 1
 
 
 @given(moments, shares, purges)
-def test_early_part_ends_one_purge_before_the_later_begins(
+def test_early_part_ends_one_purge_before_late(
     moments: list[int], share: float, purge: int
 ) -> None:
     ends = np.array(moments, dtype=np.int64)
@@ -39,9 +39,7 @@ def test_early_part_ends_one_purge_before_the_later_begins(
 
 
 @given(moments, shares, purges)
-def test_whatever_is_left_out_lies_between_the_parts(
-    moments: list[int], share: float, purge: int
-) -> None:
+def test_excluded_instances_lie_between_parts(moments: list[int], share: float, purge: int) -> None:
     ends = np.array(moments, dtype=np.int64)
     early, late = split_by_time(ends, share, purge)
     begin = ends.max() - (ends.max() - ends.min()) * share
@@ -51,7 +49,7 @@ def test_whatever_is_left_out_lies_between_the_parts(
 
 
 @given(st.permutations(list(range(12))), shares)
-def test_order_of_the_instances_does_not_matter(order: list[int], share: float) -> None:
+def test_instance_order_does_not_matter(order: list[int], share: float) -> None:
     ends = np.arange(12, dtype=np.int64) * HOUR
     early, late = split_by_time(ends, share, 2 * HOUR)
     shuffled = split_by_time(ends[order], share, 2 * HOUR)
@@ -59,7 +57,7 @@ def test_order_of_the_instances_does_not_matter(order: list[int], share: float) 
     assert np.array_equal(shuffled[1], late[order])
 
 
-def test_no_instances_give_two_empty_parts() -> None:
+def test_no_instances_give_empty_parts() -> None:
     early, late = split_by_time(np.array([], dtype=np.int64), 0.2, HOUR)
     assert (early.size, late.size) == (0, 0)
 

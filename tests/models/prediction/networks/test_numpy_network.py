@@ -35,7 +35,7 @@ def inputs_of(n: int, length: int) -> ModelInputs:
 
 
 def network_parts(kind: type[NetworkModel], length: int) -> NetworkParts:
-    """Return a network whose biases count, too."""
+    """Return a network with biases other than 0."""
     network = kind(seed=0, purge=0).build(fresh_keras(1), length, 6, 10)
     rng = np.random.default_rng(2)
     network.set_weights([rng.normal(0, 0.4, w.shape) for w in network.get_weights()])
@@ -53,9 +53,7 @@ def keras_scores(
 
 @KINDS
 @pytest.mark.parametrize("length", [1, 2, 5, 18])
-def test_scores_are_those_of_keras_whatever_the_length(
-    kind: type[NetworkModel], length: int
-) -> None:
+def test_scores_equal_keras_for_any_length(kind: type[NetworkModel], length: int) -> None:
     inputs = inputs_of(70, length)
     scaling, parts = InputScaling.fit(inputs), network_parts(kind, length)
     log_odds = NumpyNetwork.from_parts(parts).log_odds(inputs, scaling)
@@ -65,7 +63,7 @@ def test_scores_are_those_of_keras_whatever_the_length(
 
 
 @KINDS
-def test_scores_do_not_depend_on_how_many_are_scored(kind: type[NetworkModel]) -> None:
+def test_scores_are_independent_of_batch_size(kind: type[NetworkModel]) -> None:
     inputs = inputs_of(600, 18)
     network, scaling = NumpyNetwork.from_parts(network_parts(kind, 18)), InputScaling.fit(inputs)
     scores = network.log_odds(inputs, scaling)
@@ -74,7 +72,7 @@ def test_scores_do_not_depend_on_how_many_are_scored(kind: type[NetworkModel]) -
 
 
 @KINDS
-def test_an_archive_holds_the_same_network(kind: type[NetworkModel]) -> None:
+def test_archive_round_trip(kind: type[NetworkModel]) -> None:
     network = kind(seed=0, purge=0).build(fresh_keras(1), 3, 6, 10)
     parts, stored = read_network(network), read_archive(write_archive(network))
     assert stored.weights.keys() == parts.weights.keys()
@@ -95,7 +93,7 @@ def test_an_archive_holds_the_same_network(kind: type[NetworkModel]) -> None:
         ("strides", "Conv1D", r"layer conv1d: strides is gelu, expected \[1\]"),
     ],
 )
-def test_a_layer_that_is_not_known_is_refused(name: str, layer: str, found: str) -> None:
+def test_unknown_layer_is_refused(name: str, layer: str, found: str) -> None:
     parts = network_parts(CnnModel, 4)
     config = json.loads(parts.config)
     chosen = next(each for each in config["config"]["layers"] if each["class_name"] == layer)
@@ -107,7 +105,7 @@ def test_a_layer_that_is_not_known_is_refused(name: str, layer: str, found: str)
         NumpyNetwork.from_parts(parts._replace(config=json.dumps(config)))
 
 
-def test_weights_of_another_shape_are_refused() -> None:
+def test_wrong_weight_shape_is_refused() -> None:
     parts = network_parts(MlpModel, 4)
     weights = {**parts.weights, "dense": [w[:-1] for w in parts.weights["dense"]]}
     with pytest.raises(ValueError, match=r"weights are \(1, 33, 16\), expected 34 inputs and 15"):
@@ -115,7 +113,7 @@ def test_weights_of_another_shape_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["raw bytes", "link"])
-def test_weights_that_lie_in_another_file_are_refused(kind: str, tmp_path: Path) -> None:
+def test_external_weights_are_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(np.ones(4, dtype=np.float32).tobytes())
     with h5py.File(tmp_path / "weights.h5", "w") as file:
         variables = file.create_group("layers/dense/vars")

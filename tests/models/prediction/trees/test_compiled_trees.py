@@ -9,7 +9,7 @@ from forewarn.models.prediction.trees.compiled_trees import CompiledTrees
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("n_leaves", [2, 7, 31])
-def test_scores_are_those_of_lightgbm_to_the_last_bit(n_leaves: int, missing: float) -> None:
+def test_scores_equal_lightgbm_exactly(n_leaves: int, missing: float) -> None:
     rng = np.random.default_rng(n_leaves)
     table = rng.integers(0, 12, (3_000, 9)).astype(np.float32)
     labels = (rng.random(3_000) < 0.1 + 0.06 * table[:, 3]).astype(np.int8)
@@ -19,13 +19,13 @@ def test_scores_are_those_of_lightgbm_to_the_last_bit(n_leaves: int, missing: fl
     scores = CompiledTrees.from_text(booster.model_to_string()).score(table)
     assert len(np.unique(scores)) > 10
     assert (scores == booster.predict(table, num_threads=1)).all()
-    # What was never missing in training counts as 0 then.
+    # Columns never missing in training are read as 0.
     table[::3, ::2] = np.nan
     scores = CompiledTrees.from_text(booster.model_to_string()).score(table)
     assert (scores == booster.predict(table, num_threads=1)).all()
 
 
-def test_trees_that_do_not_branch_give_everybody_the_same() -> None:
+def test_trees_without_splits_give_constant() -> None:
     alike = lightgbm.Dataset(np.zeros((50, 2)), label=np.arange(50) % 5 == 0)
     booster = lightgbm.train({"objective": "binary", "verbosity": -1}, alike, 2)
     table = np.zeros((3, 2), dtype=np.float32)

@@ -31,7 +31,7 @@ def model(inputs: ModelInputs) -> GbdtModel:
     return GbdtModel(seed=0).fit(inputs, labels, weights, ends)
 
 
-def test_features_are_named_by_channel_and_records_before_the_last(model: GbdtModel) -> None:
+def test_feature_names(model: GbdtModel) -> None:
     assert model.feature_names == (
         *("temperature[-2]", "power[-2]"),
         *("temperature[-1]", "power[-1]"),
@@ -40,13 +40,13 @@ def test_features_are_named_by_channel_and_records_before_the_last(model: GbdtMo
     )
 
 
-def test_columns_are_in_the_order_of_their_names(model: GbdtModel, inputs: ModelInputs) -> None:
+def test_columns_match_feature_names(model: GbdtModel, inputs: ModelInputs) -> None:
     table = model.table(inputs)
     assert np.array_equal(table[:, 2], inputs.sequence[:, 1, 0])
     assert np.array_equal(table[:, 7], inputs.context[:, 1])
 
 
-def test_there_are_200_trees(model: GbdtModel) -> None:
+def test_number_of_trees(model: GbdtModel) -> None:
     assert model.text_.count("\nTree=") == 200
 
 
@@ -57,9 +57,7 @@ def contributions_of(model: GbdtModel, inputs: ModelInputs) -> npt.NDArray[np.fl
     return contributions
 
 
-def test_contributions_and_a_constant_add_up_to_the_score(
-    model: GbdtModel, inputs: ModelInputs
-) -> None:
+def test_contributions_sum_to_log_odds(model: GbdtModel, inputs: ModelInputs) -> None:
     total = contributions_of(model, inputs).sum(axis=1)
     scores = model.score(inputs)
     constant = np.log(scores / (1 - scores)) - total
@@ -72,7 +70,7 @@ def test_cause_contributes_most(model: GbdtModel, inputs: ModelInputs) -> None:
     assert model.feature_names[strongest] == "temperature[-0]"
 
 
-def test_loaded_model_gives_the_same_contributions(
+def test_loaded_model_has_same_contributions(
     model: GbdtModel, inputs: ModelInputs, tmp_path: Path
 ) -> None:
     model.save(tmp_path)
@@ -81,6 +79,6 @@ def test_loaded_model_gives_the_same_contributions(
     assert np.array_equal(loaded.contributions(inputs), model.contributions(inputs))
 
 
-def test_more_rows_than_one_table_are_scored_alike(model: GbdtModel, inputs: ModelInputs) -> None:
+def test_batched_scores_are_equal(model: GbdtModel, inputs: ModelInputs) -> None:
     rows = np.arange(17_000) % 300
     assert np.array_equal(model.score(inputs.take(rows)), model.score(inputs)[rows])

@@ -24,7 +24,7 @@ def trees(
 
 
 def expected_value(tree: dict[str, Any], row: Float32Array, known: set[int]) -> float:
-    """Follow what is known, and both ways by their shares where a column is not."""
+    """Follow known columns, and average both branches by their shares for unknown ones."""
     if "leaf_value" in tree:
         return float(tree["leaf_value"])
     ways = [tree["left_child"], tree["right_child"]]
@@ -53,7 +53,7 @@ def by_definition(booster: lightgbm.Booster, row: Float32Array) -> list[float]:
 
 @given(st.integers(0, 2**31), st.integers(2, 6))
 @settings(max_examples=12)
-def test_columns_get_what_the_definition_gives_them(seed: int, n_columns: int) -> None:
+def test_values_match_definition(seed: int, n_columns: int) -> None:
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 5, (60, n_columns)).astype(np.float32)
     booster = trees(table, (table[:, 0] > rng.integers(0, 5, 60)).astype(float))
@@ -62,7 +62,7 @@ def test_columns_get_what_the_definition_gives_them(seed: int, n_columns: int) -
         assert values[row] == pytest.approx(by_definition(booster, table[row]), abs=1e-12)
 
 
-def test_values_of_deep_trees_are_those_of_lightgbm_for_any_number_of_rows() -> None:
+def test_values_equal_lightgbm() -> None:
     rng = np.random.default_rng(0)
     table = rng.integers(0, 60, (1500, 12)).astype(np.float32)
     target = (table.sum(axis=1) + rng.normal(0, 60, 1500) > 360).astype(float)
@@ -74,7 +74,7 @@ def test_values_of_deep_trees_are_those_of_lightgbm_for_any_number_of_rows() -> 
     assert np.array_equal(shapley_values(leaves, table[1200:1203]), values[1200:1203])
 
 
-def test_one_split_is_counted_by_hand() -> None:
+def test_single_split_by_hand() -> None:
     table = np.repeat(np.array([[0.0], [9.0]], dtype=np.float32), [30, 10], axis=0)
     booster = trees(table, (table[:, 0] > 5).astype(float), 1)
     leaves = LeafPaths.from_text(booster.model_to_string())
@@ -85,7 +85,7 @@ def test_one_split_is_counted_by_hand() -> None:
     assert shapley_values(leaves, table[:0]).shape == (0, 1)
 
 
-def test_trees_that_do_not_branch_give_nobody_anything() -> None:
+def test_trees_without_splits_contribute_nothing() -> None:
     table = np.zeros((40, 2), dtype=np.float32)
     booster = trees(table, (np.arange(40) % 2).astype(float))
     leaves = LeafPaths.from_text(booster.model_to_string())

@@ -26,7 +26,7 @@ def text() -> str:
 
 
 def resized(text: str) -> str:
-    """Write the sizes of the trees anew: LightGBM finds them by these."""
+    """Recompute the sizes of the trees, by which LightGBM finds them."""
     trees = text[text.index("Tree=0\n") : text.index("end of trees\n")]
     sizes = [len(one) for one in re.findall(r"Tree=\d+\n.*?\n\n\n", trees, re.DOTALL)]
     assert sum(sizes) == len(trees)
@@ -41,16 +41,16 @@ def changed(text: str, field: str, change: Callable[[list[str]], list[str]]) -> 
     return resized(text[:begin] + " ".join(words) + text[end:])
 
 
-def test_what_lightgbm_saves_is_accepted(text: str) -> None:
+def test_lightgbm_output_is_accepted(text: str) -> None:
     check_tree_text(text, N_COLUMNS)
     assert resized(text) == text
 
 
-def test_a_split_that_parts_off_what_is_missing_is_accepted(text: str) -> None:
+def test_split_on_missing_values_is_accepted(text: str) -> None:
     check_tree_text(changed(text, "threshold", lambda words: ["inf", *words[1:]]), N_COLUMNS)
 
 
-def test_a_tree_that_does_not_branch_is_accepted() -> None:
+def test_tree_without_splits_is_accepted() -> None:
     alike = lightgbm.Dataset(np.zeros((50, 2)), label=np.arange(50) % 2)
     trained = lightgbm.train({"objective": "binary", "verbosity": -1}, alike, 2)
     check_tree_text(trained.model_to_string(), 2)
@@ -79,21 +79,21 @@ def test_a_tree_that_does_not_branch_is_accepted() -> None:
         ("is_linear", "1", "categorical splits or linear leaves"),
     ],
 )
-def test_a_wrong_number_is_refused(text: str, field: str, value: str, said: str) -> None:
+def test_wrong_number_is_refused(text: str, field: str, value: str, said: str) -> None:
     wrong = changed(text, field, lambda words: [value, *words[1:]])
     with pytest.raises(ValueError, match=f"tree 1: .*{said}"):
         check_tree_text(wrong, N_COLUMNS)
 
 
-def test_branches_that_go_in_a_circle_are_refused(text: str) -> None:
-    # Every split and leaf is the child of one split, and yet two of them lead to each other.
+def test_cyclic_branches_are_refused(text: str) -> None:
+    # Every split and leaf is the child of one split, but two of them form a cycle.
     wrong = changed(text, "left_child", lambda words: ["-1", "2", "1", *words[3:]])
     wrong = changed(wrong, "right_child", lambda words: ["-2", *words[1:]])
     with pytest.raises(ValueError, match=r"tree 1: .*are no tree"):
         check_tree_text(wrong, N_COLUMNS)
 
 
-def test_a_missing_number_is_refused(text: str) -> None:
+def test_missing_number_is_refused(text: str) -> None:
     wrong = changed(text, "leaf_value", lambda words: words[:-1])
     with pytest.raises(ValueError, match="tree 1: `leaf_value` holds 7 numbers, expected 8"):
         check_tree_text(wrong, N_COLUMNS)
@@ -114,12 +114,12 @@ def test_a_missing_number_is_refused(text: str) -> None:
         ("Tree=0", "Tree=9", "is no text of trees"),
     ],
 )
-def test_a_wrong_head_is_refused(text: str, pattern: str, value: str, said: str) -> None:
+def test_wrong_header_is_refused(text: str, pattern: str, value: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check_tree_text(re.sub(pattern, value, text, count=1), N_COLUMNS)
 
 
-def test_a_text_that_ends_too_early_is_refused(text: str) -> None:
+def test_truncated_text_is_refused(text: str) -> None:
     for end in range(0, text.index("end of trees") + 13, 97):
         with pytest.raises(ValueError, match=r"no text of trees|tree_sizes|tree \d|field"):
             check_tree_text(text[:end], N_COLUMNS)
@@ -152,9 +152,7 @@ print(accepted)
 """
 
 
-def test_what_is_accepted_scores_finitely_and_never_kills_the_process(
-    text: str, tmp_path: Path
-) -> None:
+def test_accepted_text_scores_finitely(text: str, tmp_path: Path) -> None:
     path = tmp_path / "trees.txt"
     path.write_text(text)
     command = [sys.executable, "-c", CHANGED_AT_RANDOM, str(path)]

@@ -13,7 +13,7 @@ def inputs() -> ModelInputs:
     return ModelInputs(sequence, context, ("a", "b"), names, (10, 10), (10, 2, 2))
 
 
-def test_statistics_by_hand_leave_missing_values_out() -> None:
+def test_statistics_ignore_missing_values() -> None:
     model = WindowStatsGbdt(seed=0)
     rows = [
         dict(zip(model.names(inputs()), row, strict=True))
@@ -29,13 +29,13 @@ def test_statistics_by_hand_leave_missing_values_out() -> None:
     assert (second["b min"], second["b max"], second["b change"]) == (1.0, 3.0, 0.0)
 
 
-def test_channel_without_a_value_has_no_statistics() -> None:
+def test_missing_channel_has_nan_statistics() -> None:
     model = WindowStatsGbdt(seed=0)
     row = dict(zip(model.names(inputs()), model.table(inputs())[0], strict=True))
     assert all(np.isnan(value) for name, value in row.items() if name.startswith("b "))
 
 
-def test_of_the_context_only_categories_are_seen() -> None:
+def test_only_categories_of_context_are_used() -> None:
     model = WindowStatsGbdt(seed=0)
     assert model.names(inputs())[12:] == ("category:gpu_type=V100", "category:gpu_type=T4")
     assert model.table(inputs())[:, 12:].tolist() == [[1.0, 0.0], [0.0, 1.0]]

@@ -26,7 +26,7 @@ from forewarn.features.records.fleet_slices import MAX_SLICES, assign_slices
 from forewarn.features.records.fleet_timeline import Fleet, FleetSlice
 from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
-from forewarn.models.prediction.training_candidates import TrainingCandidates, known
+from forewarn.models.prediction.training_candidates import TrainingCandidates, instances_known_at
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
@@ -147,7 +147,9 @@ def fleet_of(
 
 
 def trained_on(fleet: Fleet, instances: Instances) -> tuple[Encoder, TrainingSet]:
-    return one_training_set(RECIPE, fleet, known(instances, MOMENT, SPAN, RECIPE.horizon))
+    return one_training_set(
+        RECIPE, fleet, instances_known_at(instances, MOMENT, SPAN, RECIPE.horizon)
+    )
 
 
 def assert_same(first: Instances, second: Instances) -> None:
@@ -191,7 +193,7 @@ def test_training_spans_share_one_read(
     records, failures = store_of(folders["landed"]).read_known(MOMENT - REACH, MOMENT)
     timeline = as_of(records, failures, MOMENT, REACH)
     every = recipe.instances(timeline)
-    several = [known(every, MOMENT, span, recipe.horizon) for span in spans]
+    several = [instances_known_at(every, MOMENT, span, recipe.horizon) for span in spans]
     alone = [bytes_of(*one_training_set(recipe, timeline, some)) for some in several]
     assert len(set(alone)) == len(spans)
     look = recipe.candidate_selector(MOMENT - REACH, MOMENT, spans)
