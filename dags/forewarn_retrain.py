@@ -2,8 +2,7 @@
 
 All training lengths are trained as of the start of the last finished test window. The best one is
 refitted, compared with the champion and registered in MLflow. If it is refused, the champion stays
-and the run fails. A run uses its logical date, or `{"at": "2025-03-01"}` if started manually. A
-retry resumes. This file is an airflow dag.
+and the run fails. A run uses its logical date, or `{"at": "2025-03-01"}` if started manually.
 """
 
 from datetime import timedelta

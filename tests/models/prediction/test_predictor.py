@@ -214,20 +214,24 @@ def test_version_changes_with_models(predictor: Predictor) -> None:
 
 def test_invalid_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(ValueError, match=f"{path}: holds no `predictor.json`"):
+        with pytest.raises(ValueError, match=f"{path}: has no `predictor.json`"):
             Predictor.load(path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 3}', "3", '"x"'])
 def test_broken_description_is_refused(folder: Path, text: str) -> None:
     (folder / "predictor.json").write_text(text)
-    with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
+    with pytest.raises(
+        ValueError, match=f"{folder / 'predictor.json'}: is not a complete predictor"
+    ):
         Predictor.load(folder)
 
 
 def test_binary_description_is_refused(folder: Path) -> None:
     (folder / "predictor.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
+    with pytest.raises(
+        ValueError, match=f"{folder / 'predictor.json'}: is not a complete predictor"
+    ):
         Predictor.load(folder)
 
 
@@ -236,7 +240,9 @@ def test_incomplete_description_is_refused(folder: Path, left_out: str) -> None:
     saved = description_of(folder)
     del saved[left_out]
     describe(folder, saved)
-    with pytest.raises(ValueError, match=f"predictor.json: is no whole predictor.*{left_out}"):
+    with pytest.raises(
+        ValueError, match=f"predictor.json: is not a complete predictor.*{left_out}"
+    ):
         Predictor.load(folder)
 
 
@@ -259,7 +265,7 @@ def test_modified_description_is_refused(folder: Path) -> None:
     text = path.read_text()
     assert '"share": 0.003' in text
     path.write_text(text.replace('"share": 0.003', '"share": 0.03'))
-    with pytest.raises(ValueError, match=f"{path}: is no whole predictor .*its digest"):
+    with pytest.raises(ValueError, match=f"{path}: is damaged .*its digest"):
         Predictor.load(folder)
 
 
@@ -278,7 +284,7 @@ def test_nonfinite_numbers_are_refused(folder: Path, part: str, number: str) -> 
     describe(folder, saved)
     path = folder / "predictor.json"
     path.write_text(path.read_text().replace(f'"{wrong}"', number))
-    with pytest.raises(ValueError, match=f"{path}: is no whole predictor .*finite"):
+    with pytest.raises(ValueError, match=f"{path}: is not a complete predictor .*finite"):
         Predictor.load(folder)
 
 
@@ -289,7 +295,7 @@ def test_modified_file_is_refused(folder: Path, file: str) -> None:
     content = path.read_bytes()
     path.write_bytes(content.replace(b"3", b"4", 1))
     assert path.read_bytes() != content
-    with pytest.raises(ValueError, match=f"{path}: is damaged or of another model"):
+    with pytest.raises(ValueError, match=f"{path}: is damaged or from another model"):
         Predictor.load(folder)
 
 
@@ -304,7 +310,7 @@ def test_invalid_trees_are_refused_despite_digest(folder: Path) -> None:
     saved["files"] = digests_in(models)
     describe(folder, saved)
     models.rename(folder / models_folder(saved["files"]))
-    with pytest.raises(ValueError, match=r"gbdt: is no gbdt that can score .*`leaf_value` holds"):
+    with pytest.raises(ValueError, match=r"gbdt: cannot be loaded as gbdt .*`leaf_value` holds"):
         Predictor.load(folder)
 
 

@@ -18,7 +18,7 @@ FOREIGN = (
 ALLOWED = (
     "forewarn.evaluation",
     "forewarn.evaluation.prediction",
-    "forewarn.evaluation.prediction.figures",
+    "forewarn.evaluation.prediction.metrics",
     "forewarn.evaluation.prediction.metrics.action_costs",
     "forewarn.evaluation.prediction.metrics.daily_list",
     "forewarn.evaluation.prediction.metrics.calibration_monitor",

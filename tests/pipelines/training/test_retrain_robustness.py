@@ -275,7 +275,7 @@ def test_finished_run_without_outcome_is_repeated(
 def test_older_retraining_is_not_promoted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     older = site.retrain("2025-01-22")
     assert not older.promoted
-    assert "2025-01-25T00:00:00Z: only `forewarn models promote` goes back" in older.reasons[-1]
+    assert "2025-01-25T00:00:00Z; use `forewarn models promote`" in older.reasons[-1]
     assert (champion_of(site), older.champion) == ("2", "2")
     assert "alert (refused)" in capsys.readouterr().err
     assert main(["models", "promote", older.version, "--config", str(site.config)]) == 0

@@ -87,5 +87,5 @@ def test_wrong_number_of_coefficients_is_refused(tmp_path: Path) -> None:
     saved = read_parameters(tmp_path)
     saved["coefficients"].pop()
     write_parameters(tmp_path, saved)
-    with pytest.raises(ValueError, match="coefficients are 2, expected 3"):
+    with pytest.raises(ValueError, match="got 2 coefficients, expected 3"):
         LogisticModel.load(tmp_path)

@@ -89,7 +89,7 @@ def test_archive_round_trip(kind: type[NetworkModel]) -> None:
     ("name", "layer", "found"),
     [
         ("class_name", "Dense", "layer dense is a Mystery"),
-        ("activation", "Dense", "activation gelu is not known"),
+        ("activation", "Dense", "activation gelu is not supported"),
         ("strides", "Conv1D", r"layer conv1d: strides is gelu, expected \[1\]"),
     ],
 )
@@ -126,5 +126,5 @@ def test_external_weights_are_refused(kind: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as members:
         members.writestr("config.json", "{}")
         members.write(tmp_path / "weights.h5", "model.weights.h5")
-    with pytest.raises(ValueError, match="vars/0 lie in another file"):
+    with pytest.raises(ValueError, match="vars/0 are stored in another file"):
         read_archive(archive.getvalue())

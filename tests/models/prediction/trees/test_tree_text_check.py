@@ -61,9 +61,9 @@ def test_tree_without_splits_is_accepted() -> None:
     [
         ("split_feature", "1000000000", r"`split_feature` is 1000000000, expected 0 to 3"),
         ("split_feature", "-1", r"`split_feature` is -1, expected 0 to 3"),
-        ("left_child", "1000000000", "are no tree"),
-        ("left_child", "0", "are no tree"),
-        ("right_child", "-1000000000", "are no tree"),
+        ("left_child", "1000000000", "do not form a tree"),
+        ("left_child", "0", "do not form a tree"),
+        ("right_child", "-1000000000", "do not form a tree"),
         ("right_child", "99999999999999999999", "`right_child` holds '99999999999999999999'"),
         ("leaf_value", "nan", "`leaf_value` holds 'nan', expected finite numbers"),
         ("leaf_value", "1e999", "`leaf_value` holds '1e999', expected finite numbers"),
@@ -89,7 +89,7 @@ def test_cyclic_branches_are_refused(text: str) -> None:
     # Every split and leaf is the child of one split, but two of them form a cycle.
     wrong = changed(text, "left_child", lambda words: ["-1", "2", "1", *words[3:]])
     wrong = changed(wrong, "right_child", lambda words: ["-2", *words[1:]])
-    with pytest.raises(ValueError, match=r"tree 1: .*are no tree"):
+    with pytest.raises(ValueError, match=r"tree 1: .*do not form a tree"):
         check_tree_text(wrong, N_COLUMNS)
 
 
@@ -106,12 +106,12 @@ def test_missing_number_is_refused(text: str) -> None:
         ("tree_sizes=.*", "tree_sizes=", "`tree_sizes` does not lead"),
         ("max_feature_idx=3", "max_feature_idx=1000000000", "`max_feature_idx` is '1000000000'"),
         ("num_class=1", "num_class=7", "`num_class` is '7', expected '1'"),
-        ("feature_infos=\\S+ ", "feature_infos=", "`feature_infos` is not of 4 columns"),
+        ("feature_infos=\\S+ ", "feature_infos=", "`feature_infos` does not have 4 columns"),
         ("objective=.*", "objective=regression", "`objective` is 'regression'"),
         ("version=v4\n", "", "field `version` is missing"),
-        ("version=v4\n", "version=v4\naverage_output=1\n", "field `average_output` is not known"),
-        ("Tree=2", "Tree=7", "tree 2: found a block 'Tree=7', expected 'Tree=2'"),
-        ("Tree=0", "Tree=9", "is no text of trees"),
+        ("version=v4\n", "version=v4\naverage_output=1\n", "field `average_output` is unknown"),
+        ("Tree=2", "Tree=7", "tree 2: got a block 'Tree=7', expected 'Tree=2'"),
+        ("Tree=0", "Tree=9", "is not a LightGBM model text"),
     ],
 )
 def test_wrong_header_is_refused(text: str, pattern: str, value: str, said: str) -> None:
@@ -121,7 +121,7 @@ def test_wrong_header_is_refused(text: str, pattern: str, value: str, said: str)
 
 def test_truncated_text_is_refused(text: str) -> None:
     for end in range(0, text.index("end of trees") + 13, 97):
-        with pytest.raises(ValueError, match=r"no text of trees|tree_sizes|tree \d|field"):
+        with pytest.raises(ValueError, match=r"not a LightGBM model text|tree_sizes|tree \d|field"):
             check_tree_text(text[:end], N_COLUMNS)
 
 
