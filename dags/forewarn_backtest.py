@@ -1,9 +1,8 @@
 """Backtest: evaluate every month how good past lists would have been.
 
 The backtest uses all records up to yesterday and the site's strategy, on links to record files. A
-retry resumes after
-the last finished retraining. `[executor]` selects where test windows are evaluated. To start a run
-manually, pass `{"day": "2025-03-01"}`, the last day to read. This file is an airflow dag.
+retry resumes after the last finished retraining. `[executor]` selects where test windows are
+evaluated. To start a run manually, pass `{"day": "2025-03-01"}`, the last day to read.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,7 @@
 """Compaction: store each date of records as one file every night, sorted by GPU and time.
 
 The newest date and dates with a single file are skipped. A retry resumes: the file of a date is
-replaced atomically. `[executor]` selects where dates are compacted. This file is an airflow dag.
+replaced atomically. `[executor]` selects where dates are compacted.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,11 +1,11 @@
 """Ingestion: add new records every hour.
 
 Sources are files from hosts, Prometheus and repair tickets, joined with the CMDB. Ingesting the
-same
-data twice has no effect. When a day of records is complete, its asset is updated with that day,
-which triggers the daily list. After an outage, the update contains every day since the last one.
+same data twice has no effect. When a day of records is complete, its asset is updated with that
+day, which triggers the daily list. After an outage, the update contains every day since the last
+one.
 
-The Variable `forewarn_config` names the configuration file. This file is an airflow dag.
+The Variable `forewarn_config` names the configuration file.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,7 @@
 """Response: process the findings after each list and every ten minutes.
 
 Decisions follow the policy and its limits. Without `mode` in `[respond]` they are only observed.
-Pause this DAG if `forewarn respond --watch` is running. This file is an airflow dag.
+Pause this DAG if `forewarn respond --watch` is running.
 """
 
 from datetime import timedelta

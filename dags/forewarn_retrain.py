@@ -1,8 +1,7 @@
-"""Retraining, every three days.
+"""Retraining, every three days, as of the logical date or `{"at": "2025-03-01"}`.
 
-All training lengths are trained as of the start of the last finished test window. The best one is
-refitted, compared with the champion and registered in MLflow. If it is refused, the champion stays
-and the run fails. A run uses its logical date, or `{"at": "2025-03-01"}` if started manually.
+All lengths are trained as of the start of the last finished test window. The best one is refitted,
+compared with the champion and registered; the run fails if it is refused. A retry resumes.
 """
 
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """Review: compare the lists of a week ago with the failures known by now, every day.
 
-The review reports hits, misses, false alarms and lead times. This file is an airflow dag.
+The review reports hits, misses, false alarms and lead times.
 """
 
 from datetime import timedelta

@@ -3,8 +3,6 @@
 When days are complete, the champion makes the list of each day as of the midnight at its end. Days
 come from asset events, or from `{"day": "2025-03-01"}` in a manual run. A repeated run gives the
 same list.
-
-This file is an airflow dag.
 """
 
 from datetime import timedelta

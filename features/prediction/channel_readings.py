@@ -104,8 +104,8 @@ class FleetChannelReader:
     with_codes : bool
         Also find the most frequent codes.
     span_sums : GatheredSums, optional
-        Filled in for later use of the same spans. The sums need as much memory as three windows
-        of each instance.
+        Filled in for later use of the same spans. The sums need as much memory as three windows of
+        each instance.
     """
 
     def __init__(

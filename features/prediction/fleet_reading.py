@@ -24,8 +24,7 @@ class FleetReading(NamedTuple):
     """Data of some instances, read from a fleet slice by slice.
 
     Reading takes most of the time and does not depend on fitted parameters. Training sets of
-    several
-    spans, and several predictors, share one reading.
+    several spans, and several predictors, share one reading.
 
     Attributes
     ----------

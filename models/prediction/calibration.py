@@ -111,13 +111,10 @@ def fit_calibration(
     """Fit a calibration (Platt scaling with a ceiling) on out-of-time scores at true prevalence.
 
     A calibration span holds few failures, so normal priors pull both parameters towards `start`:
-    the
-    standard deviation is 0.5 for the slope and 2 for the intercept. A span without failures is
-    allowed
-    and only lowers the intercept. The slope stays at least 0.05, because calibration must not
-    reverse
-    the ranking. The logarithm of the ceiling has a half-normal prior of standard deviation 1, so a
-    ceiling below 1 needs evidence that a line alone does not explain.
+    the standard deviation is 0.5 for the slope and 2 for the intercept. A span without failures is
+    allowed and only lowers the intercept. The slope stays at least 0.05, because calibration must
+    not reverse the ranking. The logarithm of the ceiling has a half-normal prior of standard
+    deviation 1, so a ceiling below 1 needs evidence that a line alone does not explain.
 
     Parameters
     ----------
@@ -129,8 +126,7 @@ def fit_calibration(
     weights : ndarray of shape (n,), optional
         Weight of each instance as evidence; 1 by default. One failure causes several consecutive
         positives, which are not independent evidence. Give *every* instance a weight of one over
-        the
-        number of those positives: a weight on positives alone would change the prevalence.
+        the number of those positives: a weight on positives alone would change the prevalence.
     """
     weights = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)
     log_odds, outcomes = logit(scores), np.asarray(labels, dtype=np.float64)

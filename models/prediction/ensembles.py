@@ -130,8 +130,7 @@ class Committee:
         Name and share of all instances kept, in order.
     rules : float
         Factor for the points of the built-in rules, which are added to the members' mean log odds
-        in
-        the score that ranks a list.
+        in the score that ranks a list.
     linear : float
         Weight of the linear model in the score that ranks a list; the members share the rest.
     start : tuple of str
@@ -168,11 +167,9 @@ class Committee:
         """Return the score that ranks a list, of shape (n,), in (0, 1).
 
         It is the mean log odds of the members and the linear model, plus the points of the rules.
-        Rules
-        contribute knowledge about events before any failure was observed; models learn the weight
-        of
-        those events at a site. The errors of the linear model differ from those of the other
-        models.
+        Rules contribute knowledge about events before any failure was observed; models learn the
+        weight of those events at a site. The errors of the linear model differ from those of the
+        other models.
 
         Parameters
         ----------
@@ -222,8 +219,7 @@ class Committee:
         """Rank n instances by a method (see `flags`); rank 1 is the highest risk.
 
         The parallel model ranks by the worst rank among its members. The cascade ranks by the
-        number of
-        stages passed, then by the score of the next stage.
+        number of stages passed, then by the score of the next stage.
         """
         if method == "parallel":
             return worst_rank({name: scores[name] for name in self.parallel}, order)

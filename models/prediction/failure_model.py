@@ -17,8 +17,7 @@ class FailureModel(Protocol):
     """A model that scores how likely an instance is followed by a failure within the horizon.
 
     Two fits with the same seed on the same instances give the same scores. A model receives
-    training
-    instances only; the caller has to make sure that they lie before the training cutoff.
+    training instances only; the caller has to make sure that they lie before the training cutoff.
     """
 
     def fit(

@@ -42,8 +42,7 @@ def fit_models(
 
     Keras uses process-wide random generators, so two networks must not be fitted at the same time.
     Linear models and baselines are fitted one at a time. Trees have their own tables and are fitted
-    in
-    parallel, one per core.
+    in parallel, one per core.
 
     Returns
     -------

@@ -77,8 +77,7 @@ def slope_draws(judged: Judged, line: tuple[float, float], draws: Float64Array) 
     """Return the calibration slope of each bootstrap draw of machines.
 
     Uses one Newton step from the slope of all data. A draw changes little compared with the
-    curvature
-    of the likelihood, and each draw costs only a 2 x 2 system.
+    curvature of the likelihood, and each draw costs only a 2 x 2 system.
 
     Parameters
     ----------
@@ -155,9 +154,8 @@ def reliability(judged: Judged, n_bins: int = 10) -> tuple[ReliabilityBin, ...]:
     """Group instances by probability, lowest first; each bin takes half of the remaining ones.
 
     The lowest bin holds the lower half, the next a quarter, and so on; the highest bin has about
-    the
-    size of the one before it. Most instances are healthy, and the upper tail matters most. Equal
-    probabilities stay together, so there may be fewer than `n_bins` bins. With more than
+    the size of the one before it. Most instances are healthy, and the upper tail matters most.
+    Equal probabilities stay together, so there may be fewer than `n_bins` bins. With more than
     log2(n / 50) bins, the highest ones hold too few instances.
 
     Parameters

@@ -200,8 +200,7 @@ class TrainingBudget:
         """Divide `max_instances` between positives and negatives.
 
         Negatives follow `ratio` unless a failure would then lose its last positive. In that case
-        negatives
-        make room, down to half of all instances, because failures are the rarest data.
+        negatives make room, down to half of all instances, because failures are the rarest data.
 
         Parameters
         ----------

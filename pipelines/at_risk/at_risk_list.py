@@ -60,8 +60,7 @@ class AtRiskList:
         One row per GPU, highest risk first (docs/formats.md, section 4).
     unscored : DataFrame
         Excluded GPUs with reasons. `replaced`, which is not written to files, marks silent GPUs
-        whose
-        slot has another GPU now.
+        whose slot has another GPU now.
     share, horizon_hours : float
     model_version : str
     hindsight : bool

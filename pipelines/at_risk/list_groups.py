@@ -98,9 +98,8 @@ def flagged_machines(
     """Group the flagged GPUs by machine, highest risk first.
 
     Machines are ordered by the expected number of failures among their flagged GPUs. It is the sum
-    of
-    their probabilities, whether or not the failures are independent. Without probabilities the best
-    rank decides. GPUs without a machine form their own group.
+    of their probabilities, whether or not the failures are independent. Without probabilities the
+    best rank decides. GPUs without a machine form their own group.
 
     Parameters
     ----------
@@ -200,8 +199,7 @@ def group_unscored(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Unscored
     """Group unscored GPUs by reason and machine, most urgent first.
 
     Silent GPUs in machines that otherwise report come first, because a GPU that fell off the bus
-    looks
-    like that. Machines that are silent as a whole follow, then gaps, new and failed GPUs.
+    looks like that. Machines that are silent as a whole follow, then gaps, new and failed GPUs.
     """
     n_gpus = _gpus_by_machine(table, exclude_replaced(unscored))
     reporting = set(table["machine_id"].dropna())

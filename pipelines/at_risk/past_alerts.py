@@ -34,8 +34,7 @@ def monitoring_start(at: int) -> int:
     """Return the start of monitoring: 45 to 90 days before `at`, constant for 45 days.
 
     Older lists were made by other models on other hardware. A start that moved every day would
-    restart
-    the test every day and increase the rate of false alarms.
+    restart the test every day and increase the rate of false alarms.
     """
     return (at // _MONITORING_PERIOD - 1) * _MONITORING_PERIOD
 
@@ -46,9 +45,8 @@ def past_calibration(
     """Return the calibration of past lists, as known at a moment.
 
     An alert counts if its GPU failed within the horizon, or was still seen at the end of the
-    horizon.
-    The lists themselves show whether flags were blocked. Monitoring continues from the last list at
-    which that changed, so every change is recorded in the lists.
+    horizon. The lists themselves show whether flags were blocked. Monitoring continues from the
+    last list at which that changed, so every change is recorded in the lists.
 
     Parameters
     ----------

@@ -71,8 +71,7 @@ def explain_gpus(
     """Return the reasons of each GPU that has any.
 
     The model determines which channels matter, the records what they show. The order depends on
-    both.
-    A channel whose values are ordinary in its machine and in the fleet is not a reason.
+    both. A channel whose values are ordinary in its machine and in the fleet is not a reason.
 
     Parameters
     ----------

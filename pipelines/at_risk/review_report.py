@@ -67,16 +67,14 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Rev
     """Compare the lists below `at_risk` with a table of failures.
 
     The folder of the table may also contain files of `forewarn respond`: further failures, and
-    times
-    when machines were out of service.
+    times when machines were out of service.
 
     Parameters
     ----------
     at_risk, failures : Path
     until : int, optional
         Time up to which the failures are complete, nanoseconds. By default the last failure,
-        because
-        later ones may not be known yet.
+        because later ones may not be known yet.
     """
     lists, known = read_lists(at_risk), read_failures(failures)
     of_incidents = failures.parent / INCIDENT_FAILURES

@@ -125,8 +125,7 @@ def reliability_figure(bins: Sequence[ProbabilityGroup]) -> Figure:
     """Plot observed against predicted failure rates (reliability diagram) on logarithmic scales.
 
     Failure probabilities range over several powers of ten, which a linear scale would compress into
-    a
-    corner. The number at a point is its count of positives. A group without failures is an open
+    a corner. The number at a point is its count of positives. A group without failures is an open
     triangle at the lower edge.
 
     Parameters

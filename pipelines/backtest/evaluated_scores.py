@@ -1,8 +1,7 @@
 """Evaluation of a strategy's scores, one test window at a time to limit memory.
 
 Average precision needs all rows of a window in sorted order. Calibration metrics need all rows in
-any
-order. All other metrics need only the rows of the test sets and the daily lists.
+any order. All other metrics need only the rows of the test sets and the daily lists.
 """
 
 from __future__ import annotations

@@ -112,8 +112,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     """Examine a folder of records and return a JSON-serializable report.
 
     Missing configured columns, and a cadence other than the configured one, are reported as
-    problems
-    rather than raised as errors.
+    problems rather than raised as errors.
 
     Parameters
     ----------
@@ -176,8 +175,7 @@ def _survey_fleet(
     """Survey the keys of the fleet part by part.
 
     Clock offsets depend on the cadence, which is known only after all parts. The first part usually
-    has
-    the same cadence; otherwise all parts are surveyed a second time.
+    has the same cadence; otherwise all parts are surveyed a second time.
     """
     totals, usable = KeyTotals(cadence), UsableInstances(store, settings, last)
     failures, gpus_at_end = Failures.empty(), 0

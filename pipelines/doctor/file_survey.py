@@ -47,9 +47,9 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     -------
     list of dict
         Plain values of each part. `serials` and `machines` are texts. `rows` counts rows with a
-        key,
-        `first` and `last` are their times. `columns` and `floats` hold the fields of `ColumnSurvey`
-        and `FloatSurvey`, with GPUs as positions in `serials`. `absent` lists missing columns.
+        key, `first` and `last` are their times. `columns` and `floats` hold the fields of
+        `ColumnSurvey` and `FloatSurvey`, with GPUs as positions in `serials`. `absent` lists
+        missing columns.
 
     Raises
     ------

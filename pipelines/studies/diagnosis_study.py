@@ -79,11 +79,9 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
     -------
     dict
         By method, fault and number of ranks: number of jobs, and the shares with a right and a
-        wrong
-        culprit. Further entries: the same for hangs some time after their start, false hangs per
-        job
-        and day with the job-days, jobs with a wrong or missing culprit, and the final diagnosis of
-        healthy jobs that is not `none`.
+        wrong culprit. Further entries: the same for hangs some time after their start, false hangs
+        per job and day with the job-days, jobs with a wrong or missing culprit, and the final
+        diagnosis of healthy jobs that is not `none`.
     """
     faults = [fault for fault in JOB_FAULTS if fault != "none"]
     answers: list[_Answer] = []
@@ -207,8 +205,7 @@ def _false_hangs(size: int, seed: int) -> tuple[int, list[str]]:
     """Count false hang periods of a healthy job; also return its last diagnosis.
 
     The job is checked every 150 s, and during checkpoints, where it makes no progress, every 30 s
-    and
-    just before their end.
+    and just before their end.
     """
     truth, reading = _simulated(size, "none", seed)
     hangs = [

@@ -60,8 +60,7 @@ def several_figures(
     dict
         By method, for simultaneous (`at_once`) and successive failures (`in_a_life`): recall and
         precision by machine, with bootstrap intervals over tasks. Detectors and simulated tasks
-        count
-        in samples, so the results hold for any sampling interval.
+        count in samples, so the results hold for any sampling interval.
     """
     figures: dict[str, Any] = {}
     with progress_bar(

@@ -84,8 +84,7 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
     dict
         By list: alarms per task and day, with a bootstrap interval over days. `random` is the mean
         over many lists. `adversarial` lists the machines nearest to an alarm in the six hours
-        before.
-        `hindsight` lists those nearest in the day itself, unknown to a real list.
+        before. `hindsight` lists those nearest in the day itself, unknown to a real list.
     """
     counts: dict[str, list[float]] = {}
     sizes = []

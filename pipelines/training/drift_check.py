@@ -79,8 +79,7 @@ def drift_between(
     """Return the drift of every column between the training span and the day before `moment`.
 
     Counters are compared by their increases, and event codes only by their missing values. In a
-    large
-    fleet a sample of the GPUs is compared.
+    large fleet a sample of the GPUs is compared.
     """
     newest, oldest = moment - DAY, moment - DAY - training_span
     # Increases need the preceding record as well.

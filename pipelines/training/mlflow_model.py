@@ -42,8 +42,7 @@ class ServedPredictor:
         ----------
         model_input : DataFrame
             Records (docs/formats.md, section 1) that cover the history. Times have no zone, as
-            MLflow
-            requires, and mean UTC.
+            MLflow requires, and mean UTC.
         params : dict, optional
             Ignored.
 

@@ -98,10 +98,9 @@ def trained_walk(
     """Train the predictor as of `moment`: read, select, fit and calibrate.
 
     Training spans are compared on test windows finished at `moment`, with recipes trained as of
-    their
-    starts. Probabilities are calibrated on these windows and on the known part of newer ones. The
-    selected span is then fitted to what is known at `moment`. Data sets larger than memory are read
-    one retraining at a time, in slices of GPUs.
+    their starts. Probabilities are calibrated on these windows and on the known part of newer ones.
+    The selected span is then fitted to what is known at `moment`. Data sets larger than memory are
+    read one retraining at a time, in slices of GPUs.
 
     Parameters
     ----------

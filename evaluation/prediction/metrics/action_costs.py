@@ -15,8 +15,8 @@ __all__ = ["ACTIONS", "ActionCosts"]
 ACTIONS = ("avoid", "check", "move", "drain")
 """Possible actions, the mildest first.
 
-`avoid`: no new long job. `check`: an inspection when the machine is idle. `move`: the job moves
-at its next stop. `drain`: an immediate drain.
+`avoid`: no new long job. `check`: an inspection when the machine is idle. `move`: the job moves at
+its next stop. `drain`: an immediate drain.
 """
 
 

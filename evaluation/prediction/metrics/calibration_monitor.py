@@ -111,8 +111,7 @@ class CalibrationChange:
         Share of the list that may be flagged from then on; 0 is a miscalibration.
     alerts, hits : int
         Evidence for the decision: the number of alerts in the block that decided it, and how many
-        of
-        their GPUs failed. For a recovery, only alerts within that share of the list count.
+        of their GPUs failed. For a recovery, only alerts within that share of the list count.
     expected : float
         Expected failures among them.
     """
@@ -187,16 +186,14 @@ def monitor_calibration(alerts: LabelledAlerts, *, length: float = 1.0) -> Monit
     """Monitor the calibration of alerts in their order.
 
     Miscalibration is detected by strong evidence (`shortfall_evidence`, level 5 %) that the
-    precision
-    is below 0.8 of the predicted probability, with at least 60 known outcomes. The alerts that the
-    list would have raised are monitored afterwards.
+    precision is below 0.8 of the predicted probability, with at least 60 known outcomes. The alerts
+    that the list would have raised are monitored afterwards.
 
     Flags return, after at least 60 further outcomes, when two conditions hold for some share of the
     list. There is strong evidence that its precision is above half of the predicted probability
     (`surplus_evidence`; Learn then Test, arXiv 2110.01052, with one level divided among the
-    shares),
-    and the alerts of that evidence reach 0.8 of the predicted probability. The list is then limited
-    to that share, and monitoring starts again.
+    shares), and the alerts of that evidence reach 0.8 of the predicted probability. The list is
+    then limited to that share, and monitoring starts again.
 
     Parameters
     ----------

@@ -46,16 +46,14 @@ class DayRows:
         gpu, window_end : ndarray of shape (m,)
         fails_at : ndarray of shape (m,)
             Time of the GPU's next failure; inf if not within the horizon. A GPU that has failed by
-            the
-            time of the list is left out.
+            the time of the list is left out.
         step : int
             Nanoseconds between two instances of a GPU.
         day : int
             Nanoseconds of a day.
         unseen_from : int, optional
             First end of an instance whose horizon exceeds the records. Later lists are left out:
-            they
-            would lack some GPUs, or hold only failed ones.
+            they would lack some GPUs, or hold only failed ones.
         """
         rows, midnight = assign_to_lists(window_end, step=step, day=day)
         listed = fails_at[rows] > midnight

@@ -124,8 +124,7 @@ class ScoreTable:
         """Time of the GPU's next failure; inf if not within the horizon.
 
         It is computed exactly in nanoseconds before conversion to float, so one failure has the
-        same time
-        for all of its instances.
+        same time for all of its instances.
         """
         hours = self.frame["hours_to_failure"].to_numpy(float)
         fails = np.isfinite(hours)

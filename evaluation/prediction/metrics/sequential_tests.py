@@ -28,8 +28,7 @@ class BettingEvidence:
     ----------
     total : ndarray of shape (n,)
         Wealth after each alert, starting from 1. Under the hypothesis it ever reaches 1 / level
-        with
-        probability at most `level`, regardless of how often it is checked.
+        with probability at most `level`, regardless of how often it is checked.
     begin : ndarray of shape (n,)
         Start of the block with the highest wealth after each alert.
     """
@@ -44,12 +43,9 @@ def shortfall_evidence(
     """Return the evidence, after each alert, that hits fall short of the predicted probabilities.
 
     The hypothesis is that each failure probability is at least the predicted one. A bet b
-    multiplies
-    its stake by 1 + b w (p - hit) / (1 - p). The factor is never negative, and its mean is at most
-    1
-    while the probability is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686). With w = 1 it
-    is
-    the likelihood ratio of a precision of 1 - b times the predicted probability.
+    multiplies its stake by 1 + b w (p - hit) / (1 - p). The factor is never negative, and its mean
+    is at most 1 while the probability is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686).
+    With w = 1 it is the likelihood ratio of a precision of 1 - b times the predicted probability.
 
     Parameters
     ----------

@@ -26,12 +26,9 @@ class ComparisonRows:
     """The union of all 1:8 sets that a window can have at later retrainings.
 
     A 1:8 set depends on the failures and healthy GPUs known when it is drawn. The union contains
-    all
-    instances that may be known to fail. It also contains the other instances with the smallest
-    hashes,
-    until it includes as many certainly healthy ones as the largest set needs. If a healthy instance
-    is
-    unknown at some moment, the next one in the union takes its place.
+    all instances that may be known to fail. It also contains the other instances with the smallest
+    hashes, until it includes as many certainly healthy ones as the largest set needs. If a healthy
+    instance is unknown at some moment, the next one in the union takes its place.
 
     Attributes
     ----------

@@ -38,8 +38,8 @@ def span_similarity(training_span: Nanoseconds, other: Nanoseconds) -> float:
     """Return how similar the scores of models trained on two spans are, as a weight.
 
     A model with more training failures ranks better and has other score levels. A calibration
-    fitted
-    to the scores of models with shorter spans has too small a slope and too high probabilities.
+    fitted to the scores of models with shorter spans has too small a slope and too high
+    probabilities.
 
     Returns
     -------
@@ -116,8 +116,7 @@ class FinishedWindows:
         """Fit probabilities out of time, to all labels of the last windows known at the moment.
 
         An instance counts once its own horizon is over, even if its window is not finished. The
-        newest
-        models, which resemble the scoring model most, therefore contribute as well.
+        newest models, which resemble the scoring model most, therefore contribute as well.
 
         Parameters
         ----------

@@ -12,9 +12,8 @@ class Strategy(StrEnum):
 
     `fixed` is trained once. The other strategies retrain before every test window: `sliding` on the
     longest span, `variable` on the span that was best on the last finished window, `steady` on a
-    span
-    that changes only with evidence from several windows, and `expanding` on all of the past with a
-    lower weight for older instances.
+    span that changes only with evidence from several windows, and `expanding` on all of the past
+    with a lower weight for older instances.
     """
 
     FIXED = "fixed"

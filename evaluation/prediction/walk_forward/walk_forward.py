@@ -96,8 +96,7 @@ class WalkForward:
         All data; only `as_of` passes any of it to a training.
     instances : Instances
         Found without failures that were unknown at the time (`find_scorable_instances`). Labelled
-        with
-        full knowledge, for testing only.
+        with full knowledge, for testing only.
     windows : list of WindowScores
         Oldest first.
     notes : list of str
@@ -112,10 +111,9 @@ class WalkForward:
         Reads what is needed, if `records` hold only the last one of each GPU before a retraining.
     compared : callable or None
         Returns the rows of a test window on which training spans are compared. Spans that no
-        strategy
-        uses are then trained without models that do not affect the choice and scored on these rows
-        only, and strategies that were not requested are not scored. None: train and score
-        everything.
+        strategy uses are then trained without models that do not affect the choice and scored on
+        these rows only, and strategies that were not requested are not scored. None: train and
+        score everything.
     """
 
     settings: WalkForwardSettings

@@ -36,8 +36,7 @@ class WalkForwardSettings:
         Models trained for comparison only.
     select_over : int
         Finished windows that `steady` pools to choose the training span; 1 is the paper's rule,
-        which
-        `variable` always follows.
+        which `variable` always follows.
     strategy : Strategy
         Strategy of trainings outside of a backtest.
     half_life : Nanoseconds or None

@@ -25,8 +25,7 @@ class BucketScaling:
     A missing value becomes 0, the training mean. An additional column holds the share of missing
     columns, so that models see when telemetry is incomplete. A column that was constant in training
     becomes 0, because a model would multiply it by the noise of its initial weights. A column with
-    two
-    levels is one-hot; 0 is a value there.
+    two levels is one-hot; 0 is a value there.
 
     Attributes
     ----------

@@ -32,8 +32,7 @@ class LinearModel(LogisticModel):
 
     The ridge penalty corresponds to a normal prior with as many observations as there are failures,
     not instances. Trees and ordinary regression treat the positives of one failure as independent
-    and
-    overfit to them (docs/quality.md).
+    and overfit to them (docs/quality.md).
 
     With so strong a prior, a coefficient is proportional to the standardized mean difference of its
     column between failing and healthy instances. The common factor of all columns is fitted in a
@@ -87,8 +86,7 @@ class LinearModel(LogisticModel):
         -------
         ndarray of shape (n, n_features)
             Relative to the mean of the training instances. The contribution of the shares of
-            missing
-            values belongs to no feature and is left out.
+            missing values belongs to no feature and is left out.
         """
         parts = self.table_.apply(inputs) * self.fit_.coefficients
         sources = self.table_.sources(self.columns_)

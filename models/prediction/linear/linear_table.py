@@ -23,10 +23,8 @@ class LinearTable:
     """Converts instances into the columns of a linear model.
 
     A counter is constant most of the time, and any change is the strongest signal. On the even
-    scale
-    of the buckets a change is a small step, so separate columns represent it. The columns, minus
-    their
-    training means, are:
+    scale of the buckets a change is a small step, so separate columns represent it. The columns,
+    minus their training means, are:
 
     - the last record and the context, scaled by `InputScaling`, each with its share of missing
     values
@@ -39,8 +37,7 @@ class LinearTable:
     scaling : InputScaling
     rest : tuple of int
         Mode of each channel, then of each context column: the bucket number of more than half of
-        the
-        training instances, 0 if there is none.
+        the training instances, 0 if there is none.
     centres : tuple of float
         Training mean of each column of the table.
     """

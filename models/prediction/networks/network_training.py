@@ -145,13 +145,10 @@ def train(
     """Fit `network` in place and return the number of epochs.
 
     The number of epochs maximizes the average precision on the last fifth of the time span, at
-    least
-    `purge` after the part used for training. The network is then fitted again on all data.
+    least `purge` after the part used for training. The network is then fitted again on all data.
     Minimizing the loss would stop too early: networks become overconfident long before their
-    ranking
-    stops improving, and calibration corrects the confidence. If either part lacks a class, the
-    number
-    of epochs is fixed.
+    ranking stops improving, and calibration corrects the confidence. If either part lacks a class,
+    the number of epochs is fixed.
 
     Parameters
     ----------

@@ -20,8 +20,7 @@ class GbdtModel(TreeModel):
     """LightGBM on the flattened window and the context (arXiv 2201.11853: 200 trees).
 
     A column is named `channel[-k]`, with k records between it and the last record of the window.
-    The
-    names of the context columns follow.
+    The names of the context columns follow.
     """
 
     # A small feature fraction decorrelates trees on correlated positives. 64 bins are enough

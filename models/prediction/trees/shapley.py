@@ -114,8 +114,8 @@ def _distribute_leaf(
 
     A coalition of known columns reaches the leaf with the product of the shares of the unknown
     columns, or 0 if a known one leads elsewhere. The sum over coalitions (arXiv 1802.03888,
-    equation
-    5) therefore uses the coefficients of the product of (x + share) over the matching columns.
+    equation 5) therefore uses the coefficients of the product of (x + share) over the matching
+    columns.
     """
     product, rest = room
     product[:], product[0], n_there, others = 0.0, 1.0, 0, value

@@ -21,10 +21,8 @@ class WindowStatsGbdt(TreeModel):
     """LightGBM on common summary statistics, with nearly default settings.
 
     For each channel the table holds the mean, standard deviation, minimum, maximum and last bucket
-    number
-    of the window, and the difference between the last and the first. Of the context it holds only
-    the
-    one-hot categories. Statistics ignore missing values and are NaN if all are missing.
+    number of the window, and the difference between the last and the first. Of the context it holds
+    only the one-hot categories. Statistics ignore missing values and are NaN if all are missing.
     """
 
     parameters: ClassVar[Mapping[str, float]] = {"learning_rate": 0.1, "num_leaves": 31}
