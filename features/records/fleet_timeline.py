@@ -224,9 +224,9 @@ def build_timeline(records: Records, failures: Failures) -> Timeline:
     for first, last in zip(down.tolist(), up.tolist(), strict=True):
         alive[first:last] = False
     lives = Lives(up[up < end], failures.repaired_at[up < end])
-    reborn = breaks[alive[breaks]]
+    restarts = breaks[alive[breaks]]
     # The increase of a filled record is 0; the unknown increase belongs to the next record.
-    records = replace(records, reborn=reborn + records.filled[reborn])
+    records = replace(records, counter_restarts=restarts + records.filled[restarts])
     return Timeline(records, failures, bounds, alive, breaks, lives)
 
 

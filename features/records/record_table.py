@@ -229,7 +229,7 @@ class Records:
     texts : dict of TextColumn
         Categorical columns, `machine_id`, `slot` and the columns of peer groups.
     counters : tuple of str
-    reborn : ndarray, int64
+    counter_restarts : ndarray, int64
         First records after a failure or repair, where increases of counters are unknown.
     out_of_service : OutOfService
         Spans in which the absence of a failure does not show health.
@@ -246,7 +246,7 @@ class Records:
     dates: dict[str, Float32Array] = field(default_factory=dict)
     texts: dict[str, TextColumn] = field(default_factory=dict)
     counters: tuple[str, ...] = ()
-    reborn: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    counter_restarts: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     seen: CheckReport = field(default_factory=CheckReport)
     out_of_service: OutOfService = field(default_factory=OutOfService.empty)
 
@@ -266,14 +266,14 @@ class Records:
     def values(self, name: str) -> Float32Array:
         """Read a column of numbers, shape (n,), in its unit; NaN is null.
 
-        Increases of counters are NaN at the records `reborn`.
+        Increases of counters are NaN at the records `counter_restarts`.
         """
         values = self.columns.read(name)
         if len(self.column_row) != len(values):
             values = values[self.column_row]
-        if name in self.counters and len(self.reborn):
+        if name in self.counters and len(self.counter_restarts):
             values = values if values.flags.writeable else values.copy()
-            values[self.reborn] = np.nan
+            values[self.counter_restarts] = np.nan
         return values
 
     def numbers(self, name: str, rows: Int64Array) -> Float32Array:
@@ -319,7 +319,7 @@ class Records:
             column_row=self.column_row[rows],
             dates={name: days[rows] for name, days in self.dates.items()},
             texts={name: column.select(rows) for name, column in self.texts.items()},
-            reborn=np.flatnonzero(np.isin(rows, self.reborn)),
+            counter_restarts=np.flatnonzero(np.isin(rows, self.counter_restarts)),
         )
 
     def gpu_bounds(self) -> Int64Array:

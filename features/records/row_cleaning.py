@@ -218,7 +218,6 @@ def _write_records(
     n_out: UInt8Array,
     clean: CleanRows,
 ) -> None:
-    """Write all records in order."""
     n = 0
     for i in range(len(order)):
         row = order[i]

@@ -106,7 +106,7 @@ def _joined_records(
         columns=NoNumbers(),
         dates={name: column([part.dates[name] for part in parts]) for name in first.dates},
         texts={name: TextColumn(first.texts[name].texts, codes[name]) for name in codes},
-        reborn=np.zeros(0, dtype=np.int64),
+        counter_restarts=np.zeros(0, dtype=np.int64),
         out_of_service=OutOfService.empty(),
     )
 

@@ -95,7 +95,6 @@ def _collect(
     host: str | None,
     file: HostFileText,
 ) -> None:
-    """Add a sample to its GPU."""
     machine, labels = host or sample.host, sample.labels
     key = (machine, labels.gpu, None if labels.gpu else str(labels.slot))
     gpu = gpus.setdefault(key, _GpuStates(labels, machine, file))

@@ -129,7 +129,6 @@ class KnownTables:
         return pa.concat_tables([EVIDENCE.empty_table(), *parts]).sort_by("known_at")
 
     def _all_boards(self) -> pa.Table:
-        """Return BOARDS of all hours."""
 
         def boards(readings: pa.Table) -> pa.Table:
             return detect_boards(readings, reading_ticks(readings, self.interval))

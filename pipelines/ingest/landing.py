@@ -196,7 +196,6 @@ class Landing:
         return merge_places(places, places_from_readings(discovered.readings)), discovered
 
     def _boots(self, readings: pa.Table, divided: DiscoveredBoards) -> pa.Table:
-        """Return BOOTS of all readings."""
         before = divided.replace_boards(self._known.table("boots", BOOTS), boots_from_readings)
         new = boots_from_readings(self._known.named(readings))
         boots = merge_boots(pa.concat_tables([before, new]))

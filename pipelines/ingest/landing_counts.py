@@ -132,6 +132,5 @@ def _with_gpus(boards: Mapping[str, int]) -> str:
 
 
 def _examples(texts: Collection[str]) -> str:
-    """Return the first few texts."""
     first = ", ".join(list(texts)[:_MAX_EXAMPLES])
     return f"{first}, ..." if len(texts) > _MAX_EXAMPLES else first

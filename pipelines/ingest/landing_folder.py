@@ -101,7 +101,6 @@ def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _hour(path: Path) -> int:
-    """Return the hour of a file by its name."""
     date = dt.date.fromisoformat(path.parent.name.removeprefix("date="))
     return (date - dt.date(1970, 1, 1)).days * 24 + int(path.stem)
 

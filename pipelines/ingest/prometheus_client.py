@@ -133,7 +133,6 @@ class PrometheusClient:
         return answer
 
     def _status_and_body(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return status and body of an answer."""
         try:
             return self._runner.run(self._exchange(address, parameters))
         except TimeoutError:

@@ -160,7 +160,6 @@ def _cells(line: str) -> list[str]:
 
 
 def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread) -> GpuReading:
-    """Return the reading of one row."""
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
     slot, time = texts["slot"], clock_time(texts["time"] or "")
     position = GpuReading(

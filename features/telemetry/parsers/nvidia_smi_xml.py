@@ -143,7 +143,6 @@ def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
 
 
 def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unread) -> GpuReading:
-    """Return the reading of one `gpu` element."""
     pci = parse_pci_address(gpu.get("id", "")) or parse_pci_address(
         _text(gpu, "pci/pci_bus_id") or ""
     )

@@ -128,7 +128,6 @@ def _keys_of(table: pa.Table, file: str) -> Keys:
 
 
 def _slice_of_each(keys: Keys) -> npt.NDArray[np.uint8]:
-    """Return the slice of each row."""
     codes = np.where(keys.keep, keys.serial.codes, -1)
     return _slices_and_none(keys.serial.texts)[codes]
 
@@ -198,7 +197,6 @@ def stamp_of_source(source: ParquetSource) -> SourceStamp:
 
 
 def _number_of_parts(n_cells: int) -> int:
-    """Return the number of parts of a date."""
     n_parts = _power_of_two(-(-n_cells // _MAX_CELLS_IN_MEMORY))
     # In addition to one part, buffers of other parts are in memory.
     return 1 if n_parts == 1 else min(2 * n_parts, MAX_SLICES)
@@ -248,7 +246,6 @@ def _gathered(
 
 
 def _files(sources: Sequence[ParquetSource]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the files with their names."""
     for source in sources:
         with source.opened() as file:
             yield source.name, file.read()

@@ -70,7 +70,6 @@ def for_records(absences: list[OutOfServiceSpan], records: Records, path: Locati
 
 
 def _gpus_of_machines(records: Records, machines: set[str], path: Location) -> dict[str, list[int]]:
-    """Return the GPUs that have a record on each of the machines."""
     inside: dict[str, list[int]] = defaultdict(list)
     column = records.texts.get(MACHINE)
     if column is None:

@@ -137,7 +137,6 @@ def check_memory(path: Location, n_rows: int, n_columns: int) -> None:
 
 
 def _memory_bytes() -> int:
-    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -287,7 +287,6 @@ def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64
 
 
 def _joined(parts: Sequence[_Selection], numbers: Sequence[npt.NDArray[np.int64]]) -> _Selection:
-    """Return the selection of all slices."""
     pairs = zip(parts, numbers, strict=True)
     return type(parts[0]).joined([part.renumbered(in_fleet) for part, in_fleet in pairs])
 

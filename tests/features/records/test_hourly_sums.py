@@ -203,8 +203,8 @@ def test_short_window_is_one_hour(day: HourlyGrid, at: Callable[[float], int]) -
 def test_life_before_first_row_hides_no_rows(assembled: Make, rows: Rows) -> None:
     listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
     records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
-    reborn = replace(records, reborn=np.array([0, 1]))
-    counts = sums_of(HourlyGrid.from_records(reborn, np.arange(6) >= 2), "count", np.positive)
+    restarted = replace(records, counter_restarts=np.array([0, 1]))
+    counts = sums_of(HourlyGrid.from_records(restarted, np.arange(6) >= 2), "count", np.positive)
     assert (counts.total.sum(), counts.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
