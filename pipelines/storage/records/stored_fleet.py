@@ -167,31 +167,29 @@ class StoredFleet(Generic[_Selection]):
         RecordsError
             If a file violates the format, or no record is left.
         """
-        keys = replace(query, kinds=FeatureKinds(), texts=texts)
         spacings, scratch = SpacingCheck(), ScratchArrays() if n_slices > 1 else None
 
         def read(slices: tuple[int, int]) -> tuple[_Slice, _Selection] | NoRecordsError:
-            query_of_slice = replace(keys, slices=slices)
+            part_query = replace(query, kinds=FeatureKinds(), texts=texts, slices=slices)
             try:
-                own = RecordKeys.read(_files(sources, query_of_slice), query_of_slice, spacings)
-                records = own.records(query_of_slice)
+                own = RecordKeys.read(_files(sources, part_query), part_query, spacings)
+                records = own.records(part_query)
                 failures = Failures.from_records(records, past().for_gpus(records.serials))
                 records, failures = known(_starting_at(records, since), failures)
                 timeline = build_timeline(records, failures)
-                return _Slice.from_timeline(_on_disk(own, scratch), failures, timeline), look(
-                    timeline
-                )
+                part = _Slice.from_timeline(_on_disk(own, scratch), failures, timeline)
+                return part, look(timeline)
             except NoRecordsError as error:
                 return error
 
         with ThreadPoolExecutor(1) as pool:
             past = pool.submit(read_past_states, older, query.start).result
-            at_once = _slices_at_once(sources, n_slices)
-            read_or_empty = list(imap_threads(read, slice_ranges(n_slices), at_once))
-        with_records = [each for each in read_or_empty if not isinstance(each, NoRecordsError)]
-        if not with_records and isinstance(read_or_empty[0], NoRecordsError):
-            raise read_or_empty[0]
-        parts = [part for part, _ in with_records]
+            ranges, threads = slice_ranges(n_slices), _slices_at_once(sources, n_slices)
+            results = list(imap_threads(read, ranges, threads))
+        with_records = [each for each in results if not isinstance(each, NoRecordsError)]
+        if not with_records and isinstance(results[0], NoRecordsError):
+            raise results[0]
+        parts, selections = [part for part, _ in with_records], [some for _, some in with_records]
         spacings.check(query.name)
         map_threads(partial(check_numbers, query), sources)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
@@ -203,7 +201,7 @@ class StoredFleet(Generic[_Selection]):
             failures=_failures_of(parts, numbers),
             hours=HourRange.joined(part.hours for part in parts),
             first=min(part.first for part in parts),
-            selection=_joined([selection for _, selection in with_records], numbers),
+            selection=_joined(selections, numbers),
             _slices=tuple(parts),
             _numbers=tuple(numbers),
             _texts=texts_by_column(_files(sources, query), query),
