@@ -105,7 +105,7 @@ class _Subject:
         if not finding.location:
             return finding.gpu_serial is None and not self.locations and not self.serials
         accepted = {Provenance.HOST, finding.vouched}
-        return any((finding.location, voucher) in self.locations for voucher in accepted)
+        return any((finding.location, provenance) in self.locations for provenance in accepted)
 
 
 def _matching(finding: Finding, subjects: Sequence[_Subject]) -> _Subject | None:
