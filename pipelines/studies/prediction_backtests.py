@@ -94,8 +94,7 @@ def backtest_fleet(
         simulate_fleet_to(out, n_gpus=n_gpus, n_days=n_days, seed=seed, progress=False)
         job = open_job(out / "records", settings, models)
         records, failures = job.store.read_known()
-    walk_settings = job.walk_settings
-    instances = find_scorable_instances(records, failures, walk_settings)
+    instances = find_scorable_instances(records, failures, job.walk_settings)
 
     def walk(
         walked: WalkForwardSettings, every: Nanoseconds, strategies: Sequence[str]
@@ -112,10 +111,10 @@ def backtest_fleet(
             )
         return walk
 
-    compared = walk(walk_settings, walk_settings.every, STRATEGIES)
+    compared = walk(job.walk_settings, job.walk_settings.every, STRATEGIES)
     aging = replace(
-        walk_settings,
-        training_spans=(walk_settings.longest,),
+        job.walk_settings,
+        training_spans=(job.walk_settings.longest,),
         every=Nanoseconds(MAX_MODEL_AGE_DAYS * DAY),
         baselines=(),
     )
