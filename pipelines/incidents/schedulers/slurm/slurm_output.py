@@ -54,7 +54,7 @@ def controller_time(text: str) -> Nanoseconds | None:
 
 
 def reconfigurations(text: str) -> str:
-    """Return from `sdiag` how often the controller was told to reread its configuration.
+    """Return from `sdiag` how often the controller was asked to reread its configuration.
 
     Other counters are not used. Empty if the counter is missing.
     """

@@ -38,10 +38,10 @@ def test_killed_check_is_unknown() -> None:
 
 
 def test_timed_out_check_is_killed_with_children(tmp_path: Path) -> None:
-    script = 'sh -c "sleep 1000; :" "$0" & echo begun; wait'
+    script = 'sh -c "sleep 1000; :" "$0" & echo started; wait'
     result = SiteCheck(("sh", "-c", script, str(tmp_path)), 5.0).run("node-7", action=17)
     assert (result.state, result.detail) == (CheckState.UNKNOWN, "no result within 5 s")
-    assert result.output == "begun\n"
+    assert result.output == "started\n"
     assert all_end(str(tmp_path))
 
 
