@@ -88,7 +88,7 @@ def test_role_is_checked_before_body(empty: Api) -> None:
         assert empty.send("/v1/machines/node-1/drain", content, role="approve").status_code == 403
 
 
-def test_log_has_no_token_and_no_forged_line(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_no_token_or_forged_line(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         api.request("GET", "/v1/incidents", headers={"Authorization": "Bearer s3cret"})
         api.request("GET", "/x%0aforewarn respond: drained node-1", headers=bearer("see"))

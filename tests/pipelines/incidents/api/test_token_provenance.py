@@ -70,7 +70,7 @@ def test_conflicting_finding_rejects_the_whole_request(api: Api, change: dict[st
     assert (twice.status_code, twice.json()["index"]) == (409, 1)
 
 
-def test_same_id_on_two_hosts_is_two_findings(api: Api) -> None:
+def test_same_id_on_two_hosts_stays_separate(api: Api) -> None:
     for machine in ("node-1", "node-2"):
         answer = api.report(finding(id="nvlink-down", machine=machine))
         assert answer.json() == {"new": 1, "repeated": 0}

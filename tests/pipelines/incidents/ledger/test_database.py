@@ -61,7 +61,7 @@ def test_current_ledger_is_not_changed(url: str, finding: Callable[..., Finding]
         assert again.open_incidents() == before
 
 
-def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+def test_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.touch()
     with Ledger.open(f"sqlite:///{path}") as ledger:
@@ -168,7 +168,7 @@ def test_unsupported_addresses_are_refused(url: str) -> None:
         "postgresql:/ann:s3cret@db.site:x/ledger",
     ],
 )
-def test_password_in_address_is_refused_without_repeating_it(url: str) -> None:
+def test_password_in_address_is_not_repeated(url: str) -> None:
     message = open_error(url)
     assert "s3cret" not in message
     assert PASSWORD_VARIABLE in message or "not a database address" in message

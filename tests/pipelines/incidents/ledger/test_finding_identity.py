@@ -21,7 +21,7 @@ def at(moment: int) -> Nanoseconds:
     return Nanoseconds(moment)
 
 
-def test_same_id_on_other_machine_is_new_finding(ledger: Ledger, finding: MakeFinding) -> None:
+def test_other_machine_is_a_new_finding(ledger: Ledger, finding: MakeFinding) -> None:
     both = [finding("nvlink-down", machine) for machine in ("m1", "m2")]
     assert ledger.record_findings(both, now=at(20)) == RecordedCounts(new=2, repeated=0)
     assert ledger.record_findings(both, now=at(21)) == RecordedCounts(new=0, repeated=2)
@@ -163,9 +163,7 @@ def test_count_saturates_at_64_bits(ledger: Ledger, finding: MakeFinding) -> Non
     assert incident.findings[0].count == MAX_INT64
 
 
-def test_override_of_shared_token_blocks_no_host_report(
-    ledger: Ledger, finding: MakeFinding
-) -> None:
+def test_shared_token_override_blocks_no_host_report(ledger: Ledger, finding: MakeFinding) -> None:
     forged = [finding(machine=f"m{n}", vouched=Provenance.SHARED) for n in (1, 2)]
     ledger.record_findings([*forged, finding(machine="m2")], now=at(20))
     for number in (1, 2):

@@ -69,7 +69,7 @@ def test_repeats_update_first_last_and_count(ledger: Ledger, finding: MakeFindin
     assert (first.at, first.first, first.last, first.count) == (10, 10, 14, 8)
 
 
-def test_same_id_of_other_source_is_new_finding(ledger: Ledger, finding: MakeFinding) -> None:
+def test_other_source_is_a_new_finding(ledger: Ledger, finding: MakeFinding) -> None:
     assert ledger.record_findings([finding(), finding(source="site")], now=at(20)).new == 2
 
 

@@ -109,7 +109,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     intake.stop()
 
 
-def test_forged_xid_drains_nothing_and_uses_no_slot(site: Site) -> None:
+def test_forged_xid_uses_no_drain_slot(site: Site) -> None:
     site.send("everybody", "m9", 79, vouched="host")  # the claim is ignored
     site.after_group_wait()
     (incident,) = site.ledger.open_incidents()
