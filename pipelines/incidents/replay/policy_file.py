@@ -47,8 +47,7 @@ def load_policy(
     failures : collection of int
         Xids after which a GPU counts as failed at this site: raised to at least severity error.
     reported : collection of int, optional
-        Xids that the site reports to its vendor; all others lead to `tell` only. None: all are
-        reported.
+        Xids that may lead to a step; all others lead to `tell` only. None: all may.
 
     Raises
     ------
