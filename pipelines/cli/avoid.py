@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from forewarn.pipelines.cli.options import (
     Commands,
+    add_at_risk,
     add_command,
+    add_config,
     add_json,
     integer_at_least,
     time_argument,
@@ -27,13 +28,8 @@ def add_avoid(commands: Commands) -> None:
         "print machines at risk as an option for large jobs, such as --exclude=node-[01,07]",
         "sbatch $(forewarn avoid --at-risk lists --most 8) job.sh",
     )
-    command.add_argument(
-        "--at-risk",
-        type=Path,
-        required=True,
-        metavar="LISTS",
-        help="folder of date=.../at_risk.parquet",
-    )
+    add_at_risk(command, "LISTS")
+    add_config(command)
     command.add_argument(
         "--at", type=time_argument, metavar="TIME", help="start of the job (default: now)"
     )

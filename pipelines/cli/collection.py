@@ -23,6 +23,7 @@ from forewarn.pipelines.cli.options import (
     require_start_before_end,
     time_argument,
 )
+from forewarn.pipelines.cli.site_defaults import site_path
 from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ def add_ingest(commands: Commands) -> None:
     command.add_argument(
         "--prometheus",
         metavar="URL",
-        help="server with dcgm-exporter metrics (token: FOREWARN_PROMETHEUS_TOKEN)",
+        help="server with dcgm-exporter metrics (token: FOREWARN_PROMETHEUS_TOKEN); without "
+        "--raw, --prometheus and --repairs those of [site] are read",
     )
     command.add_argument(
-        "--cmdb", type=Path, metavar="FILE", help="CSV or Parquet: gpu_serial, ..."
+        "--cmdb",
+        type=Path,
+        metavar="FILE",
+        help="CSV or Parquet: gpu_serial, ... (default: [site])",
     )
     command.add_argument(
         "--repairs",
@@ -70,7 +75,7 @@ def add_ingest(commands: Commands) -> None:
 
 
 def _add_ingest_span(command: Parser) -> None:
-    add_out(command, "folder of records")
+    add_out(command, "folder of records", site="records")
     add_config(command)
     command.add_argument(
         "--start",
@@ -105,11 +110,10 @@ def _ingest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.ingest.repair_tickets import read_tickets
     from forewarn.pipelines.runtime.progress import note
 
-    if args.raw is None and args.prometheus is None and args.repairs is None:
-        raise OptionsError("no input given, expected `--raw`, `--prometheus` or `--repairs`.")
     if args.raw is not None and args.prometheus is not None:
         raise OptionsError("found `--raw` and `--prometheus`, expected only one of them.")
     require_start_before_end(args)
+    _use_site_inputs(args)
     landing = open_landing(load_config_option(args), args.out, args.cmdb)
     tickets = None
     if args.repairs is not None:
@@ -117,10 +121,7 @@ def _ingest(args: argparse.Namespace) -> int:
         tickets = read.table
         for line in read.notes():
             note(line)
-    if args.prometheus is not None:
-        landed = _pull(args, landing, tickets)
-    else:
-        landed = _raw(args, landing, tickets)
+    landed = _land(args, landing, tickets)
     _notes(landed)
     write_line(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
@@ -128,6 +129,33 @@ def _ingest(args: argparse.Namespace) -> int:
         f"{landed.failures}"
     )
     return 0
+
+
+def _use_site_inputs(args: argparse.Namespace) -> None:
+    """Take the CMDB of `[site]` if none was given, and its sources if none was given."""
+    site = load_config_option(args).site
+    sources = ("raw", "prometheus", "repairs")
+    given = any(getattr(args, name) is not None for name in sources)
+    for name in ("cmdb", *(() if given else sources)):
+        if getattr(args, name) is None and (value := getattr(site, name)):
+            path = Path(site_path(args.config, value))
+            setattr(args, name, value if name == "prometheus" else path)
+    if all(getattr(args, name) is None for name in sources):
+        raise OptionsError(
+            "no input given, expected `--raw`, `--prometheus` or `--repairs`, or their keys in "
+            "[site]."
+        )
+
+
+def _land(args: argparse.Namespace, landing: Landing, tickets: object) -> LandingCounts:
+    """Land the files of hosts, the metrics of the server, or both, and the tickets once."""
+    if args.prometheus is None:
+        return _raw(args, landing, tickets)
+    if args.raw is None:
+        return _pull(args, landing, tickets)
+    landed = _raw(args, landing, tickets)
+    landed.join(_pull(args, landing, None))
+    return landed
 
 
 def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> LandingCounts:
@@ -248,7 +276,7 @@ def add_collect(commands: Commands) -> None:
         "  FOREWARN_TOKENS='rack1:node-[01-16]=SECRET' forewarn collect --out records",
         extra="server",
     )
-    add_out(command, "folder of records")
+    add_out(command, "folder of records", site="records")
     add_config(command)
     command.add_argument("--cmdb", type=Path, metavar="FILE", help="reloaded when it changes")
     command.add_argument("--repairs", type=Path, metavar="FILE", help="reloaded when it changes")

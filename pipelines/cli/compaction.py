@@ -26,6 +26,8 @@ __all__ = ["add_compact"]
 def _date(text: str) -> dt.date:
     import datetime as dt
 
+    if text == "now":
+        return dt.datetime.now(dt.UTC).date()
     try:
         return dt.date.fromisoformat(text)
     except ValueError:

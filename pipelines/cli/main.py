@@ -18,6 +18,7 @@ from importlib.metadata import version
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.extras import missing_extra, require_extra
 from forewarn.pipelines.cli.options import Commands, Parser
+from forewarn.pipelines.cli.site_defaults import fill_site_defaults
 from forewarn.pipelines.runtime.allocator_tuning import tune_process_memory
 from forewarn.pipelines.runtime.terminal import print_error
 
@@ -118,6 +119,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         args = build_parser(arguments[0] if arguments else None).parse_args(arguments)
         require_extra(args.command, args.extra)
+        fill_site_defaults(args)
         run: Callable[[argparse.Namespace], int] = args.run
         return run(args)
     except ModuleNotFoundError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from forewarn.features.errors import InputError
+from forewarn.pipelines.cli.site_defaults import SiteDefault
 from forewarn.pipelines.runtime.terminal import escape_text
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "OptionsError",
     "Parser",
     "add_at",
+    "add_at_risk",
     "add_command",
     "add_config",
     "add_detector_model",
@@ -94,15 +96,18 @@ def complete_path(action: argparse.Action) -> argparse.Action:
 
 
 def time_argument(text: str) -> int:
-    """Parse a date or time as nanoseconds since 1970 UTC."""
+    """Parse a date or time, or `now`, as nanoseconds since 1970 UTC."""
+    from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.pipelines.runtime.timestamps import parse_moment
 
+    if text == "now":
+        return SystemClock().now()
     try:
         return parse_moment(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"found {_short(text)!r}, expected a date or time such as 2025-03-01 or "
-            "2025-03-01T06:00:00Z"
+            "2025-03-01T06:00:00Z, or now"
         ) from None
 
 
@@ -190,9 +195,10 @@ def add_group(commands: Commands, name: str, text: str, metavar: str = "WHAT") -
     return group.add_subparsers(required=True, metavar=metavar, parser_class=Parser)
 
 
-def add_config(command: Parser, text: str = "configuration, TOML (default: built in)") -> None:
-    """Add --config."""
-    command.add_argument("--config", type=Path, metavar="FILE", help=text)
+def add_config(command: Parser, text: str = "configuration, TOML") -> None:
+    """Add --config, which has a default (`find_config`)."""
+    default = "(default: $FOREWARN_CONFIG, ./forewarn.toml or /etc/forewarn/forewarn.toml)"
+    command.add_argument("--config", type=Path, metavar="FILE", help=f"{text} {default}")
 
 
 def add_detector_model(command: Parser, text: str) -> None:
@@ -220,26 +226,51 @@ def _local_folder(text: str) -> Path:
 
 
 def add_records(command: Parser, *, remote: bool = False) -> None:
-    """Add --records; with `remote`, an object store is accepted too."""
+    """Add --records, by default of the site; with `remote`, an object store is accepted too."""
+    parse = records_location if remote else _local_folder
     command.add_argument(
         "--records",
-        type=records_location if remote else _local_folder,
-        required=True,
-        help=f"folder of date=YYYY-MM-DD/*.parquet{', or s3://bucket/folder' if remote else ''}",
+        type=parse,
+        default=SiteDefault("records", parse),
+        help=f"folder of date=YYYY-MM-DD/*.parquet{', or s3://bucket/folder' if remote else ''} "
+        "(default: `records` of [site])",
+    )
+
+
+def add_at_risk(command: Parser, metavar: str = "DIR") -> None:
+    """Add --at-risk, by default the lists of the site."""
+    command.add_argument(
+        "--at-risk",
+        type=_local_folder,
+        default=SiteDefault("lists", _local_folder),
+        metavar=metavar,
+        help="folder of date=.../at_risk.parquet (default: `lists` of [site])",
     )
 
 
 def add_at(command: Parser) -> None:
     """Add --at."""
     command.add_argument(
-        "--at", type=time_argument, required=True, metavar="TIME", help="ignore everything later"
+        "--at",
+        type=time_argument,
+        required=True,
+        metavar="TIME",
+        help="ignore everything from then on; `now` for the present",
     )
 
 
-def add_out(command: Parser, text: str = "folder to write", *, default: Path | None = None) -> None:
-    """Add --out, which is required unless it has a default."""
+def add_out(
+    command: Parser,
+    text: str = "folder to write",
+    *,
+    default: Path | None = None,
+    site: str = "",
+) -> None:
+    """Add --out, which is required unless it has a default or is a path of the site."""
+    known = SiteDefault(site, _local_folder) if site else default
+    shown = f"{text} (default: `{site}` of [site])" if site else text
     command.add_argument(
-        "--out", type=_local_folder, required=default is None, default=default, help=text
+        "--out", type=_local_folder, required=known is None, default=known, help=shown
     )
 
 

@@ -10,6 +10,7 @@ from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.pipelines.cli.options import (
     Commands,
     add_at,
+    add_at_risk,
     add_command,
     add_config,
     add_json,
@@ -21,6 +22,7 @@ from forewarn.pipelines.cli.options import (
     require_start_before_end,
     time_argument,
 )
+from forewarn.pipelines.cli.site_defaults import SiteDefault
 from forewarn.pipelines.runtime.terminal import print_error, write_line
 
 __all__ = ["add_backtest", "add_doctor", "add_review", "add_score", "add_train"]
@@ -49,8 +51,11 @@ def add_doctor(commands: Commands) -> None:
     )
     command.add_argument(
         "records",
+        nargs="?",
         type=records_location,
-        help="folder of date=YYYY-MM-DD/*.parquet, or s3://bucket/folder",
+        default=SiteDefault("records", records_location),
+        help="folder of date=YYYY-MM-DD/*.parquet, or s3://bucket/folder (default: `records` of "
+        "[site])",
     )
     add_config(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write doctor.html and .json")
@@ -81,7 +86,7 @@ def add_backtest(commands: Commands) -> None:
     )
     add_records(command, remote=True)
     add_config(command)
-    add_out(command)
+    add_out(command, site="backtests")
     command.add_argument("--start", type=time_argument, metavar="DATE", help="first retraining")
     command.add_argument("--end", type=time_argument, metavar="DATE", help="end of the retrainings")
     command.add_argument(
@@ -183,7 +188,7 @@ def add_score(commands: Commands) -> None:
         "registry), or builtin:rules, which needs no training",
     )
     add_at(command)
-    add_out(command, "folder that receives date=...")
+    add_out(command, "folder that receives date=...", site="lists")
     command.add_argument(
         "--hindsight",
         action="store_true",
@@ -234,15 +239,14 @@ def add_review(commands: Commands) -> None:
         "evaluate past lists against the failures that followed",
         "forewarn review --at-risk /tmp/at-risk --failures /tmp/fleet/truth.csv",
     )
-    command.add_argument(
-        "--at-risk", type=Path, required=True, help="folder of date=.../at_risk.parquet"
-    )
+    add_at_risk(command)
     command.add_argument(
         "--failures",
         type=Path,
-        required=True,
+        default=SiteDefault("records", Path, "failures.parquet"),
         metavar="FILE",
-        help="CSV or Parquet with gpu_serial and failed_at",
+        help="CSV or Parquet with gpu_serial and failed_at (default: failures.parquet of `records` "
+        "of [site])",
     )
     command.add_argument(
         "--until",

@@ -41,7 +41,7 @@ def out(tmp_path: Path) -> Path:
     ("arguments", "words"),
     [
         (["bactest"], ["bactest"]),
-        (["backtest", "--recods", "x"], ["--records"]),
+        (["backtest", "--recods", "x"], ["--recods"]),
         (["backtest", "--records", "r", "--out", "o", "--models", "cnn,xgb"], ["xgb", "cnn,mlp"]),
         (["backtest", "--records", "r", "--out", "o", "--start", "soon"], ["--start", "soon"]),
         (["train", "--records", "r", "--at", "2025-13-01", "--model", "m"], ["--at", "2025-13-01"]),
