@@ -279,7 +279,7 @@ class RecordStore:
         self,
         start: int | None,
         end: int,
-        look: Callable[[Timeline], _Selection],
+        select: Callable[[Timeline], _Selection],
         n_slices: int | None = None,
     ) -> StoredFleet[_Selection]:
         """Read what was known at `end`, slice by slice of GPUs (`read_known`).
@@ -292,7 +292,7 @@ class RecordStore:
         start : int, optional
             Nanoseconds since 1970 UTC.
         end : int
-        look : callable
+        select : callable
             Selects instances or candidates from a timeline while the keys are read.
         n_slices : int, optional
             1 to 64; by default `number_of_slices`.
@@ -306,12 +306,12 @@ class RecordStore:
         def read() -> StoredFleet[_Selection]:
             files = self._sources(start, end, with_older=True)
             number = n_slices or number_of_slices(files[0])
-            return self._sliced(files, end, look, number)
+            return self._sliced(files, end, select, number)
 
         return read_consistent(read)
 
     def read_recent(
-        self, start: int, end: int, look: Callable[[Timeline], _Selection], *, sliced: bool = True
+        self, start: int, end: int, select: Callable[[Timeline], _Selection], *, sliced: bool = True
     ) -> StoredFleet[_Selection] | Timeline:
         """Read as `read_fleet`, in one slice unless slices are requested and save memory."""
 
@@ -319,7 +319,7 @@ class RecordStore:
             files = self._sources(start, end, with_older=True)
             n_slices = number_of_slices(files[0]) if sliced else 1
             if n_slices > 1:
-                return self._sliced(files, end, look, n_slices)
+                return self._sliced(files, end, select, n_slices)
             return build_timeline(*self._read_known(files, end))
 
         return read_consistent(read)
@@ -328,7 +328,7 @@ class RecordStore:
         self,
         span: tuple[int, int],
         failures: Callable[[Sequence[str]], Failures],
-        look: Callable[[Timeline], _Selection],
+        select: Callable[[Timeline], _Selection],
         *,
         margin: Nanoseconds,
         n_slices: int | None = None,
@@ -341,7 +341,7 @@ class RecordStore:
             Nanoseconds since 1970 UTC.
         failures : callable
             Returns the failures of some serials.
-        look : callable
+        select : callable
             As for `read_fleet`.
         margin : Nanoseconds
             How much earlier reading starts, so that the first records are cleaned as in a full
@@ -361,18 +361,18 @@ class RecordStore:
         def read() -> StoredFleet[_Selection]:
             sources, _, query = self._sources(span[0] - margin, span[1], with_older=False)
             number = n_slices or number_of_slices(sources)
-            return StoredFleet.open(sources, query, (), known, look, number, span[0], (MACHINE,))
+            return StoredFleet.open(sources, query, (), known, select, number, span[0], (MACHINE,))
 
         return read_consistent(read)
 
     def _sliced(
-        self, files: _Files, end: int, look: Callable[[Timeline], _Selection], n_slices: int
+        self, files: _Files, end: int, select: Callable[[Timeline], _Selection], n_slices: int
     ) -> StoredFleet[_Selection]:
         sources, older, query = files
         self._check_memory(sources, n_slices)
         known = partial(self._known, end=end)
         texts = (MACHINE,) if read_out_of_service(self.folder / OUT_OF_SERVICE) else ()
-        return StoredFleet.open(sources, query, older, known, look, n_slices, texts=texts)
+        return StoredFleet.open(sources, query, older, known, select, n_slices, texts=texts)
 
     def _check_memory(self, sources: Sequence[ParquetSource], n_slices: int = 1) -> None:
         n_rows = sum(source.n_rows for source in sources) // n_slices

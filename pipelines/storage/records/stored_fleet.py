@@ -113,7 +113,7 @@ class StoredFleet(Generic[_Selection]):
     first : int
         Time of the first record.
     selection : Selection
-        What `look` selected while the keys were read, such as `Instances`.
+        What `select` selected while the keys were read, such as `Instances`.
     since : int or None
         Earlier records are read, so that later ones are cleaned as in a full read, and then
         dropped.
@@ -138,7 +138,7 @@ class StoredFleet(Generic[_Selection]):
         query: RecordsQuery,
         older: Sequence[ParquetSource],
         known: Known,
-        look: Callable[[Timeline], _Selection],
+        select: Callable[[Timeline], _Selection],
         n_slices: int,
         since: int | None = None,
         texts: tuple[str, ...] = (),
@@ -153,14 +153,14 @@ class StoredFleet(Generic[_Selection]):
             Files with earlier rows, as for `read_past_states`.
         known : callable
             Adds what else was known to records and their failures.
-        look : callable
+        select : callable
             Selects for example instances from the timeline of a slice.
         n_slices : int
             1 to 64; slices without a record are skipped.
         since : int, optional
             See the attribute.
         texts : tuple of str
-            The text columns that `known` and `look` need.
+            The text columns that `known` and `select` need.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class StoredFleet(Generic[_Selection]):
                 records, failures = known(_starting_at(records, since), failures)
                 timeline = build_timeline(records, failures)
                 part = _Slice.from_timeline(_on_disk(own, scratch), failures, timeline)
-                return part, look(timeline)
+                return part, select(timeline)
             except NoRecordsError as error:
                 return error
 
