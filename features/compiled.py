@@ -24,8 +24,7 @@ class _CodeCache(FunctionCache):
     """A numba cache that loads machine code without the modules that only compilation needs.
 
     Numba would first import its extensions for Python and numpy, and scipy to detect BLAS, which
-    takes
-    a third of a second. Compilation imports them itself.
+    takes a third of a second. Compilation imports them itself.
     """
 
     def load_overload(self, sig: Any, context: Any) -> Any:
@@ -52,8 +51,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     The code is cached next to the source or in the user's cache folder until that source file
     changes. A change of a called function in another file does not invalidate it: touch this file
-    as
-    well. If neither folder is writable, as in a read-only container, each process compiles again.
+    as well. If neither folder is writable, as in a read-only container, each process compiles
+    again.
     """
     return _compile(function)
 
@@ -71,8 +70,7 @@ def _remove_stale_index(cache: Any, source: Path) -> None:
     """Remove the cache index if it is older than the source.
 
     Numba would not use the index but reads it first. Reading fails if it names a class that no
-    longer
-    exists, so that an in-place upgrade would end in a traceback.
+    longer exists, so that an in-place upgrade would end in a traceback.
     """
     with suppress(AttributeError, OSError):  # private attributes of numba, which may change
         index = Path(cache._cache_file._index_path)

@@ -165,8 +165,7 @@ class FloatSurvey:
         """Find frozen sensors by the daily extremes of columns; `gpu` is the GPU of each day.
 
         A constant 0 means idleness, and a GPU without any change may be idle as well. A sensor is
-        frozen
-        if it repeats a nonzero value while another sensor of the GPU changes.
+        frozen if it repeats a nonzero value while another sensor of the GPU changes.
         """
         days, still = {}, {}
         moved = sum((high > low).astype(int) for low, high, _ in extremes.values())

@@ -82,10 +82,8 @@ class Failures:
         """Return the failures as observed at the time: each starts when it became known.
 
         Features use these spans when failures became known during the measured period. A GPU with
-        an
-        unknown failure was an ordinary peer, and a GPU whose repair was not yet known was no peer.
-        Labels
-        use the true failures.
+        an unknown failure was an ordinary peer, and a GPU whose repair was not yet known was no
+        peer. Labels use the true failures.
         """
         failed = np.maximum(self.failed_at, self.known_at)
         repaired = np.maximum(np.maximum(self.repaired_at, self.end_known_at), self.known_at)
@@ -120,8 +118,7 @@ class Failures:
         """Return the start of the outage that each failure belongs to, by GPU and time.
 
         A failure before the presumed end of its predecessor is confirmed cancels that end: the
-        outage
-        lasts since the predecessor, or since the first of several.
+        outage lasts since the predecessor, or since the first of several.
         """
         since = self.failed_at.copy()
         cancels = (np.diff(self.gpu) == 0) & self.presumed[:-1]
@@ -139,8 +136,7 @@ class Failures:
         records : Records
         older : States, optional
             States of earlier rows, at least of GPUs that were failed. Without them a failure at the
-            edge
-            of the span would lose its start.
+            edge of the span would lose its start.
         """
         states = States.from_changes(records.gpu, records.time, records.failed)
         return cls.from_rows(*(states if older is None else States.joined([older, states])))

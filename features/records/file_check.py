@@ -85,8 +85,7 @@ class States(NamedTuple):
         """Return the first row of each GPU and the rows at which its state changes.
 
         Rows are sorted by GPU and time. No failure starts or ends between two changes, and most
-        GPUs
-        never fail.
+        GPUs never fail.
         """
         changes = np.append(True, (gpu[1:] != gpu[:-1]) | (failed[1:] != failed[:-1]))
         rows = np.flatnonzero(changes[: len(gpu)])

@@ -143,8 +143,7 @@ class Timeline:
         """Return the rows at which instances end.
 
         The first instance of a series ends as soon as the series has `window_records` records, and
-        the
-        next ones every `step_records` records. An end at a filled row moves to the next row.
+        the next ones every `step_records` records. An end at a filled row moves to the next row.
 
         Parameters
         ----------

@@ -209,8 +209,7 @@ def _write_increases(
     """Write the increase of a counter since the previous record; return the number of nulls.
 
     A decrease is a reset to zero. The increase at the first record of a GPU is unknown (NaN); that
-    of
-    a filled record is 0.
+    of a filled record is 0.
     """
     nulls = 0
     before = np.nan

@@ -23,8 +23,7 @@ def stable_order(
     """Return the rows sorted by (gpu, time); the sort is stable.
 
     Files are read by date, so rows of one GPU are nearly always sorted by time. Counting the rows
-    of
-    each GPU is then sufficient, and much faster than sorting by both keys.
+    of each GPU is then sufficient, and much faster than sorting by both keys.
 
     Parameters
     ----------

@@ -222,8 +222,7 @@ class Records:
         Ascending row of each record in `columns`, which may have further rows.
     columns : NumberColumns
         Floats, binaries, event codes (0 = none), and increases of counters since the previous
-        record
-        of the GPU (NaN where unknown).
+        record of the GPU (NaN where unknown).
     dates : dict of ndarray of shape (n,), float32
         Days since 1970; NaN is null.
     texts : dict of TextColumn
@@ -291,8 +290,7 @@ class Records:
         """Return the rows of [start, end).
 
         A filled row is excluded if the next record is outside: the gap is known to be a single
-        record
-        only once the next record has arrived.
+        record only once the next record has arrived.
         """
         within = (self.time >= start) & (self.time < end)
         within[:-1] &= ~self.filled[:-1] | within[1:]

@@ -23,8 +23,7 @@ def select_rows(part: FleetSlice, rows: Int64Array) -> tuple[FleetSlice, Int64Ar
 
     The first and the last row of each GPU, the first row after each repair and the last row before
     each failure are kept as well. Everything derived from `rows` is then unchanged, except columns
-    of
-    numbers.
+    of numbers.
 
     Parameters
     ----------

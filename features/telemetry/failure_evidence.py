@@ -52,8 +52,7 @@ FAILURES = pa.schema(
 PRESUMED = "presumed"
 PRESUMED_AFTER = 7 * DAY
 # First and last time, in nanoseconds, at which a GPU was seen after each boot of its host. Setting
-# a
-# clock also moves the boot time.
+# a clock also moves the boot time.
 BOOTS = pa.schema(
     [
         ("gpu_serial", pa.string()),
@@ -126,8 +125,7 @@ def select_restarts(boots: pa.Table) -> pa.Table:
     """Return the rows of merged BOOTS that a changed clock does not explain.
 
     A host boots after it was last seen, and its uptime is then smaller. The first known boot of a
-    GPU
-    is included.
+    GPU is included.
     """
     serial, start, first, last = (boots[name].to_numpy() for name in BOOTS.names)
     same_gpu = serial[1:] == serial[:-1]

@@ -85,8 +85,7 @@ def build_failures(
     ----------
     events : pyarrow.Table
         With `gpu_serial`, `timestamp`, `kind`, `code`, `known_at`; rows without a serial are
-        skipped.
-        Kind `back` means that a lost GPU is present again.
+        skipped. Kind `back` means that a lost GPU is present again.
     tickets : pyarrow.Table
         TICKETS.
     boots : pyarrow.Table

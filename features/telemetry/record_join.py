@@ -79,8 +79,7 @@ def build_records(
 
     Gauges are averaged over the interval. Failed row remappings and requested recovery actions take
     the maximum; counters and everything else take the last value. `xid` is the most severe Xid of
-    the
-    interval; without one it is 0 if the kernel log was read, else null.
+    the interval; without one it is 0 if the kernel log was read, else null.
 
     Parameters
     ----------
@@ -88,8 +87,7 @@ def build_records(
         With serials; rows without one are skipped. Events of other intervals are ignored.
     attributes : pyarrow.Table
         Of the CMDB: `gpu_serial` without duplicates, and attributes. They override what a GPU
-        reports
-        about itself, except `machine_id` and `slot`.
+        reports about itself, except `machine_id` and `slot`.
     interval : int
         Nanoseconds.
 
@@ -97,8 +95,7 @@ def build_records(
     -------
     pyarrow.Table
         RECORDS and the other columns of `attributes`, sorted by serial and time. Of
-        OPTIONAL_NUMBERS
-        only columns with a value are included.
+        OPTIONAL_NUMBERS only columns with a value are included.
     """
     readings = readings.filter(pc.is_valid(readings["gpu_serial"]))
     records = _by_tick(readings, interval)

@@ -27,12 +27,10 @@ _MIN_BUSY_UTILIZATION = 0.1  # mean utilization of an interval from which a GPU 
 # Columns that are above 0 while the driver requests a repair.
 _REQUEST_COLUMNS = ("recovery_action", "row_remap_failure")
 # The energy counter starts at 0 with the driver. Exporters of one GPU may be seconds apart, which
-# is
-# no restart.
+# is no restart.
 _RESTART = 0.9
 # Time under load after which a restart counts. A reloaded driver or a temporarily wrong counter
-# must
-# not end a failure.
+# must not end a failure.
 _MIN_WORK_TIME = HOUR
 
 

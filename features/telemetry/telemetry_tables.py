@@ -146,8 +146,7 @@ def check_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     ------
     TableError
         If a type cannot be converted, a required value is missing, a text is too long, or a host
-        name
-        is invalid.
+        name is invalid.
     """
     columns = {field.name: _column(table, field) for field in schema}
     for field in schema:

@@ -131,8 +131,7 @@ def remove_outdated(files: LandingFolder, names: Collection[str], hours: Collect
     """Remove the records of outdated GPU names from files that cover several hours.
 
     These hours were rebuilt in files of their own. The rest of a compacted file becomes an ordinary
-    file
-    until the date is compacted again.
+    file until the date is compacted again.
 
     Parameters
     ----------

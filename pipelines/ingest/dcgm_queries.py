@@ -41,8 +41,7 @@ def metric_query(metric: Metric, part: int, seconds: int) -> str:
     """Return the query for one interval of a metric, by the first of its names that exists.
 
     Intervals with a blank value are excluded, since their mean is meaningless. For a MIG GPU the
-    series
-    of the whole GPU are used, else those of its instances.
+    series of the whole GPU are used, else those of its instances.
     """
     ways = {"mean": _mean, "last": _last}
     way = ways.get(metric.over, _largest)

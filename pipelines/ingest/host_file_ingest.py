@@ -92,8 +92,7 @@ def ingest_host_files(
         Nanoseconds by which clocks without a zone are ahead of UTC.
     now : int, optional
         Nanoseconds since 1970 UTC, by default the clock of this machine. Rows more than five
-        minutes
-        later have a wrong clock and count as unread.
+        minutes later have a wrong clock and count as unread.
 
     Raises
     ------

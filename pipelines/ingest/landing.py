@@ -270,8 +270,7 @@ class Landing:
         """Return the stored readings of an hour.
 
         If they are lost, the records built from them are renamed, since the next batch of the hour
-        would
-        overwrite them. Of duplicate records the later file name wins.
+        would overwrite them. Of duplicate records the later file name wins.
         """
         readings = self._folder.read(self._folder.hour_file("_readings", hour), READINGS)
         if readings is not None:

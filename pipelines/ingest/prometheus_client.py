@@ -44,8 +44,7 @@ class PrometheusClient:
     ----------
     url : str
         Without /api. `USER:PASSWORD@` is removed and sent as basic authentication, so that messages
-        and
-        files can contain the address.
+        and files can contain the address.
     token : str or None
         Sent as a bearer token.
     most_bytes, most_seconds : int and float

@@ -34,22 +34,18 @@ class Metric:
     column : str
     names : tuple of tuple of str
         Names of each metric over the versions, the new name of DCGM 4.6 last; the first name that a
-        GPU
-        has is used. Several metrics of a column are summed.
+        GPU has is used. Several metrics of a column are summed.
     over : {"mean", "last", "max", "share", "change"}
         Aggregation over an interval: the mean of a gauge, the last value of a cumulative counter,
-        the
-        largest value of a state, the share of samples that hardware throttled, or the new values of
-        a
-        gauge that shows the last event.
+        the largest value of a state, the share of samples that hardware throttled, or the new
+        values of a gauge that shows the last event.
     scale : float
         Factor from the unit of DCGM to that of the column.
     needs_all : bool
         The sum is unknown if one of several metrics is missing.
     sum_of_instances : bool
         A GPU split by MIG has the sum of its instances. Instances report other metrics for the
-        whole
-        GPU, or as their share.
+        whole GPU, or as their share.
     """
 
     column: str

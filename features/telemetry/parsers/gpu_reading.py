@@ -26,14 +26,12 @@ class GpuReading:
     ----------
     numbers : mapping of str to float
         Names and units of formats.md, section 1 (`temperature_gpu` in degrees Celsius,
-        `memory_used` in
-        MiB, ...). Unknown values are omitted.
+        `memory_used` in MiB, ...). Unknown values are omitted.
     texts : mapping of str to str
         `gpu_type`, `driver_version`.
     serial, uuid : str or None
         As reported by the board. Consumer boards have no serial. Zeros, which some clouds report,
-        count
-        as missing, since all GPUs would share them (`ZEROS_PATTERN`).
+        count as missing, since all GPUs would share them (`ZEROS_PATTERN`).
     pci : str or None
         Address in the form of `parse_pci_address`.
     slot : int or None

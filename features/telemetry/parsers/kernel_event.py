@@ -28,8 +28,7 @@ _REPEATED = re.compile(
 _DEVICE = re.compile(r"nvidia(?: [0-9a-f:.]{7,16})?: (?=NVRM: )")
 # All patterns match from the first character, since text within a line may be quoted. Users choose
 # names of processes and files: the kernel prints `NVRM: a[7]: segfault ... in Xid (...)`. Therefore
-# no
-# bracket may precede a match.
+# no bracket may precede a match.
 _XID = re.compile(r"NVRM:[^\[\]]*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
 _SXID = re.compile(r"nvidia-nvswitch\d+: SXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5}), ?(?P<rest>.*)")
 _LOST = re.compile(

@@ -1,8 +1,7 @@
 """Parser of the prefix of a log line: times and the writer.
 
 Any program can quote the kernel. Therefore only this module determines the writer of a line, from
-the
-prefix that the log daemon or the kernel wrote and never from the message.
+the prefix that the log daemon or the kernel wrote and never from the message.
 """
 
 from __future__ import annotations

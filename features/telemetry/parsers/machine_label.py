@@ -88,8 +88,7 @@ class MachineLabels:
         """Return the machine of a series; None if no label names one.
 
         Names of pods and containers are rejected, since they change when the exporter is replaced.
-        An
-        address is used only if the GPU has no other name.
+        An address is used only if the GPU has no other name.
 
         Examples
         --------
@@ -141,8 +140,7 @@ def choose_labels(
     """Choose the label that names the machine for each set of labels of a series.
 
     Preferred are labels whose names are in the CMDB, are unique to a machine, are not those of
-    pods,
-    and change least.
+    pods, and change least.
 
     Parameters
     ----------

@@ -27,8 +27,7 @@ from forewarn.features.telemetry.parsers.recovery_action import action_number
 __all__ = ["parse_nvidia_smi_documents", "parse_nvidia_smi_xml", "readings_of"]
 
 # Record column -> alternative sets of elements over the versions, best first. The elements of a set
-# are
-# summed; a set counts only if all of them are present.
+# are summed; a set counts only if all of them are present.
 _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "temperature_gpu": (("temperature/gpu_temp",),),
     "power_draw": (
@@ -86,8 +85,7 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
     ----------
     text : str
         An incomplete document, or one that declares entities, is counted as unread. So is text
-        before
-        the document, except lines about lost GPUs, which `lost_gpus` reads.
+        before the document, except lines about lost GPUs, which `lost_gpus` reads.
 
     Returns
     -------
@@ -128,8 +126,7 @@ def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
     """Read every GPU of a document.
 
     The order of the GPUs gives their indexes only if all GPUs are present. A lost GPU is missing,
-    as are
-    the others if only one was queried.
+    as are the others if only one was queried.
     """
     # From driver 610 on a remark follows the number.
     driver = (_text(root, "driver_version") or "").split(" [")[0] or None

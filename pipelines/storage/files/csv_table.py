@@ -17,10 +17,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table as CSV with ISO 8601 times and a `'` before text that looks like a formula.
 
     A spreadsheet would evaluate such a cell, or run a program that it names, and hosts choose
-    names. A
-    plain number such as `-3.5` is unchanged. Programs should read the Parquet or JSON files, which
-    have
-    no such prefix.
+    names. A plain number such as `-3.5` is unchanged. Programs should read the Parquet or JSON
+    files, which have no such prefix.
 
     Examples
     --------

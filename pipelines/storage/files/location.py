@@ -2,8 +2,8 @@
 
 `pyarrow.fs` opens the stores. It comes with Parquet support and reads without the GIL. fsspec and
 universal-pathlib would need s3fs (45 MB, 29 of them botocore), a second S3 client. They would
-replace
-only the joining of names, not the rejection of URIs, one-line messages, timeouts and atomic writes.
+replace only the joining of names, not the rejection of URIs, one-line messages, timeouts and atomic
+writes.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ __all__ = [
 ]
 
 # Sorts before the names that collectors and simulations use. Of two rows of one GPU and time the
-# later
-# file name wins, so that rows landed after a compaction are newer.
+# later file name wins, so that rows landed after a compaction are newer.
 COMPACTED_NAME = "00-compacted.parquet"
 _KEY = b"forewarn.compacted"
 _VERSION = 1

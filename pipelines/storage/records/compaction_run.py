@@ -62,8 +62,7 @@ def compact_records(
         In UTC.
     executor : Executor, optional
         Compacts several dates in parallel. Without it, or in an object store, whose keys stay in
-        this
-        process, dates are compacted one after another.
+        this process, dates are compacted one after another.
 
     Raises
     ------

@@ -26,8 +26,7 @@ class FileSlice:
     """Row groups of a file (`RecordSource`).
 
     Of a compacted file they are those of the requested slices, of any other file those that can
-    hold
-    rows of the requested span.
+    hold rows of the requested span.
 
     Attributes
     ----------
@@ -80,8 +79,7 @@ def number_of_slices(sources: Sequence[ParquetSource]) -> int:
     """Return the best number of slices for reading these files: a power of two up to 64.
 
     More slices need less memory. A file that is not compacted is read once per slice, which limits
-    the
-    number; memory stays bounded nevertheless.
+    the number; memory stays bounded nevertheless.
     """
     total, n_slices = sum(source.n_rows for source in sources), 1
     while n_slices < MAX_SLICES and n_slices * _TARGET_ROWS_PER_SLICE < total:

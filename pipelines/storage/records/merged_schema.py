@@ -42,8 +42,7 @@ class MergedSchema:
         ------
         IncompatibleSchemasError
             If a file lacks a column of another, or the types of a column are incompatible. A column
-            of
-            OPTIONAL_NUMBERS may be missing, since collectors write it only if a source has it.
+            of OPTIONAL_NUMBERS may be missing, since collectors write it only if a source has it.
         """
         first = sources[0]
         for source in sources[1:]:

@@ -145,8 +145,7 @@ class _FileHead:
     """The metadata of a file, and the stamp of the file they were read from.
 
     Metadata of a compacted file are dropped until its columns are read, since its many row groups
-    take a
-    megabyte.
+    take a megabyte.
     """
 
     schema: pa.Schema
@@ -201,8 +200,7 @@ class ParquetSource:
     path : Path or RemotePath
     stays_open : bool
         Keep the file open after its columns were read without an error. It can then be read even if
-        it
-        is replaced or removed. False by default.
+        it is replaced or removed. False by default.
     """
 
     def __init__(self, path: Location) -> None:

@@ -100,10 +100,8 @@ class RecordStore:
         """Return the store with its current files, for repeated reads of the same data.
 
         The files stay open, so that later landings, replacements and compactions have no effect. If
-        there
-        are more files than a process may open, or they are in an object store, reading a replaced
-        file
-        raises an error.
+        there are more files than a process may open, or they are in an object store, reading a
+        replaced file raises an error.
 
         Parameters
         ----------
@@ -216,8 +214,7 @@ class RecordStore:
         Records
         Failures
             Of the GPUs of the records, from all records before `end` and from the tables of
-            failures.
-            Without `end` nothing is excluded.
+            failures. Without `end` nothing is excluded.
 
         Raises
         ------

@@ -22,8 +22,7 @@ def keep_snapshot(records: Path, folder: Path, last: dt.date) -> None:
     """Link the records up to a date, and the tables next to them, into a snapshot folder.
 
     Files of records are replaced and never modified, so a hard link preserves the current content
-    at no
-    cost. An existing snapshot is kept.
+    at no cost. An existing snapshot is kept.
 
     Parameters
     ----------

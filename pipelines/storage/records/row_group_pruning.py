@@ -17,8 +17,7 @@ def matching_row_groups(
     """Return the row groups that can hold rows of [start, end); None means all.
 
     A row group is skipped only if its statistics show that each row has a serial and a timestamp
-    outside
-    the span, because rows without either are counted everywhere.
+    outside the span, because rows without either are counted everywhere.
 
     Parameters
     ----------

@@ -58,8 +58,7 @@ def read_texts(path: Path) -> pa.Table:
     ------
     RecordsError
         If it is neither, a column is duplicate or cannot be text, the number of columns of a row
-        differs
-        from the header, or serials are not text.
+        differs from the header, or serials are not text.
     """
     return read_checked_rows(path).table
 

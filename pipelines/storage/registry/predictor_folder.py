@@ -21,8 +21,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> None:
 
     The switch is one rename of `predictor.json`, which names the sub-folder of the models written
     before. A process killed at any point leaves a complete predictor, the old or the new one; the
-    next
-    save removes stale files. Only `predictor.json` and sub-folders of models are touched.
+    next save removes stale files. Only `predictor.json` and sub-folders of models are touched.
 
     Parameters
     ----------

@@ -33,8 +33,7 @@ def readings(days: int) -> Iterator[dict[str, Any]]:
     """Yield readings of five GPUs, one every ten minutes.
 
     All except S4 have a fatal Xid at 2025-03-01 10:05. S1 continues to work, S2 is idle, S3
-    restarts at
-    noon, and S5 works until it fails again at 2025-03-04 00:05.
+    restarts at noon, and S5 works until it fails again at 2025-03-04 00:05.
     """
     for tick in range(1, days * 144 + 1):
         for gpu in range(1, 6):

@@ -65,8 +65,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Return all files whose content does not depend on the order of arrival.
 
     Recoveries are excluded. They are checkpoints, of which there are more if a later failure
-    arrived
-    later; failures contain their result.
+    arrived later; failures contain their result.
     """
     patterns = ("date=*/*.parquet", "failures.parquet", "_state/*.parquet")
     files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
