@@ -1,4 +1,4 @@
-"""Kinds of host files: how each is recognised, and what reads it. A new input is a row here."""
+"""Kinds of host files: their recognition and their parsers. A new kind needs only a row here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD_CHARS = 2000
 
 
 class HostFileForm(NamedTuple):
-    """How a kind of file is recognised, and what reads it.
+    """The recognition and the parsers of one kind of file.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class HostFileForm(NamedTuple):
     gpus : callable or None
         Reads the GPUs of a whole file.
     checks : callable or None
-        Reads the results of health checks of a whole file.
+        Reads the health check results of a whole file.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class HostFileForm(NamedTuple):
 
 
 def detect_form(text: str) -> HostFileForm | None:
-    """Return the kind of a file by its contents; None if it is of no known kind."""
+    """Return the kind of a file by its content; None if it is unknown."""
     head = text.lstrip("\ufeff \r\n\0")[:_HEAD_CHARS].replace("\0", "")
     return next((form for form in FORMS if form.matches(head)), None)
 
@@ -57,8 +57,9 @@ def _is_csv(head: str) -> bool:
     return bool(lost_gpus(head)) or any("," in line and is_header(line) for line in lines)
 
 
-# The first form that matches counts. A kernel log comes first: it can hold any phrase, and no other
-# form has lines like a log's. What has neither `gpus` nor `checks` is read by `host_files` itself.
+# The first matching form wins. Kernel logs come first, since a log can quote any text while no
+# other
+# form has log lines. `host_files` reads kinds without `gpus` and `checks` itself.
 FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("kernel_log", is_kernel_log),
     HostFileForm("batch", _is_json),

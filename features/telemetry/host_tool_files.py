@@ -34,21 +34,21 @@ def read_tool_file(
     offset: int,
     covered: Sequence[tuple[int, int]],
 ) -> None:
-    """Add the GPUs and the results of checks of one file.
+    """Add the GPUs and the check results of one file.
 
     Parameters
     ----------
     dropped : HostFileRows
-        Is added to.
+        Updated in place.
     host : str or None
         None if only the content can name the host.
     file : HostFileText
     form : HostFileForm
-        Names the readers.
+        Provides the parsers.
     offset : int
         Nanoseconds by which clocks without a zone are ahead of UTC.
     covered : sequence of (int, int)
-        Spans that a kernel log covers: without an Xid in it there was none.
+        Spans covered by a kernel log; without an Xid in the log there was none.
     """
     if form.gpus is not None:
         readings, unread = form.gpus(file.text)
@@ -104,7 +104,7 @@ def _add_lost_gpus(
     *,
     offset: int,
 ) -> None:
-    """Add the GPUs that lines of the file call lost, whatever else it has of them."""
+    """Add the GPUs that lines of the file report as lost."""
     moment = next((r.time - offset for r in readings if r.time is not None), None)
     lost = lost_gpus(file.text, measured_gpus(readings))
     for pci in lost:

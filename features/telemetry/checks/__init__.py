@@ -1,1 +1,1 @@
-"""Results of health checks that tools of a host print: DCGM, and whatever else checks a machine."""
+"""Results of health checks, as DCGM and other tools of a host print them."""

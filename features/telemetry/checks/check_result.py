@@ -1,4 +1,4 @@
-"""The result of one health check of a machine or a GPU, whichever tool ran it."""
+"""The result of one health check of a machine or a GPU, from any tool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECK_SEVERITIES: tuple[CheckSeverity, ...] = ("ok", "notice", "warning", "error
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found.
+    """The result of a health check.
 
     Attributes
     ----------
@@ -24,13 +24,13 @@ class CheckResult:
     severity : {"ok", "notice", "warning", "error", "critical"}
         `ok` ends what the same check reported before.
     text : str
-        The tool's own words.
+        The tool's message.
     gpu : GpuReading or None
-        Names the GPU; None for the machine as a whole.
+        Identifies the GPU; None for the whole machine.
     time : int or None
-        Nanoseconds since 1970 on the clock of the host, where the tool says when it was.
+        Nanoseconds since 1970 on the host's clock, if the tool prints a time.
     host : str or None
-        Where the tool names it.
+        If the tool names it.
     """
 
     check: str
