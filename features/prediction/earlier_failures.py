@@ -52,8 +52,8 @@ def earlier_failures(
     count = np.full(len(instances), np.nan, dtype=np.float32)
     if slots is not None:
         # The slot of a failure is known from records only. Some timelines go back farther than
-        # `reach`;
-        # failures that only those show must not count, or a list would differ from a backtest.
+        # `reach`; failures that only those show must not count, or a list would differ from a
+        # backtest.
         until = slots.seen + reach
         count = _count_known(known, instances.end, slots.of_instances, slots.of_failures, until)
     yield "failures:slot", count

@@ -19,8 +19,7 @@ from forewarn.models.prediction.trees.tree_model import TreeModel
 __all__ = ["fit_model", "fit_models"]
 
 # A linear fit limits the number of BLAS threads for the whole process. Fits that run at the same
-# time
-# would give results that depend on timing.
+# time would give results that depend on timing.
 _BLAS_LOCK = Lock()
 
 
@@ -50,8 +49,7 @@ def fit_models(
         In the order of `names`; see `fit_model`.
     """
     # Networks and linear models import different parts of scikit-learn. If two threads import it at
-    # the
-    # same time, each may see a partially initialized module.
+    # the same time, each may see a partially initialized module.
     import sklearn.metrics  # noqa: F401  # loaded for that alone
 
     kinds = {name: model_kind(name, recipe.cascade_model) for name in names}

@@ -43,8 +43,7 @@ __all__ = [
 
 # The paper undersamples negatives and repeats positives until both are equally many. Here this many
 # negatives are kept per positive, and the weight of a positive replaces its repetition. Trees are
-# fast
-# enough for more negatives (`Recipe.tree_negatives`).
+# fast enough for more negatives (`Recipe.tree_negatives`).
 _MAX_POSITIVE_REPEATS = 10.0
 
 

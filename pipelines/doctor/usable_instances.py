@@ -65,8 +65,7 @@ class UsableInstances:
         known = instances.label >= 0
         end, label = instances.end[known] + horizon, instances.label[known].astype(np.int64)
         # The last rows may be excluded as too close to preceding ones. The time of the last valid
-        # record
-        # is known only after all parts.
+        # record is known only after all parts.
         late = end > self.last - self.settings.records.interval
         self._labels += np.bincount(label[~late], minlength=2)
         self._late.append(np.stack([end[late], label[late]]))

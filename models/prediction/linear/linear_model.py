@@ -22,8 +22,7 @@ _POSITIVES_PER_OBSERVATION = 10.0
 # deviation among the healthy instances.
 _COLUMN_VARIANCE, _COMMON_VARIANCE = 0.003, 1.0
 # Minimum standard deviation of a column. It limits the effect of values that occur in about one of
-# a
-# thousand instances.
+# a thousand instances.
 _MIN_DEVIATION = 0.05
 
 

@@ -32,8 +32,7 @@ class LogisticFit(NamedTuple):
     def score(self, table: Float64Array) -> Float64Array:
         """Return scores of shape (n,) in [0, 1] for a table of shape (n, n_columns)."""
         # BLAS rounds differently for other numbers of rows and threads. With einsum the scores of a
-        # list
-        # agree with those of a backtest to the last bit.
+        # list agree with those of a backtest to the last bit.
         return sigmoid(np.einsum("ij,j->i", table, self.coefficients) + self.intercept)
 
 
@@ -60,8 +59,7 @@ def fit_logistic(
 
     regression = LogisticRegression(C=strength, solver="newton-cholesky")
     # With a few hundred columns a second thread gains nothing. On a busy host, waiting threads use
-    # ten
-    # times the CPU, and the order of summation would depend on their number.
+    # ten times the CPU, and the order of summation would depend on their number.
     with threadpool_limits(1, user_api="blas"):
         regression.fit(table, labels, sample_weight=weights)
     return LogisticFit(regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))

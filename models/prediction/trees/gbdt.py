@@ -24,8 +24,7 @@ class GbdtModel(TreeModel):
     """
 
     # A small feature fraction decorrelates trees on correlated positives. 64 bins are enough
-    # because
-    # the values are bucket numbers.
+    # because the values are bucket numbers.
     parameters: ClassVar[Mapping[str, float]] = {
         "learning_rate": 0.05,
         "num_leaves": 31,

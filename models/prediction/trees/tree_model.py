@@ -26,8 +26,7 @@ _PARAMETERS = {
     "deterministic": True,
     "force_row_wise": True,
     # A second thread saves half a second on a usual training set. On a busy host it costs ten,
-    # because
-    # LightGBM's threads wait by spinning.
+    # because LightGBM's threads wait by spinning.
     "num_threads": 1,
     "verbosity": -1,
 }

@@ -16,8 +16,7 @@ def safe_file_name(name: str) -> str:
     """Return a file name that is unique to a name and cannot leave its folder.
 
     Plain names are unchanged. In other names each character except letters, digits, `_`, `.` and
-    `-`
-    becomes `_`, and `~` with a digest is appended. Plain names contain no `~`.
+    `-` becomes `_`, and `~` with a digest is appended. Plain names contain no `~`.
 
     Examples
     --------

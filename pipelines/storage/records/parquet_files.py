@@ -328,8 +328,7 @@ def map_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -
     """Apply `work` to the columns of each part of a file; all parts are of the same file.
 
     A part holds all rows of some GPUs. Parts of a compacted file are row groups with at least
-    `n_rows`
-    rows; any other file is one part.
+    `n_rows` rows; any other file is one part.
 
     Raises
     ------

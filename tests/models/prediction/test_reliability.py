@@ -40,8 +40,7 @@ def test_calibration_slope_detects_miscalibration(slope: float, intercept: float
 
 def test_calibration_slope_by_hand() -> None:
     # 1 of 4 failed at a probability of 1/2, and 3 of 4 at 9/10: log odds of 0 and log 9 became -log
-    # 3
-    # and log 3.
+    # 3 and log 3.
     probabilities = np.array([0.5] * 4 + [0.9] * 4)
     labels = np.array([1, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8)
     slope, intercept = calibration_slope(judged(probabilities, labels))

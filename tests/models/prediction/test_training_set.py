@@ -115,8 +115,8 @@ def test_long_horizon_delays_known_labels(later: int) -> None:
     )
     chosen = instances_known_at(labelled, START + 61 * HOUR, Nanoseconds(30 * HOUR), horizon)
     # For the failure at 50, positives within a day of it count if they end a day before 61.
-    # Negatives
-    # are delayed alike: adding positives as soon as they are known would make age informative.
+    # Negatives are delayed alike: adding positives as soon as they are known would make age
+    # informative.
     assert ends_in_hours(chosen) == list(range(7, 37, 2))
     failing = chosen.take(chosen.label == 1)
     assert set(failing.gpu.tolist()) == {1}

@@ -115,8 +115,7 @@ def open_protocol() -> EvaluationProtocol:
 
 def test_hindsight_uses_best_length_per_window() -> None:
     # Length 2 is right in the second window, length 3 in the first: choosing by the past is right
-    # half
-    # the time.
+    # half the time.
     spans = {2.0: scored({"gbdt": [1]}), 3.0: scored({"gbdt": [0]})}
     best = best_in_hindsight(spans, "gbdt")
     assert paper_protocol(best, "gbdt").precision_at_k == 1.0

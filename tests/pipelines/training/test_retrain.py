@@ -131,8 +131,7 @@ def test_cached_recipes_are_reused(
     keys = [(run.data.tags["forewarn.at"], run.data.tags["forewarn.length"]) for run in runs]
     assert len(keys) == len(set(keys))
     # As of the 19th: both lengths, compared by the retraining of the 25th, which trains one of
-    # them;
-    # the retraining of the 19th trained the other.
+    # them; the retraining of the 19th trained the other.
     assert sum(at == str(parse_moment(DAYS[1])) for at, _ in keys) == 2
 
 

@@ -88,8 +88,7 @@ def test_both_sites_vote_equally(site: list[str], tmp_path: Path) -> None:
     odds = sum(v * logit(scores[name]) for name, v in votes.items())
     assert scores["blend"] == pytest.approx(1 / (1 + np.exp(-odds)))
     # The window of the 10th began before the other model was trained; only the first two days of
-    # the
-    # window of the 16th have labels.
+    # the window of the 16th have labels.
     starts = ["2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
     assert trained.facts.calibrated_on == tuple(starts)
 

@@ -351,8 +351,7 @@ def test_unfitted_probabilities_are_excluded_from_calibration() -> None:
 
 def test_lists_with_unfinished_horizon_are_excluded() -> None:
     # The list of hour 24 is evaluated. No tests follow after hour 40, so the list of hour 48 is
-    # excluded,
-    # and so is the failure of m1 at 60, which only that list could have predicted.
+    # excluded, and so is the failure of m1 at 60, which only that list could have predicted.
     rows: list[Row] = [
         *ONE_WINDOW,
         (1, "m1", 39, 60, 0.9, 0.9),

@@ -53,8 +53,7 @@ def test_instance_ending_at_midnight_is_excluded() -> None:
 
 def test_two_day_step_ranks_every_gpu_daily() -> None:
     # GPU 0 has instances at noon of days 0 and 2, GPU 1 of days 1 and 3. Each midnight lists both;
-    # the
-    # first lists only GPU 0, because GPU 1 has no instance yet.
+    # the first lists only GPU 0, because GPU 1 has no instance yet.
     gpu, ends = [0, 1, 0, 1], hours(12, 36, 60, 84)
     assert day_rows(gpu, ends, fails(*[NEVER] * 4), step=48) == [
         (0, 1), (0, 2), (1, 2), (2, 3), (1, 3), (2, 4), (3, 4), (3, 5),

@@ -60,8 +60,7 @@ FAILED = [("A", 30), ("C", 10), ("D", 20)]
 def test_hits_misses_and_false_alarms_by_hand() -> None:
     found = judged(LISTED, FAILED)
     # A fails 30 hours after the row at 0 (beyond the horizon) and 6 hours after the row at 24. C
-    # failed
-    # before its second list.
+    # failed before its second list.
     assert found.rows["hit"].tolist() == [False, False, True, True, False]
     hours = found.rows["hours_to_failure"]
     assert hours[found.rows["hit"]].tolist() == [10.0, 6.0]

@@ -489,8 +489,7 @@ def test_returning_gpu_changes_nothing() -> None:
 
 def test_gpu_absent_from_reread_has_unknown_label() -> None:
     # Its last record is at 170; its failure at 172 became known later. The records read at 288
-    # start
-    # after that, and windows that started before it are used for calibration.
+    # start after that, and windows that started before it are used for calibration.
     frame = FLEET[(FLEET["gpu_serial"] != "G02") | (FLEET["hour"] <= 170)]
     plan = replace(RECIPE.plan, history=(), peers=())
     found = []
