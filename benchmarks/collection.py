@@ -154,8 +154,8 @@ def main() -> None:
     """Start a collector, send the rounds and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="100 hosts, two rounds")
-    asked = parser.parse_args()
-    hosts, rounds = (100, 2) if asked.short else (2500, 6)
+    args = parser.parse_args()
+    hosts, rounds = (100, 2) if args.short else (2500, 6)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cmdb = folder / "cmdb.csv"

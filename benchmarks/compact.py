@@ -144,18 +144,18 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=24, help="a date, as a collector writes them")
     parser.add_argument("--records", type=Path, help="measure these instead of a simulated fleet")
     parser.add_argument("--side", choices=SIDES, help="measure one side in this process, as JSON")
-    asked = parser.parse_args()
-    if asked.side:
-        print(json.dumps(_measure(asked.side, asked.records)))
+    args = parser.parse_args()
+    if args.side:
+        print(json.dumps(_measure(args.side, args.records)))
         return
-    n_gpus, n_days, runs = (100, 4, 1) if asked.short else (asked.gpus, asked.days, 5)
+    n_gpus, n_days, runs = (100, 4, 1) if args.short else (args.gpus, args.days, 5)
     with tempfile.TemporaryDirectory() as folder:
-        records = asked.records
+        records = args.records
         if records is None:
             simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
             records = Path(folder) / "records"
-            _split(records, asked.files)
-            print(f"{n_gpus} GPUs x {n_days} days, {asked.files} files a date")
+            _split(records, args.files)
+            print(f"{n_gpus} GPUs x {n_days} days, {args.files} files a date")
         print(f"median of {runs}")
         _compare(records, Path(folder), runs)
 

@@ -94,19 +94,19 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1, help="copies of each GPU")
     parser.add_argument("--compact", action="store_true", help="compact all dates first")
     parser.add_argument("--runs", type=int, default=5, help="processes for each list")
-    asked = parser.parse_args()
-    n_gpus, n_days, runs = (100, 9, 1) if asked.short else (asked.gpus, asked.days, asked.runs)
+    args = parser.parse_args()
+    n_gpus, n_days, runs = (100, 9, 1) if args.short else (args.gpus, args.days, args.runs)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if asked.records is None:
+        if args.records is None:
             simulate_fleet_to(folder, n_gpus=n_gpus, n_days=n_days, seed=0)
-            _multiply(folder / "records", asked.copies)
-            print(f"{n_gpus * asked.copies} GPUs x {n_days} days")
-        records = asked.records or folder / "records"
-        for date, _ in open_store(records, Settings()).files() if asked.compact else ():
+            _multiply(folder / "records", args.copies)
+            print(f"{n_gpus * args.copies} GPUs x {n_days} days")
+        records = args.records or folder / "records"
+        for date, _ in open_store(records, Settings()).files() if args.compact else ():
             compact_date(records, date)
         print(f"median of {runs}")
-        for model in (RULES, *([asked.model] if asked.model else [])):
+        for model in (RULES, *([args.model] if args.model else [])):
             _measure(records, model, runs, folder / "lists")
 
 

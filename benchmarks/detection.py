@@ -259,8 +259,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a small task, once")
     parser.add_argument("--plot", type=Path, help="plot the time over the number of machines")
-    asked = parser.parse_args()
-    sizes, runs = ([100], 1) if asked.short else ([100, 300, 1000, 1500, 3000, 10_000], 3)
+    args = parser.parse_args()
+    sizes, runs = ([100], 1) if args.short else ([100, 300, 1000, 1500, 3000, 10_000], 3)
     with tempfile.TemporaryDirectory() as written:
         folder, model = Path(written), Path(written) / "model"
         _detector(model)
@@ -270,7 +270,7 @@ def main() -> None:
         for n in sizes:
             seconds[n] = _from_outside(folder, model, n, runs if n < 3000 else 1, faulty=False)
             print(f"{'':16} peak memory {_peak_mib():.0f} MiB")
-        middle = 100 if asked.short else 1500
+        middle = 100 if args.short else 1500
         easy = folder / "easy"
         _detector(easy, ["pfc_tx_packet_rate"])
         _from_outside(folder, easy, middle, runs, faulty=True)
@@ -279,8 +279,8 @@ def main() -> None:
         _stages(pull, model, runs)
         _stream(pull, model, runs)
     print(f"load average {os.getloadavg()[0]:.1f} at the end")
-    if asked.plot:
-        _plot(seconds, asked.plot)
+    if args.plot:
+        _plot(seconds, args.plot)
 
 
 if __name__ == "__main__":

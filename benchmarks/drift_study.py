@@ -123,21 +123,21 @@ def _monitor_results(days: Sequence[Row], since: str) -> Row:
     }
 
 
-def _measure(seed: int, drifts: Sequence[str], asked: argparse.Namespace) -> None:
+def _measure(seed: int, drifts: Sequence[str], args: argparse.Namespace) -> None:
     """Simulate a fleet, and append a row for each of its drifts."""
     first = pd.Timestamp(FIRST_DAY, tz="UTC")
-    day, end = (first + pd.Timedelta(days=n) for n in (asked.drift_day, asked.days))
+    day, end = (first + pd.Timedelta(days=n) for n in (args.drift_day, args.days))
     with tempfile.TemporaryDirectory() as name:
         fleet = Path(name) / "fleet"
-        simulate_fleet_to(fleet, n_gpus=asked.gpus, n_days=asked.days, seed=seed)
+        simulate_fleet_to(fleet, n_gpus=args.gpus, n_days=args.days, seed=seed)
         for drift in drifts:
             number = list(DRIFTS).index(drift)
             past = FleetHistory(fleet, day, end, np.random.default_rng([seed, number]))
             folder = Path(name) / str(number)
             write_drifted(past, drift, folder / "records")
-            calibration = _backtest(folder / "records", folder, asked.share)
+            calibration = _backtest(folder / "records", folder, args.share)
             row = {"seed": seed, "drift": drift, "since": f"{day:%Y-%m-%d}", "report": calibration}
-            with asked.rows.open("a", encoding="utf-8") as file:
+            with args.rows.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
 
@@ -213,12 +213,12 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=40)
     parser.add_argument("--drift-day", type=int, default=18)
     parser.add_argument("--share", type=float, default=0.006, help="share of the fleet on a list")
-    asked = parser.parse_args()
-    for seed in map(int, asked.seeds.split(",")):
-        done = {row["drift"] for row in _rows(asked.rows) if row["seed"] == seed}
-        if drifts := [name for name in asked.drifts.split(",") if name not in done]:
-            _measure(seed, drifts, asked)
-    _print(_rows(asked.rows))
+    args = parser.parse_args()
+    for seed in map(int, args.seeds.split(",")):
+        done = {row["drift"] for row in _rows(args.rows) if row["seed"] == seed}
+        if drifts := [name for name in args.drifts.split(",") if name not in done]:
+            _measure(seed, drifts, args)
+    _print(_rows(args.rows))
 
 
 def _rows(path: Path) -> list[Row]:

@@ -163,10 +163,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="with `records` and `backtest`")
     parser.add_argument("--config", type=Path, help="of the backtests")
-    asked = parser.parse_args()
-    settings, judged = load_settings(asked.config), []
+    args = parser.parse_args()
+    settings, judged = load_settings(args.config), []
     used = f"linear {settings.ensembles.linear:g}"
-    for seed, folder in enumerate(asked.folders):
+    for seed, folder in enumerate(args.folders):
         judged.append(_evaluate(_table(folder, settings), seed))
         _print(folder.name, judged[-1], used)
     if len(judged) > 1:

@@ -109,8 +109,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=5000)
     parser.add_argument("--days", type=int, default=8)
     parser.add_argument("--runs", type=int, default=5)
-    asked = parser.parse_args()
-    n_gpus, n_days, runs = (100, 3, 1) if asked.short else (asked.gpus, asked.days, asked.runs)
+    args = parser.parse_args()
+    n_gpus, n_days, runs = (100, 3, 1) if args.short else (args.gpus, args.days, args.runs)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
         records = Path(folder) / "records"

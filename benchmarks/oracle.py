@@ -42,7 +42,7 @@ from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
 from forewarn.evaluation.simulation.fleet.simulated_records import INTERVAL
 from forewarn.features.array_types import Float32Array, Float64Array, Int64Array
 
-__all__ = ["Defect", "DefectChances", "oracle_figures", "shown_defects"]
+__all__ = ["Defect", "DefectProbabilities", "oracle_figures", "visible_defects"]
 
 _ROWS = (
     "oracle: the day of each failure with a sign",
@@ -81,13 +81,13 @@ class Defect(NamedTuple):
     levels: Float32Array
 
 
-def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
+def visible_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
     """Simulate the failures of a fleet and return all defects with symptoms.
 
     The simulation continues for a while after the last day, to learn whether the defects present
     then are fatal.
 
-    >>> [defect.mechanism for defect in shown_defects(n_gpus=8, n_days=2, seed=3)]
+    >>> [defect.mechanism for defect in visible_defects(n_gpus=8, n_days=2, seed=3)]
     []
     """
     layout = make_layout(n_gpus, seed)
@@ -100,7 +100,7 @@ def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
         today = faults.advance(day)
         failures |= {(f.mechanism, f.position, f.at) for f in today.failures}
         for mechanism, name in enumerate(VISIBLE):
-            for position, first, levels in _shown(today.symptoms[name], day):
+            for position, first, levels in _visible_spans(today.symptoms[name], day):
                 known = spans.setdefault((mechanism, position), [])
                 if not known or known[-1].end != first:
                     known.append(_Span(int(boards[position]), first, first))
@@ -129,7 +129,7 @@ class _Span:
     levels: list[Float32Array] = field(default_factory=list)
 
 
-def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, Float32Array]]:
+def _visible_spans(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, Float32Array]]:
     """Yield position, first record and levels of each defect with symptoms on a day."""
     for position, level in zip(symptoms.positions.tolist(), symptoms.level, strict=True):
         records = np.flatnonzero(level > 0)
@@ -139,7 +139,7 @@ def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, Float32Arra
 
 
 @dataclass(frozen=True)
-class DefectChances:
+class DefectProbabilities:
     """Share of defects, by mechanism, age and level, that fail the GPU within the horizon.
 
     Attributes
@@ -155,9 +155,9 @@ class DefectChances:
     horizon: int
 
     @classmethod
-    def counted(cls, horizon: int, n_gpus: int = _REFERENCE_GPUS) -> Self:
+    def estimate(cls, horizon: int, n_gpus: int = _REFERENCE_GPUS) -> Self:
         """Estimate the shares on a fleet that is not used for evaluation."""
-        defects = shown_defects(n_gpus=n_gpus, n_days=_REFERENCE_DAYS, seed=_REFERENCE_SEED)
+        defects = visible_defects(n_gpus=n_gpus, n_days=_REFERENCE_DAYS, seed=_REFERENCE_SEED)
         last = _REFERENCE_DAYS * RECORDS_PER_DAY - horizon
         seen, fatal, due = np.zeros((3, N_GROUPS))
         for defect in defects:
@@ -170,16 +170,16 @@ class DefectChances:
             due += np.bincount(soon, minlength=N_GROUPS) * defect.kills
         return cls(due / np.maximum(seen, 1), due / np.maximum(fatal, 1), horizon)
 
-    def of(self, defect: Defect, record: Int64Array) -> dict[str, Float64Array]:
+    def at(self, defect: Defect, record: Int64Array) -> dict[str, Float64Array]:
         """Return the failure probability in each ranking, at some records of a defect."""
         group = _group(defect, record)
         due = defect.kills & (defect.end - record <= self.horizon)
-        chances = (
+        probabilities = (
             due.astype(np.float64),
             defect.kills * self.of_fatal[group],
             self.of_all[group],
         )
-        return dict(zip(_ROWS, chances, strict=True))
+        return dict(zip(_ROWS, probabilities, strict=True))
 
 
 def _group(defect: Defect, record: Int64Array) -> npt.NDArray[np.intp]:
@@ -191,7 +191,7 @@ def _group(defect: Defect, record: Int64Array) -> npt.NDArray[np.intp]:
 
 
 def oracle_figures(
-    study: Study, defects: Sequence[Defect], chances: DefectChances
+    study: Study, defects: Sequence[Defect], probabilities: DefectProbabilities
 ) -> dict[str, RankingFigures]:
     """Evaluate the three rankings on a simulated fleet, from its first day on."""
     instances = study.instances
@@ -201,11 +201,11 @@ def oracle_figures(
     for defect in defects:
         of_gpu = np.flatnonzero(instances.gpu == number.get(defect.serial, -1))
         rows = of_gpu[(record[of_gpu] >= defect.first) & (record[of_gpu] < defect.end)]
-        for name, chance in chances.of(defect, record[rows]).items():
-            healthy[name][rows] *= 1.0 - chance
+        for name, probability in probabilities.at(defect, record[rows]).items():
+            healthy[name][rows] *= 1.0 - probability
     return {
         name: RankingFigures.from_scores(
-            study, [1.0 - alive[w.tested] for w in study.windows], chances=False
+            study, [1.0 - alive[w.tested] for w in study.windows], are_log_odds=False
         )
         for name, alive in healthy.items()
     }
@@ -215,17 +215,17 @@ def main() -> None:
     """Print a table for each fleet, and one for all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     StudiedFleets.add_options(parser)
-    asked, tables = parser.parse_args(), []
-    fleets = StudiedFleets(asked)
-    if asked.records:
+    args, tables = parser.parse_args(), []
+    fleets = StudiedFleets(args)
+    if args.records:
         parser.error("only a simulated fleet has ground truth: use --seeds")
-    chances = None
+    probabilities = None
     for seed in fleets.seeds:
         study = fleets.simulated(seed)
         horizon = study.recipe.horizon // study.recipe.plan.interval
-        chances = chances or DefectChances.counted(horizon)
-        defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
-        tables.append(oracle_figures(study, defects, chances))
+        probabilities = probabilities or DefectProbabilities.estimate(horizon)
+        defects = visible_defects(n_gpus=args.gpus, n_days=args.days, seed=seed)
+        tables.append(oracle_figures(study, defects, probabilities))
         print_table(f"seed {seed}", tables[-1])
     if len(tables) > 1:
         print_table("all", mean_tables(tables))

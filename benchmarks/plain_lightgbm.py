@@ -138,9 +138,9 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", help="with `records` and `backtest`")
     parser.add_argument("--config", type=Path, help="of the backtests")
     parser.add_argument("--spans", default="14,45,120", help="of records")
-    asked = parser.parse_args()
-    for folder in asked.folders:
-        _score(folder, load_settings(asked.config), [*map(int, asked.spans.split(","))])
+    args = parser.parse_args()
+    for folder in args.folders:
+        _score(folder, load_settings(args.config), [*map(int, args.spans.split(","))])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Self
 
 import numpy as np
 from benchmarks.measured_fleet import ARRAYS, Study, Window
-from benchmarks.oracle import DefectChances, oracle_figures, shown_defects
+from benchmarks.oracle import DefectProbabilities, oracle_figures, visible_defects
 from benchmarks.ranking_figures import RankingFigures, bracketed, mean_tables, print_table
 from benchmarks.studied_fleets import StudiedFleets, parse_seeds
 from benchmarks.training_rows import TrainingRows
@@ -104,7 +104,7 @@ class OtherFleets:
             logit(self.model.score(self.encoder.encode(study.values.take(window.tested))))
             for window in study.windows
         ]
-        return RankingFigures.from_scores(study, scores, chances=False)
+        return RankingFigures.from_scores(study, scores, are_log_odds=False)
 
 
 @dataclass
@@ -160,7 +160,7 @@ def _figures(study: Study) -> dict[str, RankingFigures]:
         name: RankingFigures.from_scores(
             study,
             [retraining.log_odds(variant) for retraining in retrainings],
-            chances=variant.name != "rules",
+            are_log_odds=variant.name != "rules",
         )
         for name, variant in VARIANTS.items()
     }
@@ -172,7 +172,7 @@ class UpperBounds:
 
     fleets: StudiedFleets
     others: OtherFleets
-    chances: DefectChances
+    probabilities: DefectProbabilities
 
     @classmethod
     def measure(cls, fleets: StudiedFleets, seeds: Sequence[int]) -> Self:
@@ -180,15 +180,15 @@ class UpperBounds:
         studies = [fleets.simulated(seeds[0])]
         studies += [fleets.simulated(seed, studies[0].measures) for seed in seeds[1:]]
         recipe = studies[0].recipe
-        chances = DefectChances.counted(recipe.horizon // recipe.plan.interval)
-        return cls(fleets, OtherFleets.fit(studies), chances)
+        probabilities = DefectProbabilities.estimate(recipe.horizon // recipe.plan.interval)
+        return cls(fleets, OtherFleets.fit(studies), probabilities)
 
     def figures(self, study: Study, seed: int) -> dict[str, RankingFigures]:
         """Evaluate the bounds on the fleet of a seed, measured before."""
         theirs = self.fleets.simulated(seed, self.others.encoder.measures)
-        asked = self.fleets.asked
-        defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
-        oracle = oracle_figures(study, defects, self.chances)
+        args = self.fleets.args
+        defects = visible_defects(n_gpus=args.gpus, n_days=args.days, seed=seed)
+        oracle = oracle_figures(study, defects, self.probabilities)
         return {_OTHERS: self.others.figures(theirs)} | oracle
 
 
@@ -197,11 +197,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     StudiedFleets.add_options(parser)
     parser.add_argument("--others", default="", help="seeds of other fleets to train on")
-    asked = parser.parse_args()
-    if asked.others and asked.records:
+    args = parser.parse_args()
+    if args.others and args.records:
         parser.error("--others requires --seeds: only simulated fleets are comparable")
-    fleets, tables = StudiedFleets(asked), []
-    bounds = UpperBounds.measure(fleets, parse_seeds(asked.others)) if asked.others else None
+    fleets, tables = StudiedFleets(args), []
+    bounds = UpperBounds.measure(fleets, parse_seeds(args.others)) if args.others else None
     for name, study in fleets:
         tables.append(_figures(study))
         if bounds:

@@ -83,16 +83,16 @@ class RankingFigures:
 
     @classmethod
     def from_scores(
-        cls, study: Study, scores: Sequence[Float64Array], *, chances: bool
+        cls, study: Study, scores: Sequence[Float64Array], *, are_log_odds: bool
     ) -> RankingFigures:
-        """Evaluate the scores of every window; with `chances`, they are log odds."""
+        """Evaluate the scores of every window; `are_log_odds` also gives a calibration slope."""
         draws, machine = _machine_draws(study), study.machine
         pairs = zip(study.windows, scores, strict=True)
         rows = np.concatenate([_listed(study, window, of_window) for window, of_window in pairs])
         drawn = draws[:, machine[rows]]
         hits = drawn @ (study.instances.label[rows] == 1)
         precision = hits / np.maximum(drawn.sum(axis=1), 1.0)
-        slope = _slope(study, scores, draws) if chances else np.full(len(draws), np.nan)
+        slope = _slope(study, scores, draws) if are_log_odds else np.full(len(draws), np.nan)
         return cls(_average_draws(study, scores, draws), precision, slope)
 
 

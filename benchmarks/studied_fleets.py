@@ -27,7 +27,7 @@ def parse_seeds(text: str) -> list[int]:
 class StudiedFleets:
     """Common options of the studies; yields one fleet after another, measured on demand."""
 
-    asked: argparse.Namespace
+    args: argparse.Namespace
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,23 +47,23 @@ class StudiedFleets:
     @property
     def seeds(self) -> list[int]:
         """Seeds of the simulated fleets."""
-        return parse_seeds(self.asked.seeds)
+        return parse_seeds(self.args.seeds)
 
     def __iter__(self) -> Iterator[tuple[str, Study]]:
         """Yield the seed or the folder of each fleet, and its features."""
-        if self.asked.records:
-            yield str(self.asked.records), self._measured(self.asked.records)
+        if self.args.records:
+            yield str(self.args.records), self._measured(self.args.records)
         for seed in self.seeds:
             yield str(seed), self.simulated(seed)
 
     def simulated(self, seed: int, measures: FeatureExtractor | None = None) -> Study:
         """Simulate a fleet and compute its features, with given measures if there are any."""
-        size = {"n_gpus": self.asked.gpus, "n_days": self.asked.days}
+        size = {"n_gpus": self.args.gpus, "n_days": self.args.days}
         with tempfile.TemporaryDirectory() as folder:
             simulate_fleet_to(Path(folder), **size, seed=seed)
             return self._measured(Path(folder) / "records", measures)
 
     def _measured(self, records: Path, measures: FeatureExtractor | None = None) -> Study:
-        job = open_job(records, load_settings(self.asked.config), ["gbdt"])
-        schedule = self.asked.keep, self.asked.first, self.asked.every
+        job = open_job(records, load_settings(self.args.config), ["gbdt"])
+        schedule = self.args.keep, self.args.first, self.args.every
         return Study.measure(job, *schedule, measures)

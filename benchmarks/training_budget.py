@@ -134,15 +134,15 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--budgets", default="0,40000,20000,10000,5000,2500")
     parser.add_argument("--fleets", type=Path, help="folder of fleets, created if missing")
-    asked = parser.parse_args()
-    budgets = [int(text) for text in asked.budgets.split(",")]
+    args = parser.parse_args()
+    budgets = [int(text) for text in args.budgets.split(",")]
     pooled: list[list[Outcome]] = [[] for _ in budgets]
     print("| max_instances | positives | instances | CPU s | average precision | against all |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
-        for seed in map(int, asked.seeds.split(",")):
-            folder = (asked.fleets or Path(scratch)) / f"fleet{seed}"
-            outcomes = _of_seed(folder, asked.gpus, seed, budgets)
+        for seed in map(int, args.seeds.split(",")):
+            folder = (args.fleets or Path(scratch)) / f"fleet{seed}"
+            outcomes = _of_seed(folder, args.gpus, seed, budgets)
             for number, budget in enumerate(budgets):
                 pooled[number] += [of_moment[number] for of_moment in outcomes]
                 of_seed = [of_moment[number] for of_moment in outcomes]

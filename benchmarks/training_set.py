@@ -86,15 +86,15 @@ def _midnight(date: Any) -> int:
     return int((date.toordinal() - 719_163) * DAY)
 
 
-def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+def _measure(side: str, records: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run one side repeatedly; return seconds, stages and peak memory of each run."""
     work: Callable[[Job, int], Stages] = _read
     if side == "build":
-        work = partial(_build, n_slices=asked.slices)
+        work = partial(_build, n_slices=args.slices)
     job = open_job(records, Settings())
     moment = _midnight(job.store.files()[-1][0])
     measured = []
-    for _ in range(1 + asked.again):
+    for _ in range(1 + args.again):
         start, cpu = time.perf_counter(), time.process_time()
         figures = asdict(work(job, moment).figures())
         taken = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
@@ -102,11 +102,11 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
     return measured
 
 
-def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+def _in_fresh_process(side: str, records: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     begin = [] if side == "read" else [str(Path(__file__).with_name("as_command.py"))]
     command = [sys.executable, *begin, __file__, "--side", side, "--records", str(records)]
-    command += ["--again", str(asked.again)]
-    command += [] if asked.slices is None else ["--slices", str(asked.slices)]
+    command += ["--again", str(args.again)]
+    command += [] if args.slices is None else ["--slices", str(args.slices)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return list(json.loads(done.stdout))
 
@@ -117,15 +117,15 @@ def _touch(gib: int) -> None:
     subprocess.run([sys.executable, "-c", touch], check=True)
 
 
-def _compare(records: Path, asked: argparse.Namespace) -> None:
+def _compare(records: Path, args: argparse.Namespace) -> None:
     """Measure both sides alternately and print medians."""
     measured: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
-    for _ in range(asked.runs):
+    for _ in range(args.runs):
         for side in SIDES:
-            if asked.touch:
-                _touch(asked.touch)
-            measured[side].append(_in_fresh_process(side, records, asked))
-    phases = [("fresh process", slice(1))] + [("again in it", slice(1, None))] * bool(asked.again)
+            if args.touch:
+                _touch(args.touch)
+            measured[side].append(_in_fresh_process(side, records, args))
+    phases = [("fresh process", slice(1))] + [("again in it", slice(1, None))] * bool(args.again)
     for what, times in phases:
         each = {side: [once for run in measured[side] for once in run[times]] for side in SIDES}
         for kind in ("seconds", "cpu"):
@@ -153,21 +153,21 @@ def main() -> None:
     parser.add_argument("--compact", action="store_true", help="compact the simulated fleet first")
     parser.add_argument("--slices", type=int, help="number of slices (default: automatic)")
     parser.add_argument("--touch", type=int, default=0, help="GiB to touch before each side")
-    asked = parser.parse_args()
-    if asked.side:
-        print(json.dumps(_measure(asked.side, asked.records, asked)))
+    args = parser.parse_args()
+    if args.side:
+        print(json.dumps(_measure(args.side, args.records, args)))
         return
-    if asked.short:
-        asked.gpus, asked.days, asked.runs, asked.again = 100, 32, 1, 1
+    if args.short:
+        args.gpus, args.days, args.runs, args.again = 100, 32, 1, 1
     with tempfile.TemporaryDirectory() as folder:
-        if asked.records is None:
-            simulate_fleet_to(Path(folder), n_gpus=asked.gpus, n_days=asked.days, seed=0)
-            print(f"{asked.gpus} GPUs x {asked.days} days")
-        records = asked.records or Path(folder) / "records"
-        if asked.compact and asked.records is None:
+        if args.records is None:
+            simulate_fleet_to(Path(folder), n_gpus=args.gpus, n_days=args.days, seed=0)
+            print(f"{args.gpus} GPUs x {args.days} days")
+        records = args.records or Path(folder) / "records"
+        if args.compact and args.records is None:
             deque(compact_records(records, DateSpan(), dt.date.max), maxlen=0)
-        print(f"median of {asked.runs}")
-        _compare(records, asked)
+        print(f"median of {args.runs}")
+        _compare(records, args)
 
 
 if __name__ == "__main__":

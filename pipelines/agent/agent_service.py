@@ -55,7 +55,7 @@ def _cached_policy(sender: Sender, state: AgentState) -> Callable[[], Collection
     def ask() -> CollectionPolicy | None:
         collection = sender.policy()
         if collection is not None:
-            state.store(_COLLECTION, json.dumps(collection.as_told()))
+            state.store(_COLLECTION, json.dumps(collection.as_json()))
         return collection
 
     return ask

@@ -137,7 +137,7 @@ def run_collector(
     patience = max(_MIN_PATIENCE_SECONDS, _PATIENCE_INTERVALS * table.publish_every / SECOND)
     health = CollectorHealth(publisher, intake, patience)
     bodies = BodyReader(table.max_batch_mib << 20)
-    collector = CollectorApp(known, settings.collection.as_told(), intake, bodies, health.trouble)
+    collector = CollectorApp(known, settings.collection.as_json(), intake, bodies, health.trouble)
     health.measure(collector.metrics)
     at_port = table.port if port is None else port
     listener = Listener("collector", host or table.host, at_port, table.certificate, table.key)

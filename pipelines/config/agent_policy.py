@@ -34,7 +34,7 @@ class CollectionPolicy(StrictTable):
     report_xids: tuple[Annotated[int, Field(gt=0)], ...] = FATAL_XIDS
     timeout: Duration = parse_duration("30s")
 
-    def as_told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """Return the policy as JSON values."""
         values = self.model_dump(mode="json")
         return values | {name: f"{values[name] // 10**6}ms" for name in ("interval", "timeout")}
@@ -44,13 +44,13 @@ class CollectionPolicy(StrictTable):
         code = event.get("code")
         if event["kind"] == "xid" and code in self.report_xids:
             return True
-        said_fatal = event.get("severity") == "fatal" and (
+        reported_fatal = event.get("severity") == "fatal" and (
             event["kind"] == "sxid" or code in NVLINK_XIDS
         )
         return (
             event["kind"] in ("lost", "init_failed")
             or event.get("action") in FATAL_ACTIONS
-            or said_fatal
+            or reported_fatal
         )
 
 

@@ -79,9 +79,9 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     return truth
 
 
-def write_job(line: JobTimeline, folder: Path) -> dict[str, Any]:
+def write_job(timeline: JobTimeline, folder: Path) -> dict[str, Any]:
     """Write all parts of a job and `truth.json`."""
-    plan = line.plan
+    plan = timeline.plan
     folder.mkdir(parents=True, exist_ok=True)
     writers: tuple[Callable[[JobTimeline, Path], None], ...] = (
         _write_ranks,
@@ -94,9 +94,9 @@ def write_job(line: JobTimeline, folder: Path) -> dict[str, Any]:
     )
     with progress_bar(len(writers), "simulating a job", "part") as bar:
         for write in writers:
-            write(line, folder)
+            write(timeline, folder)
             bar.update()
-    truth = _truth(plan) | {"checkpoints": list(_checkpoints(line))}
+    truth = _truth(plan) | {"checkpoints": list(_checkpoints(timeline))}
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return truth
 
@@ -109,9 +109,9 @@ def _truth(plan: JobPlan) -> dict[str, Any]:
     return {**truth, "since": moment, "end": end, "ranks": plan.layout.n_ranks, "seed": plan.seed}
 
 
-def _checkpoints(line: JobTimeline) -> Iterator[tuple[str, str]]:
+def _checkpoints(timeline: JobTimeline) -> Iterator[tuple[str, str]]:
     """Yield start and end of each checkpoint, in which a healthy job makes no progress."""
-    for begin, end in line.saves:
+    for begin, end in timeline.saves:
         if np.isfinite(end).all():
             yield (
                 format_iso(JOB_BEGIN + round(begin.min() * SECOND)),
@@ -121,23 +121,23 @@ def _checkpoints(line: JobTimeline) -> Iterator[tuple[str, str]]:
 
 def write_healthy_job(run: HealthyJobRun, folder: Path) -> None:
     """Write the parts of a healthy job's folder in which a hang could be detected."""
-    life, line = run.life, run.line
+    job, timeline = run.job, run.timeline
     folder.mkdir(parents=True)
-    _write_ranks(line, folder)
-    if life.has_recorder:
-        _write_flight(line, folder)
-    if life.has_logs:
+    _write_ranks(timeline, folder)
+    if job.has_recorder:
+        _write_flight(timeline, folder)
+    if job.has_logs:
         (folder / "logs").mkdir()
-        for rank in range(life.plan.layout.n_ranks):
-            stamp = _stamp(life.plan, rank)
+        for rank in range(job.plan.layout.n_ranks):
+            stamp = _stamp(job.plan, rank)
             rows = [f"[{stamp(when)}] {text}\n" for when, text in healthy_log_lines(run, rank)]
             (folder / "logs" / f"{rank}.log").write_text("".join(rows))
-    if life.has_stacks:
-        _write_stacks(line, folder, stack_capture_times(run), life.program)
-    if life.has_metrics:
-        _write_metrics(line, folder, life.plan.end)
-    if life.has_kernel:
-        _write_kernel(line, folder, life.plan.end)
+    if job.has_stacks:
+        _write_stacks(timeline, folder, stack_capture_times(run), job.program)
+    if job.has_metrics:
+        _write_metrics(timeline, folder, job.plan.end)
+    if job.has_kernel:
+        _write_kernel(timeline, folder, job.plan.end)
 
 
 def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
@@ -151,8 +151,8 @@ def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
     return stamp
 
 
-def _write_ranks(line: JobTimeline, folder: Path) -> None:
-    layout = line.plan.layout
+def _write_ranks(timeline: JobTimeline, folder: Path) -> None:
+    layout = timeline.plan.layout
     tp, pp, dp = (layout.axis(axis) for axis in ("tp", "pp", "dp"))
     rows = [
         f"{rank},{layout.machine(rank)},{rank % layout.per_machine},{','.join(map(str, axes))}"
@@ -160,36 +160,36 @@ def _write_ranks(line: JobTimeline, folder: Path) -> None:
     ]
     text = "rank,machine,local_rank,tp,pp,dp\n" + "\n".join(rows) + "\n"
     (folder / "ranks.csv").write_text(text)
-    ends = exit_rows(line)
+    ends = exit_rows(timeline)
     if ends:
-        rows = [f"{rank},{code},{_stamp(line.plan, rank)(when)}" for rank, code, when in ends]
+        rows = [f"{rank},{code},{_stamp(timeline.plan, rank)(when)}" for rank, code, when in ends]
         (folder / "exits.csv").write_text("rank,exit_code,timestamp\n" + "\n".join(rows) + "\n")
 
 
-def _write_flight(line: JobTimeline, folder: Path) -> None:
+def _write_flight(timeline: JobTimeline, folder: Path) -> None:
     (folder / "flight").mkdir()
-    for name, data in flight_dumps(line, JOB_BEGIN):
+    for name, data in flight_dumps(timeline, JOB_BEGIN):
         (folder / "flight" / name).write_bytes(data)
 
 
-def _write_logs(line: JobTimeline, folder: Path) -> None:
+def _write_logs(timeline: JobTimeline, folder: Path) -> None:
     (folder / "logs").mkdir()
-    for rank in range(line.plan.layout.n_ranks):
-        text = log_lines(line, rank, _stamp(line.plan, rank))
+    for rank in range(timeline.plan.layout.n_ranks):
+        text = log_lines(timeline, rank, _stamp(timeline.plan, rank))
         (folder / "logs" / f"{rank}.log").write_text(text)
 
 
 def _write_stacks(
-    line: JobTimeline,
+    timeline: JobTimeline,
     folder: Path,
     moments: list[float] | None = None,
     program: Program | None = None,
 ) -> None:
-    moments = stack_times(line) if moments is None else moments
+    moments = stack_times(timeline) if moments is None else moments
     names = [format_iso(JOB_BEGIN + round(moment) * SECOND) for moment in moments]
     for name in names:
         (folder / "stacks" / name).mkdir(parents=True)
-    for number, rank, threads in sampled_stacks(line, moments, program):
+    for number, rank, threads in sampled_stacks(timeline, moments, program):
         file = folder / "stacks" / names[number] / f"{rank}.json"
         file.write_bytes(msgspec.json.encode(threads))
 
@@ -200,27 +200,29 @@ def _times(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
     )
 
 
-def _write_metrics(line: JobTimeline, folder: Path, history: float = HISTORY_SECONDS) -> None:
-    columns = dict(metric_samples(line, history))
+def _write_metrics(timeline: JobTimeline, folder: Path, history: float = HISTORY_SECONDS) -> None:
+    columns = dict(metric_samples(timeline, history))
     rank = columns.pop("rank").astype(np.int64)
     times = _times(columns.pop("seconds"))
-    machines = [line.plan.layout.machine(number) for number in range(line.plan.layout.n_ranks)]
+    machines = [
+        timeline.plan.layout.machine(number) for number in range(timeline.plan.layout.n_ranks)
+    ]
     table = {"timestamp": times, "machine": np.array(machines)[rank], "rank": rank, **columns}
     (folder / "metrics").mkdir()
     pq.write_table(pa.table(table), arrow_path(folder / "metrics" / "part.parquet"))
 
 
-def _write_kernel(line: JobTimeline, folder: Path, history: float = HISTORY_SECONDS) -> None:
-    columns = dict(kernel_samples(line, history))
+def _write_kernel(timeline: JobTimeline, folder: Path, history: float = HISTORY_SECONDS) -> None:
+    columns = dict(kernel_samples(timeline, history))
     rank = columns.pop("rank").astype(np.int64)
     times, activity = _times(columns.pop("seconds")), columns.pop("activity").astype(int)
     state = [_STATES.get(Activity(number), "R") for number in activity.tolist()]
-    if line.plan.fault == "machine" and line.plan.shows_work:
+    if timeline.plan.fault == "machine" and timeline.plan.shows_work:
         stuck = activity == Activity.DEVICE
         state = ["D" if is_stuck else letter for letter, is_stuck in zip(state, stuck, strict=True)]
-    if line.plan.saves_in_d:
+    if timeline.plan.saves_in_d:
         state = ["D" if n == Activity.SAVE else s for n, s in zip(activity, state, strict=True)]
-    if line.plan.is_silent:  # a site without eBPF tools
+    if timeline.plan.is_silent:  # a site without eBPF tools
         for name in ("cuda_call_ms", "verbs_completions"):
             columns[name] = np.full(len(rank), np.nan)
     arrays = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
@@ -229,15 +231,15 @@ def _write_kernel(line: JobTimeline, folder: Path, history: float = HISTORY_SECO
     pq.write_table(table, arrow_path(folder / "kernel" / "part.parquet"))
 
 
-def _write_profiles(line: JobTimeline, folder: Path) -> None:
+def _write_profiles(timeline: JobTimeline, folder: Path) -> None:
     """Write profiles of slow spans, and of normal ones for comparison."""
-    n = line.plan.layout.n_ranks
-    if line.plan.kind not in ("jitter", "slow", "none"):
+    n = timeline.plan.layout.n_ranks
+    if timeline.plan.kind not in ("jitter", "slow", "none"):
         return
-    others = [rank for rank in range(n) if rank != line.plan.rank][: _MAX_PROFILED_RANKS - 1]
+    others = [rank for rank in range(n) if rank != timeline.plan.rank][: _MAX_PROFILED_RANKS - 1]
     for span in ("normal", "slow"):
         (folder / "profiles" / span).mkdir(parents=True)
-        for rank in (line.plan.rank, *others):
+        for rank in (timeline.plan.rank, *others):
             for clock in ("on", "off"):
                 file = folder / "profiles" / span / f"{rank}.{clock}.folded"
-                file.write_text(folded_profile(line, rank, clock, span == "slow"))
+                file.write_text(folded_profile(timeline, rank, clock, span == "slow"))

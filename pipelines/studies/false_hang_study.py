@@ -66,7 +66,7 @@ def false_hang_figures(days: float, sizes: Sequence[int], seed: int) -> dict[str
         for number in range(n_jobs):
             life = draw_healthy_job(sizes[number % len(sizes)], _JOB_HOURS, seed + number)
             lived = run_healthy_job(life)
-            quiet.update(kind for kind, _, _ in lived.quiet)
+            quiet.update(kind for kind, _, _ in lived.pauses)
             watched.append(watch_job(lived))
             bar.update()
     return _figures(watched, n_jobs * _JOB_HOURS / 24, quiet, seed)
@@ -127,12 +127,12 @@ def watch_job(lived: HealthyJobRun) -> WatchedJob:
 
 
 def _moments(lived: HealthyJobRun) -> list[float]:
-    end = lived.life.plan.end
+    end = lived.job.plan.end
     moments = {
         float(second)
         for second in range(_CHECK_INTERVAL_SECONDS, int(end), _CHECK_INTERVAL_SECONDS)
     }
-    for _, begin, until in lived.quiet:
+    for _, begin, until in lived.pauses:
         moments |= {
             begin + n
             for n in range(_QUIET_INTERVAL_SECONDS, int(until - begin), _QUIET_INTERVAL_SECONDS)
@@ -142,7 +142,7 @@ def _moments(lived: HealthyJobRun) -> list[float]:
 
 
 def _activity_at(lived: HealthyJobRun, seconds: float) -> str:
-    return next((kind for kind, begin, end in lived.quiet if begin <= seconds <= end), "steps")
+    return next((kind for kind, begin, end in lived.pauses if begin <= seconds <= end), "steps")
 
 
 def false_hang_text(figures: Mapping[str, Any]) -> str:

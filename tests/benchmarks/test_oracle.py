@@ -29,7 +29,7 @@ def test_fatal_defects_end_at_simulated_failures(oracle: Any) -> None:
     seen = truth[truth["mechanism"] != "sudden"]
     times = seen["failed_at"].dt.tz_localize(None).to_numpy("datetime64[ns]").tolist()
     failures = set(zip(seen["gpu_serial"], seen["mechanism"], times, strict=True))
-    defects = oracle.shown_defects(**SIZE)
+    defects = oracle.visible_defects(**SIZE)
     ends = {
         (d.serial, VISIBLE[d.mechanism], int((FIRST_DAY + d.end * INTERVAL).astype(np.int64)))
         for d in defects
@@ -46,8 +46,8 @@ def test_fatal_defects_end_at_simulated_failures(oracle: Any) -> None:
 
 def test_defects_of_last_day_have_an_outcome(oracle: Any) -> None:
     days = SIZE["n_days"]
-    defects = oracle.shown_defects(**SIZE)
-    longer = oracle.shown_defects(**SIZE | {"n_days": 2 * days})
+    defects = oracle.visible_defects(**SIZE)
+    longer = oracle.visible_defects(**SIZE | {"n_days": 2 * days})
     known = {(d.serial, d.mechanism, d.first): d.kills for d in longer}
     later = [d for d in defects if d.end >= days * 144]
     assert {d.kills for d in later} == {True, False}
@@ -57,19 +57,19 @@ def test_defects_of_last_day_have_an_outcome(oracle: Any) -> None:
 
 def test_fatal_defect_is_certain_within_horizon(oracle: Any) -> None:
     share = np.full(oracle.N_GROUPS, 0.25)
-    chances = oracle.DefectChances(share / 2, share, horizon=144)
+    probabilities = oracle.DefectProbabilities(share / 2, share, horizon=144)
     record = np.array([100, 355, 356])
     killing = oracle.Defect("a", 1, 90, 500, True, np.ones(410, np.float32))
-    day, which, every = chances.of(killing, record).values()
+    day, which, every = probabilities.at(killing, record).values()
     assert day.tolist() == [0.0, 0.0, 1.0]
     assert which.tolist() == [0.25] * 3
     assert every.tolist() == [0.125] * 3
-    harmless = chances.of(killing._replace(kills=False), record)
+    harmless = probabilities.at(killing._replace(kills=False), record)
     assert [values.tolist() for values in harmless.values()] == [[0] * 3, [0] * 3, [0.125] * 3]
 
 
 def test_fatal_defect_has_higher_probability(oracle: Any) -> None:
-    chances = oracle.DefectChances.counted(144, n_gpus=1000)
-    assert (chances.of_all <= chances.of_fatal).all()
-    assert (chances.of_fatal <= 1).all()
-    assert 0 < chances.of_all.mean() < chances.of_fatal.mean()
+    probabilities = oracle.DefectProbabilities.estimate(144, n_gpus=1000)
+    assert (probabilities.of_all <= probabilities.of_fatal).all()
+    assert (probabilities.of_fatal <= 1).all()
+    assert 0 < probabilities.of_all.mean() < probabilities.of_fatal.mean()

@@ -23,59 +23,61 @@ _SIZES = {"all_reduce": [[4096, 4096]], "broadcast": [[4096, 4096]], "barrier": 
 _SILENT = {Activity.STOPPED: 1.0, Activity.GONE: 1.0, Activity.SLEEP: 0.7, Activity.LOAD: 0.1}
 
 
-def flight_dumps(line: JobTimeline, begin: int) -> Iterator[tuple[str, bytes]]:
+def flight_dumps(timeline: JobTimeline, begin: int) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the bytes of each rank's dump; some are empty, truncated or missing.
 
     Parameters
     ----------
-    line : JobTimeline
+    timeline : JobTimeline
     begin : int
         Start of the job, nanoseconds since 1970 UTC.
     """
-    plan = line.plan
+    plan = timeline.plan
     rng = np.random.default_rng([plan.seed, 11])
-    times = _times(line, begin)
+    times = _times(timeline, begin)
     for rank in range(plan.layout.n_ranks):
         draw, cut = rng.random(2)
         silent = (
-            _SILENT.get(Activity(int(line.stuck_in[rank])), 0.0) if _is_stuck(line, rank) else 0
+            _SILENT.get(Activity(int(timeline.stuck_in[rank])), 0.0)
+            if _is_stuck(timeline, rank)
+            else 0
         )
         if rng.random() < silent:
             continue
         if draw < plan.missing:
             if cut < 1 / 3:
                 continue
-            data = b"" if cut < 2 / 3 else _dump(line, rank, times)[:-200]
+            data = b"" if cut < 2 / 3 else _dump(timeline, rank, times)[:-200]
         else:
-            data = _dump(line, rank, times)
+            data = _dump(timeline, rank, times)
         yield (f"nccl_trace_rank_{rank}" if not plan.is_gloo else f"dump_{rank}.json"), data
 
 
-def _is_stuck(line: JobTimeline, rank: int) -> bool:
-    return bool(line.stuck_at[rank] <= line.plan.end)
+def _is_stuck(timeline: JobTimeline, rank: int) -> bool:
+    return bool(timeline.stuck_at[rank] <= timeline.plan.end)
 
 
-def _times(line: JobTimeline, begin: int) -> tuple[Int64Array, Int64Array]:
+def _times(timeline: JobTimeline, begin: int) -> tuple[Int64Array, Int64Array]:
     """Return when each rank entered and left each collective, by its machine's clock.
 
     Shapes (n_collectives, n_ranks), nanoseconds since 1970 UTC; -1 where a rank is not a member,
     or has not entered or left until the end.
     """
-    plan = line.plan
+    plan = timeline.plan
     machine = np.arange(plan.layout.n_ranks) // plan.layout.per_machine
     base = begin + np.round(np.array(plan.skew) * SECOND).astype(np.int64)[machine]
     moments = []
     for name in ("entered", "ended"):
-        seconds = np.array([getattr(meeting, name) for meeting in line.meetings])
+        seconds = np.array([getattr(meeting, name) for meeting in timeline.meetings])
         known = seconds <= plan.end  # false for NaN
         nanoseconds = np.round(np.where(known, seconds, 0.0) * SECOND).astype(np.int64)
         moments.append(np.where(known, base + nanoseconds, -1))
     return moments[0], moments[1]
 
 
-def _dump(line: JobTimeline, rank: int, times: tuple[Int64Array, Int64Array]) -> bytes:
-    plan = line.plan
-    entries = list(_entries(line, rank, times))
+def _dump(timeline: JobTimeline, rank: int, times: tuple[Int64Array, Int64Array]) -> bytes:
+    plan = timeline.plan
+    entries = list(_entries(timeline, rank, times))
     dump = {
         "version": "2.10",
         "comm_lib_version": "2.21.5",
@@ -117,16 +119,16 @@ def _status(entries: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 def _entries(
-    line: JobTimeline, rank: int, times: tuple[Int64Array, Int64Array]
+    timeline: JobTimeline, rank: int, times: tuple[Int64Array, Int64Array]
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of a rank until the end, the oldest first."""
-    plan = line.plan
+    plan = timeline.plan
     counts = dict.fromkeys(_AXES, 1000)
     names = {axis: [_group_name(plan.layout, axis, rank), _use(axis)] for axis in _AXES}
     library = "gloo" if plan.is_gloo else "nccl"
     number = 0
     columns = (column[:, rank].tolist() for column in times)
-    for meeting, entered, ended in zip(line.meetings, *columns, strict=True):
+    for meeting, entered, ended in zip(timeline.meetings, *columns, strict=True):
         if entered < 0 or (meeting.axis == "pp" and plan.is_gloo):
             continue
         counts[meeting.axis] += 1

@@ -98,15 +98,15 @@ class HealthyJobRun:
 
     Attributes
     ----------
-    life : HealthyJob
-    line : JobTimeline
-    quiet : list of (str, float, float)
+    job : HealthyJob
+    timeline : JobTimeline
+    pauses : list of (str, float, float)
         Activities during which no step was made, with start and end in seconds.
     """
 
-    life: HealthyJob
-    line: JobTimeline
-    quiet: list[tuple[str, float, float]] = field(default_factory=list)
+    job: HealthyJob
+    timeline: JobTimeline
+    pauses: list[tuple[str, float, float]] = field(default_factory=list)
 
 
 def draw_healthy_job(n_ranks: int, hours: float, seed: int) -> HealthyJob:
@@ -160,10 +160,10 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def run_healthy_job(life: HealthyJob) -> HealthyJobRun:
+def run_healthy_job(job: HealthyJob) -> HealthyJobRun:
     """Run a healthy job to its end."""
-    plan, n = life.plan, life.plan.layout.n_ranks
-    line = JobTimeline(
+    plan, n = job.plan, job.plan.layout.n_ranks
+    timeline = JobTimeline(
         plan,
         np.zeros(n),
         np.zeros((n, len(Activity))),
@@ -171,50 +171,50 @@ def run_healthy_job(life: HealthyJob) -> HealthyJobRun:
         np.full(n, -1, dtype=np.int64),
         deque(),
     )
-    run = HealthyJobRun(life, line)
+    run = HealthyJobRun(job, timeline)
     rng = np.random.default_rng([plan.seed, n, 43])
-    line.mark()
+    timeline.mark()
     _compile(run, rng)
-    due = [life.save_every, life.evaluate_every, rng.exponential(life.restart_every)]
-    while line.now.min() < plan.end:
-        make_step(line, rng, is_faulty=False)
-        line.steps.append(line.now.copy())
-        now = float(line.now.max())
+    due = [job.save_every, job.evaluate_every, rng.exponential(job.restart_every)]
+    while timeline.now.min() < plan.end:
+        make_step(timeline, rng, is_faulty=False)
+        timeline.steps.append(timeline.now.copy())
+        now = float(timeline.now.max())
         for number, act in enumerate((_save, _evaluate, _restart)):
             if now >= due[number]:
                 act(run, rng)
-                every = (life.save_every, life.evaluate_every, rng.exponential(life.restart_every))
-                due[number] = float(line.now.max()) + every[number]
+                every = (job.save_every, job.evaluate_every, rng.exponential(job.restart_every))
+                due[number] = float(timeline.now.max()) + every[number]
                 break
     return run
 
 
 def _compile(run: HealthyJobRun, rng: np.random.Generator) -> None:
-    line = run.line
-    begin = float(line.now.min())
-    seconds = line.plan.compiling * rng.uniform(0.8, 1.2)
-    line.work(Activity.COMPILE, seconds * rng.uniform(0.7, 1.0, len(line.now)))
-    line.mark()
-    line.meet("world", "barrier", 0.001)  # the first rank waits for the last one
-    line.mark()
-    run.quiet.append(("first step", begin, float(line.now.max())))
+    timeline = run.timeline
+    begin = float(timeline.now.min())
+    seconds = timeline.plan.compiling * rng.uniform(0.8, 1.2)
+    timeline.work(Activity.COMPILE, seconds * rng.uniform(0.7, 1.0, len(timeline.now)))
+    timeline.mark()
+    timeline.meet("world", "barrier", 0.001)  # the first rank waits for the last one
+    timeline.mark()
+    run.pauses.append(("first step", begin, float(timeline.now.max())))
 
 
 def _save(run: HealthyJobRun, rng: np.random.Generator) -> None:
     """Let the writing ranks save a checkpoint; storage is slow at times."""
     slow = _SLOW_STORAGE_FACTOR if rng.random() < _SLOW_STORAGE else 1.0
-    takes = run.life.save_takes * rng.lognormal(0.0, 0.3) * slow
-    writes = WRITERS[run.life.writers](run.line.plan.layout)
-    spread = rng.lognormal(0.0, run.life.spread, len(writes))
+    takes = run.job.save_takes * rng.lognormal(0.0, 0.3) * slow
+    writes = WRITERS[run.job.writers](run.timeline.plan.layout)
+    spread = rng.lognormal(0.0, run.job.spread, len(writes))
     _run_between_barriers(
         run, rng, "checkpoint", Activity.SAVE, np.where(writes, takes * spread, 0.0)
     )
 
 
 def _evaluate(run: HealthyJobRun, rng: np.random.Generator) -> None:
-    is_first = run.line.plan.layout.axis("dp") == 0
-    works = is_first if run.life.few_evaluate else np.ones(len(is_first), dtype=bool)
-    takes = run.life.evaluate_takes * rng.uniform(0.9, 1.1)
+    is_first = run.timeline.plan.layout.axis("dp") == 0
+    works = is_first if run.job.few_evaluate else np.ones(len(is_first), dtype=bool)
+    takes = run.job.evaluate_takes * rng.uniform(0.9, 1.1)
     _run_between_barriers(run, rng, "evaluation", Activity.EVALUATE, np.where(works, takes, 0.0))
 
 
@@ -226,49 +226,51 @@ def _run_between_barriers(
     seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
     """Let some ranks work between two barriers while the others wait."""
-    line = run.line
-    line.meet("world", "barrier", 0.001)
-    line.mark()
-    begin = line.now.copy()
-    line.work(activity, seconds * rng.uniform(0.8, 1.0, len(line.now)))
-    line.mark()
-    line.meet("world", "barrier", 0.001)
-    line.mark()
-    run.quiet.append((kind, float(begin.min()), float(line.now.max())))
+    timeline = run.timeline
+    timeline.meet("world", "barrier", 0.001)
+    timeline.mark()
+    begin = timeline.now.copy()
+    timeline.work(activity, seconds * rng.uniform(0.8, 1.0, len(timeline.now)))
+    timeline.mark()
+    timeline.meet("world", "barrier", 0.001)
+    timeline.mark()
+    run.pauses.append((kind, float(begin.min()), float(timeline.now.max())))
 
 
 def _restart(run: HealthyJobRun, rng: np.random.Generator) -> None:
     """End all processes between two steps; later they start and compile again."""
-    line = run.line
-    begin = float(line.now.max())
-    line.now = np.full(len(line.now), begin)
-    line.mark()
-    line.work(Activity.GONE, np.full(len(line.now), float(rng.uniform(1, 8)) * SECONDS_PER_MINUTE))
-    line.mark()
-    run.quiet.append(("restart", begin, float(line.now.max())))
+    timeline = run.timeline
+    begin = float(timeline.now.max())
+    timeline.now = np.full(len(timeline.now), begin)
+    timeline.mark()
+    timeline.work(
+        Activity.GONE, np.full(len(timeline.now), float(rng.uniform(1, 8)) * SECONDS_PER_MINUTE)
+    )
+    timeline.mark()
+    run.pauses.append(("restart", begin, float(timeline.now.max())))
     _compile(run, rng)
 
 
 def healthy_log_lines(run: HealthyJobRun, rank: int) -> Iterator[tuple[float, str]]:
     """Yield the log lines of a rank of a healthy job, as seconds and text, in order."""
-    life, line = run.life, run.line
+    job, timeline = run.job, run.timeline
     rows = [(0.0, "INFO starting training, compiling the model")]
-    for number, ends in enumerate(line.steps, start=1):
-        if number % life.log_every == 0 or number == 1:
-            step = f"step {number} " if life.says_step else ""
+    for number, ends in enumerate(timeline.steps, start=1):
+        if number % job.log_every == 0 or number == 1:
+            step = f"step {number} " if job.says_step else ""
             rows.append((float(ends[rank]), f"INFO {step}loss {2.0 + 8.0 / number:.4f}"))
-    for kind, begin, end in run.quiet:
-        rows += _event_lines(life, kind, begin, end)
-    yield from sorted((row for row in rows if row[0] <= life.plan.end), key=lambda row: row[0])
+    for kind, begin, end in run.pauses:
+        rows += _event_lines(job, kind, begin, end)
+    yield from sorted((row for row in rows if row[0] <= job.plan.end), key=lambda row: row[0])
 
 
-def _event_lines(life: HealthyJob, kind: str, begin: float, end: float) -> list[tuple[float, str]]:
-    if kind == "checkpoint" and life.says_save:
+def _event_lines(job: HealthyJob, kind: str, begin: float, end: float) -> list[tuple[float, str]]:
+    if kind == "checkpoint" and job.says_save:
         return [(begin, "INFO saving checkpoint"), (end, "INFO successfully saved checkpoint")]
-    if kind == "evaluation" and life.says_evaluate:
+    if kind == "evaluation" and job.says_evaluate:
         return [(begin, "INFO running evaluation"), (end, "INFO validation loss 2.31")]
     if kind == "restart":
-        again = "INFO restarting all workers" if life.says_restart else "INFO starting training"
+        again = "INFO restarting all workers" if job.says_restart else "INFO starting training"
         return [(end, again)]
     return []
 
@@ -282,11 +284,11 @@ _RECORDER_DELAY, _SILENCE_DELAY = (
 
 def stack_capture_times(run: HealthyJobRun) -> list[float]:
     """Return when an agent captures stacks: whole seconds, ascending."""
-    after = _RECORDER_DELAY if run.life.has_recorder else _SILENCE_DELAY
+    after = _RECORDER_DELAY if run.job.has_recorder else _SILENCE_DELAY
     moments = set[float]()
-    for _, begin, end in run.quiet:
+    for _, begin, end in run.pauses:
         first = float(np.ceil(begin + after))
         moments |= {
             moment for n in range(_MAX_CAPTURES) if (moment := first + _CAPTURE_INTERVAL * n) < end
         }
-    return sorted(moment for moment in moments if moment < run.life.plan.end)
+    return sorted(moment for moment in moments if moment < run.job.plan.end)

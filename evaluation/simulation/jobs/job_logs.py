@@ -14,62 +14,62 @@ _MAX_STEP_LINES = 80  # of steps in a log
 _KILLED, _TERMINATED, _FAILED = -9, -15, 1
 
 
-def log_lines(line: JobTimeline, rank: int, stamp: Callable[[float], str]) -> str:
+def log_lines(timeline: JobTimeline, rank: int, stamp: Callable[[float], str]) -> str:
     """Return the log of a rank.
 
     Parameters
     ----------
-    line : JobTimeline
+    timeline : JobTimeline
     rank : int
     stamp : callable
         Formats seconds from the job's start as a timestamp of the clock of the rank's machine.
     """
-    plan = line.plan
+    plan = timeline.plan
     rows = [(0.0, "INFO starting training, compiling the model")]
-    every = max(1, len(line.steps) // _MAX_STEP_LINES)
-    for number, ends in enumerate(line.steps, start=1):
+    every = max(1, len(timeline.steps) // _MAX_STEP_LINES)
+    for number, ends in enumerate(timeline.steps, start=1):
         if np.isfinite(ends[rank]) and (number % every == 0 or number < 3):
             loss = 2.0 + 8.0 / number
             rows.append((float(ends[rank]), f"INFO step {number} loss {loss:.4f} lr 0.0003"))
     if not plan.is_silent:
-        for number, (begin, end) in enumerate(line.saves, start=1):
+        for number, (begin, end) in enumerate(timeline.saves, start=1):
             step = number * plan.checkpoint[0]
             if np.isfinite(begin[rank]):
                 rows.append((float(begin[rank]), f"INFO saving checkpoint at iteration {step}"))
             if np.isfinite(end[rank]):
                 text = f"INFO successfully saved checkpoint from iteration {step}"
                 rows.append((float(end[rank]), text))
-    rows += _crash_lines(line, rank)
+    rows += _crash_lines(timeline, rank)
     rows.sort(key=lambda row: row[0])
     return "".join(f"[{stamp(time)}] {text}\n" for time, text in rows if time <= plan.end)
 
 
-def _crash_lines(line: JobTimeline, rank: int) -> list[tuple[float, str]]:
+def _crash_lines(timeline: JobTimeline, rank: int) -> list[tuple[float, str]]:
     """Return the log lines of a rank when it, or another rank, crashes."""
-    plan = line.plan
+    plan = timeline.plan
     if plan.kind != "crash":
         return []
     if rank == plan.rank:
         if plan.fault == "sigkill":
             return []
-        when = float(line.stuck_at[rank])
+        when = float(timeline.stuck_at[rank])
         return [
             (when, "ERROR Traceback (most recent call last):"),
             (when, "ERROR   File train.py, line 311, in train"),
             (when + 0.001, "ERROR RuntimeError: CUDA error: an illegal memory access"),
         ]
-    when, code = _end(line, rank)
+    when, code = _end(timeline, rank)
     if code != _FAILED:
         return []
     text = "ERROR torch.distributed.DistBackendError: NCCL error: remote process exited or there "
     return [(when - 0.05, text + "was a network error. Connection closed by remote peer")]
 
 
-def _end(line: JobTimeline, rank: int) -> tuple[float, int]:
+def _end(timeline: JobTimeline, rank: int) -> tuple[float, int]:
     """Return when a rank of a crashed job ends, and its exit code."""
-    plan = line.plan
+    plan = timeline.plan
     rng = np.random.default_rng([plan.seed, rank, 29])
-    at = float(line.stuck_at[plan.rank])
+    at = float(timeline.stuck_at[plan.rank])
     if rank == plan.rank:
         return at + 0.2, _KILLED if plan.fault == "sigkill" else _FAILED
     notices = rng.random() < 0.3  # before the launcher ends all others
@@ -78,9 +78,9 @@ def _end(line: JobTimeline, rank: int) -> tuple[float, int]:
     return at + 5.0 + float(rng.uniform(0.5, 5.0)), _TERMINATED
 
 
-def exit_rows(line: JobTimeline) -> list[tuple[int, int, float]]:
+def exit_rows(timeline: JobTimeline) -> list[tuple[int, int, float]]:
     """Return rank, exit code and time of all ranks that ended; empty while the job runs."""
-    if line.plan.kind != "crash" or not np.isfinite(line.stuck_at[line.plan.rank]):
+    if timeline.plan.kind != "crash" or not np.isfinite(timeline.stuck_at[timeline.plan.rank]):
         return []
-    ends = ((rank, *_end(line, rank)) for rank in range(line.plan.layout.n_ranks))
-    return [(rank, code, when) for rank, when, code in ends if when <= line.plan.end]
+    ends = ((rank, *_end(timeline, rank)) for rank in range(timeline.plan.layout.n_ranks))
+    return [(rank, code, when) for rank, when, code in ends if when <= timeline.plan.end]

@@ -31,13 +31,15 @@ _CHECKPOINT_WRITE_SECONDS = 30.0  # seconds in state D of writing a checkpoint o
 _CALLS = {Activity.LOAD: 400.0, Activity.SAVE: 900.0, Activity.COMPUTE: 60.0, Activity.PAUSE: 20.0}
 
 
-def _moments(line: JobTimeline, cadence: float, history: float = HISTORY_SECONDS) -> Float64Array:
-    first = max(0.0, line.plan.end - history)
-    return np.arange(first, line.plan.end, cadence)
+def _moments(
+    timeline: JobTimeline, cadence: float, history: float = HISTORY_SECONDS
+) -> Float64Array:
+    first = max(0.0, timeline.plan.end - history)
+    return np.arange(first, timeline.plan.end, cadence)
 
 
 def metric_samples(
-    line: JobTimeline, history: float = HISTORY_SECONDS
+    timeline: JobTimeline, history: float = HISTORY_SECONDS
 ) -> Mapping[str, npt.NDArray[Any]]:
     """Return the columns of the part `metrics`: seconds, rank, counters, utilisation, SM activity.
 
@@ -45,37 +47,37 @@ def metric_samples(
 
     Parameters
     ----------
-    line : JobTimeline
+    timeline : JobTimeline
     history : float
         How far back from the end the samples reach, seconds.
     """
-    plan = line.plan
+    plan = timeline.plan
     rng = np.random.default_rng([plan.seed, 19])
-    moments = _moments(line, plan.cadence, history)
-    blocks = [_rank_metrics(line, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
+    moments = _moments(timeline, plan.cadence, history)
+    blocks = [_rank_metrics(timeline, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
     joined = np.concatenate(blocks)
     joined = joined[rng.random(len(joined)) >= _LOST_SHARE]
     return {name: joined[:, column] for column, name in enumerate(_METRICS)}
 
 
 def _rank_metrics(
-    line: JobTimeline, rank: int, moments: Float64Array, rng: np.random.Generator
+    timeline: JobTimeline, rank: int, moments: Float64Array, rng: np.random.Generator
 ) -> Float64Array:
-    before = np.concatenate([[moments[0] - line.plan.cadence], moments])
-    spent = cumulative_activity(line, rank, before)
-    shares = np.diff(spent, axis=0)[:, : Activity.RDMA] / line.plan.cadence
+    before = np.concatenate([[moments[0] - timeline.plan.cadence], moments])
+    spent = cumulative_activity(timeline, rank, before)
+    shares = np.diff(spent, axis=0)[:, : Activity.RDMA] / timeline.plan.cadence
     computing = shares[:, Activity.COMPUTE] + shares[:, Activity.EVALUATE]
     waiting = shares[:, Activity.WAIT]
     device = shares[:, Activity.DEVICE]
     n = len(moments)
     busy = (computing + waiting + device).clip(0.0, 1.0)
-    works = 0.97 if line.plan.shows_work else 0.1
+    works = 0.97 if timeline.plan.shows_work else 0.1
     activity = computing * rng.normal(0.75, 0.03, n) + waiting * 0.12 + device * works
-    is_alone = len(line.plan.skew) == 1  # a job on one machine sends nothing by RDMA
+    is_alone = len(timeline.plan.skew) == 1  # a job on one machine sends nothing by RDMA
     rdma = spent[1:, Activity.RDMA] * (0.0 if is_alone else 1.0)
     return np.stack(
         [
-            moments + line.plan.skew[rank // line.plan.layout.per_machine],
+            moments + timeline.plan.skew[rank // timeline.plan.layout.per_machine],
             np.full(n, float(rank)),
             1e9 + rdma,
             2e9 + rdma * 0.98,
@@ -88,53 +90,55 @@ def _rank_metrics(
 
 
 def kernel_samples(
-    line: JobTimeline, history: float = HISTORY_SECONDS
+    timeline: JobTimeline, history: float = HISTORY_SECONDS
 ) -> Mapping[str, npt.NDArray[Any]]:
     """Return the columns of the part `kernel`; the state is the number of an `Activity`.
 
     Parameters
     ----------
-    line : JobTimeline
+    timeline : JobTimeline
     history : float
         How far back from the end the samples reach, seconds.
     """
-    plan = line.plan
+    plan = timeline.plan
     rng = np.random.default_rng([plan.seed, 23])
-    moments = _moments(line, _INTERVAL, history)
-    blocks = [_rank_kernel_samples(line, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
+    moments = _moments(timeline, _INTERVAL, history)
+    blocks = [
+        _rank_kernel_samples(timeline, rank, moments, rng) for rank in range(plan.layout.n_ranks)
+    ]
     joined = np.concatenate(blocks)
     return {name: joined[:, column] for column, name in enumerate(_KERNEL)}
 
 
 def _rank_kernel_samples(
-    line: JobTimeline, rank: int, moments: Float64Array, rng: np.random.Generator
+    timeline: JobTimeline, rank: int, moments: Float64Array, rng: np.random.Generator
 ) -> Float64Array:
-    spent = cumulative_activity(line, rank, np.concatenate([[moments[0] - _INTERVAL], moments]))
+    spent = cumulative_activity(timeline, rank, np.concatenate([[moments[0] - _INTERVAL], moments]))
     seconds = np.diff(spent, axis=0)
     n = len(moments)
     runs = (~np.isin(np.argmax(seconds[:, : Activity.RDMA], axis=1), _IDLE_ACTIVITIES)).astype(
         float
     )
     sleeping = sum(share * seconds[:, activity] for activity, share in _SLEEPS.items())
-    if line.plan.fault == "machine" and line.plan.shows_work:
+    if timeline.plan.fault == "machine" and timeline.plan.shows_work:
         sleeping = sleeping + seconds[:, Activity.DEVICE]
-    if line.plan.saves_in_d:
+    if timeline.plan.saves_in_d:
         sleeping = sleeping + (1.0 - _SLEEPS[Activity.SAVE]) * seconds[:, Activity.SAVE]
     queue = runs * rng.lognormal(np.log(4.0), 0.5, n)
     calls = 50.0 + sum(rate * seconds[:, activity] for activity, rate in _CALLS.items())
     calls = runs * calls * rng.lognormal(0.0, 0.1, n)
-    if line.plan.saves_in_d:
+    if timeline.plan.saves_in_d:
         written = np.diff(np.floor(spent[:, Activity.SAVE] / _CHECKPOINT_WRITE_SECONDS))
         calls = np.where(seconds[:, Activity.SAVE] > _INTERVAL / 2, written, calls)
-    if line.plan.fault == "machine" and line.plan.shows_work:
+    if timeline.plan.fault == "machine" and timeline.plan.shows_work:
         calls = np.where(seconds[:, Activity.DEVICE] > 0.9 * _INTERVAL, 0.0, calls)
-    if line.plan.fault == "slow" and rank == line.plan.rank:
-        late = moments >= line.plan.since
-        queue = queue + late * (line.plan.cause == "cpu") * 1000 * line.plan.share
-        calls = calls * np.where(late & (line.plan.cause == "calls"), 5.0, 1.0)
+    if timeline.plan.fault == "slow" and rank == timeline.plan.rank:
+        late = moments >= timeline.plan.since
+        queue = queue + late * (timeline.plan.cause == "cpu") * 1000 * timeline.plan.share
+        calls = calls * np.where(late & (timeline.plan.cause == "calls"), 5.0, 1.0)
     return np.stack(
         [
-            moments + line.plan.skew[rank // line.plan.layout.per_machine],
+            moments + timeline.plan.skew[rank // timeline.plan.layout.per_machine],
             np.full(n, float(rank)),
             np.argmax(seconds[:, : Activity.RDMA], axis=1).astype(float),
             np.minimum(sleeping, _INTERVAL),

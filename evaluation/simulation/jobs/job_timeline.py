@@ -163,7 +163,7 @@ def run_job(plan: JobPlan) -> JobTimeline:
     """Run a job until all ranks have passed its end or have stopped."""
     n = plan.layout.n_ranks
     ring = min(_RING_SIZE, max(_MIN_RING_SIZE, _MAX_RECORDED // n))
-    line = JobTimeline(
+    timeline = JobTimeline(
         plan,
         np.zeros(n),
         np.zeros((n, len(Activity))),
@@ -172,69 +172,69 @@ def run_job(plan: JobPlan) -> JobTimeline:
         deque(maxlen=ring),
     )
     rng = np.random.default_rng([plan.seed, n, 7])
-    line.mark()
-    line.work(Activity.COMPILE, plan.compiling * rng.uniform(0.95, 1.05, n))
-    line.mark()
+    timeline.mark()
+    timeline.work(Activity.COMPILE, plan.compiling * rng.uniform(0.95, 1.05, n))
+    timeline.mark()
     number = 0
-    while np.isfinite(line.now).any() and _is_before_end(line):
+    while np.isfinite(timeline.now).any() and _is_before_end(timeline):
         number += 1
-        make_step(line, rng, is_faulty=bool(np.nanmin(line.now) >= plan.since))
-        line.steps.append(line.now.copy())
+        make_step(timeline, rng, is_faulty=bool(np.nanmin(timeline.now) >= plan.since))
+        timeline.steps.append(timeline.now.copy())
         if number % plan.checkpoint[0] == 0:
-            _save(line, rng)
-    line.plan = _with_actual_start(line)
-    return line
+            _save(timeline, rng)
+    timeline.plan = _with_actual_start(timeline)
+    return timeline
 
 
-def _with_actual_start(line: JobTimeline) -> JobPlan:
+def _with_actual_start(timeline: JobTimeline) -> JobPlan:
     """Return the plan with the actual start of the fault: its rank may have been waiting."""
-    plan = line.plan
-    began = float(line.stuck_at[plan.rank] if plan.has_culprit else line.stuck_at.min())
+    plan = timeline.plan
+    began = float(timeline.stuck_at[plan.rank] if plan.has_culprit else timeline.stuck_at.min())
     if plan.kind not in ("hang", "crash") or not np.isfinite(began):
         return plan
     return replace(plan, since=began, end=began + plan.end - plan.since)
 
 
-def _is_before_end(line: JobTimeline) -> bool:
+def _is_before_end(timeline: JobTimeline) -> bool:
     """Tell whether a rank can still reach the end; a hang or crash runs until it happens."""
-    if line.plan.kind in ("hang", "crash"):
+    if timeline.plan.kind in ("hang", "crash"):
         return True
-    return bool(line.now[np.isfinite(line.now)].min() <= line.plan.end)
+    return bool(timeline.now[np.isfinite(timeline.now)].min() <= timeline.plan.end)
 
 
-def make_step(line: JobTimeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
+def make_step(timeline: JobTimeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
     """Run one step: load, forward, backward, reduce gradients, reduce the loss."""
-    plan, n = line.plan, len(line.now)
+    plan, n = timeline.plan, len(timeline.now)
     fault = plan.fault if is_faulty else "none"
     load = 0.01 * plan.step * rng.lognormal(0.0, 0.3, n)
     if fault == "loader":
         load[plan.rank] = np.inf
-    line.work(Activity.LOAD, load)
+    timeline.work(Activity.LOAD, load)
     if fault == "jitter" and rng.random() < _JITTER_STEP_SHARE:
         pause = np.zeros(n)
         pause[plan.rank] = plan.share * plan.step * rng.uniform(0.6, 1.4)
-        line.work(Activity.PAUSE, pause)
-    _through_stages(line, rng, fault)
+        timeline.work(Activity.PAUSE, pause)
+    _through_stages(timeline, rng, fault)
     if fault == "deadlock":
-        _opposite_order(line)
+        _opposite_order(timeline)
         return
     if fault == "collective":
-        _wrong_collective(line)
+        _wrong_collective(timeline)
     broken = plan.layout.on_same_machine(plan.rank) if fault == "machine" else None
-    line.meet("dp", "all_reduce", 0.02 * plan.step, broken=broken)
-    line.spent[np.isfinite(line.now), Activity.RDMA] += _DP_BYTES
-    line.work(Activity.COMPUTE, 0.05 * plan.step * _noise(line, rng))
-    line.meet("world", "all_reduce", 0.002)
-    line.mark()
+    timeline.meet("dp", "all_reduce", 0.02 * plan.step, broken=broken)
+    timeline.spent[np.isfinite(timeline.now), Activity.RDMA] += _DP_BYTES
+    timeline.work(Activity.COMPUTE, 0.05 * plan.step * _noise(timeline, rng))
+    timeline.meet("world", "all_reduce", 0.002)
+    timeline.mark()
 
 
-def _noise(line: JobTimeline, rng: np.random.Generator) -> Float64Array:
-    return rng.normal(1.0, line.plan.noise, len(line.now)).clip(0.5, 1.5)
+def _noise(timeline: JobTimeline, rng: np.random.Generator) -> Float64Array:
+    return rng.normal(1.0, timeline.plan.noise, len(timeline.now)).clip(0.5, 1.5)
 
 
-def _through_stages(line: JobTimeline, rng: np.random.Generator, fault: str) -> None:
+def _through_stages(timeline: JobTimeline, rng: np.random.Generator, fault: str) -> None:
     """Run the pipeline stages forward and backward."""
-    plan = line.plan
+    plan = timeline.plan
     stage = plan.layout.axis("pp")
     order = [*range(plan.layout.pp), *reversed(range(plan.layout.pp))]
     for number, current in enumerate(order):
@@ -242,13 +242,13 @@ def _through_stages(line: JobTimeline, rng: np.random.Generator, fault: str) -> 
         previous = order[number - 1] if number else current
         if previous != current:
             pair = (stage == previous) | active
-            line.meet("pp", _pair_names(stage, previous, current), 0.003, only=pair)
-        seconds = np.where(active, 0.45 * plan.step / plan.layout.pp, 0.0) * _noise(line, rng)
+            timeline.meet("pp", _pair_names(stage, previous, current), 0.003, only=pair)
+        seconds = np.where(active, 0.45 * plan.step / plan.layout.pp, 0.0) * _noise(timeline, rng)
         if fault == "slow" and active[plan.rank]:
             seconds[plan.rank] += 0.5 * plan.share * plan.step
-        line.work(Activity.COMPUTE, seconds)
-        line.meet("tp", "all_reduce", 0.004 * plan.step, only=active)
-        line.spent[active & np.isfinite(line.now), Activity.NVLINK] += _TP_BYTES
+        timeline.work(Activity.COMPUTE, seconds)
+        timeline.meet("tp", "all_reduce", 0.004 * plan.step, only=active)
+        timeline.spent[active & np.isfinite(timeline.now), Activity.NVLINK] += _TP_BYTES
 
 
 def _pair_names(stage: Int64Array, sender: int, receiver: int) -> tuple[str, ...]:
@@ -256,31 +256,31 @@ def _pair_names(stage: Int64Array, sender: int, receiver: int) -> tuple[str, ...
     return tuple(sends if each == sender else receives for each in stage)
 
 
-def _wrong_collective(line: JobTimeline) -> None:
+def _wrong_collective(timeline: JobTimeline) -> None:
     """Let a rank call another operation than the others of its group."""
-    odd = np.zeros(len(line.now), dtype=bool)
-    odd[line.plan.rank] = True
+    odd = np.zeros(len(timeline.now), dtype=bool)
+    odd[timeline.plan.rank] = True
     names = tuple("broadcast" if is_odd else "all_reduce" for is_odd in odd)
-    line.meet("dp", names, 0.0, mismatched=odd)
+    timeline.meet("dp", names, 0.0, mismatched=odd)
 
 
-def _opposite_order(line: JobTimeline) -> None:
+def _opposite_order(timeline: JobTimeline) -> None:
     """Let half of the ranks enter their data group first, the others their tensor group."""
-    layout = line.plan.layout
+    layout = timeline.plan.layout
     is_odd = (layout.axis("tp") + layout.axis("dp")) % 2 == 1
     whole = np.ones(len(is_odd), dtype=bool)
-    line.meet("dp", "all_reduce", 0.0, only=is_odd, mismatched=whole)
-    line.meet("tp", "all_reduce", 0.0, only=~is_odd, mismatched=whole)
+    timeline.meet("dp", "all_reduce", 0.0, only=is_odd, mismatched=whole)
+    timeline.meet("tp", "all_reduce", 0.0, only=~is_odd, mismatched=whole)
 
 
-def _save(line: JobTimeline, rng: np.random.Generator) -> None:
+def _save(timeline: JobTimeline, rng: np.random.Generator) -> None:
     """Let the first data-parallel replica save a checkpoint while the others wait."""
-    plan = line.plan
-    line.meet("world", "barrier", 0.001)
-    line.mark()
-    begin = line.now.copy()
+    plan = timeline.plan
+    timeline.meet("world", "barrier", 0.001)
+    timeline.mark()
+    begin = timeline.now.copy()
     writes = plan.layout.axis("dp") == 0
-    line.work(Activity.SAVE, np.where(writes, plan.checkpoint[1] * rng.uniform(0.8, 1.2), 0.0))
-    line.meet("world", "barrier", 0.001)
-    line.mark()
-    line.saves.append((begin, line.now.copy()))
+    timeline.work(Activity.SAVE, np.where(writes, plan.checkpoint[1] * rng.uniform(0.8, 1.2), 0.0))
+    timeline.meet("world", "barrier", 0.001)
+    timeline.mark()
+    timeline.saves.append((begin, timeline.now.copy()))

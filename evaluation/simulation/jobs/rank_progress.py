@@ -12,12 +12,12 @@ __all__ = ["activity_at", "cumulative_activity"]
 _SECONDS = [activity for activity in Activity if activity < Activity.RDMA]
 
 
-def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> Float64Array:
+def cumulative_activity(timeline: JobTimeline, rank: int, moments: Float64Array) -> Float64Array:
     """Return the cumulative time of a rank in each activity at some times.
 
     Parameters
     ----------
-    line : JobTimeline
+    timeline : JobTimeline
     rank : int
     moments : ndarray of shape (n,)
         Seconds, ascending.
@@ -27,16 +27,16 @@ def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> 
     ndarray of shape (n, 13)
         Linear between two marks. A stuck rank continues its current activity.
     """
-    marks, sums = line.history()
+    marks, sums = timeline.history()
     now, spent = marks[:, rank], sums[:, rank]
     known = np.isfinite(now)
     now, spent = now[known], spent[known]
-    stuck = line.stuck_at[rank]
+    stuck = timeline.stuck_at[rank]
     if np.isfinite(stuck):
         later = max(float(moments[-1]), stuck) + 1.0
-        final = line.spent[rank].copy()
+        final = timeline.spent[rank].copy()
         after = final.copy()
-        after[line.stuck_in[rank]] += later - stuck
+        after[timeline.stuck_in[rank]] += later - stuck
         now = np.concatenate([now, [stuck, later]])
         spent = np.concatenate([spent, [final, after]])
     columns = [np.interp(moments, now, spent[:, column]) for column in range(spent.shape[1])]
@@ -44,15 +44,15 @@ def cumulative_activity(line: JobTimeline, rank: int, moments: Float64Array) -> 
 
 
 def activity_at(
-    line: JobTimeline, rank: int, moment: float, rng: np.random.Generator
+    timeline: JobTimeline, rank: int, moment: float, rng: np.random.Generator
 ) -> tuple[Activity, bool]:
     """Return the activity of a rank at a time, and whether the rank is stuck in it.
 
     If it is not stuck, the activity is drawn by its share of the surrounding two seconds.
     """
-    if line.stuck_at[rank] <= moment:
-        return Activity(int(line.stuck_in[rank])), True
-    around = cumulative_activity(line, rank, np.array([moment - 1.0, moment + 1.0]))
+    if timeline.stuck_at[rank] <= moment:
+        return Activity(int(timeline.stuck_in[rank])), True
+    around = cumulative_activity(timeline, rank, np.array([moment - 1.0, moment + 1.0]))
     shares = np.diff(around, axis=0)[0, : len(_SECONDS)].clip(0.0)
     if not shares.sum():
         return Activity.COMPUTE, False

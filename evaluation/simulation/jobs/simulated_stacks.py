@@ -107,14 +107,14 @@ _STALL_SECONDS = 30.0  # seconds an operation lasts before the first capture
 _CAPTURE_SPAN = 900.0  # seconds before the end in which stacks are captured
 
 
-def stack_times(line: JobTimeline) -> list[float]:
+def stack_times(timeline: JobTimeline) -> list[float]:
     """Return when stacks are captured: while an operation exceeds 30 s, and before the end.
 
     Whole seconds, ascending, because folders of captures are named by them.
     """
-    end = line.plan.end - 1.0
+    end = timeline.plan.end - 1.0
     moments = {end - _CAPTURE_INTERVAL * number for number in range(_N_CAPTURES)}
-    for begin, until in _stall_spans(line):
+    for begin, until in _stall_spans(timeline):
         first = begin + _STALL_SECONDS
         rounds = (first + _CAPTURE_INTERVAL * number for number in range(_MAX_STALL_CAPTURES))
         moments |= {moment for moment in rounds if moment < min(until, end)}
@@ -122,52 +122,58 @@ def stack_times(line: JobTimeline) -> list[float]:
     return sorted({float(np.ceil(moment)) for moment in moments if moment > earliest})
 
 
-def _stall_spans(line: JobTimeline) -> Iterator[tuple[float, float]]:
+def _stall_spans(timeline: JobTimeline) -> Iterator[tuple[float, float]]:
     """Yield the spans in which ranks wait for long: checkpoints, and the end of a hang."""
-    for begin, until in line.saves:
+    for begin, until in timeline.saves:
         if np.isfinite(begin).any():
             yield float(begin[np.isfinite(begin)].min()), float(until.max())
-    waits = line.stuck_at[np.isin(line.stuck_in, (int(Activity.WAIT), int(Activity.DEVICE)))]
+    waits = timeline.stuck_at[
+        np.isin(timeline.stuck_in, (int(Activity.WAIT), int(Activity.DEVICE)))
+    ]
     if len(waits):
         yield float(waits.min()), np.inf
 
 
 def sampled_stacks(
-    line: JobTimeline, moments: list[float], program: Program | None = None
+    timeline: JobTimeline, moments: list[float], program: Program | None = None
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield the number of the capture, the rank and its threads; ended processes have none.
 
     Parameters
     ----------
-    line : JobTimeline
+    timeline : JobTimeline
     moments : list of float
         Seconds.
     program : Program, optional
         Functions that write checkpoints and evaluate; the common ones by default.
     """
     program = Program() if program is None else program
-    rng = np.random.default_rng([line.plan.seed, 13])
-    spans = [np.array([getattr(m, name) for m in line.meetings]) for name in ("entered", "ended")]
-    stuck = _stuck_in(line, spans[0])
+    rng = np.random.default_rng([timeline.plan.seed, 13])
+    spans = [
+        np.array([getattr(m, name) for m in timeline.meetings]) for name in ("entered", "ended")
+    ]
+    stuck = _stuck_in(timeline, spans[0])
     for number, moment in enumerate(moments):
-        inside = (spans[0] <= moment) & (moment < spans[1]) if line.meetings else None
-        for rank in range(line.plan.layout.n_ranks):
-            activity, is_stuck = activity_at(line, rank, moment, rng)
+        inside = (spans[0] <= moment) & (moment < spans[1]) if timeline.meetings else None
+        for rank in range(timeline.plan.layout.n_ranks):
+            activity, is_stuck = activity_at(timeline, rank, moment, rng)
             if activity is Activity.GONE:
                 continue
             draw = int(rng.integers(len(_COMPUTE)))
-            calls = _calls(line, activity, draw, program)
+            calls = _calls(timeline, activity, draw, program)
             if activity is Activity.WAIT:
                 entered = [] if inside is None else np.flatnonzero(inside[:, rank]).tolist()
-                meeting = line.meetings[entered[-1]] if entered else None
+                meeting = timeline.meetings[entered[-1]] if entered else None
                 meeting = stuck.get(rank) if is_stuck else meeting
                 calls = (*_wait(_awaited(rank, is_stuck, draw, meeting)), *_TRAIN)
             yield number, rank, _threads(rank, calls)
 
 
-def _calls(line: JobTimeline, activity: Activity, draw: int, program: Program) -> tuple[Call, ...]:
+def _calls(
+    timeline: JobTimeline, activity: Activity, draw: int, program: Program
+) -> tuple[Call, ...]:
     if activity is Activity.STOPPED:
-        draw = line.plan.seed % len(_COMPUTE)
+        draw = timeline.plan.seed % len(_COMPUTE)
     if activity is Activity.EVALUATE:
         return (_COMPUTE[draw], *program.evaluates, *_TRAIN)
     if activity is Activity.SAVE:
@@ -175,12 +181,12 @@ def _calls(line: JobTimeline, activity: Activity, draw: int, program: Program) -
     return (*_SELF.get(activity, _COMPUTE[draw : draw + 1]), *_TRAIN)
 
 
-def _stuck_in(line: JobTimeline, entered: npt.NDArray[np.float64]) -> dict[int, Collective]:
+def _stuck_in(timeline: JobTimeline, entered: npt.NDArray[np.float64]) -> dict[int, Collective]:
     """Return the last collective that each rank entered before it stopped for good."""
-    if not line.meetings:
+    if not timeline.meetings:
         return {}
-    numbers, ranks = np.nonzero((entered == line.stuck_at) & np.isfinite(entered))
-    meetings = list(line.meetings)
+    numbers, ranks = np.nonzero((entered == timeline.stuck_at) & np.isfinite(entered))
+    meetings = list(timeline.meetings)
     return {
         rank: meetings[number]
         for number, rank in zip(numbers.tolist(), ranks.tolist(), strict=True)
@@ -224,9 +230,9 @@ _EXTRA = {
 }
 
 
-def folded_profile(line: JobTimeline, rank: int, clock: str, is_slow: bool) -> str:
+def folded_profile(timeline: JobTimeline, rank: int, clock: str, is_slow: bool) -> str:
     """Return collapsed stacks of a rank, in a slow or a normal span, on or off the CPU."""
-    plan = line.plan
+    plan = timeline.plan
     rng = np.random.default_rng([plan.seed, rank, int(is_slow), int(clock == "on"), 17])
     paused = plan.share / (1.0 + plan.share) if is_slow and plan.fault == "jitter" else 0.0
     base = {

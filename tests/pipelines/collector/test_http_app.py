@@ -64,7 +64,7 @@ class StoppedClock(SystemClock):
 def server() -> Iterator[tuple[CollectorApp, str]]:
     collector = CollectorApp(
         Tokens.from_config({"right": "a", "other": "b"}, {"a": ("node-*",), "b": ("b-*", "gpu-b")}),
-        CollectionPolicy().as_told(),
+        CollectionPolicy().as_json(),
         BatchIntake(Inbox(Path("unset")), StoppedClock(), Inbox(Path("unset"))),
         BodyReader(LIMIT),
     )

@@ -67,16 +67,16 @@ def test_checkpoint_writers(writers: str, expected: list[int]) -> None:
 
 def test_healthy_job_continues_after_restart() -> None:
     lived = run_healthy_job(life(save_every=30 * MINUTE, restart_every=3600.0, says_restart=True))
-    kinds = [kind for kind, _, _ in lived.quiet]
+    kinds = [kind for kind, _, _ in lived.pauses]
     assert {"first step", "checkpoint", "evaluation", "restart"} == {*kinds}
     assert kinds[kinds.index("restart") + 1] == "first step"
-    begins, ends = ([span[n] for span in lived.quiet] for n in (1, 2))
+    begins, ends = ([span[n] for span in lived.pauses] for n in (1, 2))
     assert all(b >= e - 1e-9 for b, e in zip(begins[1:], ends, strict=False))  # type: ignore[operator]
-    assert np.isfinite(lived.line.now).all()
+    assert np.isfinite(lived.timeline.now).all()
     texts = [text for _, text in healthy_log_lines(lived, 0)]
     assert texts.count("INFO restarting all workers") == kinds.count("restart")
     assert all(
-        any(begin + 30 <= moment <= end for _, begin, end in lived.quiet)
+        any(begin + 30 <= moment <= end for _, begin, end in lived.pauses)
         for moment in stack_capture_times(lived)
     )
 
