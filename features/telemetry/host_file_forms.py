@@ -7,6 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from forewarn.features.telemetry.checks.check_result import CheckResult
+from forewarn.features.telemetry.nvidia_smi.device_monitor import (
+    is_device_monitor,
+    parse_device_monitor,
+)
+from forewarn.features.telemetry.nvidia_smi.gpu_list import is_gpu_list, parse_gpu_list
+from forewarn.features.telemetry.nvidia_smi.smi_table import is_smi_table, parse_smi_table
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header, parse_query_gpu
@@ -34,12 +40,15 @@ class HostFileForm(NamedTuple):
         Reads the GPUs of a whole file.
     checks : callable or None
         Reads the health check results of a whole file.
+    names_only : bool
+        The GPUs are not measured; the file says which index each has.
     """
 
     kind: str
     matches: Callable[[str], bool]
     gpus: Callable[[str], tuple[list[GpuReading], Unread]] | None = None
     checks: Callable[[str], tuple[list[CheckResult], Unread]] | None = None
+    names_only: bool = False
 
 
 def detect_form(text: str) -> HostFileForm | None:
@@ -58,8 +67,7 @@ def _is_csv(head: str) -> bool:
 
 
 # The first matching form wins. Kernel logs come first, since a log can quote any text while no
-# other
-# form has log lines. `host_files` reads kinds without `gpus` and `checks` itself.
+# other form has log lines. `host_files` reads kinds without `gpus` and `checks` itself.
 FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("kernel_log", is_kernel_log),
     HostFileForm("batch", _is_json),
@@ -67,5 +75,8 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("text", is_query_text, parse_query_text),
     HostFileForm("metrics", lambda head: bool(_METRIC.search(head))),
     HostFileForm("stat", lambda head: bool(_PROC_STAT.search(head))),
+    HostFileForm("table", is_smi_table, parse_smi_table),
+    HostFileForm("dmon", is_device_monitor, parse_device_monitor),
+    HostFileForm("list", is_gpu_list, parse_gpu_list, names_only=True),
     HostFileForm("csv", _is_csv, parse_query_gpu),
 )

@@ -8,10 +8,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forewarn.features.telemetry.index_names import GpuNames
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 
 __all__ = ["HostFileRows", "HostFileText"]
 
+_UNNAMED = (
+    "a reading that names its GPU by the index alone, or not at all (add the output of "
+    "`nvidia-smi -L` of the same host to the folder)"
+)
 _READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # identifies a reading
 
 
@@ -48,6 +53,8 @@ class HostFileRows:
     unread : Unread
     until : int or None
         Later rows have a wrong clock and are dropped.
+    names : GpuNames
+        GPUs that the files name, for rows that have an address or an index alone.
     doubled : Counter of (str, str)
         Rows of a file that an earlier file, or the same file, has as well.
     """
@@ -59,11 +66,41 @@ class HostFileRows:
     unread: Unread = field(default_factory=Unread)
     until: int | None = None
     doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
+    names: GpuNames = field(default_factory=GpuNames, repr=False)
+    _nameless: list[tuple[dict[str, Any], HostFileText]] = field(default_factory=list, repr=False)
     _first: dict[Hashable, str] = field(default_factory=dict, repr=False)
 
     def add_reading(self, row: dict[str, Any], file: HostFileText) -> None:
-        """Add a row of READINGS."""
-        if self._is_new(row["timestamp"], tuple(row.get(name) for name in _READING_KEY), file):
+        """Add a row of READINGS; one that names no GPU waits for `name_gpus`."""
+        if row.get("gpu_serial") is None and row.get("gpu_uuid") is None:
+            self._nameless.append((row, file))
+            return
+        self.names.add(row)
+        self._add_named(row, file)
+
+    def name_gpus(self) -> None:
+        """Name the GPUs of rows that have an address or an index alone.
+
+        A row with an address stays without a name, as earlier files may know it; an index says
+        nothing without another file of the same host.
+        """
+        waiting, self._nameless = self._nameless, []
+        for row, file in waiting:
+            name = self.names.name(row)
+            if name is not None or row.get("pci") is not None:
+                self._add_named(row | (name or {}), file, once=True)
+            else:
+                self.unread.add(_UNNAMED, file.name)
+        for event in self.events:
+            slot = event.pop("slot", None)
+            if slot is not None and (name := self.names.name(event | {"slot": slot})):
+                event.update(name)
+
+    def _add_named(self, row: dict[str, Any], file: HostFileText, *, once: bool = False) -> None:
+        """Add a row; `once` leaves it out where another one tells more of the same moment."""
+        key = tuple(row.get(name) for name in _READING_KEY)
+        is_known = key in self._first
+        if self._is_new(row["timestamp"], key, file) and not (once and is_known):
             self.readings.append(row)
 
     def add_event(self, row: dict[str, Any], file: HostFileText) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from forewarn.features.telemetry.exporter_files import read_exporter_files
 from forewarn.features.telemetry.host_file_forms import FORMS, HostFileForm, detect_form
+from forewarn.features.telemetry.host_file_parts import split_host_file, with_csv_headers
 from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.host_tool_files import read_no_gpu_message, read_tool_file
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
@@ -34,6 +35,7 @@ def read_host_files(
     *,
     offset: int = 0,
     until: int | None = None,
+    told: Sequence[Sequence[str]] = (),
 ) -> HostFileRows:
     """Read the files of one host, kernel logs first.
 
@@ -48,6 +50,8 @@ def read_host_files(
         Nanoseconds by which clocks without a zone are ahead of UTC.
     until : int, optional
         Nanoseconds since 1970 UTC; later rows have a wrong clock.
+    told : sequence of sequence of str
+        Fields of `nvidia-smi --query-gpu` of CSV files without a header.
 
     Returns
     -------
@@ -56,7 +60,8 @@ def read_host_files(
     """
     dropped, spans = HostFileRows(until=until), []
     files_by_form: dict[HostFileForm, list[HostFileText]] = {}
-    for file in map(dropped.without_future_time, files):
+    parts = [part for file in files for part in split_host_file(dropped.without_future_time(file))]
+    for file in with_csv_headers(parts, told, dropped.unread):
         form = detect_form(file.text)
         if form is None and no_gpu_message(file.text):
             read_no_gpu_message(dropped, host, file)
@@ -75,6 +80,7 @@ def read_host_files(
             read_tool_file(dropped, host, file, form, offset=offset, covered=spans)
     for file in by_kind.get("batch", []):
         _read_batch(dropped, file)
+    dropped.name_gpus()
     return dropped
 
 

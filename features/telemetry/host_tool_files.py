@@ -54,8 +54,14 @@ def read_tool_file(
         readings, unread = form.gpus(file.text)
         dropped.unread.join(unread)
         for reading in readings:
-            time = file.time if reading.time is None else reading.time - offset
-            _add_gpu(dropped, host, file, replace(reading, time=time), covered)
+            if form.names_only:
+                row = {"machine_id": _machine(host, reading.host), "slot": reading.slot}
+                seen_at = _moment(reading, offset) or file.time
+                dropped.names.add(row | {"gpu_uuid": reading.uuid, "timestamp": seen_at})
+                continue
+            time = _moment(reading, offset)
+            placed = replace(reading, time=file.time if time is None else time)
+            _add_gpu(dropped, host, file, placed, covered)
         _add_lost_gpus(dropped, host, file, readings, offset=offset)
     if form.checks is not None:
         results, unread = form.checks(file.text)
@@ -68,6 +74,11 @@ def read_tool_file(
                 continue
             row = check_row(result, HostState(_machine(host, result.host), time))
             dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
+
+
+def _moment(reading: GpuReading, offset: int) -> int | None:
+    """Return the time of a reading in UTC; None if it has none."""
+    return reading.time if reading.time is None or reading.utc else reading.time - offset
 
 
 def _machine(host: str | None, in_content: str | None) -> str | None:
@@ -105,7 +116,7 @@ def _add_lost_gpus(
     offset: int,
 ) -> None:
     """Add the GPUs that lines of the file report as lost."""
-    moment = next((r.time - offset for r in readings if r.time is not None), None)
+    moment = next((_moment(r, offset) for r in readings if r.time is not None), None)
     lost = lost_gpus(file.text, measured_gpus(readings))
     for pci in lost:
         reading = GpuReading(pci=pci, lost=True, time=moment if file.time is None else file.time)

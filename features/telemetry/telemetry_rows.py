@@ -181,7 +181,7 @@ def finding_row(
 
 
 def check_row(result: CheckResult, host: HostState) -> dict[str, Any]:
-    """Return the row of the result of a health check."""
+    """Return the row of the result of a health check; `slot` is there for `GpuNames`."""
     gpu = result.gpu or _NO_GPU
     names = gpu.serial or gpu.uuid or gpu.pci or gpu.slot
     check = result.check[:_MAX_NAME_LENGTH]
@@ -196,6 +196,7 @@ def check_row(result: CheckResult, host: HostState) -> dict[str, Any]:
         "gpu_serial": gpu.serial,
         "gpu_uuid": gpu.uuid,
         "pci": gpu.pci,
+        "slot": gpu.slot,
         "raw": result.text[:_MAX_TEXT_LENGTH],
     }
     return {key: value for key, value in row.items() if value is not None}

@@ -8,26 +8,35 @@ from typing import Any
 
 __all__ = ["describe_json", "describe_text"]
 
-_SMI_ADVICE = "provide `nvidia-smi --query-gpu=... --format=csv` or `nvidia-smi -q -x` instead"
-_KERNEL_LOG_ADVICE = "provide `journalctl -k -o json` or the kernel log instead"
-_UNSUPPORTED = "which is not supported"
+_SMI = "`nvidia-smi --query-gpu=... --format=csv`"
+
+
+def _looks_like(what: str, instead: str = "") -> str:
+    """Return what a file is, and which output would be read instead."""
+    text = f"looks like {what}, which is not read"
+    return f"{text}; {instead} would be" if instead else text
+
+
+_KERNEL_LOG = "`journalctl -k -o json` or the kernel log"
 _TEXT_PATTERNS = (
-    (
-        re.compile(r"^(?=(?:[^,|\n]*,){2})[^|\n]*\bGPU-[0-9a-f]{8}-", re.M),
-        "a table of nvidia-smi without its header line, so that the columns are unknown "
-        "(leave `noheader` out of `--format`)",
-    ),
-    (re.compile(r"^\| NVIDIA-SMI ", re.M),
-     f"the human-readable table of nvidia-smi ({_SMI_ADVICE})"),
-    (re.compile(r"^# *(?:Date +Time +)?gpu +(?:pwr|pid|idx)\b|^#.*\bgtemp\b", re.M | re.I),
-     f"output of nvidia-smi dmon or pmon, which names no GPU ({_SMI_ADVICE})"),
-    (re.compile(r"\bnpu-smi\b"), f"output of npu-smi, {_UNSUPPORTED}"),
+    (re.compile(r"^# *(?:Date[ ,]+)?(?:Time[ ,]+)?gpu[ ,]+(?:pid)\b", re.M | re.I),
+     _looks_like("the processes of `nvidia-smi pmon`", "`nvidia-smi dmon`")),
+    (re.compile(r"^\*?\s*#Entity\b|^# *Entity\b", re.M),
+     _looks_like("output of `dcgmi dmon`", f"{_SMI} or the text of dcgm-exporter")),
+    (re.compile(r"^\| Diagnostic +\| Result", re.M),
+     _looks_like("the table of `dcgmi diag`", "`dcgmi diag -j`")),
+    (re.compile(r"^\| (?:Health Monitor Report|Overall Health)", re.M),
+     _looks_like("the table of `dcgmi health`", "`dcgmi health -c -j`")),
+    (re.compile(r"^ *\S*, *\d{4,}, .*MiB", re.M),
+     _looks_like("CSV of `nvidia-smi --query-compute-apps`", _SMI)),
+    (re.compile(r"\bnpu-smi\b"), _looks_like("output of npu-smi")),
     (re.compile(r"\bnhc\b.*Health check failed|/nhc\b"),
-     f"output of Node Health Check, {_UNSUPPORTED}"),
+     _looks_like("output of Node Health Check")),
     (re.compile(r"^(?:# (?:HELP|TYPE) )?node_\w+", re.M),
-     f"metrics of the node exporter, {_UNSUPPORTED}"),
-    (re.compile(r"^# (?:HELP|TYPE) \w+", re.M), "metrics without a field of DCGM"),
-    (re.compile(r"\brocm-smi\b|ROCm System Management"), f"output of rocm-smi, {_UNSUPPORTED}"),
+     _looks_like("metrics of the node exporter")),
+    (re.compile(r"^# (?:HELP|TYPE) \w+", re.M),
+     _looks_like("metrics without a field of DCGM", "the text of dcgm-exporter")),
+    (re.compile(r"\brocm-smi\b|ROCm System Management"), _looks_like("output of rocm-smi")),
 )  # fmt: skip
 
 
@@ -37,7 +46,7 @@ def describe_text(text: str) -> str:
     Examples
     --------
     >>> describe_text("| npu-smi 24.1 |")
-    'output of npu-smi, which is not supported'
+    'looks like output of npu-smi, which is not read'
     >>> describe_text("hello")
     'a file of unknown kind'
     """
@@ -53,7 +62,7 @@ def describe_json(value: Any) -> str | None:
     Examples
     --------
     >>> describe_json({"card0": {"GUID": "1"}})
-    'output of rocm-smi, which is not supported'
+    'looks like output of rocm-smi, which is not read'
     """
     if isinstance(value, list) and value:
         value = value[0]
@@ -61,11 +70,9 @@ def describe_json(value: Any) -> str | None:
         return None
     names = {str(name) for name in value}
     if any(re.fullmatch(r"card\d+", name) for name in names):
-        return f"output of rocm-smi, {_UNSUPPORTED}"
+        return _looks_like("output of rocm-smi")
     if "gpu" in names or "gpu_data" in names:
-        return f"output of amd-smi, {_UNSUPPORTED}"
-    if any(name.startswith("DCGM") for name in names):
-        return f"output of `dcgmi diag`, {_UNSUPPORTED}"
+        return _looks_like("output of amd-smi")
     if names & {"log", "message", "msg", "MESSAGE"}:
-        return f"lines of a log collector, which do not say who wrote them ({_KERNEL_LOG_ADVICE})"
+        return _looks_like("lines of a log collector, which do not say who wrote them", _KERNEL_LOG)
     return None

@@ -87,6 +87,15 @@ def _add_ingest_span(command: Parser) -> None:
         "--end", type=time_argument, metavar="TIME", help="end for --prometheus (default: now)"
     )
     command.add_argument(
+        "--query-gpu",
+        action="append",
+        default=[],
+        type=_fields,
+        metavar="FIELDS",
+        help="of CSV files in --raw without a header, as `nvidia-smi --query-gpu` was called "
+        "(may be repeated; adds to `[site] query_gpu`)",
+    )
+    command.add_argument(
         "--utc-offset",
         type=_offset,
         default=0,
@@ -103,6 +112,15 @@ def _offset(text: str) -> int:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected an offset such as +02:00")
     minutes = int(match[2]) * 60 + int(match[3])
     return (-1 if match[1] == "-" else 1) * minutes * MINUTE
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    from forewarn.pipelines.config.site_tables import query_gpu_fields
+
+    try:
+        return query_gpu_fields(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _ingest(args: argparse.Namespace) -> int:
@@ -132,8 +150,9 @@ def _ingest(args: argparse.Namespace) -> int:
 
 
 def _use_site_inputs(args: argparse.Namespace) -> None:
-    """Take the CMDB of `[site]` if none was given, and its sources if none was given."""
+    """Take the CMDB of `[site]` if none was given, its sources if none was given, and its fields."""
     site = load_config_option(args).site
+    args.query_gpu = (*args.query_gpu, *site.query_gpu)
     sources = ("raw", "prometheus", "repairs")
     given = any(getattr(args, name) is not None for name in sources)
     for name in ("cmdb", *(() if given else sources)):
@@ -164,7 +183,9 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landing
 
     if args.raw is None:
         return landing.land_tickets(tickets)
-    done = ingest_host_files(args.raw, landing, tickets, offset=args.utc_offset)
+    done = ingest_host_files(
+        args.raw, landing, tickets, offset=args.utc_offset, told=args.query_gpu
+    )
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
     note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
     _note_unread(done.unread)
@@ -208,12 +229,23 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landin
 
 
 def _note_unread(unread: Unread) -> None:
-    from forewarn.features.telemetry.parsers.exporter_text import PARTS_JOINED
     from forewarn.pipelines.runtime.progress import note
 
     for why, count in unread.counts.most_common():
-        text = f"{count} times {why}, such as {unread.examples[why]!r}"
-        note(text if why == PARTS_JOINED else f"ignored: {text}")
+        note(_unread_line(why, count, unread.examples[why]))
+
+
+def _unread_line(why: str, count: int, example: str) -> str:
+    """Return the line that says what was not read, or how it was read."""
+    from forewarn.features.telemetry.parsers.exporter_text import PARTS_JOINED
+
+    more = f" ({count} files)" if count > 1 else ""
+    if why.startswith("looks like "):
+        return f"ignored: {example} {why}{more}"
+    if why.startswith("read by "):
+        return f"{example} is {why}{more}"
+    text = f"{count} times {why}, such as {example!r}"
+    return text if why == PARTS_JOINED else f"ignored: {text}"
 
 
 def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
@@ -13,7 +14,43 @@ from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
 if TYPE_CHECKING:
     from forewarn.features.telemetry.failure_evidence import FailureRules
 
-__all__ = ["CollectorTable", "ExecutorTable", "FailuresTable", "RegistryTable", "SiteTable"]
+__all__ = [
+    "CollectorTable",
+    "ExecutorTable",
+    "FailuresTable",
+    "RegistryTable",
+    "SiteTable",
+    "query_gpu_fields",
+]
+
+
+def query_gpu_fields(text: str) -> tuple[str, ...]:
+    """Return the fields of `nvidia-smi --query-gpu`, of which `?` is one that is not known.
+
+    Examples
+    --------
+    >>> query_gpu_fields("index, uuid,temperature.gpu")
+    ('index', 'uuid', 'temperature.gpu')
+
+    Raises
+    ------
+    ValueError
+        If a field is no name.
+    """
+    fields = tuple(field.strip() for field in text.split(","))
+    for field in fields:
+        if not re.fullmatch(r"[a-z_0-9.]+|\?", field, re.IGNORECASE):
+            raise ValueError(
+                f"found the field {field!r}, expected names such as `index,uuid,temperature.gpu`"
+            )
+    return fields
+
+
+def _as_fields(value: object) -> object:
+    return query_gpu_fields(value) if isinstance(value, str) else value
+
+
+QueryGpu = Annotated[tuple[str, ...], BeforeValidator(_as_fields)]
 
 
 class SiteTable(StrictTable):
@@ -23,6 +60,7 @@ class SiteTable(StrictTable):
     lists: str = "lists"
     backtests: str = "backtests"
     raw: str = ""
+    query_gpu: tuple[QueryGpu, ...] = ()
     prometheus: str = ""
     cmdb: str = ""
     repairs: str = ""

@@ -7,6 +7,7 @@ import gzip
 import re
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,7 @@ def ingest_host_files(
     *,
     offset: int = 0,
     now: int | None = None,
+    told: Sequence[Sequence[str]] = (),
 ) -> Ingested:
     """Read all files below a folder and land their rows.
 
@@ -94,6 +96,9 @@ def ingest_host_files(
         Nanoseconds since 1970 UTC, by default the clock of this machine. Rows more than five
         minutes later have a wrong clock and count as unread.
 
+    told : sequence of sequence of str
+        Fields of `nvidia-smi --query-gpu` of CSV files without a header.
+
     Raises
     ------
     RecordsError
@@ -107,7 +112,7 @@ def ingest_host_files(
     with progress_bar(sum(map(len, by_host.values())), "read", "file") as bar:
         for host, paths in sorted(by_host.items(), key=lambda item: item[0] or ""):
             texts = _texts(folder, paths, done.unread)
-            dropped = read_host_files(host, texts, offset=offset, until=until)
+            dropped = read_host_files(host, texts, offset=offset, until=until, told=told)
             parts.append(_tables(dropped))
             _count(done, dropped)
             bar.update(len(paths))

@@ -321,19 +321,16 @@ def test_utf16_csv(read: Read) -> None:
 def test_csv_no_header(read: Read) -> None:
     result = read("csv-no-header")
     (what,) = result.unread.counts
-    assert "without its header line" in what
-    assert "`noheader`" in what
+    assert "CSV of nvidia-smi without a header, which is not read" in what
+    assert "index, uuid, name, ?, ?, ?, ?" in what
 
 
 def test_query_text_table_dmon(read: Read) -> None:
     result = read("query-text-table-dmon")
-    assert {what.split(",")[0].split(" (")[0] for what in result.unread.counts} == {
-        "the human-readable table of nvidia-smi",
-        "output of nvidia-smi dmon or pmon",
-    }
+    assert not result.unread
     assert [(e["gpu_serial"], e["action"]) for e in result.of("needs_reset")] == [(FIRST, "reset")]
-    (later,) = [row for row in result.records if row["temperature_gpu"] == 68.0]
-    assert (later["gpu_serial"], later["slot"]) == (FIRST, None)
+    (later,) = [row for row in result.records if clock(row) > "10:10"]
+    assert later["gpu_serial"] == FIRST
 
 
 def test_json_of_other_tools(read: Read) -> None:

@@ -38,6 +38,8 @@ class GpuReading:
         Index of the GPU on its host.
     time : int or None
         Nanoseconds since 1970 on the host's clock, if the source has a time.
+    utc : bool
+        The source says the zone of `time`, which is UTC.
     host : str or None
         If the source names it.
     lost : bool
@@ -53,6 +55,7 @@ class GpuReading:
     pci: str | None = None
     slot: int | None = None
     time: int | None = None
+    utc: bool = False
     host: str | None = None
     lost: bool = False
     action: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from forewarn.features.telemetry.parsers.gpu_reading import (
@@ -22,10 +22,16 @@ from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
 )
 from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quantity
 from forewarn.features.telemetry.parsers.recovery_action import action_number
+from forewarn.features.telemetry.parsers.script_time import (
+    split_time,
+    stamped_lines,
+    with_script_time,
+)
 
 __all__ = [
     "DAMAGED",
     "is_header",
+    "measured_fields",
     "parse_query_gpu",
     "query_fields",
     "supported_fields",
@@ -110,13 +116,19 @@ def supported_fields(help_text: str) -> frozenset[str]:
     return frozenset(name for line in lines for name in re.findall(r'"([a-zA-Z_0-9.]+)"', line))
 
 
+def measured_fields(fields: Collection[str]) -> frozenset[str]:
+    """Return those of some fields that become columns of records."""
+    return frozenset(_READ_FIELDS.intersection(fields))
+
+
 def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     """Read every GPU of the output.
 
     Parameters
     ----------
     text : str
-        With its header line; messages in place of a table are counted as unread.
+        With its header line, also where a job appended one output after the other, with a time of
+        its own before each or before each line; messages in place of a table are counted as unread.
 
     Returns
     -------
@@ -125,27 +137,34 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
         Invalid lines, and values that are neither a number nor marked as absent.
     """
     unread, readings = Unread(), []
-    lines = [line for line in text.replace("\0", "").splitlines() if line.strip()]
-    start = next((i for i, line in enumerate(lines) if is_header(line)), len(lines))
-    for line in lines[:start]:
-        if not is_lost_line(line):
-            unread.add("a line before the table", line)
-    header = _cells(lines[start]) if start < len(lines) else []
-    fields = [_HEADER.fullmatch(name) for name in header]
-    names = [match["name"] if match else "" for match in fields]
-    units = {match["name"]: match["unit"] or "" for match in fields if match}
-    if names and not _READ_FIELDS.intersection(names):
-        unread.add("a table without a known column", lines[start])
-    for line in lines[start + 1 :]:
+    names: list[str] = []
+    units: dict[str, str] = {}
+    for line, last in stamped_lines(text):
+        own, rest = split_time(line)
         # A job that appends to a file repeats the header and other output.
-        if line == lines[start] or is_lost_line(line):
-            continue
-        cells = _cells(line)
-        if len(cells) != len(names):
-            unread.add(DAMAGED, line)
-        else:
-            readings.append(_reading(dict(zip(names, cells, strict=True)), units, unread))
+        if is_header(line) or (own is not None and is_header(rest)):
+            names, units = _header(line if is_header(line) else rest)
+            if not _READ_FIELDS.intersection(names):
+                unread.add("a table without a known column", line)
+        elif not names and not is_lost_line(line):
+            unread.add("a line before the table", line)
+        elif names and not is_lost_line(line):
+            cells = _cells(line)
+            if own is not None and len(_cells(rest)) == len(names):
+                cells, last = _cells(rest), own
+            if len(cells) != len(names):
+                unread.add(DAMAGED, line)
+                continue
+            row = _reading(dict(zip(names, cells, strict=True)), units, unread)
+            readings.append(with_script_time(row, last))
     return readings, unread
+
+
+def _header(line: str) -> tuple[list[str], dict[str, str]]:
+    """Return the fields of a header line, and the units of those that have one."""
+    fields = [_HEADER.fullmatch(name) for name in _cells(line)]
+    names = [match["name"] if match else "" for match in fields]
+    return names, {match["name"]: match["unit"] or "" for match in fields if match}
 
 
 def is_header(line: str) -> bool:

@@ -1,0 +1,71 @@
+"""Files before they are recognised: divided into their outputs, and with the headers they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forewarn.features.telemetry.host_file_rows import HostFileText
+from forewarn.features.telemetry.nvidia_smi.appended_outputs import split_outputs
+from forewarn.features.telemetry.nvidia_smi.headerless_csv import (
+    csv_header_line,
+    find_header,
+    is_headerless_csv,
+)
+from forewarn.features.telemetry.parsers.gpu_reading import Unread
+from forewarn.features.telemetry.parsers.nvidia_smi_csv import measured_fields
+
+__all__ = ["split_host_file", "with_csv_headers"]
+
+_MISFIT = " (the file has {columns} columns, which do not fit the fields of `--query-gpu`)"
+_NOTES = {
+    "file": "read by the header of another file of its host: {line}",
+    "guess": "read by what its values show: {line} (each `?` may be several fields and is left "
+    "out; `--query-gpu` tells the fields)",
+}
+_REFUSED = (
+    "looks like CSV of nvidia-smi without a header, which is not read: its fields are {line}, and "
+    "`?` may be several; with `--query-gpu FIELDS`, the same as for nvidia-smi, it would be"
+)
+
+
+def split_host_file(file: HostFileText) -> list[HostFileText]:
+    """Return the outputs of a file, one each."""
+    return [replace(file, text=text) for text in split_outputs(file.text)]
+
+
+def with_csv_headers(
+    files: Sequence[HostFileText], told: Sequence[Sequence[str]], unread: Unread
+) -> list[HostFileText]:
+    """Return the files of one host, CSV files with the header that they lack.
+
+    Parameters
+    ----------
+    files : sequence of HostFileText
+    told : sequence of sequence of str
+        Fields of `nvidia-smi --query-gpu`, as the user named them.
+    unread : Unread
+        Says which headers were not told. A file whose fields are not certain stays as it is.
+    """
+    known = [fields for file in files if (fields := csv_header_line(file.text)) is not None]
+    readable = (_with_header(file, told, known, unread) for file in files)
+    return [file for file in readable if file is not None]
+
+
+def _with_header(
+    file: HostFileText,
+    told: Sequence[Sequence[str]],
+    known: Sequence[Sequence[str]],
+    unread: Unread,
+) -> HostFileText | None:
+    """Return a file with its header; None if its fields are not certain."""
+    if not is_headerless_csv(file.text, told):
+        return file
+    header = find_header(file.text, told, known)
+    misfit = _MISFIT.format(columns=len(header.fields)) if told else ""
+    if header.source == "guess" and not measured_fields(header.fields):
+        unread.add(_REFUSED.format(line=header.line) + misfit, file.name)
+        return None
+    if header.source != "told":
+        unread.add(_NOTES[header.source].format(line=header.line) + misfit, file.name)
+    return replace(file, text=f"{header.line}\n{file.text}")
