@@ -7,6 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from forewarn.features.telemetry.checks.check_result import CheckResult
+from forewarn.features.telemetry.checks.dcgm_checks import (
+    is_dcgm_diagnostic,
+    is_dcgm_health,
+    parse_dcgm_diagnostic,
+    parse_dcgm_health,
+)
 from forewarn.features.telemetry.nvidia_smi.device_monitor import (
     is_device_monitor,
     parse_device_monitor,
@@ -70,6 +76,8 @@ def _is_csv(head: str) -> bool:
 # other form has log lines. `host_files` reads kinds without `gpus` and `checks` itself.
 FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("kernel_log", is_kernel_log),
+    HostFileForm("dcgm_diag", is_dcgm_diagnostic, checks=parse_dcgm_diagnostic),
+    HostFileForm("dcgm_health", is_dcgm_health, checks=parse_dcgm_health),
     HostFileForm("batch", _is_json),
     HostFileForm("xml", lambda head: "<nvidia_smi_log" in head, parse_nvidia_smi_documents),
     HostFileForm("text", is_query_text, parse_query_text),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.host_file_forms import HostFileForm
 from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
@@ -67,7 +68,8 @@ def read_tool_file(
         results, unread = form.checks(file.text)
         dropped.unread.join(unread)
         for result in results:
-            time = file.time if result.time is None else result.time - offset
+            time = _moment(result, offset)
+            time = file.time if time is None else time
             if time is None:
                 what = "the result of a check without a time, in the content or the file name"
                 dropped.unread.add(what, file.name)
@@ -76,9 +78,9 @@ def read_tool_file(
             dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
 
 
-def _moment(reading: GpuReading, offset: int) -> int | None:
-    """Return the time of a reading in UTC; None if it has none."""
-    return reading.time if reading.time is None or reading.utc else reading.time - offset
+def _moment(item: GpuReading | CheckResult, offset: int) -> int | None:
+    """Return the time of a reading or a result in UTC; None if it has none."""
+    return item.time if item.time is None or item.utc else item.time - offset
 
 
 def _machine(host: str | None, in_content: str | None) -> str | None:

@@ -150,7 +150,7 @@ def _ingest(args: argparse.Namespace) -> int:
 
 
 def _use_site_inputs(args: argparse.Namespace) -> None:
-    """Take the CMDB of `[site]` if none was given, its sources if none was given, and its fields."""
+    """Take the fields of `[site]`, its CMDB if none was given, its sources if none was given."""
     site = load_config_option(args).site
     args.query_gpu = (*args.query_gpu, *site.query_gpu)
     sources = ("raw", "prometheus", "repairs")

@@ -335,14 +335,16 @@ def test_query_text_table_dmon(read: Read) -> None:
 
 def test_json_of_other_tools(read: Read) -> None:
     result = read("json-of-other-tools")
-    tools = {what.split(",")[0].removeprefix("output of ") for what in result.unread.counts}
+    tools = {what.split(",")[0].removeprefix("looks like ") for what in result.unread.counts}
     assert tools == {
-        "rocm-smi",
-        "amd-smi",
-        "npu-smi",
-        "`dcgmi diag`",
+        "output of rocm-smi",
+        "output of amd-smi",
+        "output of npu-smi",
         "metrics of the node exporter",
         "lines of a log collector",
-        "Node Health Check",
+        "output of Node Health Check",
     }
-    assert (result.events, result.failures) == ([], [])
+    (diagnostic,) = result.events
+    assert (diagnostic["kind"], diagnostic["check"]) == ("check", "dcgm diag memory")
+    assert (diagnostic["gpu_serial"], diagnostic["severity"]) == (FIRST, "error")
+    assert result.failures == []

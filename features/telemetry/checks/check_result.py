@@ -29,6 +29,8 @@ class CheckResult:
         Identifies the GPU; None for the whole machine.
     time : int or None
         Nanoseconds since 1970 on the host's clock, if the tool prints a time.
+    utc : bool
+        `time` is UTC.
     host : str or None
         If the tool names it.
     """
@@ -38,4 +40,5 @@ class CheckResult:
     text: str
     gpu: GpuReading | None = None
     time: int | None = None
+    utc: bool = False
     host: str | None = None

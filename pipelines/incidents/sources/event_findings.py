@@ -120,15 +120,16 @@ def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
         Provides how long a finding may be acted on.
     """
     rows = [row for row in events.to_pylist() if row["machine_id"] is not None]
-    passed: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    passed: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["severity"] == _PASSED:
-            passed[_checked(row)].append(_known(row))
+            passed[row["machine_id"]].append(row)
     for row in rows:
         if row["severity"] != _PASSED:
             finding, known = _finding(row, policy), _known(row)
-            ends = [end for end in passed.get(_checked(row), ()) if end > known]
-            until = min([finding.valid_until, *ends])
+            candidates = passed[row["machine_id"]] if row["kind"] == "check" else []
+            ends = [_known(other) for other in candidates if _ends(other, row)]
+            until = min([finding.valid_until, *(end for end in ends if end > known)])
             yield PastFinding(Nanoseconds(known), replace(finding, valid_until=Nanoseconds(until)))
 
 
@@ -137,9 +138,15 @@ def _known(row: dict[str, Any]) -> int:
     return max(int(row["timestamp"]), int(row["known_at"] or 0))
 
 
-def _checked(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return what a check examined: machine, GPU and test."""
-    return row["machine_id"], row["gpu_serial"] or row["pci"] or "", row["check"] or ""
+def _ends(passed: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Tell whether a check that passed ends a finding: the same test of the GPU or its machine.
+
+    The name of a tool alone (`dcgm health`) stands for all of its tests.
+    """
+    gpus = [other["gpu_serial"] or other["pci"] or "" for other in (passed, row)]
+    names = [other["check"] or "" for other in (passed, row)]
+    same_check = names[1] == names[0] or names[1].startswith(f"{names[0]} ")
+    return gpus[0] in ("", gpus[1]) and bool(names[0]) and same_check
 
 
 def _finding(row: dict[str, Any], policy: Policy) -> Finding:
