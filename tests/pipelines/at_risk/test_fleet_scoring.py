@@ -305,7 +305,8 @@ def test_list_before_training_cutoff_is_refused(
     assert _score(records, model, tmp_path / "out", at="2025-01-18") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert f"--at 2025-01-18T00:00:00Z: {model} was trained to 2025-01-19T00:00:00Z" in said
+    assert "--at 2025-01-18T00:00:00Z is before the training cutoff" in said
+    assert f"{model} (2025-01-19T00:00:00Z)" in said
     assert "--hindsight" in said
     assert not (tmp_path / "out").exists()
 
@@ -406,7 +407,7 @@ def test_review_notes_unmatched_serials(
     failures.write_text("gpu_serial,failed_at\nUUID-7,2025-01-20T00:00:00Z\n")
     capsys.readouterr()
     assert main(["review", "--at-risk", str(folder.parent), "--failures", str(failures)]) == 0
-    assert "('UUID-7') is on any list ('S0" in capsys.readouterr().err
+    assert "(such as 'UUID-7') is on any list (such as 'S0" in capsys.readouterr().err
 
 
 def test_review_without_flags_has_no_time_hint(
@@ -449,7 +450,7 @@ def test_review_reads_incident_failures(tmp_path: Path, capsys: pytest.CaptureFi
     assert (figures["hits"], figures["false_alarms"], figures["rows_unknown"]) == (2, 0, 1)
     assert figures["failures"] == 2
     assert main(["review", *arguments]) == 0
-    assert "1 rows are left out, as their machine was out of service" in capsys.readouterr().out
+    assert "1 rows were excluded: their machine was out of service" in capsys.readouterr().out
 
 
 def test_two_day_step_uses_previous_instance(
@@ -558,7 +559,7 @@ def test_review_excludes_hindsight_lists(
         listed = pd.DataFrame({**row, "flagged": True, **told})
         listed.to_parquet(tmp_path / f"date={day}" / "at_risk.parquet")
     assert len(review_lists(tmp_path, failures).rows) == 1
-    assert "date=2025-01-02/at_risk.parquet: made in hindsight" in capsys.readouterr().err
+    assert "date=2025-01-02/at_risk.parquet: was made in hindsight" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "date=2025-01-01")
     with pytest.raises(ValueError, match="every list was made in hindsight"):
         review_lists(tmp_path, failures)

@@ -245,7 +245,7 @@ def test_shuffled_labels_are_refused(
     other.write_text(other.read_text().replace(f"{tmp_path}/mlflow", there.registry.table.store))
     assert there.retrain("2025-01-28", config=other) == 1
     said = capsys.readouterr()
-    refused(there, json.loads(said.out.splitlines()[-1]), "the champion has")
+    refused(there, json.loads(said.out.splitlines()[-1]), "below the champion's")
     assert "alert (refused)" in said.err
 
 
