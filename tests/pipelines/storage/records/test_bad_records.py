@@ -140,7 +140,7 @@ def test_list_and_review_agree_on_float_serials(
     capsys.readouterr()
     arguments = ["review", "--at-risk", str(tmp_path / "lists"), "--failures", str(failures)]
     assert main([*arguments, "--until", "2025-01-05"]) == 0
-    assert "1 of 1 failures were foreseen" in capsys.readouterr().out
+    assert "1 of 1 failures were caught" in capsys.readouterr().out
 
 
 def test_failures_table_with_float_serials_matches(records: Path) -> None:
