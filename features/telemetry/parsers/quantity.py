@@ -22,7 +22,7 @@ _WORDS = {
     "throttle_hardware": {"active": 1.0, "not active": 0.0},
 }
 _REASONS = re.compile(r"0x[0-9A-Fa-f]{1,16}")
-# NVML's bits of hardware slowdown: any kind, thermal, power brake.
+# NVML's bits of hardware slowdown: any kind, thermal, power supply.
 _HARDWARE_SLOWDOWN = 0x08 | 0x40 | 0x80
 _VALUE = re.compile(r"(?P<number>-?[0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?P<unit>[A-Za-z%]{0,4})")
 # Texts for a value that the card or the driver does not have.
