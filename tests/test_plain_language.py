@@ -28,25 +28,24 @@ def retired_terms(text: str) -> list[Retired]:
     ]
 
 
-def prose(path: str, text: str) -> Iterator[str]:
-    """Yield comments and strings of Python code; all lines of other files."""
-    if not path.endswith(".py"):
-        yield from text.splitlines()
-        return
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in STRINGS:
-            yield from token.string.splitlines()
-
-
-def words(text: str) -> str:
-    """Return text with identifiers split at underscores and capitals."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).replace("_", " ")
+def prose_and_names(path: str, text: str) -> tuple[list[str], list[str]]:
+    """Return texts for people, without quoted code, and identifiers split into words."""
+    texts, names = [text], []
+    if path.endswith(".py"):
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        texts = [token.string for token in tokens if token.type in STRINGS]
+        names = [token.string for token in tokens if token.type == tokenize.NAME]
+    elif path.endswith(".toml"):
+        texts = re.findall(r"#.*|\"[^\"\n]*\"", text)
+    lines = [line for text in texts if text.count(" ") > 1 for line in text.splitlines()]
+    prose = [re.sub(r"`[^`]*`|\{[^{}]*\}", "", line) for line in lines]
+    words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ") for name in set(names)]
+    return prose, words
 
 
 def matches(path: str, text: str, terms: list[Retired]) -> Iterator[str]:
-    everything = words(text).splitlines()
-    for prose_only, lines in ((False, everything), (True, list(prose(path, text)))):
-        searched = [term for term in terms if term.prose_only is prose_only]
+    prose, names = prose_and_names(path, text)
+    for lines, searched in ((prose, terms), (names, [t for t in terms if not t.prose_only])):
         any_term = re.compile("|".join(f"(?:{t.pattern.pattern})" for t in searched), re.IGNORECASE)
         for line in filter(any_term.search, lines):
             for term in searched:
@@ -73,9 +72,12 @@ def test_no_retired_terms() -> None:
 
 def test_matches_in_prose_and_identifiers() -> None:
     terms = retired_terms(r"\bbrakes?\b | any | interlock" + "\n" + r"\bat rest\b | prose | idle")
-    code = 'def with_brakes():\n    """Data at rest."""\n    return at_rest\n'
+    code = """def with_brakes():
+    'Data at rest; `brakes` and `at rest` are quoted.'
+    return at_rest["brake"]
+"""
     hits = list(matches("x.py", code, terms))
-    assert [hit.split("'")[1] for hit in hits] == ["brakes", "at rest"]
+    assert [hit.split("'")[1] for hit in hits] == ["at rest", "brakes"]
 
 
 def test_glossary_defines_each_term_once() -> None:
