@@ -86,7 +86,7 @@ class Study:
         instances = find_scorable_instances(records, failures, job.walk_settings)
         hashes = sampling_hash(_SEED, records.serials, instances.gpu, instances.end)
         kept = hashes % np.uint64(keep) == 0
-        instances, hashes = instances.take(kept), hashes[kept]
+        instances, hashes = instances.select(kept), hashes[kept]
         begin, last = (min(days) + first) * DAY, records.last - recipe.horizon
         measures = measures or _measures(recipe, records, failures, begin)
         values, rules = _measured(recipe, measures, records, failures, instances)
@@ -105,7 +105,7 @@ class Study:
 
     def encoder(self, rows: Int64Array) -> Encoder:
         """Return an encoder with buckets fitted to some rows, like that of each training."""
-        values = self.values.take(rows)
+        values = self.values.select(rows)
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return Encoder(self.measures, *buckets, values.columns)
 
@@ -140,7 +140,7 @@ def _measured(
     timeline, parts, rules = build_timeline(records, failures.as_observed()), [], []
     for begin in range(0, len(instances), _BATCH_SIZE):
         rows = np.arange(begin, min(begin + _BATCH_SIZE, len(instances)))
-        values = measures.values(timeline, instances.take(rows))
+        values = measures.values(timeline, instances.select(rows))
         rules.append(rule_scores(values, recipe.plan))
         first, last = values.sequence[:, 0], values.sequence[:, -1]
         seen = np.isfinite(values.sequence).sum(axis=1)

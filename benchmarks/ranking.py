@@ -82,7 +82,7 @@ class OtherFleets:
             healthy = np.flatnonzero(label == 0)
             rarest = np.argsort(study.hashes[healthy])[: 50 * int((label == 1).sum())]
             rows = np.sort(np.append(np.flatnonzero(label == 1), healthy[rarest]))
-            values.append(study.values.take(rows))
+            values.append(study.values.select(rows))
             labels.append(label[rows])
         sequence, context = (np.concatenate([getattr(v, n) for v in values]) for n in ARRAYS)
         whole, label = (
@@ -101,7 +101,7 @@ class OtherFleets:
     def figures(self, study: Study) -> RankingFigures:
         """Evaluate the trees on a fleet with the same features."""
         scores = [
-            logit(self.model.score(self.encoder.encode(study.values.take(window.tested))))
+            logit(self.model.score(self.encoder.encode(study.values.select(window.tested))))
             for window in study.windows
         ]
         return RankingFigures.from_scores(study, scores, are_log_odds=False)

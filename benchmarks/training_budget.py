@@ -70,9 +70,9 @@ def _training(recipe: Recipe, timeline: Timeline, walk: WalkForward, moment: int
 def _tested(walk: WalkForward, moment: int) -> Instances:
     """Return all failing instances that follow, and one healthy one in four."""
     instances = walk.instances.between(moment, moment + EVERY * DAY)
-    instances = instances.take((instances.label >= 0) & (instances.end <= walk.last_tested))
+    instances = instances.select((instances.label >= 0) & (instances.end <= walk.last_tested))
     hashes = sampling_hash(0, walk.records.serials, instances.gpu, instances.end)
-    return instances.take((instances.label == 1) | (hashes % np.uint64(4) == 0))
+    return instances.select((instances.label == 1) | (hashes % np.uint64(4) == 0))
 
 
 def _outcomes(job: Job, moment: int, budgets: Sequence[int]) -> Iterator[Outcome]:

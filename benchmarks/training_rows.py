@@ -58,7 +58,7 @@ class TrainingRows:
         """Train a model of the catalogue, and return its scores of the test rows."""
         encoder = study.encoder(self.rows)
         model = make_model(name, seed=study.recipe.seed, purge=study.recipe.horizon)
-        inputs = encoder.encode(study.values.take(self.rows))
+        inputs = encoder.encode(study.values.select(self.rows))
         ends = study.instances.end[self.rows]
         model.fit(inputs, self.labels, self.weights.astype(np.float32), ends)
-        return model.score(encoder.encode(study.values.take(tested)))
+        return model.score(encoder.encode(study.values.select(tested)))

@@ -19,7 +19,7 @@ PAGE = DOCS / "explanation" / "architecture.md"
 LAYERS = ("features", "models", "evaluation", "response", "pipelines")
 PLACEHOLDERS = {
     *("found", "one", "place", "mine", "told", "kept", "there", "them", "here"),
-    *("asked", "given", "wanted", "said"),
+    *("asked", "given", "wanted", "said", "of", "take"),
 }
 LONGEST_BODY = 40
 

@@ -153,8 +153,8 @@ def _to_arrays(dump: _Dump) -> FlightRecorderDump:
     groups, names = _TextIndex(), _TextIndex()
     signatures: dict[tuple[Any, ...], int] = {}
     table = np.zeros(len(rows), dtype=ENTRY)
-    table["group"] = groups.of(entry.process_group[0] for entry in rows)
-    table["name"] = names.of(entry.profiling_name for entry in rows)
+    table["group"] = groups.number(entry.process_group[0] for entry in rows)
+    table["name"] = names.number(entry.profiling_name for entry in rows)
     table["signature"] = [
         signatures.setdefault(
             (entry.input_dtypes, entry.input_sizes, entry.output_sizes), len(signatures)
@@ -184,7 +184,7 @@ class _TextIndex:
     def texts(self) -> tuple[str, ...]:
         return tuple(self._numbers)
 
-    def of(self, texts: Iterable[str]) -> list[int]:
+    def number(self, texts: Iterable[str]) -> list[int]:
         numbers = self._numbers
         return [numbers.setdefault(text, len(numbers)) for text in texts]
 

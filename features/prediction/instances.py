@@ -60,7 +60,7 @@ class Instances:
         """Row, GPU, end and label."""
         return self.row, self.gpu, self.end, self.label
 
-    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
+    def select(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
         """Return the instances in `rows`."""
         # Boolean indexing would evaluate the mask again for each column.
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
@@ -110,7 +110,7 @@ class Instances:
         number = np.empty(len(order), dtype=np.int64)
         number[order] = np.cumsum(first) - 1
         ends = np.cumsum([len(part) for part in several])
-        return every.take(order[first]), np.split(number, ends[:-1])
+        return every.select(order[first]), np.split(number, ends[:-1])
 
     def renumbered(self, gpu: npt.NDArray[np.int64]) -> Instances:
         """Return the instances of a slice with the GPU numbers of the fleet."""
@@ -122,7 +122,7 @@ class Instances:
 
     def between(self, start: int, end: int) -> Instances:
         """Return the instances that end in [start, end)."""
-        return self.take((self.end >= start) & (self.end < end))
+        return self.select((self.end >= start) & (self.end < end))
 
 
 @compiled
@@ -313,7 +313,7 @@ def slice_instances(
     number = np.full(n_gpus, -1, dtype=np.int32)
     number[part.gpu] = np.arange(len(part.gpu))
     rows = np.flatnonzero(number[instances.gpu] >= 0)
-    return rows, replace(instances.take(rows), gpu=number[instances.gpu[rows]])
+    return rows, replace(instances.select(rows), gpu=number[instances.gpu[rows]])
 
 
 def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: int) -> Instances:

@@ -82,7 +82,7 @@ class InstanceValues:
     def __len__(self) -> int:
         return len(self.context)
 
-    def take(self, rows: npt.NDArray[np.integer]) -> InstanceValues:
+    def select(self, rows: npt.NDArray[np.integer]) -> InstanceValues:
         """Return the instances in `rows`, in that order; the memory layout stays the same."""
         channels = np.moveaxis(self.sequence, -1, 0)[:, rows]
         return replace(
@@ -118,6 +118,6 @@ class ModelInputs:
     def __len__(self) -> int:
         return len(self.context)
 
-    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> ModelInputs:
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> ModelInputs:
         """Return the instances in `rows`, in that order."""
         return replace(self, sequence=self.sequence[rows], context=self.context[rows])

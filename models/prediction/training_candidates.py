@@ -43,7 +43,7 @@ def instances_known_at(
         Length of the interval in which the instances end; it closes one horizon before `moment`.
     horizon : Nanoseconds
     """
-    return instances.take(_is_known(instances, moment, training_span, horizon))
+    return instances.select(_is_known(instances, moment, training_span, horizon))
 
 
 def _is_known(
@@ -155,7 +155,7 @@ class TrainingCandidates:
         return self._select(np.flatnonzero(chosen))
 
     def _select(self, rows: Int64Array) -> TrainingCandidates:
-        return replace(self, instances=self.instances.take(rows), hashes=self.hashes[rows])
+        return replace(self, instances=self.instances.select(rows), hashes=self.hashes[rows])
 
     def known(self, span: Nanoseconds) -> Instances:
         """Return the candidates of one span."""

@@ -236,7 +236,7 @@ def _extract_features(
     """Return the features of some instances, and an encoder fitted to them if there is none yet."""
     measures = FeatureExtractor.fit_to(reading, rows) if encoder is None else encoder.measures
     values = measures.values_of(reading)
-    values = values if len(rows) == len(values) else values.take(rows)
+    values = values if len(rows) == len(values) else values.select(rows)
     return encoder or Encoder.from_values(measures, values), values
 
 
@@ -253,7 +253,7 @@ def _training_set(
 
     training = select(inputs, np.arange(len(chosen)))
     if len(few) < len(chosen):
-        training = replace(training, few=select(inputs.take(few), few))
+        training = replace(training, few=select(inputs.select(few), few))
     return training
 
 
@@ -271,7 +271,7 @@ def _undersample(
     slow = len(stay) if ratio == 0 else round(max(ratio, _MAX_POSITIVE_REPEATS) * len(positives))
     chosen = np.sort(np.append(positives, stay))
     few = np.append(positives, smallest_hashes(stay, hashes, slow))
-    return instances.take(chosen), np.searchsorted(chosen, np.sort(few))
+    return instances.select(chosen), np.searchsorted(chosen, np.sort(few))
 
 
 def _undersample_positives(

@@ -216,7 +216,7 @@ def list_contributions(predictor: Predictor, values: InstanceValues) -> Contribu
     column = {name: number for number, name in enumerate(names)}
 
     def compute(rows: Int64Array) -> Float64Array:
-        inputs = predictor.encoder.encode(values.take(rows))
+        inputs = predictor.encoder.encode(values.select(rows))
         contributions = np.zeros((len(rows), len(names)))
         for model, share in models:
             columns = [column[name] for name in model.feature_names]

@@ -230,7 +230,7 @@ def _excluded_instances(records: WindowedRecords, times: Sequence[int]) -> Exclu
     """Return what would have been tested if the records were one horizon longer."""
     settings = records.settings
     instances = records.survey.instances.between(times[0], times[-1] + settings.every)
-    instances = instances.take(instances.end > records.last_tested)
+    instances = instances.select(instances.end > records.last_tested)
     _, midnights = assign_to_lists(instances.end, step=settings.recipe.step, day=DAY)
     return ExcludedInstances(
         last_record=format_iso(records.fleet.last),

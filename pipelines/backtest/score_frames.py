@@ -46,7 +46,7 @@ def scores_frame(
 
     Ensemble flags are included if the scores of all members are given.
     """
-    instances, settings = window.instances.take(window.tested), walk.settings
+    instances, settings = window.instances.select(window.tested), walk.settings
     scores = {name: values[window.tested] for name, values in scores.items()}
     hashes = window.hashes[window.tested]
     sampled = negative_sampling_mask(instances.label, hashes, settings.negatives_per_positive)

@@ -21,6 +21,7 @@ from forewarn.evaluation.prediction.walk_forward.walk_forward import (
 )
 from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
 from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
+from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.record_table import MACHINE
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
@@ -119,15 +120,21 @@ def backtest_fleet(
         baselines=(),
     )
     daily = _daily(walk(aging, DAY, (Strategy.SLIDING,)), compared, number)
-    known = instances.label[instances.end <= compared.last_tested]
     facts = {
         "seed": seed,
         "failures": len(failures.episodes()),
-        "instances": int((known >= 0).sum()),
-        "positives": int((known == 1).sum()),
-        "retrainings": len(compared.windows),
+        **_test_counts(compared, instances),
     }
     return FleetScores(_strategies(compared, number), _spans(compared, number), daily, facts), job
+
+
+def _test_counts(walk: WalkForward, instances: Instances) -> dict[str, int]:
+    known = instances.label[instances.end <= walk.last_tested]
+    return {
+        "instances": int((known >= 0).sum()),
+        "positives": int((known == 1).sum()),
+        "retrainings": len(walk.windows),
+    }
 
 
 def count_retrainings(job_settings: Settings, n_days: int) -> int:
@@ -203,7 +210,7 @@ def _rows(
     number: int,
 ) -> pd.DataFrame:
     """Return the tested instances of a window with some scores, in the format of a score table."""
-    instances, later = window.instances.take(window.tested), number * _FLEET_OFFSET
+    instances, later = window.instances.select(window.tested), number * _FLEET_OFFSET
     serials = np.array([f"{number}/{serial}" for serial in walk.records.serials], dtype=object)
     texts = walk.records.texts[MACHINE].texts
     machines = np.array([*(f"{number}/{text}" for text in texts), f"{number}/"], dtype=object)

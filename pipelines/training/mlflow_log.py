@@ -241,7 +241,7 @@ def _code_version() -> dict[str, object]:
 def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
     """Plot the contributions to the scores of the GPUs at the top of the next list."""
     first = np.argsort(-day.scores, kind="stable")[: max(_N_LISTED, len(day.scores) // 100)]
-    listed = predictor.encoder.measures.values(day.fleet, day.instances.take(np.sort(first)))
+    listed = predictor.encoder.measures.values(day.fleet, day.instances.select(np.sort(first)))
     columns = set(predictor.encoder.measures.plan.kinds.names)
     totals: dict[str, float] = {}
     contributions = list_contributions(predictor, listed)

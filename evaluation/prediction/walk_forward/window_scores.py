@@ -98,7 +98,7 @@ class RecipeRows(NamedTuple):
 def instance_batches(instances: Instances) -> Iterator[Instances]:
     """Yield batches of instances; a single empty batch if there are none."""
     for start in range(0, max(len(instances), 1), _MAX_BATCH_INSTANCES):
-        yield instances.take(np.arange(start, min(start + _MAX_BATCH_INSTANCES, len(instances))))
+        yield instances.select(np.arange(start, min(start + _MAX_BATCH_INSTANCES, len(instances))))
 
 
 def score_window(
@@ -145,5 +145,5 @@ def _inputs(
     values = recipe.encoder.measures.values_of(reading)
     if chosen is not None:
         low, high = np.searchsorted(chosen, [start, start + len(values)])
-        values = values.take(chosen[low:high] - start)
+        values = values.select(chosen[low:high] - start)
     return recipe.inputs(values)

@@ -117,7 +117,7 @@ class LogisticModel:
         self.columns_.refuse_others(inputs.columns)
 
         def score(rows: slice) -> Float64Array:
-            return self.fit_.score(self.table_.apply(inputs.take(rows)))
+            return self.fit_.score(self.table_.apply(inputs.select(rows)))
 
         return score_in_batches(score, len(inputs))
 

@@ -82,7 +82,7 @@ class NetworkModel:
         weighted = loss_weights(labels, weights, self.positive_weight)
         self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
         examples = Examples(inputs, self.scaling_, labels.astype(np.float32), weighted)
-        sequence, context = self.scaling_.apply(inputs.take(slice(0, 1)))
+        sequence, context = self.scaling_.apply(inputs.select(slice(0, 1)))
         network = self.build(
             fresh_keras(self.seed), sequence.shape[1], sequence.shape[2], context.shape[1]
         )

@@ -53,7 +53,7 @@ class Examples:
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Batch:
         """Return sequence, context, labels and weights of `rows`."""
-        sequence, context = self.scaling.apply(self.inputs.take(rows))
+        sequence, context = self.scaling.apply(self.inputs.select(rows))
         return sequence, context, self.labels[rows], self.weights[rows]
 
 
@@ -189,7 +189,7 @@ def _best_epoch(
     """Train on `early` until the precision on `late` stops improving; return the best epoch."""
     from sklearn.metrics import average_precision_score
 
-    validation = examples.inputs.take(late)
+    validation = examples.inputs.select(late)
     labels, weights = examples.labels[late], examples.weights[late]
     precisions: list[float] = []
     for epoch in range(_MAX_EPOCHS):

@@ -81,7 +81,7 @@ class NumpyNetwork:
         def fill(first: int, last: int) -> None:
             for begin in range(first, last, _BATCH_ROWS):
                 rows = slice(begin, min(begin + _BATCH_ROWS, last))
-                log_odds[rows] = self._forward(*scaling.apply(inputs.take(rows)))
+                log_odds[rows] = self._forward(*scaling.apply(inputs.select(rows)))
 
         parallel_for(fill, len(inputs))
         return log_odds

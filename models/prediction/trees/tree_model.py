@@ -100,14 +100,14 @@ class TreeModel:
         self.columns_.refuse_others(inputs.columns)
 
         def score(rows: slice) -> npt.NDArray[np.float64]:
-            return self.trees_.score(self.table(inputs.take(rows)))
+            return self.trees_.score(self.table(inputs.select(rows)))
 
         return score_in_batches(score, len(inputs))
 
     def tables(self, inputs: ModelInputs) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
         """Yield the rows and the table of each batch."""
         for rows in row_batches(len(inputs)):
-            yield rows, self.table(inputs.take(rows))
+            yield rows, self.table(inputs.select(rows))
 
     def save(self, folder: Path) -> None:
         """Write LightGBM's text, and the names as JSON, into an existing `folder`."""

@@ -236,7 +236,7 @@ def _measured(
     found = find_instances(
         timeline, window_records=RecordCount(LENGTH), step_records=RecordCount(1), horizon=HORIZON
     )
-    found = found.take(found.end <= end)
+    found = found.select(found.end <= end)
     values = measures.values(timeline, found)
     keys = zip(
         (timeline.records.serials[gpu] for gpu in found.gpu), found.end.tolist(), strict=True
@@ -350,7 +350,7 @@ def test_labels_are_unknown_until_presumed_end_counts(
         step_records=RecordCount(1),
         horizon=HORIZON,
     )
-    found = found.take(found.gpu == 1)
+    found = found.select(found.gpu == 1)
     labels = {
         round((end - at(0)) / MINUTE): label
         for end, label in zip(found.end, found.label, strict=True)
@@ -405,6 +405,6 @@ def test_bucket_edges_use_training_instances_only(
             step_records=RecordCount(STEP),
             horizon=HORIZON,
         )
-        encoder, _ = Encoder.fit(PLAN, timeline, found.take(found.end < at(3_000)))
+        encoder, _ = Encoder.fit(PLAN, timeline, found.select(found.end < at(3_000)))
         edges.append([one.tolist() for one in encoder.sequence.edges])
     assert edges[0] == edges[1]

@@ -119,7 +119,7 @@ def test_no_instances_no_values(assembled: Make, rows: Rows) -> None:
     )
     timeline = build_timeline(records, Failures.empty())
     plan = _plan(KINDS.among({"temperature", "count", "throttled", "xid"}), history=(2,))
-    nothing = _find(timeline, plan).take(np.zeros(0, dtype=np.int64))
+    nothing = _find(timeline, plan).select(np.zeros(0, dtype=np.int64))
     values = FeatureExtractor.fit(plan, timeline, _find(timeline, plan)).values(timeline, nothing)
     assert values.sequence.shape == (0, 3, 4)
     assert values.context.shape == (0, len(values.context_names))
@@ -300,7 +300,7 @@ def test_slot_failures_ignore_extra_records(assembled: Make, rows: Rows, failure
         timeline = build_timeline(seen, failures(records, ("A", 25)))
         plan = _plan(FeatureKinds(), length=1, history=(1,))
         instances = _find(timeline, plan)
-        late = instances.take(instances.end == records.time.max())
+        late = instances.select(instances.end == records.time.max())
         values = FeatureExtractor.fit(plan, timeline, late).values(timeline, late)
         found.append(_column(values, "failures:slot"))
     assert found[0] == found[1] == [0.0, 0.0]

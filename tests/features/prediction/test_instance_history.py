@@ -307,7 +307,7 @@ def test_residuals_by_hand(
 ) -> None:
     measures = _given_power((2,))
     instances = _find(warm, measures.plan)
-    values = measures.values(warm, instances.take(instances.end == at(540)))
+    values = measures.values(warm, instances.select(instances.end == at(540)))
     found = dict(zip(values.context_names, values.context[0].tolist(), strict=True))
     assert found[column] == pytest.approx(expected, abs=1e-5)
 
@@ -519,7 +519,7 @@ def test_row_numbers_do_not_matter(assembled: Make, rows: Rows, at: Callable[[fl
     records = assembled(listed, kinds=BRUTE.kinds, texts=("machine_id",), interval=20)
     whole = build_timeline(records, Failures.empty())
     instances = _find(whole, BRUTE)
-    instances = instances.take(instances.end >= at(7_000))
+    instances = instances.select(instances.end >= at(7_000))
     start = int(instances.end.min()) - BRUTE.reach
     kept = records.rows_between(start, at(9_000))
     part = build_timeline(records.between(start, at(9_000)), Failures.empty())

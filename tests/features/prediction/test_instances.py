@@ -264,7 +264,7 @@ def test_select_and_at_rows_keep_other_fields(healthy: Timeline) -> None:
     found = find_instances(
         healthy, window_records=RecordCount(3), step_records=RecordCount(1), horizon=MINUTE
     )
-    part = found.take(np.array([4, 0]))
+    part = found.select(np.array([4, 0]))
     assert part.row.tolist() == [found.row[4], found.row[0]]
     assert part.gpu.tolist() == [1, 0]
     moved = part.at_rows(np.array([7, 9]))

@@ -33,14 +33,14 @@ def test_length_is_number_of_instances(inputs: ModelInputs) -> None:
 def test_select_keeps_requested_order(
     rows: np.ndarray | slice, kept: list[int], inputs: ModelInputs
 ) -> None:
-    part = inputs.take(rows)
+    part = inputs.select(rows)
     assert part.sequence.tolist() == [inputs.sequence[i].tolist() for i in kept]
     assert part.context.tolist() == [inputs.context[i].tolist() for i in kept]
     assert len(part) == len(kept)
 
 
 def test_select_keeps_names_and_levels(inputs: ModelInputs) -> None:
-    part = inputs.take(slice(0, 1))
+    part = inputs.select(slice(0, 1))
     assert (part.sequence_names, part.context_names) == (("a", "b"), ("c", "d", "e"))
     assert (part.sequence_levels, part.context_levels) == ((30, 30), (12, 12, 12))
     assert len(inputs) == 4

@@ -212,17 +212,17 @@ def test_positive_weight_raises_scores(name: str) -> None:
 def test_score_is_independent_of_batch(name: str) -> None:
     rows = np.arange(len(HELD_OUT.inputs))[::-7]
     together = shared(name).score(HELD_OUT.inputs)[rows]
-    assert np.allclose(shared(name).score(HELD_OUT.inputs.take(rows)), together, atol=1e-6)
+    assert np.allclose(shared(name).score(HELD_OUT.inputs.select(rows)), together, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_instances_no_scores(name: str) -> None:
-    assert shared(name).score(HELD_OUT.inputs.take(slice(0, 0))).shape == (0,)
+    assert shared(name).score(HELD_OUT.inputs.select(slice(0, 0))).shape == (0,)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_missing_is_scored(name: str) -> None:
-    scores = shared(name).score(blinded(HELD_OUT.inputs.take(slice(0, 5))))
+    scores = shared(name).score(blinded(HELD_OUT.inputs.select(slice(0, 5))))
     assert np.isfinite(scores).all()
 
 

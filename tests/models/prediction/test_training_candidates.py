@@ -54,10 +54,12 @@ def test_size_limit_keeps_training_set(
         seed=seed,
     )
     own = np.array(slice_of_gpu)[EVERY.gpu]
-    parts = [candidates_of(recipe, EVERY.take(own == number)) for number in np.unique(own).tolist()]
+    parts = [
+        candidates_of(recipe, EVERY.select(own == number)) for number in np.unique(own).tolist()
+    ]
     of_fleet = TrainingCandidates.joined(parts)
     if max_instances:
-        most = len(EVERY.take(EVERY.label == 1)) + len(SPANS) * max_instances
+        most = len(EVERY.select(EVERY.label == 1)) + len(SPANS) * max_instances
         assert len(of_fleet.instances) <= most  # for any number of slices
     for span in SPANS:
         past = instances_known_at(EVERY, MOMENT, span, recipe.horizon)

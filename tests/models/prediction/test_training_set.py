@@ -82,7 +82,7 @@ def instances(timeline: Timeline) -> Instances:
         step_records=RecordCount(2),
         horizon=Nanoseconds(6 * HOUR),
     )
-    return found.take(found.label >= 0)
+    return found.select(found.label >= 0)
 
 
 def ends_in_hours(instances: Instances) -> list[int]:
@@ -118,7 +118,7 @@ def test_long_horizon_delays_known_labels(later: int) -> None:
     # Negatives are delayed alike: adding positives as soon as they are known would make age
     # informative.
     assert ends_in_hours(chosen) == list(range(7, 37, 2))
-    failing = chosen.take(chosen.label == 1)
+    failing = chosen.select(chosen.label == 1)
     assert set(failing.gpu.tolist()) == {1}
     assert ends_in_hours(failing) == list(range(27, 37, 2))
 
@@ -251,7 +251,7 @@ def test_rows_are_ordered_by_serial_and_time(timeline: Timeline, instances: Inst
             np.flatnonzero(instances.label == 1), negatives[np.argsort(hashes[negatives])][:60]
         )
     )
-    chosen = instances.take(rows)
+    chosen = instances.select(rows)
     assert training.labels.tolist() == chosen.label.tolist()
     values = encoder.measures.values(timeline, chosen)
     assert np.array_equal(training.inputs.sequence, encoder.encode(values).sequence)
@@ -259,13 +259,13 @@ def test_rows_are_ordered_by_serial_and_time(timeline: Timeline, instances: Inst
 
 def test_encoder_uses_selected_instances_only(timeline: Timeline, instances: Instances) -> None:
     encoder, training = one_training_set(RECIPE, timeline, instances)
-    chosen = instances.take(np.isin(instances.end, training.ends))
+    chosen = instances.select(np.isin(instances.end, training.ends))
     hashes = sampling_hash(0, timeline.records.serials, chosen.gpu, chosen.end)
     negatives = np.flatnonzero(chosen.label == 0)
     kept = np.append(
         np.flatnonzero(chosen.label == 1), negatives[np.argsort(hashes[negatives])][:60]
     )
-    other, _ = Encoder.fit(PLAN, timeline, chosen.take(np.sort(kept)))
+    other, _ = Encoder.fit(PLAN, timeline, chosen.select(np.sort(kept)))
     assert other.to_dict() == encoder.to_dict()
 
 
@@ -297,7 +297,7 @@ def test_budget_keeps_positive_of_every_failure(timeline: Timeline, instances: I
     # ones.
     assert len(training.labels) == 14
     positive = training.ends[training.labels == 1]
-    assert ends_in_hours(instances.take(np.isin(instances.end, positive))) == sorted(
+    assert ends_in_hours(instances.select(np.isin(instances.end, positive))) == sorted(
         int(end - START) // HOUR for end in positive.tolist()
     )
     assert len(positive) == 2

@@ -522,7 +522,7 @@ def labels_tested(walk: WalkForward, hour: int) -> dict[tuple[int, int], int]:
     window = walk._window(at(hour))
     if window is None:
         return {}
-    mine = window.instances.take(window.tested)
+    mine = window.instances.select(window.tested)
     keys = zip(mine.gpu.tolist(), mine.end.tolist(), strict=True)
     return dict(zip(keys, mine.label.tolist(), strict=True))
 
@@ -601,7 +601,7 @@ ONE_FLAG: dict[str, Any] = {"k": 0.001, "negatives_per_positive": 1000.0}
 def scored(walk: WalkForward, hour: int, best: dict[Nanoseconds, int]) -> WindowScores:
     """Return a window in which each length flags the last instance of one GPU."""
     mine = walk.instances.between(at(hour), at(hour + 48))
-    mine = mine.take(mine.label >= 0)
+    mine = mine.select(mine.label >= 0)
     hashes = sampling_hash(0, walk.records.serials, mine.gpu, mine.end)
     machine = walk.records.codes("machine_id", mine.row).astype(np.int64)
     window = WindowScores(at(hour), mine, hashes, mine.label >= 0, machine=machine)

@@ -119,7 +119,7 @@ def test_scores_depend_on_total_healthy_weight() -> None:
     healthy = np.flatnonzero(labels == 0)
     more = np.append(np.arange(400), np.tile(healthy, 4))
     weights = np.where(labels[more] == 1, 1.0, 0.2).astype(np.float32)
-    once, again = fitted(inputs, labels), fitted(inputs.take(more), labels[more], weights)
+    once, again = fitted(inputs, labels), fitted(inputs.select(more), labels[more], weights)
     # The intercept absorbs that columns are centred by the mean of different instances.
     assert np.abs(logit(once.score(inputs)) - logit(again.score(inputs))).max() < 0.05
 
@@ -141,7 +141,7 @@ def test_score_is_independent_of_batch(
     together = model.score(inputs)
     for n_rows in (1, 2, 7, 100):
         rows = np.arange(n_rows) * 2
-        assert model.score(inputs.take(rows)).tolist() == together[rows].tolist()
+        assert model.score(inputs.select(rows)).tolist() == together[rows].tolist()
     monkeypatch.setattr("forewarn.models.prediction.linear.row_batches._BATCH_ROWS", 64)
     assert model.score(inputs).tolist() == together.tolist()
 

@@ -72,13 +72,13 @@ def test_score_is_independent_of_batch() -> None:
     names, levels = tuple(f"c{number}" for number in range(width)), (9,) * width
     context = rng.integers(0, 9, (n, width), dtype=np.uint8)
     inputs = ModelInputs(np.zeros((n, 2, 0), np.uint8), context, (), names, (), levels)
-    few = inputs.take(np.arange(200))
+    few = inputs.select(np.arange(200))
     labels = (few.context[:, 0] > 4).astype(np.int8)
     model = LogisticModel(seed=0).fit(few, labels, np.ones(200, np.float32), np.arange(200))
     scores = model.score(inputs)
     for start, end in ((0, 1), (5, 1_000), (16_380, 16_400), (16_999, n)):
         rows = np.arange(start, end)
-        assert np.array_equal(model.score(inputs.take(rows)), scores[rows])
+        assert np.array_equal(model.score(inputs.select(rows)), scores[rows])
 
 
 def test_wrong_number_of_coefficients_is_refused(tmp_path: Path) -> None:

@@ -81,4 +81,4 @@ def test_loaded_model_has_same_contributions(
 
 def test_batched_scores_are_equal(model: GbdtModel, inputs: ModelInputs) -> None:
     rows = np.arange(17_000) % 300
-    assert np.array_equal(model.score(inputs.take(rows)), model.score(inputs)[rows])
+    assert np.array_equal(model.score(inputs.select(rows)), model.score(inputs)[rows])
