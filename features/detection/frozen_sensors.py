@@ -51,8 +51,8 @@ def find_frozen(series: Float32Array, longest: int) -> BoolArray:
     """
     still = np.zeros(series.shape, dtype=bool)
     _mark_constant_runs(np.ascontiguousarray(series), longest, still)
-    usual = still.mean(axis=0, keepdims=True) > 0.5  # then the metric itself does not vary
-    hangs: BoolArray = np.logical_and(still, ~usual)
+    never_varies = still.mean(axis=0, keepdims=True) > 0.5  # then the metric itself does not vary
+    hangs: BoolArray = np.logical_and(still, ~never_varies)
     return hangs
 
 

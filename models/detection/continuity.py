@@ -16,15 +16,15 @@ _LOWEST = np.float32(-np.inf)
 
 @compiled
 def _ranked(
-    known: Float32Array, machines: Int64Array, rank: int, ordered: Float32Array, out: Float32Array
+    filled: Float32Array, machines: Int64Array, rank: int, ordered: Float32Array, out: Float32Array
 ) -> None:
     """Write to `out` the value of rank `rank` in the span ending at each window."""
     span = len(ordered)
     for machine in machines:
         ordered[:] = _LOWEST
-        for w in range(known.shape[1]):
-            leaving = known[machine, w - span] if w >= span else ordered[0]
-            entering = known[machine, w]
+        for w in range(filled.shape[1]):
+            leaving = filled[machine, w - span] if w >= span else ordered[0]
+            entering = filled[machine, w]
             slot = 0
             while ordered[slot] < leaving:
                 slot += 1
@@ -71,8 +71,8 @@ def continuity_levels(
     passing = int(np.ceil(round(share * span, 9)))
     machines = np.flatnonzero((scores >= floor).sum(axis=1) >= passing)
     # Missing scores, and those before the first window, count as the lowest.
-    known = np.where(np.isnan(scores), _LOWEST, scores)
-    _ranked(known, machines, span - passing, np.empty(span, dtype=np.float32), out)
+    filled = np.where(np.isnan(scores), _LOWEST, scores)
+    _ranked(filled, machines, span - passing, np.empty(span, dtype=np.float32), out)
     return out
 
 

@@ -108,10 +108,10 @@ def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRu
     seen = sent.any(axis=0)
     activity = np.full(n_ticks, np.inf)
     activity[seen] = np.nanmedian(np.where(sent, series, np.nan)[:, seen], axis=0)
-    usual = float(np.median(activity[seen])) if seen.any() else 0.0
-    if not usual > 0:
+    median = float(np.median(activity[seen])) if seen.any() else 0.0
+    if not median > 0:
         return none
-    low = activity < _PAUSE_ACTIVITY_SHARE * usual
+    low = activity < _PAUSE_ACTIVITY_SHARE * median
     tolerated = round((1.0 - CONTINUITY_SHARE) * rules.continuity)
     pause = _in_long_runs(low, tolerated) & ~_in_long_runs(low, rules.continuity)
     touched = np.lib.stride_tricks.sliding_window_view(pause, rules.window)

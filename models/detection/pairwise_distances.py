@@ -22,31 +22,31 @@ def _add_pairs(
 ) -> None:
     """Add the distances of each machine to all others, place by place, for SIMD."""
     _, n_places, n_machines = windows.shape
-    apart = np.empty(n_machines, np.float32)
+    distances = np.empty(n_machines, np.float32)
     for w in range(first, last):
         for i in range(n_machines):
             if not present[w, i]:
                 continue
-            apart[:] = 0
+            distances[:] = 0
             for position in range(n_places):
                 own = windows[w, position, i]
                 if kind == 0:
                     for j in range(n_machines):
                         difference = windows[w, position, j] - own
-                        apart[j] += difference * difference
+                        distances[j] += difference * difference
                 elif kind == 1:
                     for j in range(n_machines):
-                        apart[j] += abs(windows[w, position, j] - own)
+                        distances[j] += abs(windows[w, position, j] - own)
                 else:
                     for j in range(n_machines):
-                        apart[j] = max(apart[j], abs(windows[w, position, j] - own))
+                        distances[j] = max(distances[j], abs(windows[w, position, j] - own))
             total = np.float32(0.0)
             if kind == 0:
                 for j in range(n_machines):
-                    total += np.sqrt(apart[j]) if present[w, j] else np.float32(0.0)
+                    total += np.sqrt(distances[j]) if present[w, j] else np.float32(0.0)
             else:
                 for j in range(n_machines):
-                    total += apart[j] if present[w, j] else np.float32(0.0)
+                    total += distances[j] if present[w, j] else np.float32(0.0)
             out[w, i] = total
 
 

@@ -126,10 +126,10 @@ class ScoredMetric:
         """Locate the start of the deviation; isolated windows before it do not count."""
         begin = max(at - self.rules.continuity + 1, 0)
         span = self.scores[machine, begin : at + 1]
-        known = np.flatnonzero(~np.isnan(span))  # lost samples do not interrupt a deviation
-        passed = np.flatnonzero(span[known] >= threshold)
+        present = np.flatnonzero(~np.isnan(span))  # lost samples do not interrupt a deviation
+        passed = np.flatnonzero(span[present] >= threshold)
         gaps = np.flatnonzero(np.diff(passed) > self.rules.recovery_windows)
-        begin += int(known[passed[gaps[-1] + 1 if len(gaps) else 0]])
+        begin += int(present[passed[gaps[-1] + 1 if len(gaps) else 0]])
         first = int(np.argmax(~np.isnan(self.scores[machine])))
         return MachineFinding(
             machine=int(machine),
@@ -195,6 +195,6 @@ class ScoredMetric:
 
 def _level_shift(level: Float32Array) -> float:
     """Return how far the newest blocks of a machine are from its first ones."""
-    known = level[~np.isnan(level)]
-    n = max(len(known) // 4, 1)
-    return float(abs(np.median(known[-n:]) - np.median(known[:n]))) if len(known) else 0.0
+    present = level[~np.isnan(level)]
+    n = max(len(present) // 4, 1)
+    return float(abs(np.median(present[-n:]) - np.median(present[:n]))) if len(present) else 0.0

@@ -183,14 +183,14 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landing
 
     if args.raw is None:
         return landing.land_tickets(tickets)
-    done = ingest_host_files(
+    result = ingest_host_files(
         args.raw, landing, tickets, offset=args.utc_offset, told=args.query_gpu
     )
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
-    note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
-    _note_unread(done.unread)
-    _note_doubled(done.doubled)
-    return done.landed
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.files.items())) or "none"
+    note(f"{args.raw}: files of {result.hosts} hosts: {kinds}")
+    _note_unread(result.unread)
+    _note_doubled(result.doubled)
+    return result.landed
 
 
 def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> LandingCounts:
@@ -205,27 +205,27 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landin
     # Intervals in the future have no samples yet, and a later call would not query them again.
     end = now if args.end is None else min(args.end, now)
     with closing(PrometheusClient.from_environment(args.prometheus)) as server:
-        done = pull(server, landing, start=args.start, end=end)
+        result = pull(server, landing, start=args.start, end=end)
     note(
-        f"{server.url}: queried intervals that end from {format_iso(done.start)} to "
-        f"{format_iso(done.end)}"
+        f"{server.url}: queried intervals that end from {format_iso(result.start)} to "
+        f"{format_iso(result.end)}"
     )
-    if done.parts:
-        n_gpus = len({gpu for gpu, _ in done.parts})
+    if result.parts:
+        n_gpus = len({gpu for gpu, _ in result.parts})
         note(
-            f"{n_gpus} GPUs have no series of their own; their {len(done.parts)} parts (MIG) are "
+            f"{n_gpus} GPUs have no series of their own; their {len(result.parts)} parts (MIG) are "
             "joined"
         )
-    if done.nameless:
-        some = ", ".join(sorted(done.nameless)[:_MAX_EXAMPLES])
+    if result.nameless:
+        some = ", ".join(sorted(result.nameless)[:_MAX_EXAMPLES])
         note(
-            f"{len(done.nameless)} GPUs have no machine label; their machine_id is taken from the "
-            f"CMDB or null: {some}, ..."
+            f"{len(result.nameless)} GPUs have no machine label; their machine_id is taken from "
+            f"the CMDB or null: {some}, ..."
         )
-    _note_unread(done.unread)
+    _note_unread(result.unread)
     if tickets is not None:
-        done.landed.join(landing.land_tickets(tickets))
-    return done.landed
+        result.landed.join(landing.land_tickets(tickets))
+    return result.landed
 
 
 def _note_unread(unread: Unread) -> None:

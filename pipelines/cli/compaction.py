@@ -31,9 +31,9 @@ def _date(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        quoted = text if len(text) <= 60 else f"{text[:57]}..."
         raise argparse.ArgumentTypeError(
-            f"found {shown!r}, expected a date such as 2025-03-01"
+            f"found {quoted!r}, expected a date such as 2025-03-01"
         ) from None
 
 

@@ -156,8 +156,8 @@ def _run(args: argparse.Namespace) -> int:
 
     load_config_option(args)
     stored = open_detector(args.model)
-    known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
-    _print_call(_drawn(detect_pulls(args.metrics, stored, **known), stored, args.plot), args.json)
+    options = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
+    _print_call(_drawn(detect_pulls(args.metrics, stored, **options), stored, args.plot), args.json)
     return 0
 
 

@@ -54,16 +54,18 @@ def _retrain(args: argparse.Namespace) -> int:
         note(text)
     registry = Registry(settings.registry, create=True)
     try:
-        done = retrain(job, args.at, registry)
+        result = retrain(job, args.at, registry)
     except InputError:
         registry.discard()
         raise
     if args.json:
-        print(json.dumps(done.as_dict()))
-        return 0 if done.promoted else 1
-    write_line(f"version {done.version} ({done.name}), trained on {done.length_days:.3g} days")
-    if done.comparison is not None:
-        comparison = done.comparison
+        print(json.dumps(result.as_dict()))
+        return 0 if result.promoted else 1
+    write_line(
+        f"version {result.version} ({result.name}), trained on {result.length_days:.3g} days"
+    )
+    if result.comparison is not None:
+        comparison = result.comparison
         bounds = (
             "" if comparison.interval is None else " [{:.3f}, {:.3f}]".format(*comparison.interval)
         )
@@ -72,11 +74,13 @@ def _retrain(args: argparse.Namespace) -> int:
             f"{comparison.challenger:.3f}, champion {comparison.champion:.3f}, "
             f"difference {comparison.difference:+.3f}{bounds}"
         )
-    if done.promoted:
+    if result.promoted:
         print("promoted: it is the champion now")
     else:
-        write_line(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
-    return 0 if done.promoted else 1
+        write_line(
+            f"refused, version {result.champion or 'none'} stays: {'; '.join(result.reasons)}"
+        )
+    return 0 if result.promoted else 1
 
 
 def add_models(commands: Commands) -> None:

@@ -87,19 +87,23 @@ def _add_number(command: Parser) -> None:
     command.add_argument("incident", type=_number, metavar="INCIDENT", help="incident number")
 
 
-def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, same: str) -> int:
+def _report(
+    args: argparse.Namespace, incident: int, changed: bool, message: str, unchanged: str
+) -> int:
     if args.json:
         print(json.dumps({"incident": incident, "changed": changed}))
     else:
-        write_line(f"incident {incident}: {done if changed else same}")
+        write_line(f"incident {incident}: {message if changed else unchanged}")
     return 0
 
 
-def _act(args: argparse.Namespace, act: Callable[[Operator], bool], done: str, same: str) -> int:
+def _act(
+    args: argparse.Namespace, act: Callable[[Operator], bool], message: str, unchanged: str
+) -> int:
     """Perform the user's action on an incident, and print the result."""
     with _site(args).ledger() as ledger:
         changed = act(_person(ledger, args))
-    return _report(args, args.incident, changed, done, same)
+    return _report(args, args.incident, changed, message, unchanged)
 
 
 # --- list -----------------------------------------------------------------------------------------
@@ -198,8 +202,8 @@ def add_approve(commands: Commands) -> None:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    done = "approved; the next `forewarn respond` performs the action"
-    return _act(args, lambda person: person.approve(args.incident), done, "already approved")
+    message = "approved; the next `forewarn respond` performs the action"
+    return _act(args, lambda person: person.approve(args.incident), message, "already approved")
 
 
 def add_drain(commands: Commands) -> None:
@@ -225,8 +229,8 @@ def _drain(args: argparse.Namespace) -> int:
 
     with _site(args).ledger() as ledger:
         number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
-    done = f"the next `forewarn respond` drains {args.machine} if the limits permit"
-    return _report(args, number, new, done, "already requested")
+    message = f"the next `forewarn respond` drains {args.machine} if the limits permit"
+    return _report(args, number, new, message, "already requested")
 
 
 def add_undo(commands: Commands) -> None:
@@ -242,8 +246,8 @@ def add_undo(commands: Commands) -> None:
 
 
 def _undo(args: argparse.Namespace) -> int:
-    done = "overridden; the next `forewarn respond` reverts the action"
-    return _act(args, lambda person: person.undo(args.incident), done, "already undone")
+    message = "overridden; the next `forewarn respond` reverts the action"
+    return _act(args, lambda person: person.undo(args.incident), message, "already undone")
 
 
 def add_ack(commands: Commands) -> None:

@@ -120,10 +120,10 @@ def integer_at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
         except ValueError:  # also with thousands of digits
             number = least - 1
         if not least <= number <= most:
-            shown = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
+            quoted = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
             bound = "" if number <= most else f" and at most {most}"
             raise argparse.ArgumentTypeError(
-                f"found {shown}, expected an integer of at least {least}{bound}"
+                f"found {quoted}, expected an integer of at least {least}{bound}"
             )
         return number
 
@@ -268,9 +268,9 @@ def add_out(
 ) -> None:
     """Add --out, which is required unless it has a default or is a path of the site."""
     known = SiteDefault(site, _local_folder) if site else default
-    shown = f"{text} (default: `{site}` of [site])" if site else text
+    help_text = f"{text} (default: `{site}` of [site])" if site else text
     command.add_argument(
-        "--out", type=_local_folder, required=known is None, default=known, help=shown
+        "--out", type=_local_folder, required=known is None, default=known, help=help_text
     )
 
 

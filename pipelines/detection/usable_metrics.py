@@ -43,7 +43,7 @@ def find_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
                     del steps[name]
         if not steps:
             break
-    return frozenset(name for name, shown in steps.items() if shown.counts_up)
+    return frozenset(name for name, step in steps.items() if step.counts_up)
 
 
 def mark_counters(
@@ -129,8 +129,8 @@ def frequent_metrics(
             sent = pull.as_sent(name)
             if sent is not None and np.isfinite(sent).any():
                 of_tasks.append(median_cadence(sent.astype(np.float32)))
-    usual = {name: int(np.median(of_tasks)) for name, of_tasks in cadences.items() if of_tasks}
-    seldom = {name: ticks for name, ticks in usual.items() if ticks > slowest}
+    typical = {name: int(np.median(of_tasks)) for name, of_tasks in cadences.items() if of_tasks}
+    seldom = {name: ticks for name, ticks in typical.items() if ticks > slowest}
     if not seldom:
         return list(limits)
     words = ", ".join(

@@ -162,12 +162,12 @@ def _draw(
     peers = (line["evidence"] or {}).get("peers", [])
     rows = np.array([pull.grid.machines.index(peer) for peer in peers], dtype=np.int64)
     grey, thin = COLOURS["muted"], 0.9 if len(series) <= 16 else 0.4
-    for shown, colour, alpha, width, label in (
+    for drawn, colour, alpha, width, label in (
         (_some(outsiders), grey, 0.3, thin, "other groups"),
         (_some(np.setdiff1d(group, rows)), grey, 0.6, thin, "others of its group"),
         (rows, COLOURS["c1"], 0.8, 0.7, f"for comparison: {', '.join(peers)}"),
     ):
-        lines = axes.plot(times, series[shown].T, color=colour, alpha=alpha, linewidth=width)
+        lines = axes.plot(times, series[drawn].T, color=colour, alpha=alpha, linewidth=width)
         for first in lines[:1]:
             first.set_label(label if findings else "all machines")
     middle = "median of its peers" if findings else "median of all"

@@ -125,11 +125,11 @@ def _failures(protocol: EvaluationProtocol, unseen_from: str | None, out: Path) 
 
 def _count_without_precursor(failures: pd.DataFrame, truth: Path) -> int:
     """Count the failures without precursors, which only a simulation knows."""
-    known = pd.read_csv(truth, parse_dates=["failed_at"])
-    sudden = known[known["mechanism"] == MECHANISMS[SUDDEN]]
+    truth_rows = pd.read_csv(truth, parse_dates=["failed_at"])
+    sudden = truth_rows[truth_rows["mechanism"] == MECHANISMS[SUDDEN]]
     joined = failures.merge(sudden, on="gpu_serial", suffixes=("", "_truly"))
-    apart = (joined["failed_at"] - joined["failed_at_truly"]).abs()
-    return int((apart <= pd.Timedelta("1h")).sum())
+    difference = (joined["failed_at"] - joined["failed_at_truly"]).abs()
+    return int((difference <= pd.Timedelta("1h")).sum())
 
 
 def _make_lists(folders: _Folders, newest: int) -> Path:

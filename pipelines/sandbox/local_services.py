@@ -183,7 +183,7 @@ def _mlflow(folder: Path, port: int) -> tuple[str, ...]:
 
 def _set_up_airflow(folder: Path, environment: Mapping[str, str]) -> None:
     """Create Airflow's database and pool in one process, since loading Airflow takes seconds."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", _SET_UP],
         cwd=folder,
         env=environment,
@@ -191,8 +191,8 @@ def _set_up_airflow(folder: Path, environment: Mapping[str, str]) -> None:
         text=True,
         check=False,
     )
-    if done.returncode:
-        last_line = (done.stderr.strip().splitlines() or [""])[-1]
+    if completed.returncode:
+        last_line = (completed.stderr.strip().splitlines() or [""])[-1]
         raise UpError(f"airflow db migrate: {last_line[:200]}.")
 
 

@@ -140,12 +140,12 @@ def _status(down: list[SimulatedFailure], day: int, n_positions: int) -> Int8Arr
     status = np.full((n_positions, RECORDS_PER_DAY), UP, np.int8)
     begin = day * RECORDS_PER_DAY
     for failure in down:
-        start, shown, end = (
+        start, visible, end = (
             min(max(time - begin, 0), RECORDS_PER_DAY)
             for time in (failure.at, failure.shown_until, failure.down_until)
         )
-        status[failure.position, start:shown] = BLIND_FAILED if failure.blind else SEEN_FAILED
-        status[failure.position, shown:end] = SILENT_FAILED
+        status[failure.position, start:visible] = BLIND_FAILED if failure.blind else SEEN_FAILED
+        status[failure.position, visible:end] = SILENT_FAILED
     return status
 
 
@@ -239,18 +239,18 @@ class FaultProcess:
         self._defects.clear(position, at)
         days = draw_lognormal(rng, _DOWN_MEDIAN_DAYS, _DOWN_SPREAD)
         down = int(np.clip(days * RECORDS_PER_DAY, _MIN_DOWN_RECORDS, _MAX_DOWN_RECORDS))
-        shown = down
+        visible = down
         if rng.random() < _VANISHED[mechanism]:
-            shown = 0
+            visible = 0
         elif rng.random() < _SOON_SILENT:
-            shown = min(down, 1 + int(rng.integers(_SOON_SILENT_RECORDS)))
+            visible = min(down, 1 + int(rng.integers(_SOON_SILENT_RECORDS)))
         cordon = min(down, _MAX_CORDON_RECORDS) if rng.random() < _CORDONED else 1
         self._down[position] = SimulatedFailure(
             position=position,
             device=int(self._devices.current[position]),
             at=at,
             mechanism=mechanism,
-            shown_until=at + shown,
+            shown_until=at + visible,
             down_until=at + down,
             cordon_until=at + cordon,
             blind=bool(rng.random() < _BLIND),

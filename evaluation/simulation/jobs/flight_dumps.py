@@ -69,9 +69,9 @@ def _times(timeline: JobTimeline, begin: int) -> tuple[Int64Array, Int64Array]:
     moments = []
     for name in ("entered", "ended"):
         seconds = np.array([getattr(meeting, name) for meeting in timeline.meetings])
-        known = seconds <= plan.end  # false for NaN
-        nanoseconds = np.round(np.where(known, seconds, 0.0) * SECOND).astype(np.int64)
-        moments.append(np.where(known, base + nanoseconds, -1))
+        happened = seconds <= plan.end  # false for NaN
+        nanoseconds = np.round(np.where(happened, seconds, 0.0) * SECOND).astype(np.int64)
+        moments.append(np.where(happened, base + nanoseconds, -1))
     return moments[0], moments[1]
 
 

@@ -258,10 +258,10 @@ def _pair_names(stage: Int64Array, sender: int, receiver: int) -> tuple[str, ...
 
 def _wrong_collective(timeline: JobTimeline) -> None:
     """Let a rank call another operation than the others of its group."""
-    odd = np.zeros(len(timeline.now), dtype=bool)
-    odd[timeline.plan.rank] = True
-    names = tuple("broadcast" if is_odd else "all_reduce" for is_odd in odd)
-    timeline.meet("dp", names, 0.0, mismatched=odd)
+    mismatched = np.zeros(len(timeline.now), dtype=bool)
+    mismatched[timeline.plan.rank] = True
+    names = tuple("broadcast" if is_odd else "all_reduce" for is_odd in mismatched)
+    timeline.meet("dp", names, 0.0, mismatched=mismatched)
 
 
 def _opposite_order(timeline: JobTimeline) -> None:

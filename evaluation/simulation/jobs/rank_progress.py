@@ -29,8 +29,8 @@ def cumulative_activity(timeline: JobTimeline, rank: int, moments: Float64Array)
     """
     marks, sums = timeline.history()
     now, spent = marks[:, rank], sums[:, rank]
-    known = np.isfinite(now)
-    now, spent = now[known], spent[known]
+    finite = np.isfinite(now)
+    now, spent = now[finite], spent[finite]
     stuck = timeline.stuck_at[rank]
     if np.isfinite(stuck):
         later = max(float(moments[-1]), stuck) + 1.0

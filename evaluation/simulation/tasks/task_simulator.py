@@ -145,12 +145,12 @@ def _simulate(generator: Generator, n: int, seconds: int, faults: Sequence[Fault
     stages = _stages(generator, n)
     rhythm = _rhythm(generator, int(stages.max()) + 1, seconds)
     slowed = _slowed(generator, seconds, faults)
-    odd = generator.random(n) < _OUTLIER_SHARE
+    outliers = generator.random(n) < _OUTLIER_SHARE
     jitters = _jitters(generator, n, seconds)
     values = {}
     for profile in METRIC_PROFILES:
         level = _levels(generator, profile, rhythm, stages, slowed)
-        level *= _machine_factors(generator, profile, n, odd)[:, None]
+        level *= _machine_factors(generator, profile, n, outliers)[:, None]
         _rank_zero(profile, level, rhythm)
         for fault in (*faults, *jitters):
             _apply_fault(generator, profile, level, fault)
@@ -223,11 +223,11 @@ def _levels(
 
 
 def _machine_factors(
-    generator: Generator, profile: MetricProfile, n: int, odd: BoolArray
+    generator: Generator, profile: MetricProfile, n: int, outliers: BoolArray
 ) -> Float32Array:
     """Return the permanent offset of every machine; a few are as large as a fault's effect."""
     factors = np.exp(profile.lasting * generator.standard_normal(n))
-    strongly = odd & (generator.random(n) < 0.4)
+    strongly = outliers & (generator.random(n) < 0.4)
     factors[strongly] *= np.exp(generator.choice([-1, 1], n) * generator.uniform(0.1, 0.5, n))[
         strongly
     ]
@@ -283,12 +283,12 @@ def _drop_samples(generator: Generator, values: dict[str, Float32Array]) -> None
     ):
         lost[machine, second : second + int(generator.integers(2, 12))] = True
     if generator.random() < _REPLACED and n > 4:
-        gone = int(generator.integers(1, n))
+        absent = int(generator.integers(1, n))
         away = int(generator.uniform(0.2, 0.8) * seconds)
         if generator.random() < 0.5:
-            lost[gone, away:] = True
+            lost[absent, away:] = True
         else:
-            lost[gone, :away] = True
+            lost[absent, :away] = True
     for samples in values.values():
         samples[lost] = np.nan
     if generator.random() < _FROZEN_SENSOR_SHARE:

@@ -148,8 +148,8 @@ def share_tolerance(spreads: Sequence[HealthySpread]) -> list[HealthySpread]:
     """
     if have_stable_names(spreads):
         return list(spreads)
-    known = [spread.offset for spread in spreads if 0.0 < spread.offset < np.inf]
-    least = float(np.median(known)) if known else 0.0
+    measured = [spread.offset for spread in spreads if 0.0 < spread.offset < np.inf]
+    least = float(np.median(measured)) if measured else 0.0
     return [replace(s, offset=max(s.offset, least)) if s.offset > 0.0 else s for s in spreads]
 
 
@@ -179,14 +179,14 @@ def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
         for machine, offset in zip(task.machines, task.offset.tolist(), strict=True):
             if np.isfinite(offset):
                 by_machine.setdefault(machine, []).append(offset)
-    known = {
+    measured = {
         name: np.array(offsets)
         for name, offsets in by_machine.items()
         if len(offsets) >= _MIN_TASKS_PER_MACHINE
     }
-    if not known or not _are_names_stable(list(known.values())):
+    if not measured or not _are_names_stable(list(measured.values())):
         return {}
-    return {machine: _range(offsets) for machine, offsets in known.items()}
+    return {machine: _range(offsets) for machine, offsets in measured.items()}
 
 
 def _are_names_stable(offsets: Sequence[Float64Array]) -> bool:

@@ -236,7 +236,7 @@ def find_suspects(
     steady = {
         metric for metric in peak_scores if _is_steady(certain[metric], jobs, per_day, spread)
     }
-    judged = [
+    suspects = [
         suspect
         for suspect in _judge_tasks(certain, peak_scores, per_day)
         if jobs[suspect.task] in doubted
@@ -244,7 +244,7 @@ def find_suspects(
         and suspect.metric in steady
     ]
     by_task: dict[str, list[Suspect]] = {}
-    for suspect in _drop_habitual(judged, jobs):
+    for suspect in _drop_habitual(suspects, jobs):
         by_task.setdefault(suspect.task, []).append(suspect)
     # With many metrics, one of them exceeds its threshold by chance: that alone is no fault.
     least = int(np.ceil(_MIN_METRIC_SHARE * len(peak_scores)))
@@ -258,15 +258,15 @@ def _strongest(suspects: Sequence[Suspect]) -> Suspect:
     return replace(first, lasting=all(suspect.lasting for suspect in suspects))
 
 
-def _drop_habitual(judged: Sequence[Suspect], jobs: Mapping[str, str]) -> list[Suspect]:
+def _drop_habitual(suspects: Sequence[Suspect], jobs: Mapping[str, str]) -> list[Suspect]:
     """Drop findings that have existed since the first sample in several jobs, per metric."""
-    lasting = [suspect for suspect in judged if suspect.lasting]
+    lasting = [suspect for suspect in suspects if suspect.lasting]
     habits = {
         metric
         for metric in {suspect.metric for suspect in lasting}
         if len({jobs[s.task] for s in lasting if s.metric == metric}) >= _MIN_HABITUAL_JOBS
     }
-    return [s for s in judged if not (s in lasting and s.metric in habits)]
+    return [s for s in suspects if not (s in lasting and s.metric in habits)]
 
 
 def _is_steady(
@@ -292,13 +292,13 @@ def _is_steady(
 
 def _judge_tasks(
     fitted_to: Mapping[str, Mapping[str, PeakScore]],
-    judged: Mapping[str, Mapping[str, PeakScore]],
+    peak_scores: Mapping[str, Mapping[str, PeakScore]],
     per_day: float,
 ) -> list[Suspect]:
     """Return each task's score on each metric, in multiples of thresholds fitted to some tasks."""
     judgements = []
     thresholds = fit_thresholds(fitted_to, per_day)
-    for metric, tasks in judged.items():
+    for metric, tasks in peak_scores.items():
         for task, reach in tasks.items():
             score = reach.highest / thresholds[metric].at(reach.n_machines)
             judgements.append(Suspect(task, reach.machine, metric, score, reach.lasting))

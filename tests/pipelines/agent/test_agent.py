@@ -173,7 +173,7 @@ def test_unknown_line_format_is_logged(host: Host) -> None:
     with host.log.open("a") as file:
         file.write(f"2025.03.01 00:00 node-1 kernel {xid(1, 79)}\n")
     assert host.agent.follow() == 0
-    assert any("no known form" in line for line in host.said)
+    assert any("unknown format" in line for line in host.said)
 
 
 def test_requested_recovery_is_reported_once(host: Host) -> None:

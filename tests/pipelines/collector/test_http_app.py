@@ -353,7 +353,7 @@ def test_path_in_host_name(
         (b"[]", {}, 422, "expected an object"),
         (b"{}", {}, 422, "expected an object"),
         (b'{"readings": {}}', {}, 422, "lists"),
-        (b'{"readings": [1]}', {}, 422, "no object"),
+        (b'{"readings": [1]}', {}, 422, "is not an object"),
         (b'{"readings": [{"timestamp": "x"}]}', {}, 422, "`timestamp`"),
         (b'{"readings": [{"machine_id": "n"}]}', {}, 422, "`timestamp`"),
         (b'{"events": [{"timestamp": 1, "id": "a", "kind": "x"}]}', {}, 422, "`kind`"),
