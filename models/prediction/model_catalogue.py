@@ -73,7 +73,7 @@ def make_model(name: str, *, seed: int, purge: int, positive_weight: float = 1.0
     seed : int
         At least 0.
     purge : int
-        Gap in nanoseconds (one horizon) between the training and validation parts of early
+        Nanoseconds, one horizon, left out between the training and the validation part of early
         stopping.
     positive_weight : float
         Multiplies the weights of positives in the loss; 10 for the first model of a cascade.

@@ -32,9 +32,9 @@ EXPECTED_REASONS = (
     "too new",
 )  # reasons for exclusion other than missing data
 _ENSEMBLES = {
-    "parallel+cascade": "both ensembles agree",
-    "parallel": "the parallel ensemble agrees",
-    "cascade": "the cascade agrees",
+    "parallel+cascade": "flagged by both ensembles",
+    "parallel": "flagged by the parallel ensemble",
+    "cascade": "flagged by the cascade",
 }
 Row = Mapping[Any, Any]
 _MAX_SHOWN_SERIALS = 8  # shown before "and N more"; a usual machine has eight GPUs

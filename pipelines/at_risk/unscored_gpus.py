@@ -1,4 +1,4 @@
-"""Unscored GPUs and the reasons; for failed ones the start, the cause and what ends the failure."""
+"""Unscored GPUs and the reasons; for failed ones the start, the cause and the expected end."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def unscored_gpus(
 ) -> pd.DataFrame:
     """Return the GPUs without an instance and the reasons.
 
-    For failed GPUs the table also contains the start, the cause and what ends the failure.
+    For failed GPUs the table also contains the start, the cause and what would end the failure.
     """
     timeline = day.timeline
     records, bounds = timeline.records, timeline.bounds

@@ -211,7 +211,7 @@ def _against_baseline(top: Result[Figures], baseline: Result[Figures], write: Wr
     """Return whether the best model is better than the best baseline."""
     verdict = top.estimate.against(baseline.estimate)
     text = f"Best baseline: {baseline.method.label}, {write(baseline.estimate)}. "
-    text += f"Against it, {top.method.label} is {verdict}"
+    text += f"Compared with it, {top.method.label} is {verdict}"
     if verdict in ("worse", "not distinguishable"):
         text += ": these data do not show a benefit of the models"
     return f"{text}."

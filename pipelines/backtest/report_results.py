@@ -38,7 +38,7 @@ _LABELS = {
     "mlp": "MLP",
     "gbdt": "GBDT",
     "lstm": "LSTM",
-    "linear": "Linear, strong prior",
+    "linear": "Linear (strong prior)",
     "cascade_first": "Cascade's first model",
     "blend": "Blend",
     "parallel": "Parallel",

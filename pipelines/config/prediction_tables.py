@@ -1,4 +1,4 @@
-"""Configuration tables for failure prediction."""
+"""TOML tables of the configuration for failure prediction."""
 
 from __future__ import annotations
 

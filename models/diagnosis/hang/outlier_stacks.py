@@ -1,4 +1,4 @@
-"""Outlier stacks where all ranks wait: one in another collective, or one machine on its device.
+"""Outlier stacks while all ranks wait: one in another collective, or one machine on its GPUs.
 
 Without a flight recorder, stacks are the only evidence of a missing rank. Ranks that run the same
 program are in the same call, and whatever blocks a collective blocks all of its members alike.
@@ -27,7 +27,7 @@ _LEADER_RANK = 0  # measures, logs and broadcasts for all, so that it differs in
 def find_outlier_stacks(
     stacks: Mapping[int, Stack], ranks: Ranks, since: int | None
 ) -> JobFinding | None:
-    """Return the ranks that alone wait for something that no other rank waits for.
+    """Return the rank, or the ranks of one machine, that wait for something else than all others.
 
     A collective has at least two members. A single rank in a collective that no other rank is in
     called it by mistake. Members of a collective that does not end all wait alike. If only the
@@ -37,7 +37,7 @@ def find_outlier_stacks(
     Parameters
     ----------
     stacks : mapping of int to Stack
-        Stacks in which the ranks have been for long, by rank.
+        Stacks in which the ranks have stayed for long, by rank.
     ranks : Ranks
         All ranks of the job; without stacks of all of them there is no finding.
     since : int or None

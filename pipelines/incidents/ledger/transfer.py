@@ -25,9 +25,7 @@ def copy_ledger(source: Ledger, target: Ledger) -> int:
     with source.database.reading() as old, target.database.writing() as new:
         for table in metadata.sorted_tables:
             if new.execute(select(table).limit(1)).first() is not None:
-                raise LedgerError(
-                    f"the target ledger has rows in `{table.name}`, expected an empty one"
-                )
+                raise LedgerError(f"the target ledger is not empty: `{table.name}` has rows")
             rows = old.execution_options(yield_per=BATCH_ROWS).execute(select(table)).mappings()
             for part in rows.partitions():
                 new.execute(table.insert(), [dict(row) for row in part])

@@ -134,7 +134,7 @@ def test_flagged_gpu_details_are_shown() -> None:
     text = text_of(render(listed()))
     assert "83 % probability of failure GPU 3 · serial 1324100000" in text
     assert "ecc_corrected 41 per hour over 7d (peers 0.2) rows_remapped +2 in 2d" in text
-    assert "rank 1, both ensembles agree, valid until 2 March, 02:50 UTC" in text
+    assert "rank 1, flagged by both ensembles, prediction valid until 2 March, 02:50 UTC" in text
     assert "nvidia-smi -q -d ECC,ROW_REMAPPER" in text
 
 

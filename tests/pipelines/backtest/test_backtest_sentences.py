@@ -40,13 +40,13 @@ CLEAR = CLOSE | {"parallel_variable": (0.8, 0.7, 0.9), "window_gbdt_variable": (
 def test_overlapping_intervals_are_not_distinguishable() -> None:
     text = " ".join(verdicts(results(CLOSE), "variable"))
     assert "Best: Parallel, 40 of 100 (interval 30 to 50)." in text
-    assert "Against it, Parallel is not distinguishable: these data do not show" in text
+    assert "Compared with it, Parallel is not distinguishable: these data do not show" in text
     assert "Parallel is not distinguishable; Cascade is worse." in text
 
 
 def test_disjoint_intervals_are_different() -> None:
     text = " ".join(verdicts(results(CLEAR), "variable"))
-    assert "Against it, Parallel is better." in text
+    assert "Compared with it, Parallel is better." in text
     assert "Against the best single model (GBDT), Parallel is better; Cascade is worse." in text
 
 
