@@ -19,7 +19,7 @@ __all__ = [
 BLANK_THRESHOLD = 2.0**46
 # Number of Xids in the last five minutes, one series per code (label `xid`).
 XID_COUNT_METRIC = "DCGM_EXP_XID_ERRORS_COUNT"
-# Bits of the throttle reasons: hardware slowdown, hardware thermal slowdown, slowdown by the power supply.
+# Bits of the throttle reasons: hardware slowdown, thermal slowdown, slowdown by the power supply.
 # Smaller values have none of them.
 _HARDWARE_REASONS = (0x8, 0x40, 0x80)
 HARDWARE_THROTTLE = min(_HARDWARE_REASONS)

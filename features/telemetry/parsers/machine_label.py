@@ -213,8 +213,8 @@ def _reason(best: str, ranks: Mapping[str, Rank], n_gpus: int) -> str:
     if not best:
         listed = ", ".join(f"`{label}`" for label in sorted(ranks)) or "none"
         return (
-            f"{n_gpus} GPUs have no machine label (labels: {listed}); add one such as `node` with a "
-            "relabel rule of Prometheus, or add `machine_id` to the CMDB"
+            f"{n_gpus} GPUs have no machine label (labels: {listed}); add one such as `node` with "
+            "a relabel rule of Prometheus, or add `machine_id` to the CMDB"
         )
 
     def rejection(label: str) -> str:
