@@ -174,7 +174,7 @@ def _ingest(site: Site, end: int) -> None:
     raw, repairs = site.file("raw"), site.file("repairs")
     tickets = None if repairs is None else _tickets(repairs)
     if raw is not None:
-        ingest_host_files(raw, landing, tickets, told=site.settings.site.query_gpu)
+        ingest_host_files(raw, landing, tickets, csv_fields=site.settings.site.query_gpu)
     elif tickets is not None:
         landing.land_tickets(tickets)
     address = site.settings.site.prometheus

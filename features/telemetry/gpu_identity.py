@@ -23,6 +23,7 @@ __all__ = [
     "outdated_conflict_hours",
     "places_from_readings",
     "with_event_serials",
+    "with_names_by_place",
     "with_one_host",
     "with_serials",
     "without_conflict_hours",
@@ -286,6 +287,33 @@ def with_event_serials(
     ]
     index = events.schema.get_field_index("gpu_serial")
     return events.set_column(index, events.schema.field(index), pa.array(serials, pa.string()))
+
+
+def with_names_by_place(readings: pa.Table, places: pa.Table) -> pa.Table:
+    """Give each reading that has an address alone the UUID or serial of the GPU that sat there.
+
+    Parameters
+    ----------
+    readings : pyarrow.Table
+        READINGS.
+    places : pyarrow.Table
+        PLACES.
+    """
+    places = places.filter(pc.is_in(places["machine_id"], pc.unique(readings["machine_id"])))
+    uuids = {row["gpu_serial"]: row["gpu_uuid"] for row in places.to_pylist()}
+    at = _stays(places)
+    rows = readings.select(["machine_id", "pci", "gpu_serial", "gpu_uuid"]).to_pylist()
+    times = readings["timestamp"].cast(pa.int64()).to_pylist()
+    for row, time in zip(rows, times, strict=True):
+        if row["gpu_serial"] is None and row["gpu_uuid"] is None and row["pci"] is not None:
+            name = gpu_at_time(at.get((row["machine_id"], row["pci"]), []), time)
+            row["gpu_uuid"] = None if name is None else uuids[name]
+            row["gpu_serial"] = name if row["gpu_uuid"] is None else None
+    for column in ("gpu_serial", "gpu_uuid"):
+        index = readings.schema.get_field_index(column)
+        values = pa.array([row[column] for row in rows], pa.string())
+        readings = readings.set_column(index, readings.schema.field(index), values)
+    return readings
 
 
 def _stays(places: pa.Table) -> dict[tuple[str, str], list[tuple[int, int, str]]]:

@@ -13,6 +13,10 @@ from forewarn.features.telemetry.checks.dcgm_checks import (
     parse_dcgm_diagnostic,
     parse_dcgm_health,
 )
+from forewarn.features.telemetry.nvidia_smi.bug_report import (
+    is_gpu_information,
+    parse_gpu_information,
+)
 from forewarn.features.telemetry.nvidia_smi.device_monitor import (
     is_device_monitor,
     parse_device_monitor,
@@ -86,5 +90,6 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("table", is_smi_table, parse_smi_table),
     HostFileForm("dmon", is_device_monitor, parse_device_monitor),
     HostFileForm("list", is_gpu_list, parse_gpu_list, names_only=True),
+    HostFileForm("gpu_information", is_gpu_information, parse_gpu_information, names_only=True),
     HostFileForm("csv", _is_csv, parse_query_gpu),
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from forewarn.features.telemetry.host_file_rows import HostFileText
 from forewarn.features.telemetry.nvidia_smi.appended_outputs import split_outputs
+from forewarn.features.telemetry.nvidia_smi.bug_report import is_bug_report, read_bug_report
 from forewarn.features.telemetry.nvidia_smi.headerless_csv import (
     csv_header_line,
     find_header,
@@ -30,42 +31,54 @@ _REFUSED = (
 
 
 def split_host_file(file: HostFileText) -> list[HostFileText]:
-    """Return the outputs of a file, one each."""
-    return [replace(file, text=text) for text in split_outputs(file.text)]
+    """Return the outputs of a file, one each; those of a bug report have its host and time."""
+    if not is_bug_report(file.text):
+        return [replace(file, text=text) for text in split_outputs(file.text)]
+    report = read_bug_report(file.text)
+    return [
+        replace(
+            file,
+            text=text,
+            time=report.time if file.time is None else file.time,
+            host=report.host,
+            offset=report.offset,
+        )
+        for text in report.parts
+    ]
 
 
 def with_csv_headers(
-    files: Sequence[HostFileText], told: Sequence[Sequence[str]], unread: Unread
+    files: Sequence[HostFileText], csv_fields: Sequence[Sequence[str]], unread: Unread
 ) -> list[HostFileText]:
     """Return the files of one host, CSV files with the header that they lack.
 
     Parameters
     ----------
     files : sequence of HostFileText
-    told : sequence of sequence of str
+    csv_fields : sequence of sequence of str
         Fields of `nvidia-smi --query-gpu`, as the user named them.
     unread : Unread
-        Says which headers were not told. A file whose fields are not certain stays as it is.
+        Says which headers the user did not name, and which files are left out for that.
     """
     known = [fields for file in files if (fields := csv_header_line(file.text)) is not None]
-    readable = (_with_header(file, told, known, unread) for file in files)
+    readable = (_with_header(file, csv_fields, known, unread) for file in files)
     return [file for file in readable if file is not None]
 
 
 def _with_header(
     file: HostFileText,
-    told: Sequence[Sequence[str]],
+    csv_fields: Sequence[Sequence[str]],
     known: Sequence[Sequence[str]],
     unread: Unread,
 ) -> HostFileText | None:
     """Return a file with its header; None if its fields are not certain."""
-    if not is_headerless_csv(file.text, told):
+    if not is_headerless_csv(file.text, csv_fields):
         return file
-    header = find_header(file.text, told, known)
-    misfit = _MISFIT.format(columns=len(header.fields)) if told else ""
+    header = find_header(file.text, csv_fields, known)
+    misfit = _MISFIT.format(columns=len(header.fields)) if csv_fields else ""
     if header.source == "guess" and not measured_fields(header.fields):
         unread.add(_REFUSED.format(line=header.line) + misfit, file.name)
         return None
-    if header.source != "told":
+    if header.source != "user":
         unread.add(_NOTES[header.source].format(line=header.line) + misfit, file.name)
     return replace(file, text=f"{header.line}\n{file.text}")

@@ -31,11 +31,17 @@ class HostFileText:
     text : str
     time : int or None
         Time in the file name, nanoseconds since 1970 UTC.
+    host : str or None
+        Host that the file itself names.
+    offset : int or None
+        Nanoseconds by which its clock without a zone is ahead of UTC, where it says so.
     """
 
     name: str
     text: str
     time: int | None
+    host: str | None = None
+    offset: int | None = None
 
 
 @dataclass(slots=True)
@@ -99,8 +105,9 @@ class HostFileRows:
     def _add_named(self, row: dict[str, Any], file: HostFileText, *, once: bool = False) -> None:
         """Add a row; `once` leaves it out where another one tells more of the same moment."""
         key = tuple(row.get(name) for name in _READING_KEY)
-        is_known = key in self._first
-        if self._is_new(row["timestamp"], key, file) and not (once and is_known):
+        if once and key in self._first:
+            return
+        if self._is_new(row["timestamp"], key, file):
             self.readings.append(row)
 
     def add_event(self, row: dict[str, Any], file: HostFileText) -> None:

@@ -16,7 +16,12 @@ from forewarn.features.telemetry.host_tool_files import read_no_gpu_message, rea
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_faults import no_gpu_message
 from forewarn.features.telemetry.parsers.proc_files import boot_times
-from forewarn.features.telemetry.telemetry_rows import event_id, event_row, number_repeats
+from forewarn.features.telemetry.telemetry_rows import (
+    event_id,
+    event_row,
+    is_host_name,
+    number_repeats,
+)
 from forewarn.features.telemetry.telemetry_tables import (
     EVENTS,
     READINGS,
@@ -35,7 +40,7 @@ def read_host_files(
     *,
     offset: int = 0,
     until: int | None = None,
-    told: Sequence[Sequence[str]] = (),
+    csv_fields: Sequence[Sequence[str]] = (),
 ) -> HostFileRows:
     """Read the files of one host, kernel logs first.
 
@@ -50,7 +55,7 @@ def read_host_files(
         Nanoseconds by which clocks without a zone are ahead of UTC.
     until : int, optional
         Nanoseconds since 1970 UTC; later rows have a wrong clock.
-    told : sequence of sequence of str
+    csv_fields : sequence of sequence of str
         Fields of `nvidia-smi --query-gpu` of CSV files without a header.
 
     Returns
@@ -61,7 +66,7 @@ def read_host_files(
     dropped, spans = HostFileRows(until=until), []
     files_by_form: dict[HostFileForm, list[HostFileText]] = {}
     parts = [part for file in files for part in split_host_file(dropped.without_future_time(file))]
-    for file in with_csv_headers(parts, told, dropped.unread):
+    for file in with_csv_headers(parts, csv_fields, dropped.unread):
         form = detect_form(file.text)
         if form is None and no_gpu_message(file.text):
             read_no_gpu_message(dropped, host, file)
@@ -73,15 +78,23 @@ def read_host_files(
     dropped.files = {kind: len(some) for kind, some in sorted(by_kind.items())}
     boots = [boot for file in by_kind.get("stat", []) for boot in boot_times(file.text)]
     for file in by_kind.get("kernel_log", []):
-        spans += _read_log(dropped, host, file, _boot_before(boots, file.time), offset)
+        own_host, own_offset = _host_and_offset(file, host, offset)
+        spans += _read_log(dropped, own_host, file, _boot_before(boots, file.time), own_offset)
     read_exporter_files(dropped, host, by_kind.get("metrics", []), spans)
     for form in FORMS:
         for file in files_by_form.get(form, []):
-            read_tool_file(dropped, host, file, form, offset=offset, covered=spans)
+            own_host, own_offset = _host_and_offset(file, host, offset)
+            read_tool_file(dropped, own_host, file, form, offset=own_offset, covered=spans)
     for file in by_kind.get("batch", []):
         _read_batch(dropped, file)
     dropped.name_gpus()
     return dropped
+
+
+def _host_and_offset(file: HostFileText, host: str | None, offset: int) -> tuple[str | None, int]:
+    """Return the host of a file, which its folder names first, and the offset of its clock."""
+    named = file.host if file.host and is_host_name(file.host) else None
+    return host or named, offset if file.offset is None else file.offset
 
 
 def _boot_before(boots: Iterable[int], time: int | None) -> int | None:

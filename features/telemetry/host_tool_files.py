@@ -56,9 +56,7 @@ def read_tool_file(
         dropped.unread.join(unread)
         for reading in readings:
             if form.names_only:
-                row = {"machine_id": _machine(host, reading.host), "slot": reading.slot}
-                seen_at = _moment(reading, offset) or file.time
-                dropped.names.add(row | {"gpu_uuid": reading.uuid, "timestamp": seen_at})
+                _remember_name(dropped, _machine(host, reading.host), file, reading, offset)
                 continue
             time = _moment(reading, offset)
             placed = replace(reading, time=file.time if time is None else time)
@@ -76,6 +74,18 @@ def read_tool_file(
                 continue
             row = check_row(result, HostState(_machine(host, result.host), time))
             dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
+
+
+def _remember_name(
+    dropped: HostFileRows, machine: str | None, file: HostFileText, gpu: GpuReading, offset: int
+) -> None:
+    """Remember the UUID of the GPU at an index or address, for rows that name it by these."""
+    time = _moment(gpu, offset)
+    time = file.time if time is None else time
+    gpu_place = {"machine_id": machine, "pci": gpu.pci, "gpu_uuid": gpu.uuid}
+    dropped.names.add({**gpu_place, "slot": gpu.slot, "timestamp": time})
+    if gpu.pci is not None and machine is not None and time is not None:
+        dropped.boards.append({**gpu_place, "first": time, "last": time})
 
 
 def _moment(item: GpuReading | CheckResult, offset: int) -> int | None:

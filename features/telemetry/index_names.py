@@ -51,7 +51,7 @@ def _keys(row: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return the places that a row names: an address counts before an index."""
     host = row.get("machine_id")
     places = [("pci", row.get("pci")), ("slot", row.get("slot"))]
-    return [(host, kind, place) for kind, place in places if place is not None]
+    return [(host, kind, position) for kind, position in places if position is not None]
 
 
 def _age(time: int | None, at: int) -> int:

@@ -184,7 +184,7 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landing
     if args.raw is None:
         return landing.land_tickets(tickets)
     result = ingest_host_files(
-        args.raw, landing, tickets, offset=args.utc_offset, told=args.query_gpu
+        args.raw, landing, tickets, offset=args.utc_offset, csv_fields=args.query_gpu
     )
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.files.items())) or "none"
     note(f"{args.raw}: files of {result.hosts} hosts: {kinds}")

@@ -79,7 +79,7 @@ def ingest_host_files(
     *,
     offset: int = 0,
     now: int | None = None,
-    told: Sequence[Sequence[str]] = (),
+    csv_fields: Sequence[Sequence[str]] = (),
 ) -> Ingested:
     """Read all files below a folder and land their rows.
 
@@ -96,7 +96,7 @@ def ingest_host_files(
         Nanoseconds since 1970 UTC, by default the clock of this machine. Rows more than five
         minutes later have a wrong clock and count as unread.
 
-    told : sequence of sequence of str
+    csv_fields : sequence of sequence of str
         Fields of `nvidia-smi --query-gpu` of CSV files without a header.
 
     Raises
@@ -112,7 +112,9 @@ def ingest_host_files(
     with progress_bar(sum(map(len, by_host.values())), "read", "file") as bar:
         for host, paths in sorted(by_host.items(), key=lambda item: item[0] or ""):
             texts = _texts(folder, paths, done.unread)
-            dropped = read_host_files(host, texts, offset=offset, until=until, told=told)
+            dropped = read_host_files(
+                host, texts, offset=offset, until=until, csv_fields=csv_fields
+            )
             parts.append(_tables(dropped))
             _count(done, dropped)
             bar.update(len(paths))

@@ -35,6 +35,7 @@ from forewarn.features.telemetry.gpu_identity import (
     merge_places,
     outdated_conflict_hours,
     places_from_readings,
+    with_names_by_place,
     with_one_host,
     without_conflict_hours,
     without_conflicting_events,
@@ -136,7 +137,7 @@ class Landing:
         done.ahead = arrived - len(readings) - len(events)
         in_logs = PLACES.empty_table() if boards is None else _until(boards, "last", latest)
         with self._folder.locked():
-            seen, divided = self._discover(readings, in_logs)
+            seen, divided = self._discover(readings := self._placed(readings, in_logs), in_logs)
             self._folder.write(self._folder.state_file("places"), seen)
             boots = self._boots(readings, divided)
             evidence, cleared = self._evidence(events, seen)
@@ -181,6 +182,15 @@ class Landing:
     def remove_stale_files(self) -> None:
         """Remove the stale temporary files of killed processes."""
         self._folder.remove_stale_files()
+
+    def _placed(self, readings: pa.Table, in_logs: pa.Table) -> pa.Table:
+        """Return readings; those that have an address alone get the name of the GPU there."""
+        nameless = pc.and_(pc.is_null(readings["gpu_serial"]), pc.is_null(readings["gpu_uuid"]))
+        if not pc.any(pc.and_(nameless, pc.is_valid(readings["pci"]))).as_py():
+            return readings
+        known = KnownTables(self._folder, self.interval, self.cmdb.serial_of_uuid)
+        named = places_from_readings(known.named(readings))
+        return with_names_by_place(readings, merge_places(known.places(), named, in_logs))
 
     def _discover(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, DiscoveredBoards]:
         """Return PLACES of all readings, and the boards with several GPUs that they show.

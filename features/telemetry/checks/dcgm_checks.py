@@ -165,9 +165,9 @@ def parse_dcgm_health(text: str) -> tuple[list[CheckResult], Unread]:
     unread, results = Unread(), []
     for document, time in json_documents(text, unread):
         body = document.get("body", document)
-        found = list(_health(body if isinstance(body, Mapping) else {}, unread))
+        checks = list(_health(body if isinstance(body, Mapping) else {}, unread))
         moment = None if time is None else time.moment
-        results += [replace(r, time=moment, utc=time is not None and time.utc) for r in found]
+        results += [replace(r, time=moment, utc=time is not None and time.utc) for r in checks]
     return results, unread
 
 

@@ -41,8 +41,8 @@ class CsvHeader(NamedTuple):
     ----------
     fields : tuple of str
         One a column; `?` where the field is not certain.
-    source : {"told", "file", "guess"}
-        Told by the user, taken from another file of the host, or guessed from the values.
+    source : {"user", "file", "guess"}
+        Named by the user, taken from another file of the host, or guessed from the values.
     """
 
     fields: tuple[str, ...]
@@ -60,34 +60,34 @@ def csv_header_line(text: str) -> tuple[str, ...] | None:
     return None if line is None else tuple(cell.split(" [")[0] for cell in _cells(line))
 
 
-def is_headerless_csv(text: str, told: Sequence[Sequence[str]] = ()) -> bool:
-    """Tell whether a text is such a table: it has rows that name a GPU, or fit what was told."""
+def is_headerless_csv(text: str, csv_fields: Sequence[Sequence[str]] = ()) -> bool:
+    """Tell whether a text is such a table: it has rows that name a GPU, or fit the named fields."""
     if csv_header_line(text) is not None or text.lstrip().startswith(("{", "[{", "<")):
         return False
     return any(
         any(_FORMS[name].fullmatch(cell) for cell in cells for name in _NAMING)
-        or any(_fits(fields, [cells]) for fields in told)
+        or any(_fits(fields, [cells]) for fields in csv_fields)
         for cells in _rows(text[:20_000])
     )
 
 
 def find_header(
-    text: str, told: Sequence[Sequence[str]], known: Sequence[Sequence[str]]
+    text: str, csv_fields: Sequence[Sequence[str]], known: Sequence[Sequence[str]]
 ) -> CsvHeader:
-    """Return the fields of a table: as told, as another file of the host says, or guessed.
+    """Return the fields of a table: of the user, of another file of the host, or guessed.
 
     A field is guessed where only one can have such values; the others are `?`.
 
     Parameters
     ----------
     text : str
-    told, known : sequence of sequence of str
+    csv_fields, known : sequence of sequence of str
         Fields that the user named, and those of headers of other files.
     """
     rows = _commonest(list(islice(_rows(text), _MAX_SAMPLED_ROWS)))
-    for fields in told:
+    for fields in csv_fields:
         if _fits(fields, rows):
-            return CsvHeader(tuple(fields), "told")
+            return CsvHeader(tuple(fields), "user")
     fitting = {tuple(fields) for fields in known if _fits(fields, rows)}
     if len(fitting) == 1:
         return CsvHeader(fitting.pop(), "file")

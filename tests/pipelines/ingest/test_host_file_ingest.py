@@ -422,3 +422,47 @@ def test_any_file_name_is_parsed(name: str) -> None:
     time_in_name(name)
     host = host_in_name(name)
     assert host is None or "/" not in host
+
+
+def test_table_names_gpus_by_earlier_files(raw: Path) -> None:
+    """A table has addresses alone; the CSV of an earlier call says which GPU sits there."""
+    assert ingest(raw) == 0
+    later = raw.parent / "later"
+    (later / "node-0").mkdir(parents=True)
+    table = (
+        "| NVIDIA-SMI 550.54.15     Driver Version: 550.54.15     CUDA Version: 12.4 |\n"
+        "|   1  NVIDIA H100        On  |   00000000:01:00.0 Off |                    0 |\n"
+        "| N/A   77C    P0   412W /  700W |   70123MiB /  81559MiB |  97%      Default |\n"
+    )
+    (later / "node-0" / "smi.txt").write_text(f"Sat Mar  1 06:30:00 2025\n{table}")
+    assert main(["ingest", "--raw", str(later), "--out", str(raw.parent / "records")]) == 0
+    (row,) = records(raw).query("temperature_gpu == 77").to_dict("records")
+    assert (row["gpu_serial"], row["power_draw"]) == ("S1", 412)
+
+
+def test_dmon_needs_a_list_of_gpus(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for host in ("node-8", "node-9"):
+        (raw / host).mkdir()
+        (raw / host / "dmon.log").write_text(
+            "#Date       Time        gpu    pwr  gtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C\n"
+            " 20250301   00:10:00      0    512     81\n"
+        )
+    listed = "GPU 0: NVIDIA H100 (UUID: GPU-aaaaaaaa-1111-2222-3333-444444444444)\n"
+    (raw / "node-9" / "gpus.txt").write_text(listed)
+    assert ingest(raw) == 0
+    (row,) = records(raw).query("temperature_gpu == 81").to_dict("records")
+    assert row["gpu_serial"] == "GPU-aaaaaaaa-1111-2222-3333-444444444444"
+    assert (
+        "`nvidia-smi -L` of the same host to the folder), such as 'node-8"
+        in capsys.readouterr().err
+    )
+
+
+def test_told_fields_read_csv_without_header(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "2025/03/01 08:10:00.000, 0, S0, 83\n2025/03/01 08:10:00.000, 1, S1, 84\n"
+    (raw / "node-0" / "headerless.csv").write_text(rows)
+    assert ingest(raw, "--query-gpu", "timestamp,index,serial,temperature.gpu") == 0
+    assert set(records(raw)["temperature_gpu"]) >= {83, 84}
+    with pytest.raises(SystemExit):
+        ingest(raw, "--query-gpu", "timestamp,in dex")
+    assert "expected names such as" in capsys.readouterr().err

@@ -26,7 +26,7 @@ WITH_UNITS = rows("{time}, {gpu}, {uuid}, {celsius}, 88 %, {watts} W, 700.00 W, 
 
 def test_fields_are_as_told() -> None:
     header = find_header(PLAIN, [("index", "uuid"), FIELDS], [])
-    assert header == (FIELDS, "told")
+    assert header == (FIELDS, "user")
 
 
 def test_told_fields_must_fit_the_values() -> None:

@@ -90,8 +90,8 @@ def test_check_keeps_severity_until_it_passes(tmp_path: Path) -> None:
     assert failed.valid_until == NOW + 2  # the check passed then
     assert slow.valid_until > NOW + HOUR
     assert later.valid_until > NOW + HOUR
-    health = {**gpu, "check": "dcgm health pcie system", "severity": "warning"}
-    whole = {"kind": "check", "check": "dcgm health", "severity": "ok"}
+    health: dict[str, object] = {**gpu, "check": "dcgm health pcie system", "severity": "warning"}
+    whole: dict[str, object] = {"kind": "check", "check": "dcgm health", "severity": "ok"}
     (ended,) = _findings_of(tmp_path / "b", health, whole)
     assert ended.valid_until == NOW + 1  # a healthy machine ends what its GPUs had
     policy = load_policy()
