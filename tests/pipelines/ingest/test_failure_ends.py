@@ -129,7 +129,7 @@ def test_gpu_is_failed_until_known_end(site: Path) -> None:
     assert unscored["S1"]["failed_since"] == "2025-03-01T10:05:00Z"
     assert unscored["S1"]["cause"] == "xid 79"
     assert "forewarn ingest --repairs" in unscored["S1"]["ended_by"]
-    assert "Failed, without an end" in page
+    assert "Failed, not yet repaired" in page
     assert NO_REPAIR not in page
 
 
@@ -161,7 +161,7 @@ def test_doctor_counts_failures_without_an_end(
     }
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert "no repair  1 failure without an end, 2 with a presumed one" in text
+    assert "no repair  1 failure without an end, 2 with a presumed end" in text
     assert "The oldest is S2, since 2025-03-01, xid 79." in text
 
 
