@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from forewarn.features.telemetry.event_folding import fold_notices
 from forewarn.features.telemetry.exporter_files import read_exporter_files
 from forewarn.features.telemetry.host_file_forms import FORMS, HostFileForm, detect_form
 from forewarn.features.telemetry.host_file_parts import split_host_file, with_csv_headers
 from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.host_tool_files import read_no_gpu_message, read_tool_file
+from forewarn.features.telemetry.parsers.collected_log import is_collected_log
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_faults import no_gpu_message
 from forewarn.features.telemetry.parsers.proc_files import boot_times
@@ -110,6 +112,7 @@ def _read_log(
     dropped.unread.join(log.unread)
     if not log.of_kernel:
         dropped.unread.add("a log without a line of the kernel", file.name)
+    rows = []
     for event, number in number_repeats(log.events):
         time = event.line.time
         if time is None:
@@ -117,16 +120,32 @@ def _read_log(
                 "an event without a time (year or boot time of the host unknown)", file.name
             )
             continue
-        name = event_id(host, time, event.line.message, number)
+        machine = _machine(host, event.line.host, log.hosts, file)
+        name = event_id(machine, time, event.line.message, number)
         known = max(time, file.time or time)
-        dropped.add_event(event_row(event, host, name) | {"known_at": known}, file)
-    if log.first is None or log.last is None or dropped.is_future(log.last):
+        rows.append(event_row(event, machine, name) | {"known_at": known})
+    for row in fold_notices(rows):
+        dropped.add_event(row, file)
+    is_selection = bool(log.hosts) or is_collected_log(file.text)
+    if log.first is None or log.last is None or dropped.is_future(log.last) or is_selection:
         return []
     if host is not None:
         for pci, (uuid, serial) in log.boards.items():
             gpu = {"gpu_serial": serial, "gpu_uuid": uuid, "first": log.first, "last": log.last}
             dropped.boards.append({"machine_id": host, "pci": pci, **gpu})
     return [(log.first, max(log.last, file.time or 0))]
+
+
+def _machine(
+    host: str | None, in_line: str | None, in_log: Collection[str], file: HostFileText
+) -> str | None:
+    """Return the machine of a line: a log collector's file is of a fleet unless a folder names it.
+
+    A folder of one machine may name it otherwise than the machine names itself.
+    """
+    is_of_folder = host is not None and "/" in file.name and len(in_log) <= 1
+    is_named = in_line is not None and is_host_name(in_line)
+    return in_line if is_named and not is_of_folder else host
 
 
 def _read_batch(dropped: HostFileRows, file: HostFileText) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.features.telemetry.checks.check_result import CHECK_SEVERITIES
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+from forewarn.features.telemetry.parsers.hardware_event import HARDWARE_KINDS
 from forewarn.features.telemetry.parsers.proc_files import HostReading
 
 if TYPE_CHECKING:
@@ -59,13 +60,15 @@ OPTIONAL_NUMBERS = (
     "tensor_active",
     "dram_active",
 )
-# From the kernel log: xid, sxid, lost, init_failed, suppressed. From the driver's tools: lost,
-# needs_reset. From health checks: check. Additionally from an agent: back, hang, blind, gap.
+# From the kernel log: xid, sxid, lost, init_failed, suppressed, HARDWARE_KINDS. From the driver's
+# tools: lost, needs_reset. From health checks: check. Additionally from an agent: back, hang,
+# blind, gap.
 EVENT_KINDS = (
     *("xid", "sxid", "lost", "init_failed", "needs_reset", "check"),
     *("suppressed", "back", "hang", "blind", "gap"),
+    *HARDWARE_KINDS,
 )
-# As reported by the driver, or by a health check; other events have no severity.
+# As reported by the driver, a health check or the kernel; other events have no severity.
 EVENT_SEVERITIES = ("fatal", "nonfatal", *CHECK_SEVERITIES)
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
@@ -152,6 +155,7 @@ def event_row(event: KernelEvent, machine_id: str | None, name: str) -> dict[str
         "pid": event.pid,
         "process": event.process and event.process[:_MAX_NAME_LENGTH],
         "count": event.count,
+        "check": event.check,
         "severity": event.severity,
         "action": event.action,
         "raw": event.line.message[:_MAX_TEXT_LENGTH],

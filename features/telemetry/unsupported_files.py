@@ -29,6 +29,8 @@ _TEXT_PATTERNS = (
      _looks_like("the table of `dcgmi health`", "`dcgmi health -c -j`")),
     (re.compile(r"^ *\S*, *\d{4,}, .*MiB", re.M),
      _looks_like("CSV of `nvidia-smi --query-compute-apps`", _SMI)),
+    (re.compile(r"^\[\d+\] [^\s:]+: \[", re.M),
+     _looks_like("Fluent Bit's `stdout`", "its `Format json_lines`")),
     (re.compile(r"\bnpu-smi\b"), _looks_like("output of npu-smi")),
     (re.compile(r"\bnhc\b.*Health check failed|/nhc\b"),
      _looks_like("output of Node Health Check")),

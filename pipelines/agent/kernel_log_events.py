@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forewarn.features.telemetry.event_folding import fold_notices
 from forewarn.features.telemetry.parsers.event_reader import EventReader
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
@@ -50,7 +51,8 @@ class KernelLogEvents:
         """Return rows of EVENTS; lines without a timestamp get the current time."""
         boot = self.proc().boot_time
         with self.context.lock:
-            return [row for line in lines for row in self._of_line(line, boot, clock.now())]
+            rows = (row for line in lines for row in self._of_line(line, boot, clock.now()))
+            return fold_notices(rows)
 
     def _of_line(self, followed: FollowedLine, boot: int | None, now: int) -> list[dict[str, Any]]:
         host = HostState(self.machine_id, now)

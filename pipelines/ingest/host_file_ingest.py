@@ -44,7 +44,8 @@ _CLOCK_IN_NAME = re.compile(
 _EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
 # Words of a file name that describe its content and not its host.
 _WORDS = re.compile(
-    r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
+    r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat|"
+    r"journal(?:d|ctl)?|fluent[-_]?bit|vector|loki|logcli|promtail|alloy"
 )
 
 

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
-from forewarn.features.telemetry.parsers.kernel_event import KernelEvent, parse_event
+from forewarn.features.telemetry.parsers.hardware_event import PlatformErrors
+from forewarn.features.telemetry.parsers.kernel_event import (
+    KernelEvent,
+    hardware_event,
+    parse_event,
+)
 from forewarn.features.telemetry.parsers.log_line import LogLine
 from forewarn.features.telemetry.parsers.log_prefix import DRIVER
 
@@ -40,6 +45,7 @@ class EventReader:
 
     _begun: list[LogLine] = field(default_factory=list)
     _failed_init: KernelEvent | None = None
+    _platform: PlatformErrors = field(default_factory=PlatformErrors)
 
     def events(self, line: LogLine) -> list[KernelEvent]:
         """Return the events that a line reports or completes.
@@ -56,6 +62,8 @@ class EventReader:
         if event := parse_event(line):
             self._begun = []
             return event if self._is_news(event) else None
+        if error := self._platform.error(message):
+            return hardware_event(error, line)
         if _REFUSED.match(message):
             self._begun = [line]
         elif self._begun and message.startswith("NVRM:"):  # other programs may print in between

@@ -1,4 +1,4 @@
-"""Events that the driver reports in the kernel log: Xids, lost GPUs and related faults."""
+"""Events of the kernel log: Xids, lost GPUs and related faults, and errors of other hardware."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from forewarn.features.telemetry.checks.check_result import CheckSeverity
 from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
+from forewarn.features.telemetry.parsers.hardware_event import (
+    HardwareError,
+    HardwareKind,
+    parse_hardware_error,
+)
 from forewarn.features.telemetry.parsers.log_line import LogLine
 from forewarn.features.telemetry.parsers.recovery_action import parse_recovery_action
 from forewarn.features.xid_catalogue import NVLINK_XIDS
 
-__all__ = ["MAX_COUNT", "KernelEvent", "Kind", "Severity", "parse_event"]
+__all__ = ["MAX_COUNT", "KernelEvent", "Kind", "Severity", "hardware_event", "parse_event"]
 
-Kind = Literal["xid", "sxid", "lost", "init_failed", "suppressed"]
-Severity = Literal["fatal", "nonfatal"]
+Kind = Literal["xid", "sxid", "lost", "init_failed", "suppressed"] | HardwareKind
+Severity = Literal["fatal", "nonfatal"] | CheckSeverity
 
 # Larger counts are invalid, and their sums would not fit into 64 bits.
 MAX_COUNT = 10**9
@@ -50,11 +56,11 @@ _RECOVERY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """An event of a GPU or a switch, as the driver reported it.
+    """An event of a GPU, a switch or other hardware, as the kernel reported it.
 
     Attributes
     ----------
-    kind : {"xid", "sxid", "lost", "init_failed", "suppressed"}
+    kind : {"xid", "sxid", "lost", "init_failed", "suppressed"} or HardwareKind
         `lost`: a GPU off the bus without an Xid. `init_failed`: a GPU that the driver could not
         start. `suppressed`: messages that the kernel did not print, so that the log is incomplete.
     line : LogLine
@@ -68,10 +74,12 @@ class KernelEvent:
         The rest of the message.
     count : int
         Number of messages that the event represents.
-    severity : {"fatal", "nonfatal"} or None
-        As reported by the driver.
+    severity : {"fatal", "nonfatal"}, CheckSeverity or None
+        As reported by the driver; of other hardware a CheckSeverity.
     action : str or None
         The recovery that the driver requests from now on (Xid 154), one of EVENT_ACTIONS.
+    check : str or None
+        What a later event of the same device with severity `ok` ends.
     """
 
     kind: Kind
@@ -84,6 +92,20 @@ class KernelEvent:
     count: int = 1
     severity: Severity | None = None
     action: str | None = None
+    check: str | None = None
+
+
+def hardware_event(error: HardwareError, line: LogLine) -> KernelEvent:
+    """Return the event of an error of other hardware than a GPU's."""
+    return KernelEvent(
+        error.kind,
+        line,
+        pci=error.pci,
+        text=line.message,
+        count=error.count,
+        severity=error.severity,
+        check=error.check,
+    )
 
 
 def parse_event(line: LogLine) -> KernelEvent | None:
@@ -97,6 +119,9 @@ def parse_event(line: LogLine) -> KernelEvent | None:
         if match := pattern.match(message):
             event = read(match, line)
             return event and replace(event, count=min(event.count * count, MAX_COUNT))
+    if error := parse_hardware_error(message):
+        event = hardware_event(error, line)
+        return replace(event, count=min(event.count * count, MAX_COUNT))
     return None
 
 

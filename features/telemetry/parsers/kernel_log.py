@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.parsers.event_reader import (
@@ -42,6 +43,8 @@ class KernelLog:
         UUID and serial that the driver printed for the GPU at each PCI address.
     of_kernel : int
         Number of lines that the kernel wrote.
+    hosts : set of str
+        Where a log collector names them. Its log may be a selection of the lines.
     unread : Unread
         Lines with an Xid that could not be read. Lines of programs are not counted.
     """
@@ -51,6 +54,7 @@ class KernelLog:
     last: int | None = None
     boards: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
     of_kernel: int = 0
+    hosts: set[str] = field(default_factory=set)
     unread: Unread = field(default_factory=Unread)
 
 
@@ -75,17 +79,20 @@ def parse_kernel_log(
     >>> [(event.kind, event.code, event.pci) for event in log.events]
     [('xid', 79, '0000:3b:00')]
     """
-    log, board, reader = KernelLog(), None, EventReader()
+    log, board = KernelLog(), None
+    readers: defaultdict[str | None, EventReader] = defaultdict(EventReader)
     lines = log_lines(text, log.unread, boot_time=boot_time, offset=offset, before=before)
     for line in lines:
         if line.writer == "program":
             continue
         log.of_kernel += line.writer == "kernel"
+        if line.writer == "kernel" and line.host is not None:
+            log.hosts.add(line.host)
         if line.time is not None and line.writer == "kernel":
             log.first = line.time if log.first is None else min(log.first, line.time)
             log.last = line.time if log.last is None else max(log.last, line.time)
         for part in split_message(line):
-            events = reader.events(part)
+            events = readers[line.host].events(part)
             log.events += events
             if not events:
                 note_unread(log.unread, part)

@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from forewarn.features.telemetry.parsers.collected_log import (
+    CollectedLine,
+    collected_lines,
+    is_collected_log,
+)
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.journal import (
     is_journal,
@@ -46,12 +51,15 @@ class LogLine:
         Number of the record in /dev/kmsg; it increases by one and shows what was already read.
     writer : {"kernel", "program"} or None
         None if the prefix does not show the writer.
+    host : str or None
+        Where a log collector names it.
     """
 
     message: str
     time: int | None = None
     sequence: int | None = None
     writer: Writer = None
+    host: str | None = None
 
 
 def is_kernel_log(text: str) -> bool:
@@ -63,7 +71,7 @@ def is_kernel_log(text: str) -> bool:
     (True, False)
     """
     head = text.lstrip(_BLANK)[:_MAX_SNIFFED_LENGTH]
-    if is_journal(head):
+    if is_journal(head) or is_collected_log(head):
         return True
     lines = [raw for raw in head.splitlines()[:-1] or head.splitlines() if raw.strip()]
     begun = [raw for raw in lines if not raw.startswith((" ", "\t", "-- "))]
@@ -84,6 +92,10 @@ def log_lines(
     Parameters as in `parse_kernel_log`; `unread` counts invalid journal entries.
     """
     text = text.lstrip(_BLANK)
+    if is_collected_log(text):
+        for entry in collected_lines(text, unread):
+            yield _collected(entry, HostClock(None, offset, before))
+        return
     if is_journal(text):
         for time, message, writer in journal_messages(text, unread):
             yield LogLine(message, time, writer=writer)
@@ -96,6 +108,18 @@ def log_lines(
         if raw.strip() and not _DICTIONARY.match(raw) and not raw.startswith("-- "):
             last = read_line(raw, clocks, last)
             yield last
+
+
+def _collected(entry: CollectedLine, clock: HostClock) -> LogLine:
+    """Return the line of a log collector; what the collector says of its writer and time counts."""
+    if entry.writer == "program":
+        return LogLine(entry.message, entry.time, None, "program", entry.host)
+    moment = clock if entry.time is None else replace(clock, before=entry.time)
+    line = _read(entry.message.strip(), moment)[0]
+    if entry.writer == "kernel" and line.writer is None:
+        line = _read(f"kernel: {entry.message.strip()}", moment)[0]
+    time = entry.time if entry.writer == "kernel" or line.time is None else line.time
+    return replace(line, time=time, host=entry.host)
 
 
 def read_line(raw: str, clocks: HostClock, last: LogLine | None = None) -> LogLine:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.record_table import RecordsError
+from forewarn.features.telemetry.parsers.hardware_event import HARDWARE_KINDS
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.regular_files import matching_paths
@@ -22,13 +23,14 @@ from forewarn.response.state.finding import Finding, FindingKind, Provenance, Se
 
 __all__ = ["event_findings", "has_events", "read_events", "xid_finding"]
 
-_KINDS = {
+_KINDS: dict[str, FindingKind] = {
     "xid": FindingKind.XID,
     "lost": FindingKind.FAILURE,
     "needs_reset": FindingKind.FAILURE,
     "init_failed": FindingKind.FAILURE,
     "check": FindingKind.CHECK,
     "sxid": FindingKind.REPORT,
+    **dict.fromkeys(HARDWARE_KINDS, FindingKind.REPORT),
     "blind": FindingKind.BLIND,
     "hang": FindingKind.BLIND,
     "gap": FindingKind.BLIND,
@@ -127,7 +129,7 @@ def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
     for row in rows:
         if row["severity"] != _PASSED:
             finding, known = _finding(row, policy), _known(row)
-            candidates = passed[row["machine_id"]] if row["kind"] == "check" else []
+            candidates = passed[row["machine_id"]] if row["check"] else []
             ends = [_known(other) for other in candidates if _ends(other, row)]
             until = min([finding.valid_until, *(end for end in ends if end > known)])
             yield PastFinding(Nanoseconds(known), replace(finding, valid_until=Nanoseconds(until)))
@@ -146,14 +148,15 @@ def _ends(passed: dict[str, Any], row: dict[str, Any]) -> bool:
     gpus = [other["gpu_serial"] or other["pci"] or "" for other in (passed, row)]
     names = [other["check"] or "" for other in (passed, row)]
     same_check = names[1] == names[0] or names[1].startswith(f"{names[0]} ")
+    same_check &= passed["kind"] == row["kind"]
     return gpus[0] in ("", gpus[1]) and bool(names[0]) and same_check
 
 
 def _finding(row: dict[str, Any], policy: Policy) -> Finding:
     kind = row["kind"]
     cause = f"{kind} {row['code']}" if kind in ("xid", "sxid") else kind
-    if kind == "check" and row["check"]:
-        cause = f"check {row['check']}"
+    if row["check"]:
+        cause = f"{kind} {row['check']}"
     gpu = row["gpu_serial"] or row["pci"] or ""
     words = [row[name] for name in ("severity", "action") if row[name]]
     is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"
@@ -177,8 +180,9 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
 
 
 def _reported_severity(row: dict[str, Any]) -> Severity | None:
-    """Return the severity that a check reported; other events have words of the driver."""
-    is_reported = row["kind"] == "check" and row["severity"] in set(Severity)
+    """Return the severity of a check or of other hardware; a GPU's events have the driver's."""
+    has_severity = row["kind"] in ("check", *HARDWARE_KINDS)
+    is_reported = has_severity and row["severity"] in set(Severity)
     return Severity(row["severity"]) if is_reported else None
 
 

@@ -158,6 +158,21 @@ def test_gpu_lost_at_driver_load_has_address(host: Host) -> None:
     assert batch["events"][0]["pci"] == "0000:b3:00"
 
 
+def test_hardware_errors_are_no_faults(host: Host) -> None:
+    line = "pcieport 0000:10:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer"
+    for _ in range(40):
+        host.write(line)
+    host.write("mlx5_core 0000:9a:00.0 ens9: Link down")
+    assert host.agent.follow() == 2
+    spooled = host.spooled()
+    events = [event for _, batch in spooled for event in batch["events"]]
+    assert [(e["kind"], e["severity"], e["count"]) for e in events] == [
+        ("pcie_error", "notice", 40),
+        ("nic_error", "warning", 1),
+    ]
+    assert {kind for kind, _ in spooled}.isdisjoint({"faults"})
+
+
 def test_quoted_log_lines_are_no_fault(host: Host) -> None:
     quoted = xid(1, 79)
     with host.log.open("a") as file:

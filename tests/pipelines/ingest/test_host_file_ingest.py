@@ -210,6 +210,28 @@ def test_duplicate_rows_are_reported_by_file(raw: Path, capsys: pytest.CaptureFi
     assert "0 readings and 0 events are new, 145 were known" in capsys.readouterr().out
 
 
+def test_hardware_errors_fail_no_gpu(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = failures(raw) if ingest(raw) == 0 else []
+    address = "0000:11:00.0"
+    log = raw / "node-1" / "kern.log"
+    severity = "severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)"
+    log.write_text(
+        f"2025-03-01T00:25:00+00:00 node-1 kernel: nvidia {address}: PCIe Bus Error: {severity}\n"
+        "2025-03-01T00:25:00+00:00 node-1 kernel: EDAC MC0: 2 CE memory read error on DIMM_A1 (x)\n"
+        "2025-03-01T00:25:30+00:00 node-1 kernel: EDAC MC0: 3 CE memory read error on DIMM_A1 (x)\n"
+    )
+    assert ingest(raw) == 0
+    assert failures(raw) == before
+    assert "no GPU was seen" not in capsys.readouterr().err
+    events = pd.read_parquet(raw.parent / "records" / "_events")
+    told = events[events["kind"].isin(["pcie_error", "memory_error"])]
+    assert sorted(zip(told["kind"], told["severity"], told["count"], strict=True)) == [
+        ("memory_error", "notice", 5),
+        ("pcie_error", "critical", 1),
+    ]
+    assert set(told["machine_id"]) == {"node-1"}
+
+
 def test_future_tickets_are_dropped(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     repairs = raw.parent / "repairs.csv"
     repairs.write_text(f"{TICKETS}S3,2035-03-01T02:00:00Z,,fan,\n")

@@ -98,6 +98,26 @@ def test_check_keeps_severity_until_it_passes(tmp_path: Path) -> None:
     assert [policy.rule(f).severity for f in (failed, slow)] == ["error", "warning"]
 
 
+def test_hardware_errors_are_reports_until_they_end(tmp_path: Path) -> None:
+    link: dict[str, object] = {"kind": "nic_error", "check": "link ens9", "pci": "0000:9a:00"}
+    down, corrected, fatal = _findings_of(
+        tmp_path,
+        {**link, "severity": "warning", "raw": "mlx5_core 0000:9a:00.0 ens9: Link down"},
+        {"kind": "pcie_error", "severity": "notice", "gpu_serial": "S1", "pci": "0000:3b:00"},
+        {"kind": "pcie_error", "severity": "critical", "gpu_serial": "S1", "pci": "0000:3b:00"},
+        {**link, "severity": "ok"},
+    )
+    assert [(f.cause, f.severity, f.kind) for f in (down, corrected, fatal)] == [
+        ("nic_error link ens9", "warning", "report"),
+        ("pcie_error", "notice", "report"),
+        ("pcie_error", "critical", "report"),
+    ]
+    assert down.valid_until == NOW + 3  # the link was up again then
+    policy = load_policy()
+    steps = [policy.rule(finding).step for finding in (down, corrected, fatal)]
+    assert steps == [Step.AVOID, Step.TELL, Step.DRAIN]
+
+
 def _site(folder: Path, *events: tuple[str, float]) -> ResponseSite:
     """Write events (machine, minutes after NOW) as a collector does."""
     times = [int(NOW + minutes * MINUTE) for _, minutes in events]
