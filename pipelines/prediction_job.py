@@ -63,7 +63,11 @@ def open_store(records: Location, settings: Settings) -> RecordStore:
     """Return the store of a folder of records, configured by the settings."""
     features = settings.features
     return RecordStore(
-        records, features.kinds, Nanoseconds(settings.records.interval), features.peers
+        records,
+        features.kinds,
+        Nanoseconds(settings.records.interval),
+        features.peers,
+        settings.records.names,
     )
 
 

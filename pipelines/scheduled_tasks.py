@@ -144,7 +144,8 @@ def ingest_site(config: str, now: str) -> list[str]:
     table = site.settings.site
     if table.raw or table.prometheus or table.repairs:
         _ingest(site, end)
-    return complete_days(site.records, site.settings.records.interval, end)
+    settings = site.settings.records
+    return complete_days(site.records, settings.interval, end, settings.names)
 
 
 def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
@@ -289,6 +290,7 @@ def _score_list(site: Site, at: int) -> AtRiskList:
         at,
         costs=site.settings.list.costs,
         lists=site.lists,
+        names=site.settings.records.names,
     )
 
 
@@ -303,7 +305,7 @@ def review_site(config: str, day: str) -> dict[str, Any] | None:
     old = [p for p in site.lists.glob("date=*") if parse_moment(p.name[5:]) <= until]
     if not old or not failures.exists():
         return None
-    figures = review_metrics(review_lists(site.lists, failures, until))
+    figures = review_metrics(review_lists(site.lists, failures, until, site.settings.records.names))
     _log_review(site, day, figures)
     return figures
 
@@ -326,8 +328,8 @@ def compact_site(config: str, day: str) -> list[str]:
     from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
     site, today = Site.from_config(config), dt.date.fromisoformat(day)
-    executor = site.settings.executor.executor
-    outcomes = compact_records(site.records, DateSpan(), today, executor)
+    executor, names = site.settings.executor.executor, site.settings.records.names
+    outcomes = compact_records(site.records, DateSpan(), today, executor, names)
     return [outcome.date.isoformat() for outcome in outcomes if outcome.state == "compacted"]
 
 

@@ -45,6 +45,8 @@ class PredictorFacts:
         Share that an ensemble flags, and share of the fleet on a daily list.
     costs : dict or None
         Action costs of the site, as in JSON.
+    columns : dict or None
+        Names of the columns in the records of the training, by our names.
     """
 
     trained_at: str
@@ -60,6 +62,7 @@ class PredictorFacts:
     share: float
     seed: int
     costs: dict[str, object] | None = None
+    columns: dict[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict without unknown values."""

@@ -15,6 +15,7 @@ from forewarn.features.prediction.feature_extractor import FeatureExtractor
 from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.prediction.span_sums import GatheredSums
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.record_table import FeatureKinds, RecordsError
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import rule_points, rule_scores
@@ -77,6 +78,7 @@ def score_with(
     hindsight: bool = False,
     costs: ActionCosts | None = None,
     lists: Path | None = None,
+    names: ColumnNames = OUR_NAMES,
 ) -> AtRiskList:
     """Make the list of a trained predictor as of `at`.
 
@@ -94,6 +96,8 @@ def score_with(
         Costs of the site; by default those of the training.
     lists : Path, optional
         Past lists for the calibration monitor.
+    names : ColumnNames, optional
+        Names of the columns in the data; without them those of the training.
 
     Raises
     ------
@@ -110,7 +114,8 @@ def score_with(
             "(the result is not a forecast)."
         )
     plan, facts = predictor.encoder.measures.plan, predictor.facts
-    store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
+    names = names if names.pairs else ColumnNames.from_mapping(facts.columns)
+    store = RecordStore(records, plan.kinds, plan.interval, plan.peers, names)
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing; {model} requires it.")
@@ -173,7 +178,8 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
 def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, FeaturePlan]:
     """Return the part of the configuration that the rules can use with these records."""
     features, interval = settings.features, Nanoseconds(settings.records.interval)
-    columns = RecordStore(records, FeatureKinds(), interval).columns()
+    names = settings.records.names
+    columns = RecordStore(records, FeatureKinds(), interval, names=names).columns()
     known = features.kinds.among(columns)
     # The rules use no other columns, so the others are not read.
     kinds = FeatureKinds(counter=known.counter, code=known.code)
@@ -184,7 +190,7 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Fea
     peers = tuple(name for name in features.peers if name in columns)
     length = RecordCount(settings.windows.length)
     plan = FeaturePlan(kinds, length, interval, features.history, peers)
-    return RecordStore(records, kinds, interval, peers), plan
+    return RecordStore(records, kinds, interval, peers, names), plan
 
 
 def _flagged_by(

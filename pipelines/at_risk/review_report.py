@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forewarn.evaluation.prediction.metrics.list_review import ReviewedLists, match_failures
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.out_of_service import OutOfServiceSpan
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.at_risk.stored_lists import read_lists
@@ -17,6 +18,7 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 from forewarn.pipelines.storage.records.failures_table import INCIDENT_FAILURES, unknown_until
+from forewarn.pipelines.storage.records.mapped_columns import with_our_names
 from forewarn.pipelines.storage.records.out_of_service_table import (
     OUT_OF_SERVICE,
     read_out_of_service,
@@ -28,7 +30,7 @@ from forewarn.pipelines.storage.records.text_tables import read_texts
 __all__ = ["review_lists", "review_text"]
 
 
-def read_failures(path: Path) -> pd.DataFrame:
+def read_failures(path: Path, names: ColumnNames = OUR_NAMES) -> pd.DataFrame:
     """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at` and `unknown_until`.
 
     `unknown_until` is null unless the end of the failure is presumed.
@@ -39,6 +41,7 @@ def read_failures(path: Path) -> pd.DataFrame:
         If it cannot be read or lacks a column.
     """
     table = read_texts(path) if path.suffix == ".csv" else read_parquet(path)
+    table = with_our_names(table, names)
     for name in ("gpu_serial", "failed_at"):
         if name not in table.column_names:
             raise JobError(
@@ -63,7 +66,12 @@ def _add_second_source(failures: pd.DataFrame, others: pd.DataFrame) -> pd.DataF
     return pd.concat([failures, new], ignore_index=True)
 
 
-def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> ReviewedLists:
+def review_lists(
+    at_risk: Path,
+    failures: Path,
+    until: int | None = None,
+    names: ColumnNames = OUR_NAMES,
+) -> ReviewedLists:
     """Compare the lists below `at_risk` with a table of failures.
 
     The folder of the table may also contain files of `forewarn respond`: further failures, and
@@ -76,7 +84,7 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Rev
         Time up to which the failures are complete, nanoseconds. By default the last failure,
         because later ones may not be known yet.
     """
-    lists, known = read_lists(at_risk), read_failures(failures)
+    lists, known = read_lists(at_risk), read_failures(failures, names)
     of_incidents = failures.parent / INCIDENT_FAILURES
     if of_incidents.exists():
         known = _add_second_source(known, read_failures(of_incidents))

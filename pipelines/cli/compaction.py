@@ -69,9 +69,11 @@ def _compact(args: argparse.Namespace) -> int:
     if args.date is not None and (args.start is not None or args.end is not None):
         raise OptionsError("found `--date` with `--start` or `--end`, expected one or the other.")
     require_start_before_end(args)
-    executor = load_config_option(args).executor.executor
+    settings = load_config_option(args)
     span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()
-    for outcome in compact_records(args.records, span, today, executor):
+    for outcome in compact_records(
+        args.records, span, today, settings.executor.executor, settings.records.names
+    ):
         line = json.dumps(outcome_json(outcome)) if args.json else outcome_text(outcome)
         print(line, flush=True)
     return 0

@@ -219,6 +219,7 @@ def _score(args: argparse.Namespace) -> int:
             hindsight=args.hindsight,
             costs=settings.list.costs,
             lists=args.out,
+            names=settings.records.names,
         )
     if made.hindsight:
         note("made in hindsight: the model was trained after that time on data of what followed")
@@ -262,7 +263,9 @@ def _review(args: argparse.Namespace) -> int:
     from forewarn.evaluation.prediction.metrics.list_review import review_metrics
     from forewarn.pipelines.at_risk.review_report import review_lists, review_text
 
-    reviewed = review_lists(args.at_risk, args.failures, args.until)
-    figures = review_metrics(reviewed, costs=load_config_option(args).list.costs)
+    settings = load_config_option(args)
+    names = settings.records.names
+    reviewed = review_lists(args.at_risk, args.failures, args.until, names)
+    figures = review_metrics(reviewed, costs=settings.list.costs)
     print(json.dumps(figures) if args.json else review_text(figures))
     return 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from forewarn.evaluation.prediction.metrics.action_costs import ACTIONS, ActionCosts
+from forewarn.features.records.column_names import ColumnNames
 from forewarn.features.records.record_table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.telemetry_rows import COUNTERS, GAUGES
 from forewarn.models.prediction.model_names import MODEL_NAMES
@@ -33,10 +35,38 @@ __all__ = [
 ]
 
 
+ColumnName = Annotated[str, Field(min_length=1)]
+
+
 class RecordsTable(StrictTable):
-    """Interval of the records."""
+    """Interval of the records, and names of their columns in the data."""
 
     interval: Duration = parse_duration("10min")
+    columns: dict[ColumnName, ColumnName] = Field(default_factory=dict)
+
+    @property
+    def names(self) -> ColumnNames:
+        """The names of the columns in the data."""
+        return ColumnNames.from_mapping(self.columns)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct("records.columns", self.columns)
+        return self
+
+
+def check_distinct(key: str, columns: Mapping[str, str]) -> None:
+    """Reject a column of the data that is mapped twice.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    theirs = list(columns.values())
+    twice = next((name for name in theirs if theirs.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"`{key}` maps `{twice}` twice, expected each column once")
 
 
 class WindowsTable(StrictTable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -143,6 +144,13 @@ class WatchTable(StrictTable):
     group_label: str = "group"
 
 
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Rename the texts of a value and of its lists."""
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
 class Settings(StrictTable):
     """The whole configuration; every key has a default (formats.md, section 2)."""
 
@@ -163,6 +171,19 @@ class Settings(StrictTable):
     collector: CollectorTable = CollectorTable()
     respond: RespondTable = RespondTable()
     executor: ExecutorTable = ExecutorTable()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _use_our_names(cls, values: Any) -> Any:
+        """Take a column that `[features]` calls by its name in the data by our name."""
+        if not isinstance(values, dict):
+            return values
+        records, features = values.get("records"), values.get("features")
+        columns = records.get("columns") if isinstance(records, dict) else None
+        if not isinstance(columns, dict) or not isinstance(features, dict):
+            return values
+        ours = {str(name): our for our, name in columns.items() if name not in columns}
+        return values | {"features": {key: _renamed(item, ours) for key, item in features.items()}}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

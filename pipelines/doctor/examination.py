@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.records.column_names import ColumnNames
 from forewarn.features.records.column_survey import (
     ColumnSurvey,
     ColumnTotals,
@@ -26,7 +27,7 @@ from forewarn.features.time_units import SECOND, date_of
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.doctor.doctor_page import render_doctor
 from forewarn.pipelines.doctor.file_layout import file_layout
-from forewarn.pipelines.doctor.file_survey import survey_file
+from forewarn.pipelines.doctor.file_survey import SurveyItem, survey_file
 from forewarn.pipelines.doctor.fleet_parts import MAX_PART_ROWS, FleetParts
 from forewarn.pipelines.doctor.usable_instances import UsableInstances
 from forewarn.pipelines.prediction_job import open_store
@@ -37,6 +38,7 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.location import Location, RemotePath
 from forewarn.pipelines.storage.records.failures_table import FAILURES_TABLE, read_causes
 from forewarn.pipelines.storage.records.labelled_files import check_labels
+from forewarn.pipelines.storage.records.mapped_columns import check_names
 from forewarn.pipelines.storage.records.parquet_files import ParquetSource
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
@@ -88,10 +90,10 @@ class _Examination:
             totals.add(survey, number, len(self.gpus))
         self.floats.add(FloatSurvey(**part["floats"]), number, len(self.gpus))
 
-    def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
+    def parts(self, files: Sequence[tuple[dt.date, Location]], names: ColumnNames) -> FleetParts:
         """Return the fleet in parts."""
         rows = zip((path for _, path in files), self.rows_of_files, strict=True)
-        return FleetParts(list(rows), self.gpus, self.machines, MAX_PART_ROWS)
+        return FleetParts(list(rows), self.gpus, self.machines, MAX_PART_ROWS, names)
 
 
 def _numbers_in(known: dict[str, int], texts: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -126,7 +128,8 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     """
     store = open_store(records, settings)
     examination, files = _Examination(), store.files()
-    items = [(path, date, asdict(store.kinds)) for date, path in files]
+    items = [(path, date, asdict(store.kinds), store.names.pairs) for date, path in files]
+    check_names(sources := [ParquetSource(path, store.names) for _, path in files])
     with progress_bar(len(files), "doctor", "file") as bar:
         for file in _surveys(records, items, settings.executor.executor):
             examination.add(file)
@@ -134,12 +137,12 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     if not any(examination.rows_of_files):
         raise RecordsError(f"{records}: has no row with a serial and a timestamp.")
     first, last = examination.moments
-    parts = examination.parts(files)
+    parts = examination.parts(files, store.names)
     keys, failures, usable, n_at_end = _survey_fleet(parts, store, settings, last)
     if usable.fits(keys.cadence):
-        check_labels([ParquetSource(path) for _, path in files])
+        check_labels(sources)
     names, machines = list(examination.gpus), list(examination.machines)
-    tickets = read_causes(records / FAILURES_TABLE)
+    tickets = read_causes(records / FAILURES_TABLE, names=store.names)
     outside = (failures.repaired_at <= first) | (failures.failed_at > last)
     return {
         **{"gpus": len(names), "gpus_at_end": n_at_end, "machines": len(machines)},
@@ -216,7 +219,7 @@ def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str,
 
 def _surveys(
     records: Location,
-    items: Sequence[tuple[Location, dt.date, dict[str, tuple[str, ...]]]],
+    items: Sequence[SurveyItem],
     executor: Executor,
 ) -> Iterator[list[dict[str, Any]]]:
     """Survey files with the executor; files of an object store here, because keys stay local."""

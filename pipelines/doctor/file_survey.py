@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.records.column_names import ColumnNames
 from forewarn.features.records.column_survey import (
     ColumnSurvey,
     Extremes,
@@ -26,13 +27,15 @@ from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.files.location import Location
 from forewarn.pipelines.storage.records.parquet_files import map_parts
 
-__all__ = ["survey_file"]
+__all__ = ["SurveyItem", "survey_file"]
+
+SurveyItem = tuple[Location, dt.date, dict[str, tuple[str, ...]], tuple[tuple[str, str], ...]]
 
 _MAX_PART_ROWS = 500_000
 _NEVER = int(np.iinfo(np.int64).max)
 
 
-def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
+def survey_file(item: SurveyItem) -> list[dict[str, Any]]:
     """Read a file of a date with the columns it has, and count its problems.
 
     A compacted file is read in parts of some GPUs, so memory does not grow with the file. For other
@@ -41,7 +44,7 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     Parameters
     ----------
     item : tuple
-        Path, date of its folder, and the columns by kind.
+        Path, date of its folder, the columns by kind, and their names in the file.
 
     Returns
     -------
@@ -56,9 +59,9 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     RecordsError
         If it cannot be read, or a column has the wrong type.
     """
-    path, date, by_kind = item
+    path, date, by_kind, names = item
     survey = partial(_survey, str(path), date, FeatureKinds(**by_kind))
-    return map_parts(path, survey, _MAX_PART_ROWS)
+    return map_parts(path, survey, _MAX_PART_ROWS, ColumnNames(names))
 
 
 def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> dict[str, Any]:

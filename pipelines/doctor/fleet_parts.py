@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.fleet_slices import MAX_SLICES
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.threads import imap_threads
@@ -62,12 +63,15 @@ class FleetParts:
         Numbers, starting at 0.
     rows_at_once : int
         Target size of a part.
+    names : ColumnNames
+        Names of the columns in the files.
     """
 
     files: Sequence[tuple[Location, int]]
     gpus: Mapping[str, int]
     machines: Mapping[str, int]
     rows_at_once: int
+    names: ColumnNames = OUR_NAMES
 
     def __iter__(self) -> Iterator[FleetPart]:
         n_parts = -(-sum(n_rows for _, n_rows in self.files) // self.rows_at_once)
@@ -81,7 +85,7 @@ class FleetParts:
         """Yield a function for each file that reads the rows of a part."""
         scratch = ScratchArrays()
         for path, _ in self.files:
-            source = ParquetSource(path)
+            source = ParquetSource(path, self.names)
             if is_compacted_name(path.name):
                 yield partial(self._read, partition, source)
             else:
@@ -117,4 +121,4 @@ def _read_replaced(source: ParquetSource, read: Callable[[ParquetSource], _Resul
     try:
         return read(source)
     except ReplacedFileError:
-        return read_consistent(lambda: read(ParquetSource(source.path)))
+        return read_consistent(lambda: read(ParquetSource(source.path, source.names)))

@@ -294,4 +294,5 @@ def _facts(
         share=table.share,
         seed=recipe.seed,
         costs=None if table.costs is None else table.costs.to_dict(),
+        columns=dict(records.store.names.pairs) or None,
     )

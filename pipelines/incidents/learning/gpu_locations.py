@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.errors import InputError
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.record_table import MACHINE, SERIAL, SLOT, TIMESTAMP
 from forewarn.features.telemetry.gpu_identity import gpu_at_time
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.regular_files import UnreadableFolderError, matching_paths
+from forewarn.pipelines.storage.records.mapped_columns import read_named
 from forewarn.pipelines.storage.records.parquet_files import open_parquet
 from forewarn.pipelines.storage.records.table_columns import read_names, read_times
 
@@ -39,9 +41,12 @@ class GpuLocations:
     Attributes
     ----------
     records : Path
+    names : ColumnNames
+        Names of the columns in the records.
     """
 
     records: Path
+    names: ColumnNames = OUR_NAMES
     _days: dict[dt.date, pa.Table] = field(default_factory=dict, init=False)
 
     def serial(
@@ -94,7 +99,7 @@ class GpuLocations:
     def _day(self, date: dt.date) -> pa.Table:
         if date not in self._days:
             files = _files(self.records / f"date={date.isoformat()}")
-            tables = [table for path in files if (table := _read(path)) is not None]
+            tables = [table for path in files if (table := _read(path, self.names)) is not None]
             self._days[date] = pa.concat_tables([_SEEN.empty_table(), *tables])
         return self._days[date]
 
@@ -120,12 +125,10 @@ def _is_replaced(gpu: Mapping[str, Any], seen: Sequence[Mapping[str, Any]], at: 
     return any(row["first"] <= at and row[SERIAL] not in before for row in in_slot)
 
 
-def _read(path: Path) -> pa.Table | None:
+def _read(path: Path, names: ColumnNames) -> pa.Table | None:
     """Read serials, machines, slots and times; return None if the file is unreadable."""
     try:
-        file = open_parquet(path)
-        names = [n for n in (SERIAL, MACHINE, SLOT, TIMESTAMP) if n in file.schema_arrow.names]
-        table = file.read(columns=names)
+        table = read_named(path, (SERIAL, MACHINE, SLOT, TIMESTAMP), names)
         columns = {name: read_names(table, name, path) for name in (SERIAL, MACHINE, SLOT)}
         times = read_times(table, TIMESTAMP, path)
     except (InputError, pa.ArrowException, OSError) as error:

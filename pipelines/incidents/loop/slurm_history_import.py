@@ -87,7 +87,7 @@ def import_history(site: ResponseSite, file: Path | None, *, now: Nanoseconds) -
     if not site.records.is_dir():
         raise JobError(f"{site.records}: no such folder, expected a folder of records.")
     outages = _read(site, file, now)
-    resolver = SerialResolver(GpuLocations(site.records), now)
+    resolver = SerialResolver(GpuLocations(site.records, site.settings.records.names), now)
     labels = labels_from_outages(outages, site.table.foreign_failures, resolver)
     add_labels(site.records, SLURM, labels)
     return ImportedHistory(outages, labels)

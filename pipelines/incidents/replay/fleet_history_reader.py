@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.record_table import MACHINE, FeatureKinds, Records
 from forewarn.features.time_units import Nanoseconds
@@ -76,6 +77,7 @@ def read_fleet_history(
     interval: int,
     at_risk: Path | None = None,
     failures: Path | None = None,
+    names: ColumnNames = OUR_NAMES,
 ) -> FleetHistory:
     """Read the history that a replay needs.
 
@@ -89,13 +91,15 @@ def read_fleet_history(
         Nanoseconds between two records.
     at_risk, failures : Path, optional
         Daily lists; a table of failures that replaces the one next to the records.
+    names : ColumnNames, optional
+        Names of the columns in the records.
 
     Raises
     ------
     RecordsError, JobError
         If a source is unreadable, or there are no data.
     """
-    store = RecordStore(folder, FeatureKinds(), Nanoseconds(interval), (_RACK,))
+    store = RecordStore(folder, FeatureKinds(), Nanoseconds(interval), (_RACK,), names)
     known = failures is not None or (folder / FAILURES_TABLE).exists()
     if not folder.is_dir() or not (has_events(folder) or any(folder.glob("date=*"))):
         store.files()  # raises with the reason
@@ -121,7 +125,7 @@ def _read_records(store: RecordStore, *, with_xids: bool) -> tuple[Records, Fail
     """Read locations, failures and Xids of the records."""
     codes = (_XID,) if with_xids and _XID in store.columns() else ()
     kinds = FeatureKinds(code=codes)
-    records = RecordStore(store.folder, kinds, store.interval, store.groups).read()
+    records = replace(store, kinds=kinds).read()
     return records, Failures.from_records(records)
 
 

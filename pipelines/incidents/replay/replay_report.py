@@ -186,8 +186,9 @@ def replay_records(
     """
     policy = policy_of_site(overlays, settings)
     interval = settings.records.interval
+    names = settings.records.names
     past = read_fleet_history(
-        records, policy, interval=interval, at_risk=at_risk, failures=failures
+        records, policy, interval=interval, at_risk=at_risk, failures=failures, names=names
     )
     rules = ReplayRules(policy, {REPLAY_POOL: _pool(settings)}, settings=settings.respond.core())
     return _report(past, rules, Nanoseconds(settings.horizon))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.pipelines.storage.files.atomic_files import fsync
 from forewarn.pipelines.storage.files.file_lock import has_landed, landing_locked
 from forewarn.pipelines.storage.files.location import Location, RemotePath
@@ -71,7 +72,7 @@ class CompactedDate:
         return "left" if self.why else "compact"
 
 
-def compact_date(folder: Location, date: dt.date) -> CompactedDate:
+def compact_date(folder: Location, date: dt.date, names: ColumnNames = OUR_NAMES) -> CompactedDate:
     """Compact the files of a date; a compact date is left unchanged.
 
     Parameters
@@ -79,16 +80,18 @@ def compact_date(folder: Location, date: dt.date) -> CompactedDate:
     folder : Path or RemotePath
         RECORDS, of which no other process compacts a date at the same time.
     date : datetime.date
+    names : ColumnNames, optional
+        Names of the columns in the data, which they keep.
 
     Raises
     ------
     RecordsError
         If a file cannot be read, or is replaced at each attempt.
     """
-    return read_consistent(lambda: _compact(folder, date))
+    return read_consistent(lambda: _compact(folder, date, names))
 
 
-def _compact(folder: Location, date: dt.date) -> CompactedDate:
+def _compact(folder: Location, date: dt.date, names: ColumnNames) -> CompactedDate:
     """Compact the current files of a date.
 
     Raises
@@ -97,7 +100,7 @@ def _compact(folder: Location, date: dt.date) -> CompactedDate:
         If a file was replaced in the meantime; nothing has changed.
     """
     paths = files_of_date(folder, date)
-    sources = [ParquetSource(path) for path in paths]
+    sources = [ParquetSource(path, names) for path in paths]
     before = sum(source.stamp.size for source in sources)
     merged = _already_merged(sources)
     if merged:

@@ -6,9 +6,9 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.record_table import RecordsError
 from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -21,6 +21,7 @@ from forewarn.pipelines.storage.records.record_listing import list_records
 __all__ = ["DateSpan", "compact_records", "compact_to_dict", "outcome_json", "outcome_text"]
 
 _LOCK = ".compact.lock"
+_Item = tuple[Location, dt.date, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,11 @@ class DateSpan:
 
 
 def compact_records(
-    folder: Location, span: DateSpan, today: dt.date, executor: Executor | None = None
+    folder: Location,
+    span: DateSpan,
+    today: dt.date,
+    executor: Executor | None = None,
+    names: ColumnNames = OUR_NAMES,
 ) -> Iterator[CompactedDate]:
     """Compact the dates of a folder of records, the oldest first; yield each result.
 
@@ -63,6 +68,8 @@ def compact_records(
     executor : Executor, optional
         Compacts several dates in parallel. Without it, or in an object store, whose keys stay in
         this process, dates are compacted one after another.
+    names : ColumnNames, optional
+        Names of the columns in the data, which they keep.
 
     Raises
     ------
@@ -81,7 +88,8 @@ def compact_records(
     newest = None if span.only else present[-1]
     open_dates = [date for date in chosen if date >= today or date == newest]  # the last ones
     with _exclusive(folder), progress_bar(len(chosen), "compact", "date") as bar:
-        for outcome in _compact_all(folder, chosen[: len(chosen) - len(open_dates)], executor):
+        items = [(folder, date, names.pairs) for date in chosen[: len(chosen) - len(open_dates)]]
+        for outcome in _compact_all(folder, items, executor):
             yield outcome
             bar.update()
         for date in open_dates:
@@ -98,21 +106,22 @@ def _exclusive(folder: Location) -> AbstractContextManager[None]:
 
 
 def _compact_all(
-    folder: Location, dates: Sequence[dt.date], executor: Executor | None
+    folder: Location, items: Sequence[_Item], executor: Executor | None
 ) -> Iterator[CompactedDate]:
     if executor is None or isinstance(folder, RemotePath):
-        yield from (compact_date(folder, date) for date in dates)
+        yield from (compact_date(at, date, ColumnNames(pairs)) for at, date, pairs in items)
         return
     with executor.started() as slices:
-        for fields in slices.map(compact_to_dict, [(folder, date) for date in dates]):
+        for fields in slices.map(compact_to_dict, items):
             counts = fields["counts"]
             merged = None if counts is None else MergeCounts(*counts)
             yield CompactedDate(**fields | {"counts": merged})
 
 
-def compact_to_dict(item: tuple[Path, dt.date]) -> dict[str, Any]:
+def compact_to_dict(item: _Item) -> dict[str, Any]:
     """Compact a date of a folder; return the fields of `CompactedDate` as plain values."""
-    fields = asdict(compact_date(*item))
+    folder, date, pairs = item
+    fields = asdict(compact_date(folder, date, ColumnNames(pairs)))
     return fields | {"counts": None if fields["counts"] is None else tuple(fields["counts"])}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
@@ -169,9 +169,10 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     n_ranges = max(n_parts, _power_of_two(n_rows // _MIN_ROWS_PER_GROUP, up=False))
     slices: list[tuple[int, int]] = []
     written = doubled = 0
+    stored = _names_in_files(sources)
     with pq.ParquetWriter(
         arrow_path(out),
-        schema.working_schema,
+        _with_names(schema.working_schema, stored),
         compression="zstd",
         store_schema=False,
         write_page_checksum=True,
@@ -181,14 +182,30 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
             written += len(rows.slices)
             ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
             for span, table in prefetch(_row_groups(rows, ranges, schema)):
-                writer.write_table(table, row_group_size=len(table))
+                named = table.rename_columns([stored[name] for name in table.column_names])
+                writer.write_table(named, row_group_size=len(table))
                 slices.append(span)
             pa.default_memory_pool().release_unused()  # the pool keeps the memory of many threads
         form = CompactionMetadata(tuple(slices), tuple(map(stamp_of_source, sources)))
         # Texts are written as dictionaries, which is faster; this metadata restores their type.
-        types = base64.b64encode(schema.target.serialize().to_pybytes()).decode()
+        types = base64.b64encode(
+            _with_names(schema.target, stored).serialize().to_pybytes()
+        ).decode()
         writer.add_key_value_metadata({"ARROW:schema": types} | form.metadata())
     return MergeCounts(written, doubled, len(slices))
+
+
+def _names_in_files(sources: Sequence[ParquetSource]) -> dict[str, str]:
+    """Return the name that each column has in the files, that of the first file if they differ."""
+    names: dict[str, str] = {}
+    for source in sources:
+        names = source.names_in_file | names
+    return names
+
+
+def _with_names(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """Return a schema with other names of its columns."""
+    return pa.schema([field.with_name(names[field.name]) for field in schema], schema.metadata)
 
 
 def stamp_of_source(source: ParquetSource) -> SourceStamp:
@@ -248,7 +265,7 @@ def _gathered(
 def _files(sources: Sequence[ParquetSource]) -> Iterator[tuple[str, pa.Table]]:
     for source in sources:
         with source.opened() as file:
-            yield source.name, file.read()
+            yield source.name, file.read().rename_columns(source.column_names)
 
 
 def _batches(
@@ -259,7 +276,8 @@ def _batches(
         groups = FileSlice.for_slices(source, span).groups
         with source.opened() as file:
             for batch in file.iter_batches(n_rows, row_groups=groups):
-                yield source.name, pa.Table.from_batches([batch])
+                table = pa.Table.from_batches([batch])
+                yield source.name, table.rename_columns(source.column_names)
 
 
 def _row_groups(

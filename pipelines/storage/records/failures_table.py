@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.record_table import SERIAL, RecordsError
 from forewarn.features.telemetry.failure_evidence import PRESUMED, PRESUMED_AFTER
 from forewarn.pipelines.storage.files.location import Location
+from forewarn.pipelines.storage.records.mapped_columns import with_our_names
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
 from forewarn.pipelines.storage.records.table_columns import read_names, read_serials, read_times
 
@@ -30,9 +32,11 @@ INCIDENT_FAILURES = "incident_failures.parquet"
 """Written by `forewarn respond`: confirmed outcomes and external drains."""
 
 
-def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
+def read_failures_table(
+    path: Location, serials: Sequence[str], names: ColumnNames = OUR_NAMES
+) -> Failures:
     """Read a failures table (formats.md, section 1) for some serials."""
-    table = read_parquet(path)
+    table = with_our_names(read_parquet(path), names)
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:
             raise RecordsError(f"{path}: column `{name}` is missing.")
@@ -49,13 +53,15 @@ def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
             read_serials(table, path),
         )
     ]
-    names = columns.pop().to_pylist()
-    gpu = np.arange(len(names), dtype=np.int32)
+    gpus = columns.pop().to_pylist()
+    gpu = np.arange(len(gpus), dtype=np.int32)
     moments = (column.to_numpy() for column in columns)
-    return _renumbered(Failures(gpu, *moments), names, serials)
+    return _renumbered(Failures(gpu, *moments), gpus, serials)
 
 
-def read_causes(path: Location, before: int | None = None) -> dict[str, list[tuple[int, str]]]:
+def read_causes(
+    path: Location, before: int | None = None, names: ColumnNames = OUR_NAMES
+) -> dict[str, list[tuple[int, str]]]:
     """Return time and cause, possibly none, of the failures of each serial.
 
     Parameters
@@ -64,9 +70,11 @@ def read_causes(path: Location, before: int | None = None) -> dict[str, list[tup
         A failures table, which may not exist.
     before : int, optional
         Only failures that were known before this time.
+    names : ColumnNames, optional
+        Names of the columns in the file.
     """
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    table = read_parquet(path) if path.exists() else None
+    table = with_our_names(read_parquet(path), names) if path.exists() else None
     if table is None:
         return causes
     failed = read_times(table, "failed_at", path)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.record_table import RecordsError
 from forewarn.features.records.text_columns import is_text
@@ -194,17 +195,20 @@ class ParquetSource:
     Parameters
     ----------
     path : Path or RemotePath
+    names : ColumnNames, optional
+        Names of the columns in the file; all others here are ours.
 
     Attributes
     ----------
     path : Path or RemotePath
+    names : ColumnNames
     stays_open : bool
         Keep the file open after its columns were read without an error. It can then be read even if
         it is replaced or removed. False by default.
     """
 
-    def __init__(self, path: Location) -> None:
-        self.path = path
+    def __init__(self, path: Location, names: ColumnNames = OUR_NAMES) -> None:
+        self.path, self.names = path, names
         self.stays_open = False
         self._known_head: _FileHead | None = None
         self._open: pq.ParquetFile | None = None
@@ -240,12 +244,19 @@ class ParquetSource:
     @property
     def column_names(self) -> list[str]:
         """The names of all columns."""
-        return list(self.schema.names)
+        return self.names.renamed(self._head.schema.names)
+
+    @property
+    def names_in_file(self) -> dict[str, str]:
+        """The name of each column in the file."""
+        return dict(zip(self.column_names, self._head.schema.names, strict=True))
 
     @property
     def schema(self) -> pa.Schema:
         """Names and types of all columns, as written."""
-        return self._head.schema
+        schema = self._head.schema
+        fields = [schema.field(n).with_name(name) for n, name in enumerate(self.column_names)]
+        return pa.schema(fields, schema.metadata) if self.names.pairs else schema
 
     @property
     def stamp(self) -> FileStamp:
@@ -324,7 +335,12 @@ class ParquetSource:
             yield FileColumns(self.path, file, self.schema, n_rows, row_groups, self._lock)
 
 
-def map_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:
+def map_parts(
+    path: Location,
+    work: Callable[[Columns], _Result],
+    n_rows: int,
+    names: ColumnNames = OUR_NAMES,
+) -> list[_Result]:
     """Apply `work` to the columns of each part of a file; all parts are of the same file.
 
     A part holds all rows of some GPUs. Parts of a compacted file are row groups with at least
@@ -337,7 +353,7 @@ def map_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -
     """
 
     def once() -> list[_Result]:
-        source = ParquetSource(path)
+        source = ParquetSource(path, names)
         form = source.form
         parts = [None] if form is None else form.parts(source.rows_of_groups, n_rows)
         return [_work(source, work, groups) for groups in parts]

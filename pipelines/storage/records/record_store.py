@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from forewarn.features.records.assembly import RecordsQuery, assemble, read_past_states
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
 from forewarn.features.records.fleet_slices import MAX_SLICES
@@ -35,6 +36,7 @@ from forewarn.pipelines.storage.records.failures_table import (
 )
 from forewarn.pipelines.storage.records.file_slice import FileSlice, number_of_slices
 from forewarn.pipelines.storage.records.labelled_files import check_labels
+from forewarn.pipelines.storage.records.mapped_columns import check_names
 from forewarn.pipelines.storage.records.out_of_service_table import (
     OUT_OF_SERVICE,
     for_records,
@@ -64,6 +66,8 @@ class RecordStore:
         Between two records of a GPU.
     groups : tuple of str
         Optional text columns to read in addition to the features.
+    names : ColumnNames
+        Names of the columns in the data.
     pinned_files : tuple of (date, ParquetSource), optional
         The files to read, regardless of changes to the folder (`pinned`).
     """
@@ -72,6 +76,7 @@ class RecordStore:
     kinds: FeatureKinds
     interval: Nanoseconds
     groups: tuple[str, ...] = ()
+    names: ColumnNames = OUR_NAMES
     pinned_files: tuple[tuple[dt.date, ParquetSource], ...] = ()
 
     def files(self) -> list[tuple[dt.date, Location]]:
@@ -94,7 +99,7 @@ class RecordStore:
 
     def _listed(self) -> Sequence[tuple[dt.date, ParquetSource]]:
         files = self.pinned_files
-        return files or [(date, ParquetSource(path)) for date, path in self.files()]
+        return files or [(date, ParquetSource(path, self.names)) for date, path in self.files()]
 
     def pinned(self, start: int | None, end: int) -> RecordStore:
         """Return the store with its current files, for repeated reads of the same data.
@@ -383,6 +388,7 @@ class RecordStore:
             source.stays_open = True
         older = _before(listed, start) if with_older else []
         map_threads(lambda source: source.n_rows, sources)  # reads the metadata of all files
+        check_names(sources)
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
         return sources, older, query
@@ -403,14 +409,14 @@ class RecordStore:
         failures = Failures.empty()
         for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
             if path.exists():
-                failures = failures.joined(read_failures_table(path, serials))
+                failures = failures.joined(read_failures_table(path, serials, self.names))
         return failures
 
     def causes(self, before: int) -> dict[str, list[tuple[int, str]]]:
         """Return time and cause of the failures of each serial that were known at a moment."""
         causes: dict[str, list[tuple[int, str]]] = {}
         for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
-            for serial, rows in read_causes(path, before).items():
+            for serial, rows in read_causes(path, before, self.names).items():
                 causes.setdefault(serial, []).extend(rows)
         return causes
 
