@@ -82,7 +82,7 @@ async def _send(port: int, requests: list[bytes], connections: int) -> list[floa
     """Send all requests over some connections; return the seconds to each response."""
     waiting, seconds = list(reversed(requests)), list[float]()
 
-    async def one() -> None:
+    async def send() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while waiting:
             started = time.perf_counter()
@@ -95,7 +95,7 @@ async def _send(port: int, requests: list[bytes], connections: int) -> list[floa
             seconds.append(time.perf_counter() - started)
         writer.close()
 
-    await asyncio.gather(*(one() for _ in range(connections)))
+    await asyncio.gather(*(send() for _ in range(connections)))
     return seconds
 
 
@@ -163,13 +163,13 @@ def main() -> None:
         cmdb.write_text("\n".join(["gpu_serial,rack,data_center", *lines]) + "\n")
         process, port = _serve(folder / "records", cmdb)
         try:
-            found = [_round(folder / "records", port, hosts, tick) for tick in range(rounds)]
+            measured = [_round(folder / "records", port, hosts, tick) for tick in range(rounds)]
             peak = _peak_mib(process)
         finally:
             process.terminate()
             process.wait()
         peer = statistics.median(_peer(folder, hosts) for _ in range(5))
-    median = {key: statistics.median(one[key] for one in found) for key in found[0]}
+    median = {key: statistics.median(figures[key] for figures in measured) for key in measured[0]}
     records = hosts * PER_HOST
     print(f"{records} GPUs on {hosts} hosts, median of {rounds} rounds")
     print(

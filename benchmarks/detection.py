@@ -83,8 +83,8 @@ def _pull(n: int, folder: Path, seed: int, *, faulty: bool = False) -> None:
     if faulty:
         task.samples["pfc_tx_packet_rate"][n // 2, 300:] += 9000.0
     names = [metric.name for metric in Settings().detection.metrics]
-    kept = {name: task.samples[name] for name in names}
-    task = SimulatedTask(task.machines, task.group, kept, ())
+    samples = {name: task.samples[name] for name in names}
+    task = SimulatedTask(task.machines, task.group, samples, ())
     folder.mkdir(parents=True)
     pq.write_table(metrics_table(task, BEGIN), folder / "part-0.parquet", compression="zstd")
 
@@ -127,7 +127,7 @@ def _from_outside(folder: Path, model: Path, n: int, pairs: int, *, faulty: bool
         for _ in range(pairs)
     ]
     single, several = np.median(np.array(calls), axis=0)
-    wall, cpu = np.median([(many - one) / more for one, many in calls], axis=0)
+    wall, cpu = np.median([(many - single_pull) / more for single_pull, many in calls], axis=0)
     print(
         f"{n:>6} machines, {'a fault in the first metric' if faulty else 'nothing wrong':<28} "
         f"{wall:6.2f} s a pull, {cpu:6.2f} s of CPU; {single[0]:5.2f} s with the start"
@@ -145,12 +145,12 @@ def _compile(folder: Path, model: Path) -> None:
 
 
 def _median(work: Callable[[], Any], runs: int) -> float:
-    found = []
+    seconds = []
     for _ in range(runs):
         started = time.perf_counter()
         work()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
 
 
 def _stages(folder: Path, model: Path, runs: int) -> None:
@@ -164,11 +164,11 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     positions = np.arange(series.shape[2] - WINDOW + 1)
     windows = Windows.from_series(series, WINDOW, positions)
     present = np.ones((len(windows), series.shape[1]), dtype=bool)
-    found = peer_deviations(windows, present, pull.groups)
+    deviations = peer_deviations(windows, present, pull.groups)
     past, number = MachineBaseline.empty(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
     scores, _ = score_against_baseline(
-        found, number, pull.groups, rules.baseline, first.healthy, past
+        deviations, number, pull.groups, rules.baseline, first.healthy, past
     )
     turned = np.ascontiguousarray(scores.T)
     parts: dict[str, Callable[[], Any]] = {
@@ -177,7 +177,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
         "compare with the peers": lambda: peer_deviations(windows, present, pull.groups),
         "compare with the baseline": lambda: score_against_baseline(
-            found, number, pull.groups, rules.baseline, first.healthy, past
+            deviations, number, pull.groups, rules.baseline, first.healthy, past
         ),
         "continuity": lambda: continuity_levels(
             turned, rules.continuity, rules.continuity_share, 3.0
@@ -211,8 +211,8 @@ def _peers(
     ours = _median(lambda: distance_sums(windows[few], present[few]), runs)
 
     def plain() -> None:
-        for one in windows[few]:
-            squares = sum((row[:, None] - row[None, :]) ** 2 for row in one)
+        for window in windows[few]:
+            squares = sum((row[:, None] - row[None, :]) ** 2 for row in window)
             np.sqrt(squares).sum(axis=1)
 
     theirs = _median(plain, 1)

@@ -119,7 +119,8 @@ def _monitor_results(days: Sequence[Row], since: str) -> Row:
     ways = [day["alerts"] for day in days], [day["flagged"] for day in days]
     flagged = *ways, _flagged_by_simple_rule(days)
     return {
-        name: _monitor_row(days, of, since) for name, of in zip(_MONITORS, flagged, strict=True)
+        name: _monitor_row(days, flags, since)
+        for name, flags in zip(_MONITORS, flagged, strict=True)
     }
 
 

@@ -171,7 +171,9 @@ def main() -> None:
         _print(folder.name, judged[-1], used)
     if len(judged) > 1:
         methods = set.intersection(*map(set, judged))
-        means = {name: _mean([of[name] for of in judged]) for name in _ROWS if name in methods}
+        means = {
+            name: _mean([figures[name] for figures in judged]) for name in _ROWS if name in methods
+        }
         _print("all", means, used)
 
 

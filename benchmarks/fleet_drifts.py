@@ -19,7 +19,7 @@ __all__ = ["DRIFTS", "FleetHistory", "write_drifted"]
 
 Drift = Callable[[pd.DataFrame], pd.DataFrame]
 _COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
-_PLACE = ("machine_id", "slot", "rack", "data_center", "expiration_date")
+_LOCATION_COLUMNS = ("machine_id", "slot", "rack", "data_center", "expiration_date")
 _SIGNS, _INTERVAL = pd.Timedelta(days=3), pd.Timedelta(minutes=10)
 _WITH_SIGNS, _REMOVED, _NEW = 0.1, 0.75, 0.3  # share of healthy GPUs, of failing GPUs, of machines
 _LEVELS = {"temperature_gpu": 1.2, "power_draw": 1.6, "memory_used": 2.0, "clock_sm": 1.3}
@@ -48,8 +48,8 @@ class FleetHistory:
         """Return the records of a GPU in a span, by time."""
         days = pd.date_range(start.normalize(), end, freq="D")
         paths = [self.folder / f"records/date={day:%Y-%m-%d}/part-0.parquet" for day in days]
-        wanted = [("gpu_serial", "==", serial)]
-        frame = pd.concat([pd.read_parquet(p, filters=wanted) for p in paths if p.exists()])
+        filters = [("gpu_serial", "==", serial)]
+        frame = pd.concat([pd.read_parquet(p, filters=filters) for p in paths if p.exists()])
         return frame[(frame["timestamp"] >= start) & (frame["timestamp"] < end)]
 
 
@@ -82,9 +82,9 @@ def exchanged(past: FleetHistory) -> Drift:
             names[later & (serials == failing)], names[later & (serials == other)] = second, first
         moved = names != serials
         places = boards.loc[names[moved]]
-        frame = frame.astype(dict.fromkeys(("gpu_serial", *_PLACE), object))
+        frame = frame.astype(dict.fromkeys(("gpu_serial", *_LOCATION_COLUMNS), object))
         frame["gpu_serial"] = names
-        for column in _PLACE:
+        for column in _LOCATION_COLUMNS:
             texts = places[column].to_numpy()
             frame.loc[moved, column] = texts.astype(int) if column == "slot" else texts
         return frame.astype({"slot": "int16"})

@@ -120,11 +120,11 @@ def live(ledger: Ledger, days: int) -> None:
 def _day(connection: Connection, now: Nanoseconds) -> list[int]:
     query = "SELECT id, machine FROM incidents WHERE opened_at = :now ORDER BY id"
     opened = connection.execute(text(query), {"now": now}).all()
-    for place, (incident, machine) in enumerate(opened):
+    for index, (incident, machine) in enumerate(opened):
         decision_rows.add(connection, _decision(incident, now, Ruling.OBSERVE))
-        if place % 2:
+        if index % 2:
             decision_rows.add(connection, _decision(incident, now, Ruling.HOLD))
-        if place < DRAINS:
+        if index < DRAINS:
             _drain(connection, incident, machine, now)
     beats = [{"name": name, "at": now + m * MINUTE} for m in range(1440) for name in "ab"]
     connection.execute(insert(ledger_tables.beats), beats)

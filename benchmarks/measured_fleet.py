@@ -85,8 +85,8 @@ class Study:
         records, failures = job.store.read_known(min(days) * DAY, (max(days) + 2) * DAY)
         instances = find_scorable_instances(records, failures, job.walk_settings)
         hashes = sampling_hash(_SEED, records.serials, instances.gpu, instances.end)
-        kept = hashes % np.uint64(keep) == 0
-        instances, hashes = instances.select(kept), hashes[kept]
+        sampled = hashes % np.uint64(keep) == 0
+        instances, hashes = instances.select(sampled), hashes[sampled]
         begin, last = (min(days) + first) * DAY, records.last - recipe.horizon
         measures = measures or _measures(recipe, records, failures, begin)
         values, rules = _measured(recipe, measures, records, failures, instances)

@@ -25,13 +25,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 MAX_LOAD = 3.0
 
 
 def benchmarks() -> list[Path]:
     """Return the scripts with a short form, which are run here."""
-    others = [path for path in sorted(HERE.glob("*.py")) if path != Path(__file__).resolve()]
+    others = [path for path in sorted(FOLDER.glob("*.py")) if path != Path(__file__).resolve()]
     return [path for path in others if '"--short"' in path.read_text(encoding="utf-8")]
 
 
@@ -80,7 +80,7 @@ def commit() -> str:
 def _git(*arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=False
+            ["git", "-C", str(FOLDER), *arguments], capture_output=True, text=True, check=False
         )
     except OSError:  # git is not installed
         return ""
@@ -157,7 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--short", action="store_true", help="small and quick; records nothing")
     parser.add_argument("--only", metavar="NAMES", help="comma-separated")
-    parser.add_argument("--history", type=Path, default=HERE / "history.jsonl", metavar="FILE")
+    parser.add_argument("--history", type=Path, default=FOLDER / "history.jsonl", metavar="FILE")
     options = parser.parse_args()
     paths = benchmarks()
     if options.only:

@@ -81,8 +81,8 @@ def run_case(version: Path, name: str, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "inputs").mkdir(parents=True)
     steps = CASES[name](folder / "inputs")
-    given = json.dumps([(s.name, s.command, pd.Timestamp(s.now).value) for s in steps])
-    command = [str(_find_python(version)), "-c", _RUNNER, given]
+    steps_json = json.dumps([(s.name, s.command, pd.Timestamp(s.now).value) for s in steps])
+    command = [str(_find_python(version)), "-c", _RUNNER, steps_json]
     with (
         (folder / "stderr.log").open("w") as log,
         tqdm(total=len(steps), desc=f"{version}: {name}", leave=False) as bar,

@@ -40,7 +40,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from forewarn.pipelines.rendering.svg_figures import COLOURS, figure_style
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 STAGES = {
     "read": "pyarrow reads",
@@ -70,10 +70,10 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
     """Return the command of each stage, including process start."""
     newest = max(path.name.removeprefix("date=") for path in records.glob("date=*"))
     at = (dt.date.fromisoformat(newest) + dt.timedelta(days=1)).isoformat()
-    script = [str(HERE / "training_set.py"), "--records", str(records), "--again", "0", "--side"]
+    script = [str(FOLDER / "training_set.py"), "--records", str(records), "--again", "0", "--side"]
     sides = {
         "read": [sys.executable, *script, "read"],
-        "build": [sys.executable, str(HERE / "as_command.py"), *script, "build"],
+        "build": [sys.executable, str(FOLDER / "as_command.py"), *script, "build"],
     }
     score = ["score", "--records", str(records), "--model", "builtin:rules", "--at", at]
     ours = {"score": [*score, "--out", str(out)], "doctor": ["doctor", str(records), "--json"]}
@@ -112,7 +112,7 @@ def measure(
             peak = max(t["peak_mib"] for t in times)
             figures.append({"stage": stage} | median | {"peak_mib": peak})
     about = {"gpus": n_gpus, "days": n_days, "compacted": compact} | holds
-    return [about | of for of in figures]
+    return [about | row for row in figures]
 
 
 def main() -> None:
@@ -124,7 +124,11 @@ def main() -> None:
     parser.add_argument("--compact", action="store_true", help="compact the records first")
     parser.add_argument("--fleets", type=Path, metavar="FOLDER", help="folder to keep them in")
     parser.add_argument(
-        "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="results file"
+        "--figures",
+        type=Path,
+        default=FOLDER / "scaling.jsonl",
+        metavar="JSONL",
+        help="results file",
     )
     parser.add_argument(
         "--plot", type=Path, metavar="PNG", help="plot the latest results in the file"
@@ -145,7 +149,7 @@ def main() -> None:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(HERE), "rev-parse", "--short=12", "HEAD"]
+    command = ["git", "-C", str(FOLDER), "rev-parse", "--short=12", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 

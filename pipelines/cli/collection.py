@@ -154,8 +154,8 @@ def _use_site_inputs(args: argparse.Namespace) -> None:
     site = load_config_option(args).site
     args.query_gpu = (*args.query_gpu, *site.query_gpu)
     sources = ("raw", "prometheus", "repairs")
-    given = any(getattr(args, name) is not None for name in sources)
-    for name in ("cmdb", *(() if given else sources)):
+    has_source = any(getattr(args, name) is not None for name in sources)
+    for name in ("cmdb", *(() if has_source else sources)):
         if getattr(args, name) is None and (value := getattr(site, name)):
             path = Path(site_path(args.config, value))
             setattr(args, name, value if name == "prometheus" else path)
