@@ -18,6 +18,7 @@ from forewarn.features.telemetry.parsers.collected_log import is_collected_log
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_faults import no_gpu_message
 from forewarn.features.telemetry.parsers.proc_files import boot_times
+from forewarn.features.telemetry.port_counters import read_port_counters
 from forewarn.features.telemetry.telemetry_rows import (
     event_id,
     event_row,
@@ -83,6 +84,7 @@ def read_host_files(
         own_host, own_offset = _host_and_offset(file, host, offset)
         spans += _read_log(dropped, own_host, file, _boot_before(boots, file.time), own_offset)
     read_exporter_files(dropped, host, by_kind.get("metrics", []), spans)
+    read_port_counters(dropped, host, by_kind.get("ports", []))
     for form in FORMS:
         for file in files_by_form.get(form, []):
             own_host, own_offset = _host_and_offset(file, host, offset)
