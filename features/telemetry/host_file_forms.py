@@ -77,7 +77,9 @@ def _is_json(head: str) -> bool:
 
 def _is_csv(head: str) -> bool:
     lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
-    return bool(lost_gpus(head)) or any("," in line and is_header(line) for line in lines)
+    headers = [line for line in lines if "," in line and is_header(line)]
+    of_processes = any(re.search(r"\bpid\b", line) for line in headers)
+    return bool(lost_gpus(head)) or (bool(headers) and not of_processes)
 
 
 # The first matching form wins. Kernel logs come first, since a log can quote any text while no

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from forewarn.features.telemetry.host_file_forms import detect_form
 from forewarn.features.telemetry.host_file_rows import HostFileText
 from forewarn.features.telemetry.nvidia_smi.appended_outputs import split_outputs
 from forewarn.features.telemetry.nvidia_smi.bug_report import is_bug_report, read_bug_report
@@ -72,7 +73,7 @@ def _with_header(
     unread: Unread,
 ) -> HostFileText | None:
     """Return a file with its header; None if its fields are not certain."""
-    if not is_headerless_csv(file.text, csv_fields):
+    if detect_form(file.text) is not None or not is_headerless_csv(file.text, csv_fields):
         return file
     header = find_header(file.text, csv_fields, known)
     misfit = _MISFIT.format(columns=len(header.fields)) if csv_fields else ""

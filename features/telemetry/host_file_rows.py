@@ -99,8 +99,10 @@ class HostFileRows:
                 self.unread.add(_UNNAMED, file.name)
         for event in self.events:
             slot = event.pop("slot", None)
-            if slot is not None and (name := self.names.name(event | {"slot": slot})):
-                event.update(name)
+            if slot is not None:
+                name = self.names.name(event | {"slot": slot})
+                # Without a name the check keeps the index, or GPUs would end each other's findings.
+                event.update(name or {"check": f"{event['check']} of GPU {slot}"})
 
     def _add_named(self, row: dict[str, Any], file: HostFileText, *, once: bool = False) -> None:
         """Add a row; `once` leaves it out where another one tells more of the same moment."""

@@ -27,7 +27,7 @@ _TEXT_PATTERNS = (
      _looks_like("the table of `dcgmi diag`", "`dcgmi diag -j`")),
     (re.compile(r"^\| (?:Health Monitor Report|Overall Health)", re.M),
      _looks_like("the table of `dcgmi health`", "`dcgmi health -c -j`")),
-    (re.compile(r"^ *\S*, *\d{4,}, .*MiB", re.M),
+    (re.compile(r"^.*\bpid\b.*,.*\bprocess_name\b", re.M),
      _looks_like("CSV of `nvidia-smi --query-compute-apps`", _SMI)),
     (re.compile(r"^\[\d+\] [^\s:]+: \[", re.M),
      _looks_like("Fluent Bit's `stdout`", "its `Format json_lines`")),

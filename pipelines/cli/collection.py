@@ -284,7 +284,8 @@ def _notes(landed: LandingCounts) -> None:
     if landed.nameless:
         note(
             f"{landed.nameless} readings identify no GPU (no serial, no UUID, or no UUID for the "
-            "serial of a board with several GPUs) and give no record"
+            "serial of a board with several GPUs) and give no record; the output of "
+            "`nvidia-smi -L` of the same host tells the UUIDs"
         )
     for line in serial_notes(landed):
         note(line)

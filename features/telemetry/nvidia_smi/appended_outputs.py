@@ -12,6 +12,7 @@ from forewarn.features.telemetry.parsers.script_time import split_time
 
 __all__ = ["split_outputs"]
 
+_HINT = re.compile("NVIDIA-SMI|NVSMI LOG|<|#|UUID|uuid|serial|index|name|bus_id|timestamp|version")
 _TABLE = re.compile(r"\| NVIDIA-SMI ")
 _QUERY = re.compile(r"=+ ?NVSMI LOG ?=+")
 _DOCUMENT = re.compile(r"<\?xml|<nvidia_smi_log")
@@ -43,6 +44,8 @@ def split_outputs(text: str) -> list[str]:
 def _begins(line: str) -> str | None:
     """Return the kind of output that a line begins, None if it begins none."""
     line = line[:2000]
+    if not _HINT.search(line):
+        return None
     if _TABLE.search(line):
         return "table"
     if _QUERY.search(line):

@@ -24,7 +24,7 @@ _FORMS = {
     "driver_version": re.compile(r"\d{3}\.\d{2,3}\.\d{2}"),
     "serial": re.compile(r"[01]\d{12}"),
 }
-_NAMING = ("uuid", "pci.bus_id", "serial")  # fields that tell GPUs apart on every host
+_RECOGNISED = ("uuid", "pci.bus_id", "name")  # fields whose values only nvidia-smi prints
 _ALIASES = {"gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id", "gpu_name": "name"} | {
     "gpu_serial": "serial"
 }
@@ -65,7 +65,7 @@ def is_headerless_csv(text: str, csv_fields: Sequence[Sequence[str]] = ()) -> bo
     if csv_header_line(text) is not None or text.lstrip().startswith(("{", "[{", "<")):
         return False
     return any(
-        any(_FORMS[name].fullmatch(cell) for cell in cells for name in _NAMING)
+        any(_FORMS[name].fullmatch(cell) for cell in cells for name in _RECOGNISED)
         or any(_fits(fields, [cells]) for fields in csv_fields)
         for cells in _rows(text[:20_000])
     )

@@ -87,6 +87,10 @@ _NAMES = {
     "driver_version": ("driver_version",),
     "time": ("timestamp",),
 }
+_TIME_STARTS = ("2", "1", "[", *"ADFJMNOSTW=#-*<(")
+_TIMESTAMP_CHARS = 26  # a longer first cell may have a time of a script before it
+_HEADER_NAMES = frozenset(name for names in _NAMES.values() for name in names)
+_HEADER_HINT = re.compile("|".join(map(re.escape, sorted(_HEADER_NAMES))))
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
 # Fields that say nothing about the state of a GPU, and fields that identify it.
 _PLACES = ("pci.bus_id", "gpu_bus_id", "index", "timestamp")
@@ -140,24 +144,39 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     names: list[str] = []
     units: dict[str, str] = {}
     for line, last in stamped_lines(text):
-        own, rest = split_time(line)
         # A job that appends to a file repeats the header and other output.
-        if is_header(line) or (own is not None and is_header(rest)):
-            names, units = _header(line if is_header(line) else rest)
+        if (header := _header_of(line)) is not None:
+            names, units = _header(header)
             if not _READ_FIELDS.intersection(names):
                 unread.add("a table without a known column", line)
         elif not names and not is_lost_line(line):
             unread.add("a line before the table", line)
         elif names and not is_lost_line(line):
             cells = _cells(line)
-            if own is not None and len(_cells(rest)) == len(names):
-                cells, last = _cells(rest), own
+            if len(cells) != len(names) or _has_prefix(cells[0], names[0]):
+                own, rest = split_time(line)
+                if own is not None and len(_cells(rest)) == len(names):
+                    cells, last = _cells(rest), own
             if len(cells) != len(names):
                 unread.add(DAMAGED, line)
                 continue
             row = _reading(dict(zip(names, cells, strict=True)), units, unread)
             readings.append(with_script_time(row, last))
     return readings, unread
+
+
+def _header_of(line: str) -> str | None:
+    """Return a header line without a time of a script before it; None for another line."""
+    if is_header(line):
+        return line
+    rest = split_time(line)[1] if _HEADER_HINT.search(line) else line
+    return rest if rest != line and is_header(rest) else None
+
+
+def _has_prefix(cell: str, name: str) -> bool:
+    """Tell whether a first cell may have a time of a script before its value."""
+    is_time = name in _NAMES["time"]
+    return len(cell) > _TIMESTAMP_CHARS if is_time else cell.startswith(_TIME_STARTS)
 
 
 def _header(line: str) -> tuple[list[str], dict[str, str]]:
@@ -169,8 +188,9 @@ def _header(line: str) -> tuple[list[str], dict[str, str]]:
 
 def is_header(line: str) -> bool:
     """Tell whether a line is the header of a table: it has a field that identifies GPUs."""
-    known = {name for names in _NAMES.values() for name in names}
-    return len(known & {name.split(" [")[0] for name in _cells(line)}) >= 1
+    if not _HEADER_HINT.search(line):  # most lines are rows
+        return False
+    return any(name.split(" [")[0] in _HEADER_NAMES for name in _cells(line))
 
 
 def _cells(line: str) -> list[str]:

@@ -39,6 +39,7 @@ _EPOCH = re.compile(r"(?P<seconds>1[5-9]\d{8}|2[01]\d{8})(?P<fraction>\.\d{1,9})
 _OPENS = re.compile(r"[\s#=*\-\[(<]*(?:(?:date|time|timestamp|ts)\s*[:=]\s*)?[\[(]?", re.IGNORECASE)
 _CLOSES = re.compile(r"[\])>]?[\s,;:]*")
 _DECORATION = re.compile(r"[\s#=*\-\])>]*")
+_MAX_TIME_LINE_CHARS = 100  # of a line that holds nothing but a time
 _UTC_ZONES = ("Z", "UTC", "GMT")
 
 
@@ -112,7 +113,8 @@ def stamped_lines(text: str) -> Iterator[tuple[str, ScriptTime | None]]:
     """
     last: ScriptTime | None = None
     for line in text.replace("\0", "").splitlines():
-        time, rest = split_time(line)
+        may_be_time = len(line) <= _MAX_TIME_LINE_CHARS and line.count(",") < 2 and "|" not in line
+        time, rest = split_time(line) if may_be_time else (None, line)
         if time is not None and _DECORATION.fullmatch(rest):
             last = time
         elif line.strip():

@@ -56,6 +56,7 @@ def file(text: str, name: str = "drop", time: int | None = None) -> HostFileText
         ("", None),
         ("hello\n", None),
         ("a,b\n1,2\n", None),
+        ("gpu_uuid, pid, process_name, used_gpu_memory [MiB]\nGPU-1, 7, python, 9 MiB\n", None),
     ],
 )
 def test_the_kind_of_a_text(text: str, kind: str | None) -> None:
@@ -249,3 +250,46 @@ def test_a_repetition_is_unwrapped_once(depth: int, count: int) -> None:
     dropped = read_host_files("node-1", [file(line + "]" * depth)])
     assert [event["count"] for event in dropped.events] == [count] * (depth == 1)
     assert bool(dropped.unread) == (depth > 1)
+
+
+def test_checks_name_gpus_by_index_or_keep_it() -> None:
+    diagnostic = json.dumps(
+        {
+            "DCGM Diagnostic": {
+                "tests": [
+                    {
+                        "name": "pcie",
+                        "results": [{"entity_id": n, "status": "Fail"} for n in (0, 1)],
+                    }
+                ]
+            }
+        }
+    )
+    uuid = "GPU-aaaaaaaa-1111-2222-3333-444444444444"
+    listed = file(f"GPU 1: NVIDIA H100 (UUID: {uuid})\n", "gpus")
+    rows = read_host_files("node-1", [file(diagnostic, "diag", TIME), listed])
+    assert [(e["check"], e.get("gpu_uuid")) for e in rows.events] == [
+        ("dcgm diag pcie of GPU 0", None),
+        ("dcgm diag pcie", uuid),
+    ]
+
+
+def test_log_with_product_names_is_no_csv() -> None:
+    log = LOG + "[Sat Mar  1 00:06:00 2025] nvidia: a, NVIDIA H100 80GB HBM3, b\n"
+    assert read_host_files("node-1", [file(log)]).files == {"kernel_log": 1}
+
+
+def test_outputs_of_several_kinds_in_one_file() -> None:
+    uuid = "GPU-aaaaaaaa-1111-2222-3333-444444444444"
+    text = (
+        f"2025-03-01T00:00:00Z\nGPU 0: NVIDIA H100 (UUID: {uuid})\n"
+        "2025-03-01T00:10:00Z\n# gpu    pwr  gtemp\n# Idx      W      C\n    0    512     61\n"
+        f"2025-03-01T00:20:00Z\nindex, uuid, temperature.gpu\n0, {uuid}, 62\n"
+    )
+    rows = read_host_files("node-1", [file(text)])
+    assert rows.files == {"csv": 1, "dmon": 1, "list": 1}
+    readings = {row["temperature_gpu"]: row for row in rows.readings}
+    assert {row["gpu_uuid"] for row in readings.values()} == {uuid}
+    times = [(readings[value]["timestamp"] - TIME) // MINUTE for value in (61, 62)]
+    assert times == [10, 20]
+    assert not rows.unread

@@ -295,3 +295,28 @@ def test_no_text_raises_anything(text: str) -> None:
     parse_query_gpu(text)
     lost_gpus(text)
     supported_fields(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2025-03-01T00:10:00Z\nindex, uuid, temperature.gpu\n0, GPU-1, 41\n",
+        "Sat Mar  1 00:10:00 UTC 2025\nindex, uuid, temperature.gpu\n0, GPU-1, 41\n",
+        "=== 1740787800 ===\nindex, uuid, temperature.gpu\n0, GPU-1, 41\n",
+        "2025-03-01T00:10:00Z index, uuid, temperature.gpu\n2025-03-01T00:10:00Z 0, GPU-1, 41\n",
+        "index, uuid, temperature.gpu\n2025-03-01 01:10:00 +0100, 0, GPU-1, 41\n",
+        "[2025-03-01 00:10:00] index, uuid, temperature.gpu\n[2025-03-01 00:10:00] 0, GPU-1, 41\n",
+    ],
+)
+def test_times_that_scripts_print(text: str) -> None:
+    (gpu,), unread = parse_query_gpu(text)
+    assert (gpu.time, gpu.slot, gpu.uuid) == (1_740_787_800 * 10**9, 0, "GPU-1")
+    assert gpu.numbers == {"temperature_gpu": 41}
+    assert not unread
+
+
+def test_appended_tables_may_have_other_columns() -> None:
+    text = "index, uuid, temperature.gpu\n0, GPU-1, 41\nuuid, power.draw [W]\nGPU-1, 99.5 W\n"
+    readings, unread = parse_query_gpu(text)
+    assert [gpu.numbers for gpu in readings] == [{"temperature_gpu": 41}, {"power_draw": 99.5}]
+    assert not unread
