@@ -167,10 +167,10 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
 
 def _header_of(line: str) -> str | None:
     """Return a header line without a time of a script before it; None for another line."""
-    if is_header(line):
-        return line
-    rest = split_time(line)[1] if _HEADER_HINT.search(line) else line
-    return rest if rest != line and is_header(rest) else None
+    if not _HEADER_HINT.search(line):
+        return None
+    rest = split_time(line)[1]  # no header begins with a time
+    return rest if is_header(rest) else None
 
 
 def _has_prefix(cell: str, name: str) -> bool:
