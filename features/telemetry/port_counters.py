@@ -18,10 +18,10 @@ from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileTex
 from forewarn.features.telemetry.parsers.kernel_event import MAX_COUNT
 from forewarn.features.telemetry.telemetry_rows import event_id
 
-__all__ = ["read_port_counters"]
+__all__ = ["PORT_COUNTERS", "counter_row", "read_port_counters"]
 
 # By the name that sysfs has: severity, and the name that node_exporter has without `node_`.
-_COUNTERS: dict[str, tuple[CheckSeverity, str]] = {
+PORT_COUNTERS: dict[str, tuple[CheckSeverity, str]] = {
     "link_downed": ("warning", "infiniband_link_downed_total"),
     "carrier_down_count": ("warning", "network_carrier_down_changes_total"),
     "link_error_recovery": ("warning", "infiniband_link_error_recovery_total"),
@@ -33,7 +33,7 @@ _COUNTERS: dict[str, tuple[CheckSeverity, str]] = {
     "port_rcv_errors": ("notice", "infiniband_port_errors_received_total"),
     "port_xmit_discards": ("notice", "infiniband_port_discards_transmitted_total"),
 }
-_BY_METRIC = {metric: name for name, (_, metric) in _COUNTERS.items()}
+_BY_METRIC = {metric: name for name, (_, metric) in PORT_COUNTERS.items()}
 _METRIC = re.compile(
     r"^node_(?P<metric>(?:infiniband|network)_\w+)\{(?P<labels>[^}\n]*)\} (?P<value>[\d.eE+]+)"
     r"(?: \d+)?$",
@@ -78,15 +78,15 @@ def read_port_counters(
     for (port, name), series in samples.items():
         series.sort(key=lambda sample: sample.time)
         for before, after in pairwise(series):
-            if after.value > before.value:  # a fall is a reset
-                row = _row(host, port, name, after, after.value - before.value)
-                dropped.add_event(row, after.file)
+            values = (before.value, after.value)
+            if row := counter_row(host, port, name, after.time, values):
+                dropped.add_event(row | {"known_at": after.time}, after.file)
 
 
 def _counters(text: str) -> Iterator[tuple[str, str, int]]:
     """Yield port, counter and value."""
     for match in _SYSFS.finditer(text):
-        if match["name"] in _COUNTERS:
+        if match["name"] in PORT_COUNTERS:
             yield f"{match['device']}/{match['port']}", match["name"], int(match["value"])
     for match in _METRIC.finditer(text):
         labels = dict(_LABEL.findall(match["labels"]))
@@ -96,16 +96,39 @@ def _counters(text: str) -> Iterator[tuple[str, str, int]]:
             yield port, name, int(float(match["value"]))
 
 
-def _row(host: str | None, port: str, name: str, sample: _Sample, count: int) -> dict[str, Any]:
+def counter_row(
+    host: str | None, port: str, name: str, time: int, values: tuple[int, int]
+) -> dict[str, Any] | None:
+    """Return the row of EVENTS of a counter that rose; None if it did not.
+
+    Parameters
+    ----------
+    host : str or None
+    port : str
+        Device and number, such as `mlx5_0/1`.
+    name : str
+        One of PORT_COUNTERS.
+    time : int
+        Nanoseconds since 1970 UTC, of the later value.
+    values : tuple of int
+        The earlier and the later value; a fall is a reset.
+
+    Examples
+    --------
+    >>> counter_row("node-1", "mlx5_0/1", "link_downed", 5, (2, 3))["severity"]
+    'warning'
+    """
+    count = values[1] - values[0]
+    if count <= 0:
+        return None
     row = {
-        "timestamp": sample.time,
-        "known_at": sample.time,
+        "timestamp": time,
         "machine_id": host,
-        "id": event_id(host, "port counter", port, name, sample.time),
+        "id": event_id(host, "port counter", port, name, time),
         "kind": "nic_error",
         "check": f"{name} {port}",
-        "severity": _COUNTERS[name][0],
+        "severity": PORT_COUNTERS[name][0],
         "count": min(count, MAX_COUNT),
-        "raw": f"{name} of port {port} rose by {count} to {sample.value}",
+        "raw": f"{name} of port {port} rose by {count} to {values[1]}",
     }
     return {key: value for key, value in row.items() if value is not None}

@@ -38,6 +38,7 @@ from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, N
 from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
 from forewarn.pipelines.agent.kernel_log_follower import Follower, open_follower
 from forewarn.pipelines.agent.outbox import Outbox
+from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
 from forewarn.pipelines.runtime.clock import Clock
@@ -64,6 +65,7 @@ class Agent:
         Writes a line to the agent's log.
     proc : callable
         Returns the values of /proc.
+    ports : PortCounterEvents
     ask : callable
         Returns what the collector wants to have collected; None if it does not answer.
     wake, stop : threading.Event
@@ -77,6 +79,7 @@ class Agent:
     clock: Clock
     say: Callable[[str], None]
     proc: Callable[[], HostReading]
+    ports: PortCounterEvents
     ask: Callable[[], CollectionPolicy | None] = lambda: None
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -126,6 +129,8 @@ class Agent:
         if scheduled is not None and is_on_time(now, scheduled, self.collection.interval):
             time = scheduled
         host = HostState(self.policy.machine_id, time, proc, bool(self._log_read))
+        if "proc" in self.collection.sources and (events := self.ports.rows(host)):
+            self._outbox.hold({"events": events})
         answer = self._answer(host)
         rows: list[dict[str, Any]] = []
         if answer is not None:

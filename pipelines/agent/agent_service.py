@@ -21,6 +21,7 @@ from forewarn.pipelines.agent.agent import Agent
 from forewarn.pipelines.agent.agent_state import AgentState, move_aside
 from forewarn.pipelines.agent.gpu_source import NoSourceError
 from forewarn.pipelines.agent.gpu_source_selection import open_source
+from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.sender import Sender, SendError
 from forewarn.pipelines.agent.spool import FOLDERS, Spool
 from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
@@ -157,7 +158,9 @@ def run_agent(
             source = open_source(held.gpu, collection.timeout / SECOND)
         except NoSourceError as error:
             raise AgentError(f"`gpu` is {held.gpu!r}, but {error}.") from None
-        agent = Agent(held, collection, source, spool, clock, say, _read_proc, ask)
+        agent = Agent(
+            held, collection, source, spool, clock, say, _read_proc, PortCounterEvents(), ask
+        )
         with closing(sender) if sender else nullcontext():
             return _run_once(agent, sender, out) if once else _run_forever(agent, sender)
 

@@ -27,6 +27,7 @@ from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.agent.agent import Agent
 from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.sender import Sender
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.cli.main import main
@@ -109,6 +110,7 @@ class Host:
             self.clock,
             self.said.append,
             lambda: HostReading(boot_time=START - MINUTE, load=(1.5, 1.0, 1.0)),
+            PortCounterEvents(self.folder / "sys"),
         )
         return self.agent
 
@@ -156,6 +158,22 @@ def test_gpu_lost_at_driver_load_has_address(host: Host) -> None:
     ((kind, batch),) = host.spooled()
     assert (kind, batch["events"][0]["kind"]) == ("faults", "lost")
     assert batch["events"][0]["pci"] == "0000:b3:00"
+
+
+def test_rising_port_counters_are_events(host: Host) -> None:
+    port = host.folder / "sys" / "infiniband" / "mlx5_3" / "ports" / "1" / "counters"
+    port.mkdir(parents=True)
+    (port / "symbol_error").write_text("N/A (no PMA)\n")
+    for value in (7, 9, 9, 2):
+        (port / "link_downed").write_text(f"{value}\n")
+        host.clock.time += MINUTE
+        host.agent.collect()
+    batches = (batch for _, batch in host.spooled())
+    (event,) = [e for batch in batches for e in batch.get("events", ()) if e["kind"] == "nic_error"]
+    assert (event["check"], event["severity"], event["count"]) == (
+        *("link_downed mlx5_3/1", "warning", 2),
+    )
+    assert event["timestamp"] == START + 2 * MINUTE
 
 
 def test_hardware_errors_are_no_faults(host: Host) -> None:
