@@ -420,7 +420,9 @@ def test_review_without_flags_has_no_time_hint(
     failures = tmp_path / "failures.csv"
     failures.write_text("gpu_serial,failed_at\nS001,2025-01-30T00:00:00Z\n")
     assert main(["review", "--at-risk", str(tmp_path / "lists"), "--failures", str(failures)]) == 0
-    assert capsys.readouterr().out.startswith("No GPU was flagged on the lists whose span is over")
+    assert capsys.readouterr().out.startswith(
+        "No GPU was flagged on the lists whose horizon is over"
+    )
 
 
 def test_review_reads_incident_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -491,8 +493,8 @@ def test_review_reports_lead_times() -> None:
     }  # fmt: skip
     text = review_text(figures)
     assert (
-        "Half of these 10 were flagged at least 36.0 h before they failed, and one in ten 24.0 h "
-        "before or less." in text
+        "Half of these 10 were flagged at least 36.0 h before they failed, and one in ten at most "
+        "24.0 h before." in text
     )
     one = review_text(figures | {"hits": 1, "lead_time_hours": {"p10": 9.0, "p50": 9.0}})
     assert "It was flagged 9.0 h before it failed." in one

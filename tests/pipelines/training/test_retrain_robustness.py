@@ -323,7 +323,7 @@ def test_changed_champion_is_not_replaced(site: Site, monkeypatch: pytest.Monkey
     monkeypatch.setattr(retrain_module, "_register", meanwhile)
     outcome = site.retrain("2025-01-28")
     assert not outcome.promoted
-    assert outcome.reasons == ("the champion changed meanwhile, from version 2 to 1",)
+    assert outcome.reasons == ("the champion changed in the meantime, from version 2 to 1",)
     assert champion_of(site) == outcome.champion == "1"
     assert site.registry.version(outcome.version).tags["forewarn.gate"].startswith("refused")
     assert site.retrain("2025-01-28") == outcome
