@@ -98,7 +98,9 @@ class PeerComparison:
     def references(self) -> tuple[tuple[Int64Array, Int64Array], ...]:
         """Pairs of GPUs and the reference group that contains them."""
         large = {
-            c: of for c, of in self.wide.members.items() if c >= 0 and len(of) >= _MIN_GROUP_SIZE
+            c: gpus
+            for c, gpus in self.wide.members.items()
+            if c >= 0 and len(gpus) >= _MIN_GROUP_SIZE
         }
         left = np.flatnonzero(~np.isin(self.wide.code, list(large)))
         by_themselves = tuple((members, members) for members in large.values())

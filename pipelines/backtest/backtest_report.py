@@ -60,7 +60,7 @@ class BacktestReport:
     def to_json(self) -> str:
         """Return the text of the file."""
         plain = asdict(self)
-        plain["worth"] = {name: of and of.to_dict() for name, of in self.worth.items()}
+        plain["worth"] = {name: worth and worth.to_dict() for name, worth in self.worth.items()}
         plain["left_out"] = self.left_out.to_dict()
         plain |= plain.pop("costs")
         return json.dumps(plain, indent=1, allow_nan=False) + "\n"

@@ -284,8 +284,8 @@ def _with_strategy(
     table = scores.table
     figures = strategy_metrics(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
     monitored = list_calibration(table, costs)
-    methods = {f"{name}_{strategy}": of for name, of in figures.methods.items()}
-    fleet = {f"{name}_{strategy}": of for name, of in figures.fleet.items()}
+    methods = {f"{name}_{strategy}": row for name, row in figures.methods.items()}
+    fleet = {f"{name}_{strategy}": row for name, row in figures.fleet.items()}
     return replace(
         report,
         methods={**report.methods, **methods},

@@ -232,7 +232,7 @@ def study_text(study: Mapping[str, Any]) -> str:
     lines.append("best F1: with the thresholds that are best for these pulls, an upper bound.")
     name, first = next(iter(study["methods"].items()))
     for what, part in (("machines", "by_size"), ("fault", "by_fault")):
-        known = {row: of for row, of in first[part].items() if of["recall"] is not None}
+        known = {row: cell for row, cell in first[part].items() if cell["recall"] is not None}
         rows = [_recall(row, figures) for row, figures in known.items()]
         lines.append(f"recall of {name} by {what}: {', '.join(rows)}")
     return "\n".join(lines)

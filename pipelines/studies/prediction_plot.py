@@ -27,8 +27,8 @@ def prediction_study_plot(study: Mapping[str, Any]) -> Figure:
     days = {name: study["by_day"][name] for name in shown}
     _lines(middle, days, range(1, 1 + max(map(len, days.values()), default=0)))
     middle.set_xlabel("day after training")
-    schedules = {n: of for n, of in study["retraining"].items() if of}
-    of_methods = {name: [of[name] for of in schedules.values()] for name in shown}
+    schedules = {n: row for n, row in study["retraining"].items() if row}
+    of_methods = {name: [row[name] for row in schedules.values()] for name in shown}
     _lines(lower, of_methods, [int(n) for n in schedules])
     lower.set_xlabel("days between retrainings")
     upper.axvline(study["random"], color=COLOURS["muted"], linestyle=":")

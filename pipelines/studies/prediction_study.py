@@ -245,14 +245,14 @@ def _table(study: Mapping[str, Any]) -> pd.DataFrame:
         for span, strategies in study["strategies"].items()
         for name, methods in strategies.items()
     }
-    of_lengths = {("length in days", name): of for name, of in study["lengths"].items()}
+    of_lengths = {("length in days", name): row for name, row in study["lengths"].items()}
     of_days = {
         ("day after training", str(day + 1)): {
             method: figures[day] for method, figures in study["by_day"].items()
         }
         for day in range(max(map(len, study["by_day"].values()), default=0))
     }
-    retraining = {("days between retrainings", n): of for n, of in study["retraining"].items()}
+    retraining = {("days between retrainings", n): row for n, row in study["retraining"].items()}
     rows = [
         {"table": table, "row": row, "method": method}
         | {key: figure[key] for key in ("precision", "recall", "variance", "windows", "flagged")}

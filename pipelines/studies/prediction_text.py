@@ -32,7 +32,7 @@ def prediction_text(study: Mapping[str, Any]) -> str:
     lines += ["", *_gains(study["strategies"]["all days"])]
     lengths = {f"{length} days": methods for length, methods in study["lengths"].items()}
     lines += ["", *_table(f"training length, {every}", lengths)]
-    schedules = {f"{days} days": of for days, of in study["retraining"].items() if of}
+    schedules = {f"{days} days": row for days, row in study["retraining"].items() if row}
     lines += ["", *_table("days between retrainings, longest length", schedules)]
     lines += ["", *_days(study["by_day"])]
     lines.append("hindsight: the best length of each window, an upper bound.")

@@ -317,8 +317,8 @@ class WalkForward:
         plan, stage = self.settings.recipe.plan, self.trainer.stage
         scores = score_window(plan, fleet, instances, list(scorers.values()), stage)
         return {
-            key: (of.rows, values)
-            for (key, of), values in zip(scorers.items(), scores, strict=True)
+            key: (scorer.rows, values)
+            for (key, scorer), values in zip(scorers.items(), scores, strict=True)
         }
 
     def _window(self, moment: int) -> WindowScores | None:

@@ -135,7 +135,7 @@ def score_window(
                 part.append(_inputs(recipe, reading, start, chosen))
         start += len(some)
     with stage("score"):
-        return [of.recipe.scores_of(part) for of, part in zip(scorers, parts, strict=True)]
+        return [s.recipe.scores_of(part) for s, part in zip(scorers, parts, strict=True)]
 
 
 def _inputs(

@@ -186,10 +186,10 @@ class JobCollector:
     def _take_stacks(self, processes: Sequence[JobProcess], folder: Path, now: int) -> None:
         if self.policy.stacks == "off":
             return
-        take = self._servers.stacks if self.policy.stacks == "server" else self._run_py_spy
+        read = self._servers.stacks if self.policy.stacks == "server" else self._run_py_spy
         # All hosts of a job write the samples of the same half minute into one folder.
         name = format_iso(now // (30 * SECOND) * 30 * SECOND)
-        for process, threads in self._query_all(processes, take):
+        for process, threads in self._query_all(processes, read):
             _write_json(folder / "stacks" / name / f"{process.rank}.json", threads)
         for old in sorted((folder / "stacks").glob("*Z"))[:-_MAX_STACK_SAMPLES]:
             for file in old.glob("*.json"):
