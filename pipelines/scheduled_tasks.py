@@ -173,7 +173,7 @@ def _ingest(site: Site, end: int) -> None:
 
     landing = open_landing(site.settings, site.records, site.file("cmdb"))
     raw, repairs = site.file("raw"), site.file("repairs")
-    tickets = None if repairs is None else _tickets(repairs)
+    tickets = None if repairs is None else _tickets(repairs, site.settings)
     if raw is not None:
         ingest_host_files(raw, landing, tickets, csv_fields=site.settings.site.query_gpu)
     elif tickets is not None:
@@ -184,14 +184,14 @@ def _ingest(site: Site, end: int) -> None:
             pull(server, landing, start=None, end=end)
 
 
-def _tickets(repairs: Path) -> pa.Table | None:
+def _tickets(repairs: Path, settings: Settings) -> pa.Table | None:
     """Return the repair tickets; an unusable file raises an alert and does not stop ingestion."""
     from forewarn.pipelines.ingest.repair_tickets import read_tickets
     from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.runtime.progress import note
 
     try:
-        tickets = read_tickets(repairs)
+        tickets = read_tickets(repairs, settings.tickets.reader)
     except InputError as error:
         alert("no tickets", str(error))
         return None

@@ -73,7 +73,12 @@ def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Int64Array:
 
 
 def build_records(
-    readings: pa.Table, events: pa.Table, attributes: pa.Table, *, interval: int
+    readings: pa.Table,
+    events: pa.Table,
+    attributes: pa.Table,
+    *,
+    interval: int,
+    machines: pa.Table | None = None,
 ) -> pa.Table:
     """Return one record per GPU and interval that has a reading.
 
@@ -90,6 +95,9 @@ def build_records(
         reports about itself, except `machine_id` and `slot`.
     interval : int
         Nanoseconds.
+    machines : pyarrow.Table, optional
+        Of a CMDB of machines: `machine_id` without duplicates, and attributes of their GPUs, which
+        those of the GPU itself override.
 
     Returns
     -------
@@ -105,7 +113,9 @@ def build_records(
     records = records.append_column("xid", pc.coalesce(records["code"], none)).drop(
         ["code", "log_read"]
     )
-    records = _with_attributes(records, attributes)
+    if machines is not None:
+        records = _with_attributes(records, machines, "machine_id")
+    records = _with_attributes(records, attributes, "gpu_serial")
     records = records.sort_by([(name, "ascending") for name in _KEYS])
     empty = {n for n in OPTIONAL_NUMBERS if records[n].null_count == len(records)}
     others = sorted(set(records.column_names) - set(RECORDS.names))
@@ -147,18 +157,18 @@ def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
     return worst.select([*_KEYS, "code_last"]).rename_columns([*_KEYS, "code"])
 
 
-def _with_attributes(records: pa.Table, attributes: pa.Table) -> pa.Table:
+def _with_attributes(records: pa.Table, attributes: pa.Table, key: str) -> pa.Table:
     """Join the CMDB; of a column that both tables have one value wins where it is known."""
-    names = [n for n in attributes.column_names if n not in (*_KEYS, *_MEASURED_COLUMNS)]
+    names = [n for n in attributes.column_names if n not in (key, *_KEYS, *_MEASURED_COLUMNS)]
     joined = records.join(
-        attributes.select(["gpu_serial", *names]),
-        "gpu_serial",
+        attributes.select([key, *names]),
+        key,
         join_type="left outer",
         right_suffix=" of cmdb",
         use_threads=False,
     )
     columns = {}
-    for name in dict.fromkeys((*RECORDS.names, *names)):
+    for name in dict.fromkeys((*RECORDS.names, *records.column_names, *names)):
         kind = RECORDS.field(name).type if name in RECORDS.names else pa.string()
         sources = [n for n in (name, f"{name} of cmdb") if n in joined.column_names]
         if name not in ("machine_id", "slot"):

@@ -132,10 +132,11 @@ def _ingest(args: argparse.Namespace) -> int:
         raise OptionsError("found `--raw` and `--prometheus`, expected only one of them.")
     require_start_before_end(args)
     _use_site_inputs(args)
-    landing = open_landing(load_config_option(args), args.out, args.cmdb)
+    settings = load_config_option(args)
+    landing = open_landing(settings, args.out, args.cmdb)
     tickets = None
     if args.repairs is not None:
-        read = read_tickets(args.repairs)
+        read = read_tickets(args.repairs, settings.tickets.reader)
         tickets = read.table
         for line in read.notes():
             note(line)
@@ -281,6 +282,12 @@ def _notes(landed: LandingCounts) -> None:
         )
     if (more := len(landed.conflicts) - _MAX_EXAMPLES) > 0:
         note(f"{more} more such pairs of hosts")
+    if landed.unknown_machines:
+        some = ", ".join(sorted(landed.unknown_machines)[:_MAX_EXAMPLES])
+        note(
+            f"{len(landed.unknown_machines)} machines are not in the CMDB; the records of their "
+            f"GPUs lack its columns: {some}, ..."
+        )
     if landed.nameless:
         note(
             f"{landed.nameless} readings identify no GPU (no serial, no UUID, or no UUID for the "

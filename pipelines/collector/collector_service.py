@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,13 +125,15 @@ def run_collector(
     clock = clock or SystemClock()
     landing = Landing(out, settings.records.interval, settings.failures.rules, clock=clock)
     inbox = Inbox(out / "_inbox")
+    cmdb_reader = partial(read_cmdb, export=settings.cmdb.reader)
+    ticket_reader = partial(read_tickets, export=settings.tickets.reader)
     publisher = Publisher(
         inbox,
         landing,
-        None if cmdb is None else WatchedFile(cmdb, read_cmdb),
-        None if repairs is None else WatchedFile(repairs, read_tickets),
+        None if cmdb is None else WatchedFile(cmdb, cmdb_reader),
+        None if repairs is None else WatchedFile(repairs, ticket_reader),
     )
-    for path, read in ((cmdb, read_cmdb), (repairs, read_tickets)):
+    for path, read in ((cmdb, cmdb_reader), (repairs, ticket_reader)):
         if path is not None:
             read(path)
     intake = BatchIntake(inbox, clock, Inbox(Quarantine(out).folder / "too_old"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,12 +12,14 @@ from forewarn.features.records.record_table import FAILURE, SERIAL, TIMESTAMP, F
 from forewarn.features.telemetry.telemetry_rows import COUNTERS, GAUGES
 from forewarn.models.prediction.model_names import MODEL_NAMES
 from forewarn.pipelines.config.toml_tables import (
+    ColumnName,
     Count,
     Duration,
     Positive,
     Seed,
     Share,
     StrictTable,
+    check_distinct,
     parse_duration,
 )
 
@@ -33,9 +34,6 @@ __all__ = [
     "TrainingTable",
     "WindowsTable",
 ]
-
-
-ColumnName = Annotated[str, Field(min_length=1)]
 
 
 class RecordsTable(StrictTable):
@@ -53,20 +51,6 @@ class RecordsTable(StrictTable):
     def _check(self) -> Self:
         check_distinct("records.columns", self.columns)
         return self
-
-
-def check_distinct(key: str, columns: Mapping[str, str]) -> None:
-    """Reject a column of the data that is mapped twice.
-
-    Raises
-    ------
-    ValueError
-        If it is.
-    """
-    theirs = list(columns.values())
-    twice = next((name for name in theirs if theirs.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"`{key}` maps `{twice}` twice, expected each column once")
 
 
 class WindowsTable(StrictTable):

@@ -27,11 +27,13 @@ from forewarn.pipelines.config.prediction_tables import (
 )
 from forewarn.pipelines.config.respond_tables import RespondTable
 from forewarn.pipelines.config.site_tables import (
+    CmdbTable,
     CollectorTable,
     ExecutorTable,
     FailuresTable,
     RegistryTable,
     SiteTable,
+    TicketsTable,
 )
 from forewarn.pipelines.config.toml_tables import (
     Duration,
@@ -164,6 +166,8 @@ class Settings(StrictTable):
     watch: WatchTable = WatchTable()
     list: ListTable = ListTable()
     site: SiteTable = SiteTable()
+    cmdb: CmdbTable = CmdbTable()
+    tickets: TicketsTable = TicketsTable()
     registry: RegistryTable = RegistryTable()
     gate: GateTable = GateTable()
     failures: FailuresTable = FailuresTable()

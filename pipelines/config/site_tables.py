@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from forewarn.features.records.column_names import ColumnNames
 from forewarn.features.xid_catalogue import FATAL_XIDS
-from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
+from forewarn.pipelines.config.toml_tables import (
+    ColumnName,
+    Count,
+    Duration,
+    StrictTable,
+    check_distinct,
+    parse_duration,
+)
 from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
 
 if TYPE_CHECKING:
+    from forewarn.features.telemetry.export_columns import ExportReader
     from forewarn.features.telemetry.failure_evidence import FailureRules
 
 __all__ = [
+    "CmdbTable",
     "CollectorTable",
     "ExecutorTable",
     "FailuresTable",
@@ -94,6 +104,45 @@ class ExecutorTable(StrictTable):
                 '"dask"'
             )
         return self
+
+
+class _ExportTable(StrictTable):
+    """How a table that another system exports is read."""
+
+    columns: dict[ColumnName, ColumnName] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct("columns", self.columns)
+        return self
+
+
+class CmdbTable(_ExportTable):
+    """How the CMDB is read."""
+
+    preset: Literal["auto", "none", "netbox", "servicenow"] = "auto"
+
+    @property
+    def reader(self) -> ExportReader:
+        """Return what finds our columns in its header."""
+        from forewarn.features.telemetry.export_columns import CMDB_EXPORTS, ExportReader
+
+        names = ColumnNames.from_mapping(self.columns)
+        return ExportReader(CMDB_EXPORTS, ("gpu_serial", "machine_id"), self.preset, names)
+
+
+class TicketsTable(_ExportTable):
+    """How repair tickets are read."""
+
+    preset: Literal["auto", "none", "servicenow"] = "auto"
+
+    @property
+    def reader(self) -> ExportReader:
+        """Return what finds our columns in their header."""
+        from forewarn.features.telemetry.export_columns import TICKET_EXPORTS, ExportReader
+
+        names = ColumnNames.from_mapping(self.columns)
+        return ExportReader(TICKET_EXPORTS, ("gpu_serial",), self.preset, names)
 
 
 class FailuresTable(StrictTable):

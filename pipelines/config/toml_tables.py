@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND
 
 __all__ = [
+    "ColumnName",
     "Count",
     "Duration",
     "Positive",
@@ -20,6 +22,7 @@ __all__ = [
     "SettingsError",
     "Share",
     "StrictTable",
+    "check_distinct",
     "describe_validation_error",
     "parse_duration",
     "read_toml",
@@ -62,7 +65,22 @@ Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, le=10**9, strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+ColumnName = Annotated[str, Field(min_length=1)]
 Duration = Annotated[int, BeforeValidator(parse_duration)]
+
+
+def check_distinct(key: str, columns: Mapping[str, str]) -> None:
+    """Reject a column of the data that is mapped twice.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    theirs = list(columns.values())
+    twice = next((name for name in theirs if theirs.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"`{key}` maps `{twice}` twice, expected each column once")
 
 
 def describe_validation_error(error: ValidationError) -> str:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.record_table import RecordsError
+from forewarn.features.telemetry.export_columns import CMDB_EXPORTS, ExportReader
 from forewarn.features.telemetry.gpu_boards import with_board_keys
 from forewarn.features.telemetry.telemetry_tables import drop_duplicates
 from forewarn.pipelines.storage.records.text_tables import TextRows, read_checked_rows
 
 __all__ = ["Cmdb", "read_cmdb"]
 
-_SERIAL, _UUID = "gpu_serial", "gpu_uuid"
+_SERIAL, _UUID, _MACHINE = "gpu_serial", "gpu_uuid", "machine_id"
+_EXPORT = ExportReader(CMDB_EXPORTS, (_SERIAL, _MACHINE))
 _EXPIRES = "expiration_date"
 _MAX_SLOT = 2**31 - 1
 
@@ -34,6 +36,10 @@ class Cmdb:
         If there is a column `gpu_uuid`.
     doubled : int
         Rows of repeated serials; the last row of a serial wins.
+    machines : pyarrow.Table
+        `machine_id` without duplicates, and attributes of all GPUs in the machine.
+    note : str
+        How an export of another system was understood.
     """
 
     attributes: pa.Table = field(
@@ -41,6 +47,22 @@ class Cmdb:
     )
     serial_of_uuid: Mapping[str, str] = field(default_factory=dict)
     doubled: int = 0
+    machines: pa.Table = field(
+        default_factory=lambda: pa.table({_MACHINE: pa.array([], pa.string())})
+    )
+    note: str = ""
+
+    @property
+    def machine_names(self) -> list[str]:
+        """The names of machines."""
+        tables = [t for t in (self.attributes, self.machines) if _MACHINE in t.column_names]
+        return [n for t in tables for n in pc.unique(t[_MACHINE]).to_pylist() if n is not None]
+
+    def unknown_machines(self, names: pa.ChunkedArray) -> list[str]:
+        """Return the machines that the CMDB lacks; empty if it describes no machines."""
+        if not len(self.machines):
+            return []
+        return sorted({*pc.unique(names).drop_null().to_pylist()} - {*self.machine_names})
 
     def unknown(self, serials: pa.ChunkedArray) -> list[str]:
         """Return the serials that the CMDB lacks; empty if there is no CMDB."""
@@ -51,22 +73,38 @@ class Cmdb:
         return sorted(reported.filter(strange).to_pylist())
 
 
-def read_cmdb(path: Path) -> Cmdb:
-    """Read a CMDB: one row per GPU with `gpu_serial` and any attributes.
+def read_cmdb(path: Path, export: ExportReader = _EXPORT) -> Cmdb:
+    """Read a CMDB: one row per GPU with `gpu_serial`, or per machine with `machine_id`.
+
+    Parameters
+    ----------
+    path : Path
+    export : ExportReader, optional
+        Finds these columns if the file has other names for them.
 
     Raises
     ------
     RecordsError
-        If it cannot be read, has no column `gpu_serial`, a `slot` that is not a number, or an
+        If it cannot be read, has neither column, a `slot` that is not a number, or an
         `expiration_date` that is not a date. Records with such values would be unreadable.
     """
-    rows = read_checked_rows(path)
-    table = rows.table
-    if _SERIAL not in table.column_names:
-        columns = ", ".join(table.column_names)
-        raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {columns}.")
+    rows = read_checked_rows(path, export)
     _check_slots(rows, path)
     _check_dates(rows, path)
+    if _SERIAL in rows.table.column_names:
+        return replace(_gpus(rows.table), note=rows.note)
+    if _MACHINE in rows.table.column_names:
+        machines = drop_duplicates(rows.table.filter(pc.is_valid(rows.table[_MACHINE])), [_MACHINE])
+        return Cmdb(machines=machines, note=rows.note)
+    columns = ", ".join(rows.table.column_names)
+    raise RecordsError(
+        f"{path}: column `{_SERIAL}` is missing, found {columns}. Name the column in "
+        '`cmdb.columns`, such as {gpu_serial = "Serial"}, or {machine_id = "Host"} for machines.'
+    )
+
+
+def _gpus(table: pa.Table) -> Cmdb:
+    """Return the CMDB of rows that describe GPUs."""
     table = table.filter(pc.is_valid(table[_SERIAL]))
     if _UUID not in table.column_names:
         attributes = drop_duplicates(table, [_SERIAL])

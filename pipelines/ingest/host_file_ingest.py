@@ -134,7 +134,9 @@ def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
     RecordsError
         If the CMDB cannot be read.
     """
-    known = Cmdb() if cmdb is None else read_cmdb(cmdb)
+    known = Cmdb() if cmdb is None else read_cmdb(cmdb, settings.cmdb.reader)
+    if known.note:
+        note(f"{cmdb}: {known.note}")
     if known.doubled:
         note(f"{cmdb}: {known.doubled} rows with a repeated serial; the last row wins")
     return Landing(out, settings.records.interval, settings.failures.rules, known)

@@ -151,6 +151,7 @@ class Landing:
             done.nameless = named["gpu_serial"].null_count
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
             done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
+            done.unknown_machines = set(self.cmdb.unknown_machines(named["machine_id"]))
             conflicts = self._known.table("rivals", HOST_CONFLICTS)
             renamed = divided.hours | outdated_conflict_hours(conflicts, places)
             again = renamed | discovered.hours
@@ -308,7 +309,10 @@ class Landing:
         done.conflicts += conflicts
         done.slot_conflicts |= slot_conflicts(named, reading_ticks(named, self.interval))
         events = without_conflicting_events(with_known_names(events, self._known.names), conflicts)
-        records = build_records(named, events, self._known_cmdb.attributes, interval=self.interval)
+        cmdb = self._known_cmdb
+        records = build_records(
+            named, events, cmdb.attributes, interval=self.interval, machines=cmdb.machines
+        )
         path = self._folder.records_file(hour)
         if len(records) or path.exists():
             done.records += len(records)

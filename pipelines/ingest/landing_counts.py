@@ -30,8 +30,8 @@ class LandingCounts:
         Rows of the whole table.
     nameless : int
         Readings that identify no GPU; they are stored but give no record.
-    unknown : set of str
-        Serials that the CMDB lacks; their records have no attributes.
+    unknown, unknown_machines : set of str
+        Serials and machines that the CMDB lacks; their records have no attributes.
     unplaced : int
         Events at an address at which no GPU was ever seen.
     conflicts : Counter of HostConflict
@@ -60,6 +60,7 @@ class LandingCounts:
     failures: int = 0
     nameless: int = 0
     unknown: set[str] = field(default_factory=set)
+    unknown_machines: set[str] = field(default_factory=set)
     unplaced: int = 0
     conflicts: Counter[HostConflict] = field(default_factory=Counter)
     ahead: int = 0
@@ -80,6 +81,7 @@ class LandingCounts:
         self.failures = later.failures
         self.nameless += later.nameless
         self.unknown |= later.unknown
+        self.unknown_machines |= later.unknown_machines
         self.unplaced += later.unplaced
         self.conflicts += later.conflicts
         self.ahead += later.ahead

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.machine_label import (
     LabelObservation,
@@ -151,9 +149,7 @@ def _machines(
     interval = landing.interval
     past = _observe_labels(server, first - _LABEL_HISTORY, first - interval, interval)
     seen = [*past, *_observe_labels(server, first, last, interval)]
-    known = landing.cmdb.attributes
-    names = pc.unique(known["machine_id"]) if "machine_id" in known.column_names else []
-    machines = choose_labels(seen, [str(name) for name in names if name.is_valid], before)
+    machines = choose_labels(seen, landing.cmdb.machine_names, before)
     for reason in machines.reasons:
         note(f"{server.url}: {reason}")
     return machines

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from forewarn.features.records.record_table import RecordsError
+from forewarn.features.telemetry.export_columns import TICKET_EXPORTS, ExportReader
 from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW, SystemClock
@@ -21,6 +22,7 @@ from forewarn.pipelines.storage.records.text_tables import SPREADSHEET_NUMBER, r
 __all__ = ["Tickets", "read_tickets"]
 
 _REQUIRED = ("gpu_serial", "failed_at")
+_EXPORT = ExportReader(TICKET_EXPORTS, ("gpu_serial",))
 _MAX_SHOWN_ROWS = 10
 # Seconds since 1970 have 10 digits from 2001 to 2286, and 9 digits from 1973.
 _EPOCH_SECONDS = r"\d{9,10}(?:\.\d{1,9})?"
@@ -40,15 +42,20 @@ class Tickets:
         A message for each other row: its number, the value and what was expected.
     n_future : int
         Number of tickets dropped because their failure is in the future.
+    note : str
+        How an export of another system was understood.
     """
 
     path: Path
     table: pa.Table
     refused: tuple[str, ...] = ()
     n_future: int = 0
+    note: str = ""
 
     def notes(self) -> Iterator[str]:
-        """Yield messages about the first rejected rows and the number of dropped ones."""
+        """Yield how the file was understood, the first rejected rows, and how many were dropped."""
+        if self.note:
+            yield f"{self.path}: {self.note}"
         if self.refused:
             rows = len(self.refused) + self.n_future + len(self.table)
             yield f"{self.path}: {len(self.refused)} of {rows} tickets rejected"
@@ -60,21 +67,30 @@ class Tickets:
             yield f"{self.path}: {self.n_future} tickets in the future dropped"
 
 
-def read_tickets(path: Path) -> Tickets:
+def read_tickets(path: Path, export: ExportReader = _EXPORT) -> Tickets:
     """Read repair tickets: `gpu_serial, failed_at`, optionally `repaired_at, cause, known_at`.
 
     Invalid rows are rejected separately.
+
+    Parameters
+    ----------
+    path : Path
+    export : ExportReader, optional
+        Finds these columns if the file has other names for them.
 
     Raises
     ------
     RecordsError
         If the file cannot be read, lacks a column, or has no valid row.
     """
-    rows = read_text_rows(path)
+    rows = read_text_rows(path, export)
     for name in _REQUIRED:
         if name not in rows.table.column_names:
             header = ", ".join(rows.table.column_names)
-            raise RecordsError(f"{path}: column `{name}` is missing, found {header}.")
+            raise RecordsError(
+                f"{path}: column `{name}` is missing, found {header}. Name it in "
+                f'`tickets.columns`, such as {{{name} = "..."}}.'
+            )
     tickets, refused = list[_Ticket](), dict(rows.ragged)
     for number, row in zip(rows.numbers, rows.table.to_pylist(), strict=True):
         if any(row.values()):
@@ -88,7 +104,7 @@ def read_tickets(path: Path) -> Tickets:
     latest = SystemClock().now() + MAX_CLOCK_SKEW
     past = [ticket._asdict() for ticket in tickets if ticket.failed_at <= latest]
     table = pa.Table.from_pylist(past, schema=TICKETS)
-    return Tickets(path, table, lines, len(tickets) - len(past))
+    return Tickets(path, table, lines, len(tickets) - len(past), rows.note)
 
 
 class _Ticket(NamedTuple):

@@ -14,6 +14,7 @@ import pyarrow.csv as csv
 
 from forewarn.features.records.record_table import RecordsError
 from forewarn.features.records.text_columns import plain_text
+from forewarn.features.telemetry.export_columns import ExportReader
 from forewarn.pipelines.storage.files.regular_files import require_regular
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
@@ -39,11 +40,14 @@ class TextRows:
         Row numbers as in a spreadsheet; the header of a CSV file is row 1.
     ragged : dict of int to str
         Rows whose number of columns differs from the header, with a description.
+    note : str
+        How an export of another system was understood.
     """
 
     table: pa.Table
     numbers: list[int]
     ragged: dict[int, str]
+    note: str = ""
 
     def cell(self, column: str, text: str) -> str:
         """Describe the first row in which a column has a text."""
@@ -63,7 +67,7 @@ def read_texts(path: Path) -> pa.Table:
     return read_checked_rows(path).table
 
 
-def read_checked_rows(path: Path) -> TextRows:
+def read_checked_rows(path: Path, export: ExportReader | None = None) -> TextRows:
     """Read a file as `read_texts`, with the numbers of its rows.
 
     Raises
@@ -71,7 +75,7 @@ def read_checked_rows(path: Path) -> TextRows:
     RecordsError
         As `read_texts`.
     """
-    rows = read_text_rows(path)
+    rows = read_text_rows(path, export)
     for number, what in rows.ragged.items():
         raise RecordsError(f"{path}: is not a CSV file with a header (row {number}: {what}).")
     if _SERIAL in rows.table.column_names:
@@ -86,10 +90,16 @@ def read_checked_rows(path: Path) -> TextRows:
     return rows
 
 
-def read_text_rows(path: Path) -> TextRows:
+def read_text_rows(path: Path, export: ExportReader | None = None) -> TextRows:
     """Read a CSV or Parquet file with all columns as text and the numbers of its rows.
 
     A CSV file is UTF-8 or UTF-16 with commas, semicolons or tabs as separators.
+
+    Parameters
+    ----------
+    path : Path
+    export : ExportReader, optional
+        Finds our columns if the file has other names for them.
 
     Raises
     ------
@@ -104,8 +114,22 @@ def read_text_rows(path: Path) -> TextRows:
         table, ragged = _read_csv(path)
         last = len(table) + len(ragged) + 2
         numbers = [number for number in range(2, last) if number not in ragged]
+    table, note = _by_our_names(table, path, export)
     columns = {name: _texts(table, name, path) for name in table.column_names}
-    return TextRows(pa.table(columns), numbers, ragged)
+    return TextRows(pa.table(columns), numbers, ragged, note)
+
+
+def _by_our_names(table: pa.Table, path: Path, export: ExportReader | None) -> tuple[pa.Table, str]:
+    """Return the columns by our names, and how an export was understood."""
+    if export is None:
+        return table, ""
+    try:
+        header = export.named(table.column_names)
+    except ValueError as error:
+        found = ", ".join(table.column_names)
+        raise RecordsError(f"{path}: {error}, found {found}.") from None
+    theirs, ours = zip(*header.names, strict=True) if header.names else ((), ())
+    return table.select(theirs).rename_columns(ours), header.note
 
 
 def _texts(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
@@ -173,7 +197,11 @@ def _decoded(path: Path) -> str:
 
 
 def _header(text: str) -> tuple[list[str], str]:
-    """Return the column names and the separator, which is the one that yields a serial column."""
+    """Return the column names and the separator.
+
+    It is the one that yields a serial column, or most columns if the names are not ours.
+    """
     line = text.partition("\n")[0].rstrip("\r")
     headers = [(next(plain_csv.reader([line], delimiter=d), []), d) for d in _DELIMITERS]
-    return next((header for header in headers if _SERIAL in header[0]), headers[0])
+    most = max(headers, key=lambda header: len(header[0]))
+    return next((header for header in headers if _SERIAL in header[0]), most)
