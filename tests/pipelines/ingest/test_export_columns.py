@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from forewarn.features.records.record_table import RecordsError
+from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import parse_settings
 from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb
 from forewarn.pipelines.ingest.repair_tickets import Tickets, read_tickets
@@ -145,3 +147,23 @@ def test_ticket_columns_are_configured(tmp_path: Path) -> None:
     columns = {"gpu_serial": "S/N", "failed_at": "Down since"}
     read = tickets(tmp_path, "S/N;Down since\n0042;2025-01-02\n", columns=columns)
     assert read.table["gpu_serial"].to_pylist() == ["0042"]
+
+
+def test_records_take_the_rack_of_their_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for host, serial in (("gpu-17", "0042"), ("gpu-18", "0043")):
+        (tmp_path / "drops" / host).mkdir(parents=True)
+        (tmp_path / "drops" / host / "smi.csv").write_text(
+            f"timestamp, index, serial, temperature.gpu\n2025/01/02 10:00:00.000, 0, {serial}, 41\n"
+        )
+    devices = tmp_path / "netbox.csv"
+    devices.write_text("Name,Status,Site,Rack,Role\ngpu-17,Active,Berlin,R07,compute\n")
+    words = ["--raw", str(tmp_path / "drops"), "--out", str(tmp_path / "records")]
+    assert main(["ingest", *words, "--cmdb", str(devices)]) == 0
+    table = pq.read_table(tmp_path / "records/date=2025-01-02")
+    columns = ["gpu_serial", "rack", "data_center"]
+    rows = {row["gpu_serial"]: row for row in table.select(columns).to_pylist()}
+    assert (rows["0042"]["rack"], rows["0042"]["data_center"]) == ("R07", "Berlin")
+    assert rows["0043"]["rack"] is None
+    assert "1 machines are not in the CMDB; " in capsys.readouterr().err
