@@ -37,13 +37,13 @@ N_WORKERS = 2
 
 def _compact(slices: SliceMap, records: Path) -> Any:
     dates = sorted({date for date, _ in open_store(records, Settings()).files()})
-    outcomes = list(slices.map(compact_to_dict, [(records, date) for date in dates]))
+    outcomes = list(slices.map(compact_to_dict, [(records, date, ()) for date in dates]))
     return outcomes, [path.read_bytes() for path in sorted(records.glob("date=*/*"))]
 
 
 def _doctor(slices: SliceMap, records: Path) -> Any:
     store = open_store(records, Settings())
-    items = [(path, date, asdict(store.kinds)) for date, path in store.files()]
+    items = [(path, date, asdict(store.kinds), ()) for date, path in store.files()]
     return [repr(survey) for survey in slices.map(survey_file, items)]
 
 

@@ -19,8 +19,8 @@ def with_our_names(table: pa.Table, names: ColumnNames) -> pa.Table:
     return table.rename_columns(names.renamed(table.column_names)) if names.pairs else table
 
 
-def read_named(path: Location, wanted: Collection[str], names: ColumnNames) -> pa.Table:
-    """Read those of the wanted columns that a Parquet file has, by our names.
+def read_named(path: Location, requested: Collection[str], names: ColumnNames) -> pa.Table:
+    """Read those of the requested columns that a Parquet file has, by our names.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def read_named(path: Location, wanted: Collection[str], names: ColumnNames) -> p
     file = open_parquet(path)
     theirs = file.schema_arrow.names
     pairs = zip(names.renamed(theirs), theirs, strict=True)
-    chosen = {name: ours for ours, name in pairs if ours in wanted}
+    chosen = {name: ours for ours, name in pairs if ours in requested}
     table = file.read(columns=list(chosen))
     return table.rename_columns([chosen[name] for name in table.column_names])
 

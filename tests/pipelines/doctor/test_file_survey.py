@@ -31,7 +31,7 @@ def test_worker_results_are_plain_and_unique(tmp_path: Path) -> None:
     )
     rows.to_parquet(tmp_path / "a.parquet")
     date = date_of(times[0].value)
-    (plain,) = survey_file((tmp_path / "a.parquet", date, asdict(KINDS)))
+    (plain,) = survey_file((tmp_path / "a.parquet", date, asdict(KINDS), ()))
     serials = plain["serials"]
     assert sorted(serials) == ["A", "B", "C"]
     (counter,) = (column for column in plain["columns"] if len(column["gpu"]))
@@ -69,7 +69,7 @@ def test_survey_of_parts_equals_whole(
     rows = rows_by_time()
     rows[: len(rows) * with_rows].to_parquet(tmp_path / "a.parquet")
     date = date_of(rows["timestamp"][0].value)
-    item = (tmp_path / "a.parquet", date, asdict(KINDS))
+    item = (tmp_path / "a.parquet", date, asdict(KINDS), ())
     (whole,) = survey_file(item)
     monkeypatch.setattr(file_survey, "_MAX_PART_ROWS", n_rows)
     (in_parts,) = survey_file(item)

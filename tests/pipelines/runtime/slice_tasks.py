@@ -57,4 +57,4 @@ def compact_killed_once(item: tuple[Path, dt.date, Path]) -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compaction, "merge_date", kill)
-        return compact_to_dict((folder, date))
+        return compact_to_dict((folder, date, ()))

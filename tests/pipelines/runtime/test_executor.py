@@ -77,7 +77,7 @@ def test_survey_is_equal_on_all_executors(slices: SliceMap, tmp_path: Path) -> N
         errors = np.arange(20.0) % 7 + number
         frame = {"gpu_serial": serials, "timestamp": times, "errors": errors}
         pd.DataFrame(frame).to_parquet(path)
-        items.append((path, dt.date(2025, 1, 1), kinds))
+        items.append((path, dt.date(2025, 1, 1), kinds, ()))
     surveys = list(slices.map(survey_file, items))
     assert [part["columns"][0]["resets"] for (part,) in surveys] == [2, 2, 2]
     assert repr(surveys) == repr([survey_file(item) for item in items])
@@ -147,7 +147,7 @@ def test_killed_worker_changes_nothing(slices: SliceMap, tmp_path: Path) -> None
     # A task killed after its work reports at the second try that nothing was left to do.
     assert [fields["date"] for fields in results] == [date for _, date, _ in items]
     for _, date, _ in items:
-        compact_to_dict((folders[1], date))
+        compact_to_dict((folders[1], date, ()))
     # The unfinished file of a process that has not ended yet is left to the next run.
     paths = [sorted(folder.rglob("*.parquet")) for folder in folders]
     assert [len(few) for few in paths] == [3, 3]
