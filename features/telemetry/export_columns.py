@@ -182,8 +182,8 @@ class ExportReader:
         of_preset = [e for e in self.exports if self.preset in (AUTO, e.system)]
         export = next((e for e in of_preset if e.fits(headers)), None)
         if export is None and self.preset != AUTO:
-            wanted = " or ".join(_described(e) for e in of_preset)
-            raise ValueError(f"is no {self.preset} export, expected columns {wanted}")
+            expected = " or ".join(_described(e) for e in of_preset)
+            raise ValueError(f"is no {self.preset} export, expected columns {expected}")
         return export
 
 

@@ -148,10 +148,8 @@ class Landing:
             gpus = _gpus(places, discovered.table)
             done.boards = {serial: len(gpus.get(serial, ())) for serial in sorted(divided.new)}
             named = self._known.identified(readings)
-            done.nameless = named["gpu_serial"].null_count
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
-            done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
-            done.unknown_machines = set(self.cmdb.unknown_machines(named["machine_id"]))
+            self._count_unknown(named, done)
             conflicts = self._known.table("rivals", HOST_CONFLICTS)
             renamed = divided.hours | outdated_conflict_hours(conflicts, places)
             again = renamed | discovered.hours
@@ -318,6 +316,12 @@ class Landing:
             done.records += len(records)
             self._folder.write(path, records)
         return conflicts
+
+    def _count_unknown(self, named: pa.Table, done: LandingCounts) -> None:
+        """Count the readings without a GPU, and the GPUs and machines that the CMDB lacks."""
+        done.nameless = named["gpu_serial"].null_count
+        done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
+        done.unknown_machines = set(self.cmdb.unknown_machines(named["machine_id"]))
 
     def _cmdb_by_gpu(self, gpus: Mapping[str, Sequence[str]], done: LandingCounts) -> Cmdb:
         """Return the CMDB with a row for each GPU that its serials match."""

@@ -126,8 +126,8 @@ def _by_our_names(table: pa.Table, path: Path, export: ExportReader | None) -> t
     try:
         header = export.named(table.column_names)
     except ValueError as error:
-        found = ", ".join(table.column_names)
-        raise RecordsError(f"{path}: {error}, found {found}.") from None
+        columns = ", ".join(table.column_names)
+        raise RecordsError(f"{path}: {error}, found {columns}.") from None
     theirs, ours = zip(*header.names, strict=True) if header.names else ((), ())
     return table.select(theirs).rename_columns(ours), header.note
 
