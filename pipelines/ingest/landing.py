@@ -139,7 +139,6 @@ class Landing:
         in_logs = PLACES.empty_table() if boards is None else _until(boards, "last", latest)
         with self._folder.locked():
             seen, divided = self._discover(readings := self._placed(readings, in_logs), in_logs)
-            self._folder.write(self._folder.state_file("places"), seen)
             boots = self._boots(readings, divided)
             evidence, cleared = self._evidence(events, seen)
             discovered = discover_serials(self._known, seen, evidence)
@@ -193,7 +192,7 @@ class Landing:
         return with_names_by_place(readings, merge_places(known.places(), named, in_logs))
 
     def _discover(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, DiscoveredBoards]:
-        """Return PLACES of all readings, and the boards with several GPUs that they show.
+        """Write and return PLACES of all readings; return the boards with several GPUs they show.
 
         Afterwards `_known` names the GPUs of these boards.
         """
@@ -203,7 +202,9 @@ class Landing:
         discovered = discover_boards(known, named, places)
         self._known = replace(known, boards=discovered.serials)
         places = with_board_keys(places, discovered.serials)
-        return merge_places(places, places_from_readings(discovered.readings)), discovered
+        seen = merge_places(places, places_from_readings(discovered.readings))
+        self._folder.write(self._folder.state_file("places"), seen)
+        return seen, discovered
 
     def _boots(self, readings: pa.Table, divided: DiscoveredBoards) -> pa.Table:
         before = divided.replace_boards(self._known.table("boots", BOOTS), boots_from_readings)
