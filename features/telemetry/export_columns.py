@@ -51,7 +51,13 @@ CMDB_EXPORTS: Final = (
         "modules or inventory items",
         (("device",), _SERIAL_NUMBER),
         MappingProxyType(
-            {"gpu_serial": _SERIAL_NUMBER, "machine_id": ("device",), "expiration_date": _EXPIRES}
+            {
+                "gpu_serial": _SERIAL_NUMBER,
+                "machine_id": ("device",),
+                "rack": ("rack", "rack_name"),
+                "data_center": ("site",),
+                "expiration_date": _EXPIRES,
+            }
         ),
     ),
     Export(

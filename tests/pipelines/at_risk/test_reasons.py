@@ -171,7 +171,7 @@ def test_rare_category_and_silent_sensor(tmp_path: Path) -> None:
 
     said = reasons(change, tmp_path, "volts[-0]", "category:driver_version=470.1")
     assert str(said[SICK]) == "no reading of volts in the last 3 h"
-    assert str(said["S040"]) == "driver 470.1, as 1 of 80 have"
+    assert str(said["S040"]) == "driver 470.1, shared by 1 of 80 GPUs"
 
 
 def test_reasons_are_ordered_by_contribution(tmp_path: Path) -> None:
