@@ -25,9 +25,10 @@ PORT_COUNTERS: dict[str, tuple[CheckSeverity, str]] = {
     "link_downed": ("warning", "infiniband_link_downed_total"),
     "carrier_down_count": ("warning", "network_carrier_down_changes_total"),
     "link_error_recovery": ("warning", "infiniband_link_error_recovery_total"),
-    "local_link_integrity_errors": (*("notice", "infiniband_local_link_integrity_errors_total"),),
+    "local_link_integrity_errors": ("notice", "infiniband_local_link_integrity_errors_total"),
     "excessive_buffer_overrun_errors": (
-        *("notice", "infiniband_excessive_buffer_overrun_errors_total"),
+        "notice",
+        "infiniband_excessive_buffer_overrun_errors_total",
     ),
     "symbol_error": ("notice", "infiniband_symbol_error_total"),
     "port_rcv_errors": ("notice", "infiniband_port_errors_received_total"),
