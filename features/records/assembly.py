@@ -18,7 +18,6 @@ from forewarn.features.array_types import (
     Int64Array,
     SignedIntArray,
 )
-from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import (
     Keys,
     Values,
@@ -47,7 +46,7 @@ from forewarn.features.records.record_table import (
 )
 from forewarn.features.records.row_cleaning import CleanRows, SpacingCheck
 from forewarn.features.records.state_changes import PastStates, StateChangeScan
-from forewarn.features.records.text_columns import map_texts
+from forewarn.features.records.text_columns import map_texts, mark_occurring
 from forewarn.features.threads import imap_threads, map_threads
 from forewarn.features.time_units import Nanoseconds
 
@@ -276,20 +275,8 @@ def _merge_texts(columns: Sequence[TextColumn]) -> tuple[tuple[str, ...], Int32A
 def _occurring(codes: SignedIntArray, n_texts: int) -> BoolArray:
     """Mark the texts that occur in a row."""
     occurs = np.zeros(n_texts, dtype=np.bool_)
-    _mark_present(codes, occurs)
+    mark_occurring(codes, occurs)
     return occurs
-
-
-@compiled
-def _mark_present(codes: SignedIntArray, occurs: BoolArray) -> None:
-    """Mark the codes that occur; stop when all do, mostly after a few rows."""
-    left = len(occurs)
-    for row in range(len(codes)):
-        if left == 0:
-            break
-        if codes[row] >= 0 and not occurs[codes[row]]:
-            occurs[codes[row]] = True
-            left -= 1
 
 
 def _check_report(parts: Sequence[_FileKeys], clean: CleanRows) -> CheckReport:

@@ -20,6 +20,7 @@ __all__ = [
     "encode_texts_into",
     "is_text",
     "map_texts",
+    "mark_occurring",
     "plain_text",
     "without_dictionary",
 ]
@@ -145,7 +146,7 @@ def _without_unused(codes: Int32Array, texts: tuple[str, ...]) -> RawTextColumn:
     A dictionary can hold unused texts, for example those of rows that were filtered out.
     """
     occurs = np.full(len(texts) + 1, False)
-    if _mark_all(codes, occurs[:-1]):
+    if mark_occurring(codes, occurs[:-1]):
         return RawTextColumn(codes, texts)
     number = (np.cumsum(occurs) - 1).astype(np.int32)
     number[-1] = -1  # null
@@ -196,8 +197,16 @@ def _put_codes(indices: SignedIntArray, number: Int32Array, codes: Int32Array) -
 
 
 @compiled
-def _mark_all(codes: Int32Array, occurs: BoolArray) -> bool:
-    """Mark the codes that occur until all do; return whether all do."""
+def mark_occurring(codes: SignedIntArray, occurs: BoolArray) -> bool:
+    """Mark the codes that occur; return whether all do, which mostly shows after a few rows.
+
+    Parameters
+    ----------
+    codes : ndarray of signed integers, shape (n_rows,)
+        Negative ones are skipped.
+    occurs : ndarray of bool, shape (n_texts,)
+        All False at first; updated in place.
+    """
     left = len(occurs)
     for row in range(len(codes)):
         if left == 0:
