@@ -32,6 +32,7 @@ _COMMAND_MODULES = {
     "agent": ("collection", "add_agent"),
     "collect": ("collection", "add_collect"),
     "ingest": ("collection", "add_ingest"),
+    "config": ("config", "add_config_command"),
     "compact": ("compaction", "add_compact"),
     "doctor": ("prediction", "add_doctor"),
     "backtest": ("prediction", "add_backtest"),
