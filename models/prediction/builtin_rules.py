@@ -62,9 +62,18 @@ def _column(values: InstanceValues, name: str) -> Float64Array | None:
 
 
 def _longest_span_column(values: InstanceValues, prefix: str) -> Float64Array | None:
-    """Return the context column with this prefix and the longest span, which is the last one."""
+    """Return the context column with this prefix over the longest span that a GPU has a past for.
+
+    Spans are in ascending order. On the first days of a site the longest ones are missing.
+    """
     names = [name for name in values.context_names if name.startswith(prefix)]
-    return _column(values, names[-1]) if names else None
+    if not names:
+        return None
+    columns = values.context[:, [values.context_names.index(name) for name in names]]
+    longest = columns[:, -1].astype(np.float64)
+    for shorter in columns.T[-2::-1]:
+        longest = np.where(np.isnan(longest), shorter, longest)
+    return np.nan_to_num(longest, nan=0.0)
 
 
 def _code_points(values: InstanceValues, name: str) -> dict[str, Float64Array]:

@@ -27,6 +27,7 @@ __all__ = ["build_parser", "main"]
 _MAX_MESSAGE_LENGTH = 500  # characters of an error message
 # Command -> module in this package, and its function that adds the command.
 _COMMAND_MODULES = {
+    "start": ("start", "add_start"),
     "demo": ("sandbox", "add_demo"),
     "simulate": ("sandbox", "add_simulate"),
     "agent": ("collection", "add_agent"),

@@ -114,6 +114,13 @@ def test_single_uncorrected_error_scores(name: str) -> None:
     assert once > earlier > never
 
 
+def test_short_history_counts_over_the_span_it_has() -> None:
+    new = {"rate:grave xid:64h": np.nan, "rate:rows_remapped:64h": np.nan}
+    seen = new | {"rate:grave xid:16h": 0.1, "rate:rows_remapped:16h": 0.1}
+    known, none, quiet = scores(seen, new, QUIET)
+    assert known > none == quiet
+
+
 @pytest.mark.parametrize("name", ["ecc_corrected", "pcie_replays"])
 def test_soft_counters_are_compared_with_peers(name: str) -> None:
     as_peers = {name: 50, f"peers:machine_id:{name}:4h": 0, f"peers:machine_id:{name}:64h": 0}

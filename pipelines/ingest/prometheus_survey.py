@@ -1,0 +1,129 @@
+"""What a Prometheus server has of dcgm-exporter: metrics, GPUs, and the time of the last sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forewarn.features.telemetry.parsers.dcgm_metrics import METRICS, XID_COUNT_METRIC
+from forewarn.features.telemetry.parsers.prometheus_answers import GPU_LABELS
+from forewarn.features.time_units import DAY, HOUR, SECOND
+from forewarn.pipelines.ingest.prometheus_client import (
+    PrometheusClient,
+    PrometheusError,
+    QueryTooLargeError,
+)
+
+__all__ = ["ServerSurvey", "missing_fields", "survey_server"]
+
+_SPAN = 15 * DAY  # what Prometheus keeps by default
+_STEPS = (6 * HOUR, _SPAN)  # between the moments that are queried; the second one if too many
+_NAMES = 'count by (__name__) ({__name__=~"DCGM_.+"})'
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSurvey:
+    """What a server has.
+
+    Attributes
+    ----------
+    url : str
+        Without user and password.
+    names : frozenset of str
+        Metrics of dcgm-exporter.
+    gpus : int
+        GPUs at the last sample.
+    last : int
+        Time of the last sample, nanoseconds since 1970 UTC, rounded down to an hour if the server
+        has none at present.
+    """
+
+    url: str
+    names: frozenset[str]
+    gpus: int
+    last: int
+
+    @property
+    def missing(self) -> dict[str, tuple[str, ...]]:
+        """The DCGM fields to switch on, by record column."""
+        return missing_fields(self.names)
+
+
+def missing_fields(names: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """Return the DCGM fields that records lack, by column.
+
+    Examples
+    --------
+    >>> missing_fields(frozenset({"DCGM_FI_DEV_XID_ERRORS"}))["power_draw"]
+    ('DCGM_FI_DEV_POWER_USAGE',)
+    """
+    missing: dict[str, tuple[str, ...]] = {}
+    for metric in METRICS:
+        absent = tuple(part[0] for part in metric.names if not names & {*part})
+        if absent and (metric.needs_all or len(absent) == len(metric.names)):
+            missing[metric.column] = absent
+    if XID_COUNT_METRIC in names:
+        missing.pop("xid", None)
+    return missing
+
+
+def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
+    """Survey a server.
+
+    Parameters
+    ----------
+    server : PrometheusClient
+    now : int
+        Nanoseconds since 1970 UTC.
+
+    Raises
+    ------
+    PrometheusError
+        If it cannot be reached, or has no metric of dcgm-exporter.
+    """
+    series = _series(server, now)
+    names = frozenset(one["metric"].get("__name__", "") for one in series)
+    if not names:
+        raise PrometheusError(
+            f"{server.url}: has no metric of dcgm-exporter (DCGM_...) of the last "
+            f"{_SPAN // DAY} days, expected some. Check the scrape configuration."
+        )
+    last = max(_last_time(one) for one in series)
+    if last < now - HOUR:
+        last = _last_hour(server, sorted(names)[0], now)
+    return ServerSurvey(server.url, names, _count_gpus(server, sorted(names), last), last)
+
+
+def _series(server: PrometheusClient, now: int) -> list[Any]:
+    """Return the number of series by name at some moments, the last one being now."""
+    for step in _STEPS:
+        try:
+            return _result(server, _NAMES, now - _SPAN // step * step, now, step)
+        except QueryTooLargeError:
+            continue
+    return _result(server, _NAMES, now, now, HOUR)
+
+
+def _result(server: PrometheusClient, query: str, first: int, last: int, step: int) -> list[Any]:
+    answer = server.query_range(query, first, last, step)
+    return [one for one in answer["data"]["result"] if one.get("values")]
+
+
+def _last_time(series: Mapping[str, Any]) -> int:
+    return int(float(series["values"][-1][0]) * SECOND)
+
+
+def _last_hour(server: PrometheusClient, name: str, now: int) -> int:
+    """Return the last full hour at which a metric had a sample within the hour before."""
+    query = f"count(count_over_time({name}[1h]))"
+    series = _result(server, query, now - _SPAN, now, HOUR)
+    return max(map(_last_time, series), default=now)
+
+
+def _count_gpus(server: PrometheusClient, names: list[str], at: int) -> int:
+    labels = ", ".join(GPU_LABELS)
+    metric = next((n for n in names if n.startswith("DCGM_FI_DEV_GPU_TEMP")), names[0])
+    query = f"count(count by ({labels}) (last_over_time({metric}[1h])))"
+    series = _result(server, query, at, at, HOUR)
+    return int(float(series[0]["values"][-1][1])) if series else 0

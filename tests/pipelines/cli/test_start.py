@@ -1,0 +1,143 @@
+"""From a real Prometheus and a NetBox export to today's list, by one command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.config.first_configuration import first_configuration
+from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.ingest.prometheus_survey import missing_fields
+
+HOSTS, SLOTS = ("gn01", "gn02"), range(4)
+STEP, DAYS = 300, 2
+# Lowest and highest value of a healthy GPU, and the value of the ill one.
+METRICS = {
+    "DCGM_FI_DEV_GPU_TEMP": (40, 46, 0),
+    "DCGM_FI_DEV_POWER_USAGE": (300, 310, 0),
+    "DCGM_FI_DEV_XID_ERRORS": (0, 0, 63),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": (0, 0, 2),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": (0, 0, 0),
+}
+CMDB = (
+    "Name,Status,Site,Rack,Role\ngn01,Active,Berlin,R07,compute\ngn02,Active,Berlin,R08,compute\n"
+)
+
+
+def samples(end: int) -> Iterator[str]:
+    """Yield a history up to a time; the last GPU of a host has a row remapping and an Xid."""
+    for name, (low, high, ill) in METRICS.items():
+        yield f"# TYPE {name} gauge"
+        for host in HOSTS:
+            for slot in SLOTS:
+                labels = (
+                    f'gpu="{slot}",UUID="GPU-{host}-{slot}",modelName="NVIDIA H100",'
+                    f'Hostname="{host}",DCGM_FI_DEV_SERIAL="16{host[2:]}{slot}"'
+                )
+                for tick, at in enumerate(range(end - DAYS * 86_400, end, STEP)):
+                    is_ill = (host, slot) == ("gn02", 3) and at > end - 6 * 3600
+                    value = ill if is_ill and ill else low + tick % (high - low + 1)
+                    yield f"{name}{{{labels}}} {value} {at}"
+
+
+@pytest.fixture(scope="module")
+def server(prometheus_over: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    text = tmp_path_factory.mktemp("samples") / "samples"
+    text.write_text("\n".join([*samples(int(time.time())), "# EOF\n"]))
+    return prometheus_over(text)
+
+
+@pytest.fixture(scope="module")
+def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "netbox.csv").write_text(CMDB)
+    words = ["start", "--prometheus", server, "--cmdb", str(folder / "netbox.csv")]
+    assert main([*words, "--out", str(folder / "ours")]) == 0
+    return folder / "ours"
+
+
+def test_list_names_the_ill_gpu_first(site: Path) -> None:
+    (page,) = site.glob("lists/date=*/at_risk.json")
+    first = json.loads(page.read_text())[0]
+    assert (first["gpu_serial"], first["machine_id"]) == ("16023", "gn02")
+
+
+def test_records_have_the_rack_of_the_inventory(site: Path) -> None:
+    tables = [pq.read_table(path) for path in site.glob("records/date=*/*.parquet")]
+    rows = {(m, r) for t in tables for m, r in zip(*t.select(["machine_id", "rack"]), strict=True)}
+    assert {(str(m), str(r)) for m, r in rows} == {("gn01", "R07"), ("gn02", "R08")}
+
+
+def test_configuration_is_complete(site: Path, server: str) -> None:
+    text = (site / "forewarn.toml").read_text()
+    table = load_settings(site / "forewarn.toml").site
+    assert table.prometheus == server
+    assert Path(table.cmdb).name == "netbox.csv"
+    assert "ecc_uncorrected: DCGM_FI_DEV_ECC_DBE_AGG_TOTAL" in text
+    assert (site / "doctor/doctor.html").exists()
+
+
+def test_daily_commands_run_as_printed(
+    site: Path, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (site / "forewarn.toml").read_text()
+    assert main(["start", "--prometheus", server, "--out", str(site), "--json"]) == 0
+    output = capsys.readouterr()
+    result = json.loads(output.out)
+    assert "exists and is not changed" in output.err
+    assert (site / "forewarn.toml").read_text() == before
+    assert result["gpus"] == len(HOSTS) * len(SLOTS)
+    assert Path(result["list"]).exists()
+    for line in result["crontab"][:2]:
+        words = shlex.split(line)[6:]
+        assert main(words) == 0, line
+
+
+def test_server_without_gpu_metrics_is_refused(
+    prometheus_over: Callable[[Path], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "samples"
+    text.write_text(f"# TYPE up gauge\nup 1 {int(time.time()) - 60}\n# EOF\n")
+    url = prometheus_over(text)
+    assert main(["start", "--prometheus", url, "--out", str(tmp_path / "site")]) == 2
+    assert "has no metric of dcgm-exporter" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_unusable_inventory_is_refused_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cmdb.csv").write_text("asset,place\nA1,r1\n")
+    words = ["--cmdb", str(tmp_path / "cmdb.csv"), "--out", str(tmp_path / "site")]
+    assert main(["start", "--prometheus", "http://127.0.0.1:9", *words]) == 2
+    assert "column `gpu_serial` is missing" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_first_configuration_escapes_its_values() -> None:
+    path = 'a "b" \\ c\n'
+    text = first_configuration("http://h:9090", path, "", {"xid": ["DCGM_FI_DEV_XID_ERRORS"]})
+    assert tomllib.loads(text)["site"] == {
+        "records": "records",
+        "lists": "lists",
+        "prometheus": "http://h:9090",
+        "cmdb": path,
+    }
+
+
+def test_either_name_of_a_metric_counts() -> None:
+    names = frozenset({"DCGM_EXP_XID_ERRORS_COUNT", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"})
+    missing = missing_fields(names)
+    assert not {"xid", "temperature_gpu"} & missing.keys()
+    assert missing["rows_remapped"] == (
+        "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    )
