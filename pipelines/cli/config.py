@@ -72,10 +72,10 @@ def _record_columns(config: Path, settings: Settings) -> set[str] | None:
 
 def _print(result: ConfigCheck) -> None:
     write_line(f"set in {result.config}:")
-    for key, value in result.given.items():
+    for key, value in result.settings.items():
         write_line(f"  {key} = {_toml(value)}")
     write_line("default:")
-    for key, value in result.default.items():
+    for key, value in result.defaults.items():
         write_line(f"  {key} = {_toml(value)}")
     write_line("doubtful:" if result.doubts else "doubtful: nothing")
     for doubt in result.doubts:

@@ -145,8 +145,10 @@ def _write_config(site: _Site, args: argparse.Namespace) -> None:
     if site.config.exists():
         print_error(f"note: {site.config} exists and is not changed")
         return
-    paths = ("" if path is None else str(path.resolve()) for path in (args.cmdb, args.repairs))
-    text = first_configuration(site.survey.url, *paths, site.survey.missing)
+    cmdb, repairs = (
+        "" if path is None else str(path.resolve()) for path in (args.cmdb, args.repairs)
+    )
+    text = first_configuration(site.survey.url, cmdb, repairs, site.survey.missing)
     site.folder.mkdir(parents=True, exist_ok=True)
     with replacing(site.config) as path:
         path.write_text(text, encoding="utf-8")

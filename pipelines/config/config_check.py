@@ -44,22 +44,22 @@ class ConfigCheck:
     Attributes
     ----------
     config : Path
-    given, default : dict
+    settings, defaults : dict
         Values by `table.key`.
     doubts : list of Doubt
     """
 
     config: Path
-    given: dict[str, Any]
-    default: dict[str, Any]
+    settings: dict[str, Any]
+    defaults: dict[str, Any]
     doubts: list[Doubt]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON value."""
         return {
             "config": str(self.config),
-            "set": self.given,
-            "default": self.default,
+            "set": self.settings,
+            "default": self.defaults,
             "doubtful": [asdict(doubt) for doubt in self.doubts],
         }
 
@@ -80,14 +80,14 @@ def check_config(config: Path, columns: set[str] | None) -> ConfigCheck:
     """
     values = read_toml(config)
     settings = parse_settings(values, name=str(config))
-    given = {key: _without_secret(key, value) for key, value in given_values(values).items()}
+    shown = {key: _without_secret(key, value) for key, value in given_values(values).items()}
     doubts = [
         *_of_site(settings, config.parent, columns),
         *_of_columns(settings, columns or set()),
         *_of_spans(settings),
         *_of_servers(settings),
     ]
-    return ConfigCheck(config, given, default_values(settings), doubts)
+    return ConfigCheck(config, shown, default_values(settings), doubts)
 
 
 def _without_secret(key: str, value: Any) -> Any:

@@ -44,14 +44,14 @@ def default_values(settings: Settings) -> dict[str, Any]:
     return dict(_defaults(settings, "", settings.model_fields_set))
 
 
-def _defaults(table: BaseModel, prefix: str, given: set[str]) -> Iterator[tuple[str, Any]]:
+def _defaults(table: BaseModel, prefix: str, keys_set: set[str]) -> Iterator[tuple[str, Any]]:
     plain = table.model_dump(mode="json")
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
         if isinstance(value, BaseModel):
-            inner = value.model_fields_set if name in given else set()
+            inner = value.model_fields_set if name in keys_set else set()
             yield from _defaults(value, f"{prefix}{name}.", inner)
-        elif name not in given and value is not None:
+        elif name not in keys_set and value is not None:
             is_duration = any(map(_parses_duration, (*field.metadata, *get_args(field.annotation))))
             yield f"{prefix}{name}", _durations(value) if is_duration else plain[name]
 

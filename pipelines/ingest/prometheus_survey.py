@@ -83,13 +83,13 @@ def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
         If it cannot be reached, or has no metric of dcgm-exporter.
     """
     series = _series(server, now)
-    names = frozenset(one["metric"].get("__name__", "") for one in series)
+    names = frozenset(row["metric"].get("__name__", "") for row in series)
     if not names:
         raise PrometheusError(
             f"{server.url}: has no metric of dcgm-exporter (DCGM_...) of the last "
             f"{_SPAN // DAY} days, expected some. Check the scrape configuration."
         )
-    last = max(_last_time(one) for one in series)
+    last = max(map(_last_time, series))
     if last < now - HOUR:
         last = _last_hour(server, sorted(names)[0], now)
     return ServerSurvey(server.url, names, _count_gpus(server, sorted(names), last), last)
@@ -107,7 +107,7 @@ def _series(server: PrometheusClient, now: int) -> list[Any]:
 
 def _result(server: PrometheusClient, query: str, first: int, last: int, step: int) -> list[Any]:
     answer = server.query_range(query, first, last, step)
-    return [one for one in answer["data"]["result"] if one.get("values")]
+    return [row for row in answer["data"]["result"] if row.get("values")]
 
 
 def _last_time(series: Mapping[str, Any]) -> int:

@@ -45,11 +45,11 @@ def test_defaults_can_be_written_into_a_file() -> None:
 def test_keys_are_set_or_default_never_both(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('[list]\nshare = 0.01\n[features]\ncode = ["xid"]\n')
     result = check_config(tmp_path / "my.toml", None)
-    assert result.given == {"list.share": 0.01, "features.code": ["xid"]}
-    assert not result.given.keys() & result.default.keys()
+    assert result.settings == {"list.share": 0.01, "features.code": ["xid"]}
+    assert not result.settings.keys() & result.defaults.keys()
     everything = default_values(Settings()).keys()
-    assert everything == (result.given.keys() | result.default.keys()) & everything
-    assert result.default["features.float"] == []
+    assert everything == (result.settings.keys() | result.defaults.keys()) & everything
+    assert result.defaults["features.float"] == []
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_example_is_beyond_doubt(tmp_path: Path) -> None:
 
 def test_features_are_compared_with_the_records(tmp_path: Path) -> None:
     text = '[features]\nfloat = ["fan"]\ncode = ["xid"]\n'
-    found = doubts(tmp_path, text, {"gpu_serial", "timestamp", "xid"})
-    assert found == {"features": "The records have no column `fan`."}
+    doubtful = doubts(tmp_path, text, {"gpu_serial", "timestamp", "xid"})
+    assert doubtful == {"features": "The records have no column `fan`."}
 
 
 def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
