@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.exporter_events import exporter_events
 from forewarn.features.telemetry.gauge_events import Sample
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.parsers.exporter_text import StateSample, parse_metrics
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels

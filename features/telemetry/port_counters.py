@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from forewarn.features.telemetry.checks.check_result import CheckSeverity
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.parsers.kernel_event import MAX_COUNT
 from forewarn.features.telemetry.telemetry_rows import event_id
 

@@ -9,14 +9,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
+from forewarn.features.telemetry.nvidia_smi.faults import lost_gpus, measured_gpus
+from forewarn.features.telemetry.nvidia_smi.query_csv import (
     DAMAGED,
     parse_query_gpu,
     query_fields,
     supported_fields,
 )
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import lost_gpus, measured_gpus
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
 
 __all__ = ["NvidiaSmi"]
@@ -60,7 +60,7 @@ class NvidiaSmi:
         readings, unread = parse_query_gpu(output.text)
         lost = lost_gpus(output.text)
         if not readings:
-            from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
+            from forewarn.features.telemetry.nvidia_smi.query_xml import parse_nvidia_smi_xml
 
             document = self._run(timeout, "-q", "-x")
             readings, unread = parse_nvidia_smi_xml(document.text)

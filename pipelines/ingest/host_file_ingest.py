@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from forewarn.features.records.record_table import RecordsError
 from forewarn.features.telemetry.gpu_identity import PLACES
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.local_clock import clock_time
 from forewarn.features.telemetry.telemetry_rows import is_host_name

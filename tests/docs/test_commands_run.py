@@ -74,6 +74,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         Path(name).write_text(CONFIG)
     Path("respond.toml").write_text('[site]\nrecords = "fleet/records"\nlists = "lists"\n')
     Path("site.toml").write_text("")
+    list_day = ["--at", LAST_DAY.isoformat(), "--out", "lists"]
+    assert main(["score", "--records", "records", "--model", "builtin:rules", *list_day]) == 0
     yield folder
     os.chdir(before)
 

@@ -7,7 +7,7 @@ import re
 
 from forewarn.features.telemetry.nvidia_smi.device_monitor import is_device_monitor
 from forewarn.features.telemetry.nvidia_smi.gpu_list import is_gpu_list
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header
+from forewarn.features.telemetry.nvidia_smi.query_csv import is_header
 from forewarn.features.telemetry.parsers.script_time import split_time
 
 __all__ = ["split_outputs"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from forewarn.features.telemetry.nvidia_smi.faults import is_lost_line
 from forewarn.features.telemetry.parsers.gpu_reading import (
     GpuReading,
     Unread,
     parse_gpu_name,
     parse_pci_address,
 )
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import is_lost_line
 from forewarn.features.telemetry.parsers.script_time import split_time
 from forewarn.features.time_units import MINUTE
 

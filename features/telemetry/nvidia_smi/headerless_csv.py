@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header
+from forewarn.features.telemetry.nvidia_smi.query_csv import is_header
 from forewarn.features.telemetry.parsers.script_time import split_time
 
 __all__ = ["CsvHeader", "csv_header_line", "find_header", "is_headerless_csv"]

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from forewarn.features.telemetry.nvidia_smi.query_csv import parse_query_gpu
+from forewarn.features.telemetry.nvidia_smi.query_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import parse_query_gpu
-from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 
 CleanRows = tuple[str, int, int, int, int]
 

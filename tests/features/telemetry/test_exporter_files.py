@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from forewarn.features.telemetry.exporter_files import read_exporter_files
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
 from forewarn.features.time_units import MINUTE, SECOND
 
 START = 1_740_787_200 * SECOND

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 from forewarn.features.time_units import MINUTE
 
 FIRST = 1_740_787_200 * 10**9

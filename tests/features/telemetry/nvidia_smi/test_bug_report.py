@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.features.telemetry.host_file_rows import HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_rows import HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 from forewarn.features.telemetry.nvidia_smi.bug_report import read_bug_report
 from forewarn.features.time_units import HOUR, SECOND
 

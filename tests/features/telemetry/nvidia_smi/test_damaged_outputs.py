@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.host_file_rows import HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_rows import HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 
 UUID = "GPU-aaaaaaaa-1111-2222-3333-444444444444"
 LINES = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 
 SECOND = 10**9
 TIME = 1_740_787_205  # 2025-03-01T00:00:05Z

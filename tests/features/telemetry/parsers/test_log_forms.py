@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from forewarn.features.telemetry.host_file_forms import detect_form
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_forms import detect_form
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 from forewarn.features.time_units import DAY, SECOND
 
 BOOT = 1_740_787_200 * SECOND  # 2025-03-01

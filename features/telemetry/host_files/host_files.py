@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from forewarn.features.telemetry.event_folding import fold_notices
 from forewarn.features.telemetry.exporter_files import read_exporter_files
-from forewarn.features.telemetry.host_file_forms import FORMS, HostFileForm, detect_form
-from forewarn.features.telemetry.host_file_parts import split_host_file, with_csv_headers
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.host_tool_files import read_no_gpu_message, read_tool_file
+from forewarn.features.telemetry.host_files.file_forms import FORMS, HostFileForm, detect_form
+from forewarn.features.telemetry.host_files.file_parts import split_host_file, with_csv_headers
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.host_files.tool_files import read_no_gpu_message, read_tool_file
+from forewarn.features.telemetry.host_files.unsupported_files import describe_json, describe_text
+from forewarn.features.telemetry.nvidia_smi.faults import no_gpu_message
 from forewarn.features.telemetry.parsers.collected_log import is_collected_log
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import no_gpu_message
 from forewarn.features.telemetry.parsers.proc_files import boot_times
 from forewarn.features.telemetry.port_counters import read_port_counters
 from forewarn.features.telemetry.telemetry_rows import (
@@ -32,7 +33,6 @@ from forewarn.features.telemetry.telemetry_tables import (
     batch_rows,
     build_table,
 )
-from forewarn.features.telemetry.unsupported_files import describe_json, describe_text
 
 __all__ = ["read_host_files"]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forewarn.features.telemetry.checks.check_result import CheckResult
-from forewarn.features.telemetry.host_file_forms import HostFileForm
-from forewarn.features.telemetry.host_file_rows import HostFileRows, HostFileText
-from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
+from forewarn.features.telemetry.host_files.file_forms import HostFileForm
+from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
+from forewarn.features.telemetry.nvidia_smi.faults import (
     lost_gpus,
     measured_gpus,
     no_gpu_message,
 )
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.telemetry_rows import (
     HostState,
     check_row,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forewarn.features.telemetry.host_file_forms import detect_form
-from forewarn.features.telemetry.host_file_rows import HostFileText
+from forewarn.features.telemetry.host_files.file_forms import detect_form
+from forewarn.features.telemetry.host_files.file_rows import HostFileText
 from forewarn.features.telemetry.nvidia_smi.appended_outputs import split_outputs
 from forewarn.features.telemetry.nvidia_smi.bug_report import is_bug_report, read_bug_report
 from forewarn.features.telemetry.nvidia_smi.headerless_csv import (
@@ -14,8 +14,8 @@ from forewarn.features.telemetry.nvidia_smi.headerless_csv import (
     find_header,
     is_headerless_csv,
 )
+from forewarn.features.telemetry.nvidia_smi.query_csv import measured_fields
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import measured_fields
 
 __all__ = ["split_host_file", "with_csv_headers"]
 

@@ -21,14 +21,14 @@ from forewarn.features.telemetry.nvidia_smi.device_monitor import (
     is_device_monitor,
     parse_device_monitor,
 )
+from forewarn.features.telemetry.nvidia_smi.faults import lost_gpus
 from forewarn.features.telemetry.nvidia_smi.gpu_list import is_gpu_list, parse_gpu_list
+from forewarn.features.telemetry.nvidia_smi.query_csv import is_header, parse_query_gpu
+from forewarn.features.telemetry.nvidia_smi.query_text import is_query_text, parse_query_text
+from forewarn.features.telemetry.nvidia_smi.query_xml import parse_nvidia_smi_documents
 from forewarn.features.telemetry.nvidia_smi.smi_table import is_smi_table, parse_smi_table
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header, parse_query_gpu
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import lost_gpus
-from forewarn.features.telemetry.parsers.nvidia_smi_text import is_query_text, parse_query_text
-from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_documents
 
 __all__ = ["FORMS", "HostFileForm", "detect_form"]
 

@@ -7,6 +7,12 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from forewarn.features.telemetry.nvidia_smi.faults import (
+    is_lost_line,
+    is_lost_row,
+    is_state,
+    requested_recovery,
+)
 from forewarn.features.telemetry.parsers.gpu_reading import (
     GpuReading,
     Unread,
@@ -14,12 +20,6 @@ from forewarn.features.telemetry.parsers.gpu_reading import (
     parse_pci_address,
 )
 from forewarn.features.telemetry.parsers.local_clock import clock_time
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import (
-    is_lost_line,
-    is_lost_row,
-    is_state,
-    requested_recovery,
-)
 from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quantity
 from forewarn.features.telemetry.parsers.recovery_action import action_number
 from forewarn.features.telemetry.parsers.script_time import (

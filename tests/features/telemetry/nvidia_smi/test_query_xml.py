@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.features.telemetry.nvidia_smi.query_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
-from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 
 DOCTYPE = '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">'
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import parse_query_gpu
-from forewarn.features.telemetry.parsers.nvidia_smi_text import is_query_text, parse_query_text
+from forewarn.features.telemetry.nvidia_smi.query_csv import parse_query_gpu
+from forewarn.features.telemetry.nvidia_smi.query_text import is_query_text, parse_query_text
 
 TITLE = "==============NVSMI LOG=============="
 BAR = "#" * 80

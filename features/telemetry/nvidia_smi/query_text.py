@@ -6,8 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
+from forewarn.features.telemetry.nvidia_smi.query_xml import readings_of
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.features.telemetry.parsers.nvidia_smi_xml import readings_of
 
 __all__ = ["is_query_text", "parse_query_text"]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.host_file_forms import detect_form
-from forewarn.features.telemetry.host_file_rows import HostFileText
-from forewarn.features.telemetry.host_files import read_host_files
+from forewarn.features.telemetry.host_files.file_forms import detect_form
+from forewarn.features.telemetry.host_files.file_rows import HostFileText
+from forewarn.features.telemetry.host_files.host_files import read_host_files
 from forewarn.features.time_units import HOUR, MINUTE, SECOND
 
 TIME = 1_740_787_200 * SECOND  # 2025-03-01

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
+from forewarn.features.telemetry.nvidia_smi.faults import lost_gpus
+from forewarn.features.telemetry.nvidia_smi.query_csv import (
     parse_query_gpu,
     query_fields,
     supported_fields,
 )
-from forewarn.features.telemetry.parsers.nvidia_smi_faults import lost_gpus
 
 HEADER = (
     "index, serial, uuid, pci.bus_id, name, driver_version, mig.mode.current, temperature.gpu, "
