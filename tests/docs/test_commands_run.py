@@ -76,6 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Path("site.toml").write_text("")
     list_day = ["--at", LAST_DAY.isoformat(), "--out", "lists"]
     assert main(["score", "--records", "records", "--model", "builtin:rules", *list_day]) == 0
+    assert main(["simulate", "job", "--out", "tmp-job", "--ranks", "4", "--fault", "loader"]) == 0
     yield folder
     os.chdir(before)
 
@@ -106,7 +107,7 @@ def test_commands_of_the_page_run(page: Path, capsys: pytest.CaptureFixture[str]
             continue
         DONE.add(line)
         if "--new-ledger" in words:
-            Path("ledger.db").unlink()  # it was lost
+            Path("ledger.db").unlink(missing_ok=True)  # it was lost
         code = main(adapted(words))
         if code != 0:
             failed.append(f"forewarn {line}: exit {code}: {capsys.readouterr().err[-300:]}")
