@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +109,8 @@ def test_commands_of_the_page_run(page: Path, capsys: pytest.CaptureFixture[str]
         DONE.add(line)
         if "--new-ledger" in words:
             Path("ledger.db").unlink(missing_ok=True)  # it was lost
+        if words[:2] == ["simulate", "job"]:
+            shutil.rmtree("tmp-job")  # the fixture's
         code = main(adapted(words))
         if code != 0:
             failed.append(f"forewarn {line}: exit {code}: {capsys.readouterr().err[-300:]}")
