@@ -4,22 +4,28 @@ The newest date and dates with a single file are skipped. A retry resumes: the f
 replaced atomically. `[executor]` selects where dates are compacted.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Variable, dag, task
 
-from forewarn.pipelines.scheduled_tasks import compact_site, dag_options
+from forewarn.pipelines.dag_options import chosen_day, dag_options, date_param, fail_fast, utc_cron
+from forewarn.pipelines.scheduled_tasks import compact_site
+
+DAY = date_param(
+    "Compact the dates before",
+    "UTC date, such as 2025-03-01; records of this date and later ones stay as they are. "
+    "Empty: the day of the run.",
+)
 
 
 @dag(
-    schedule=timedelta(days=1),
+    # At 01:30, when yesterday is complete and its list is made.
+    schedule=utc_cron("30 1 * * *"),
     **dag_options(
         __doc__,
-        start_hour=1,
-        retries=3,
-        retry_delay=timedelta(minutes=1),
-        retry_exponential_backoff=True,
+        failure="no compaction",
+        params={"day": DAY},
         execution_timeout=timedelta(hours=4),
     ),
 )
@@ -27,8 +33,9 @@ def forewarn_compact() -> None:
     """Compact all dates before the newest one."""
 
     @task
-    def compact(*, dag_run: Any = None) -> list[str]:
-        day = (dag_run.conf or {}).get("day") or datetime.now(UTC).date().isoformat()
+    @fail_fast
+    def compact(*, params: Any = None, dag_run: Any = None) -> list[str]:
+        day = chosen_day(params["day"], dag_run.run_after, days_before=0)
         return compact_site(Variable.get("forewarn_config"), day)
 
     compact()

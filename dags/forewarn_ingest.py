@@ -4,8 +4,6 @@ Sources are files from hosts, Prometheus and repair tickets, joined with the CMD
 same data twice has no effect. When a day of records is complete, its asset is updated with that
 day, which triggers the daily list. After an outage, the update contains every day since the last
 one.
-
-The Variable `forewarn_config` names the configuration file.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,18 +12,24 @@ from typing import Any
 from airflow.sdk import Asset, Variable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from forewarn.pipelines.scheduled_tasks import dag_options, ingest_site, missing_days
+from forewarn.pipelines.dag_options import dag_options, date_param, fail_fast, utc_cron
+from forewarn.pipelines.scheduled_tasks import ingest_site, missing_days
 
 RECORDS = Asset("forewarn_records")
+UNTIL = date_param(
+    "Read Prometheus until",
+    "UTC time, such as 2025-03-01T06:00:00Z. Days that end later are incomplete. Empty: now.",
+    form="date-time",
+)
 
 
 @dag(
-    schedule=timedelta(hours=1),
+    # Five minutes past each hour, when hosts have sent the files of that hour.
+    schedule=utc_cron("5 * * * *"),
     **dag_options(
         __doc__,
-        retries=3,
-        retry_delay=timedelta(minutes=1),
-        retry_exponential_backoff=True,
+        failure="no records",
+        params={"until": UNTIL},
         execution_timeout=timedelta(minutes=50),
     ),
 )
@@ -33,8 +37,10 @@ def forewarn_ingest() -> None:
     """Ingest records and publish the days that became complete."""
 
     @task
-    def ingest() -> list[str]:
-        return ingest_site(Variable.get("forewarn_config"), datetime.now(UTC).isoformat())
+    @fail_fast
+    def ingest(*, params: Any = None) -> list[str]:
+        until = params["until"] or datetime.now(UTC).isoformat()
+        return ingest_site(Variable.get("forewarn_config"), until)
 
     @task(outlets=[RECORDS])
     def publish(days: list[str], *, outlet_events: Any = None, ti: Any = None) -> str:

@@ -7,34 +7,41 @@ Pause this DAG if `forewarn respond --watch` is running.
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Asset, Variable, dag, task
-from airflow.timetables.assets import AssetOrTimeSchedule
-from airflow.timetables.interval import CronDataIntervalTimetable
+from airflow.sdk import Asset, AssetOrTimeSchedule, Param, Variable, dag, task
 
-from forewarn.pipelines.scheduled_tasks import alert_on_failure, dag_options, respond_site
+from forewarn.pipelines.dag_options import dag_options, fail_fast, utc_cron
+from forewarn.pipelines.scheduled_tasks import respond_site
 
 LISTS = Asset("forewarn_lists")
+NEW_LEDGER = Param(
+    False,
+    type="boolean",
+    title="Create an empty ledger first",
+    description="Needed once, where a pool permits actions and the ledger does not exist or was "
+    "lost. Fails if there is a ledger.",
+)
 
 
 @dag(
-    schedule=AssetOrTimeSchedule(
-        timetable=CronDataIntervalTimetable("*/10 * * * *", timezone="UTC"),
-        assets=[LISTS],  # type: ignore[list-item]  # typed as the scheduler stores it
-    ),
+    # At full ten minutes: the interval at which `forewarn respond --watch` repeats.
+    schedule=AssetOrTimeSchedule(timetable=utc_cron("*/10 * * * *"), assets=[LISTS]),
     **dag_options(
         __doc__,
+        failure="no response",
+        params={"new_ledger": NEW_LEDGER},
         retries=2,
         retry_delay=timedelta(seconds=30),
         execution_timeout=timedelta(minutes=20),
-        on_failure_callback=alert_on_failure("no response"),
     ),
 )
 def forewarn_respond() -> None:
     """Decide on the open incidents."""
 
     @task
-    def respond() -> list[dict[str, Any]]:
-        return respond_site(Variable.get("forewarn_config"))
+    @fail_fast
+    def respond(*, params: Any = None) -> list[dict[str, Any]]:
+        config = Variable.get("forewarn_config")
+        return respond_site(config, new_ledger=params["new_ledger"])
 
     respond()
 

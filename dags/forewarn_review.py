@@ -9,16 +9,23 @@ from typing import Any
 from airflow.sdk import Variable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from forewarn.pipelines.scheduled_tasks import dag_options, review_site
+from forewarn.pipelines.dag_options import chosen_day, dag_options, date_param, fail_fast, utc_cron
+from forewarn.pipelines.scheduled_tasks import review_site
+
+DAY = date_param(
+    "Last day of known failures",
+    "UTC date, such as 2025-03-01. Lists whose alerts had expired by the end of this day are "
+    "reviewed. Empty: the day before the run.",
+)
 
 
 @dag(
-    schedule=timedelta(days=1),
+    # At 06:00: tickets of yesterday are read, and the review is there when people start work.
+    schedule=utc_cron("0 6 * * *"),
     **dag_options(
         __doc__,
-        retries=2,
-        retry_delay=timedelta(minutes=1),
-        retry_exponential_backoff=True,
+        failure="no review",
+        params={"day": DAY},
         execution_timeout=timedelta(minutes=30),
     ),
 )
@@ -26,8 +33,9 @@ def forewarn_review() -> None:
     """Review the lists of a week ago."""
 
     @task
-    def review(*, dag_run: Any = None) -> dict[str, Any]:
-        day = (dag_run.conf or {}).get("day") or dag_run.logical_date.date().isoformat()
+    @fail_fast
+    def review(*, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
+        day = chosen_day(params["day"], dag_run.run_after, days_before=1)
         figures = review_site(Variable.get("forewarn_config"), day)
         if figures is None:
             raise AirflowSkipException("no list is a week old, or no failure is known")

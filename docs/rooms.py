@@ -23,6 +23,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "dags": (1, "schedule, order"),
     "pipelines/cli": (2.5, "the commands"),
     "pipelines/scheduled_tasks": (1, "what a DAG calls"),
+    "pipelines/dag_options": (0, "what DAGs share"),
     "pipelines/studies": (4, "methods compared"),
     "pipelines/sandbox": (3, "demo, simulated data"),
     "pipelines/training": (1, "train, retrain, MLflow"),

@@ -1,4 +1,4 @@
-"""The tasks of the scheduled DAGs, one function each, and the options that all DAGs share.
+"""The tasks of the scheduled DAGs, one function each.
 
 A task takes the path of a configuration and plain values, and returns plain values, so that nothing
 else passes through the scheduler. Each function imports what it needs, because the scheduler
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Site",
-    "alert_on_failure",
     "backtest_site",
     "compact_site",
-    "dag_options",
     "ingest_site",
     "missing_days",
     "respond_site",
@@ -44,39 +42,6 @@ __all__ = [
 ]
 
 _REVIEW_DELAY_DAYS = 7  # days after which every alert of a list has expired
-
-
-def dag_options(doc: str | None, *, start_hour: int = 0, **each_task: object) -> dict[str, Any]:
-    """Return the options of `@dag` that all DAGs share: one run at a time, no catch-up.
-
-    Parameters
-    ----------
-    doc : str or None
-        Docstring of the DAG file.
-    start_hour : int
-        UTC hour at which the intervals of the schedule start.
-    **each_task
-        Options of every task, such as retries, time limit and pool.
-    """
-    return {
-        "start_date": dt.datetime(2025, 1, 1, start_hour, tzinfo=dt.UTC),
-        "catchup": False,
-        "max_active_runs": 1,
-        "doc_md": doc,
-        "tags": ["forewarn"],
-        "default_args": each_task,
-    }
-
-
-def alert_on_failure(what: str) -> Callable[[Any], None]:
-    """Return a failure callback that sends an alert."""
-
-    def send(context: Any) -> None:
-        from forewarn.pipelines.runtime.alerts import alert
-
-        alert(what, f"{context['ti'].task_id} failed: {context.get('exception')}")
-
-    return send
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +329,14 @@ def training_lengths(config: str) -> list[int]:
     return lengths if training.strategy == "variable" else lengths[-1:]
 
 
-def respond_site(config: str) -> list[dict[str, Any]]:
+def respond_site(config: str, *, new_ledger: bool = False) -> list[dict[str, Any]]:
     """Process the open incidents once; return the new decisions.
+
+    Parameters
+    ----------
+    config : str
+    new_ledger : bool
+        Create an empty ledger first, like `forewarn respond --new-ledger`.
 
     Raises
     ------
@@ -377,6 +348,6 @@ def respond_site(config: str) -> list[dict[str, Any]]:
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
     site = ResponseSite.from_config(Path(config))
-    with site.ledger() as ledger:
+    with site.new_ledger() if new_ledger else site.ledger() as ledger:
         decided = Responder(site, ledger, site.policy(), site.driver()).once()
     return [decision_line(item.incident, item.decision) for item in decided if item.new]

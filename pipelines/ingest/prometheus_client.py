@@ -119,7 +119,8 @@ class PrometheusClient:
         if status != 200:
             excerpt = " ".join(body.decode(errors="replace").split())[:200]
             raise PrometheusError(
-                f"{self.url}: answered {status} ({excerpt}), expected the API of Prometheus."
+                f"{self.url}: answered {status} ({excerpt}), expected the API of Prometheus.",
+                is_transient=status == 429 or status >= 500,
             )
         try:
             answer = json.loads(body)
@@ -128,7 +129,9 @@ class PrometheusClient:
                 f"{self.url}: the answer is not JSON, expected the Prometheus API."
             ) from None
         if why := incomplete_reason(answer):
-            raise PrometheusError(f"{self.url}: answered {why}, expected a complete matrix.")
+            raise PrometheusError(
+                f"{self.url}: answered {why}, expected a complete matrix.", is_transient=True
+            )
         return answer
 
     def _status_and_body(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
@@ -136,14 +139,17 @@ class PrometheusClient:
             return self._runner.run(self._exchange(address, parameters))
         except TimeoutError:
             raise PrometheusError(
-                f"{self.url}: gave no complete answer in {format_duration(self.most_seconds)}."
+                f"{self.url}: gave no complete answer in {format_duration(self.most_seconds)}.",
+                is_transient=True,
             ) from None
         except httpx.InvalidURL:  # its text may contain part of a password
             raise PrometheusError(
                 f"{self.url}: not a valid address, expected for example http://localhost:9090."
             ) from None
         except httpx.HTTPError as error:
-            raise PrometheusError(f"{self.url}: cannot be reached ({error}).") from None
+            raise PrometheusError(
+                f"{self.url}: cannot be reached ({error}).", is_transient=True
+            ) from None
 
     async def _exchange(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
         async with asyncio.timeout(self.most_seconds):

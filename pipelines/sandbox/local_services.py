@@ -26,7 +26,7 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["UpError", "run_up"]
 
-_DAGS = Path(__file__).resolve().parents[2] / "dags"
+_DAGS = Path(__file__).resolve().parents[2] / "dags"  # of the checkout, or of the installed wheel
 _PAST_DAYS, _FUTURE_DAYS = 24, 3  # days simulated before and after now
 _FEED_SECONDS = 60.0  # seconds between two feeds of new records
 _START_TIMEOUT = 180.0
@@ -87,7 +87,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     Raises
     ------
     UpError
-        If the DAGs are missing, a port is in use, or a service does not start.
+        If a port is in use, or a service does not start.
     """
     folder = folder.resolve()
     _check(airflow_port, mlflow_port)
@@ -116,8 +116,6 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
 
 
 def _check(*ports: int) -> None:
-    if not _DAGS.is_dir():
-        raise UpError(f"{_DAGS}: no such folder, expected the DAGs of a checkout of forewarn.")
     for port in ports:
         try:
             socket.create_server(("127.0.0.1", port)).close()

@@ -24,7 +24,7 @@ from forewarn.pipelines.cli.main import main
 pytestmark = pytest.mark.airflow
 
 DAGS = Path(__file__).parents[2] / "dags"
-DAG_FILES = sorted(DAGS.glob("*.py"))
+DAG_FILES = sorted(DAGS.glob("forewarn_*.py"))
 GATED = Path(__file__).with_name("gated_airflow.py")
 # The third cycle is the first that compares with a champion. Two lists suffice.
 CYCLES = ("2025-01-16", "2025-01-19", "2025-01-22")
@@ -240,7 +240,7 @@ def scheduled(airflow: Airflow) -> dict[str, str]:
             airflow.hold()
         run = airflow.trigger("forewarn_retrain", {"at": cycle})
         if cycle == KILLED_CYCLE:
-            airflow.kill("forewarn_retrain", run, "decide")
+            airflow.kill("forewarn_retrain", run, "promote")
         states[cycle] = airflow.finish("forewarn_retrain", run)
         for day in days_after(cycle):
             if day == KILLED_LIST:
@@ -304,6 +304,22 @@ def test_records_event_triggers_daily_list(airflow: Airflow) -> None:
     (run,) = {one["dag_run_id"] for one in airflow.runs("forewarn_score")} - before
     assert airflow.finish("forewarn_score", run) == "success"
     assert (airflow.folder / "lists" / "date=2025-01-26" / "at_risk.html").exists()
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_refused_champion_is_skipped_promotion(airflow: Airflow) -> None:
+    run = airflow.trigger("forewarn_retrain", {"at": "2025-01-20"})  # before the champion's cutoff
+    assert airflow.finish("forewarn_retrain", run) == "success"
+    promote = airflow.tasks("forewarn_retrain", run)["promote"]
+    assert (promote["state"], promote["try_number"]) == ("skipped", 1)
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_day_without_records_fails_at_once(airflow: Airflow) -> None:
+    run = airflow.trigger("forewarn_score", {"day": "2020-01-01"})
+    assert airflow.finish("forewarn_score", run) == "failed"
+    score = airflow.tasks("forewarn_score", run)["score"]
+    assert (score["state"], score["try_number"]) == ("failed", 1)
 
 
 def test_ingestion_publishes_day_that_is_complete(airflow: Airflow) -> None:

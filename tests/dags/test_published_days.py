@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,12 +55,19 @@ def test_every_published_day_gets_list(monkeypatch: pytest.MonkeyPatch) -> None:
         {"day": "2025-03-03", "before": ["2025-03-01", "2025-03-02"]},
     ]
     events = {module.RECORDS: [SimpleNamespace(extra=extra) for extra in extras]}
-    run = SimpleNamespace(conf=None)
-    score(dag_run=run, triggering_asset_events=events, outlet_events=Outlets())
-    by_hand = SimpleNamespace(conf={"day": "2025-02-01"})
-    score(dag_run=by_hand, triggering_asset_events=None, outlet_events=Outlets())
+    run = SimpleNamespace(run_after=datetime(2025, 2, 11, 23, tzinfo=UTC))
+    empty: dict[str, Any] = {module.RECORDS: []}
+    for day, found in ((None, events), ("2025-02-01", empty), (None, empty)):
+        outlets = Outlets()
+        score(
+            params={"day": day},
+            dag_run=run,
+            triggering_asset_events=found,
+            outlet_events=outlets,
+        )
+        assert outlets[module.LISTS].extra == {"day": made[-1][-1]}
     all_days = ["2025-03-01", "2025-03-02", "2025-03-03", "2025-03-04"]
-    assert made == [all_days, ["2025-02-01"]]
+    assert made == [all_days, ["2025-02-01"], ["2025-02-10"]]
 
 
 def test_failed_older_list_does_not_block_newest(

@@ -44,6 +44,7 @@ NOT_RUN = {
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",
     "models": "registered models: tests/pipelines/cli/test_models.py",
     "retrain": "a registry: tests/pipelines/training",
+    "up": "runs until it is stopped: tests/pipelines/sandbox",
     "simulate incidents": "a minute: tests/pipelines/sandbox",
 }
 # Commands whose arguments exist only at a site: a number of an incident, a file of its own.

@@ -264,7 +264,7 @@ def _switched_to_write_ahead_log(cursor: DBAPICursor, address: URL, deadline: fl
         )  # the upper bits are the extended code
         if is_busy and time.monotonic() < deadline:
             return False
-        raise LedgerError(f"the ledger, {_name(address)}: {error}") from error
+        raise LedgerError(f"the ledger, {_name(address)}: {error}", is_transient=True) from error
     return True
 
 
@@ -283,9 +283,11 @@ def _convert_errors(address: URL) -> Iterator[None]:
         if reason == "file is not a database":
             reason = "is not a database, expected a ledger or a new file name"
             raise LedgerError(f"{_name(address)} {reason}") from error
-        raise LedgerError(f"the ledger, {_name(address)}: {reason}") from error
+        raise LedgerError(f"the ledger, {_name(address)}: {reason}", is_transient=True) from error
     except PoolTimeoutError as error:
-        raise LedgerError(f"the ledger, {_name(address)}: all connections are in use") from error
+        raise LedgerError(
+            f"the ledger, {_name(address)}: all connections are in use", is_transient=True
+        ) from error
 
 
 def _missing(address: URL) -> MissingLedgerError:

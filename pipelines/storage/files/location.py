@@ -148,7 +148,9 @@ class RemotePath:
                     f"{self.shown}: the store rejects the credentials ({reason}), expected {_KEYS} "
                     "of an account with this permission."
                 ) from None
-            raise RecordsError(f"{self.shown}: the store reports an error ({reason}).") from None
+            raise RecordsError(
+                f"{self.shown}: the store reports an error ({reason}).", is_transient=True
+            ) from None
 
 
 Location: TypeAlias = Path | RemotePath
@@ -223,7 +225,7 @@ def _hadoop(uri: str) -> Any:
         return fs.HadoopFileSystem.from_uri(uri)
     except OSError as error:
         reason = _first_line(error)[:_MAX_REASON]
-        raise LocationError(f"{uri}: cannot be opened ({reason}).") from None
+        raise LocationError(f"{uri}: cannot be opened ({reason}).", is_transient=True) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -46,7 +46,7 @@ class ReplacedFileError(RecordsError):
     """A file was replaced while it was read; reading it again may succeed."""
 
     def __init__(self, path: Location, *, missing: bool = False) -> None:
-        super().__init__(f"{path}: was replaced while it was read; try again.")
+        super().__init__(f"{path}: was replaced while it was read; try again.", is_transient=True)
         self.path, self.missing = path, missing
 
 
@@ -65,8 +65,10 @@ def read_consistent(read: Callable[[], _Result]) -> _Result:
             path, missing = replaced.path, replaced.missing
     if missing:
         raise RecordsError(
-            f"{path}: is listed but does not exist; the listing is outdated. Try again."
+            f"{path}: is listed but does not exist; the listing is outdated. Try again.",
+            is_transient=True,
         )
     raise RecordsError(
-        f"{path}: was replaced during each attempt to read it, expected it to stay a moment."
+        f"{path}: was replaced during each attempt to read it, expected it to stay a moment.",
+        is_transient=True,
     )

@@ -105,7 +105,9 @@ class Experiment:
         except (MlflowException, SQLAlchemyError) as error:
             reason = str(error).replace(self.table.store, self.address)
             detail = " ".join(reason.split())[:160].rstrip(".")
-            raise RegistryError(f"`registry.store` {self.address}: {detail}.") from None
+            raise RegistryError(
+                f"`registry.store` {self.address}: {detail}.", is_transient=True
+            ) from None
 
     @contextlib.contextmanager
     def locked(self, what: str) -> Iterator[None]:

@@ -198,10 +198,13 @@ class Registry(Experiment):
             detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
             raise RegistryError(
                 f"{uri}: {detail} (`registry.store` {self.address}; `forewarn models list` shows "
-                "what is there)."
+                "what is there).",
+                is_transient=True,
             ) from None
         except (ValueError, OSError) as error:
-            raise RegistryError(f"{uri}: {' '.join(str(error).split())}") from None
+            detail = " ".join(str(error).split())
+            is_transient = isinstance(error, OSError)
+            raise RegistryError(f"{uri}: {detail}", is_transient=is_transient) from None
 
     def uri_of(self, version: Version) -> str:
         """Return the MLflow URI of a version."""
