@@ -7,7 +7,10 @@ import numpy.typing as npt
 
 from forewarn.features.xid_catalogue import APPLICATION, DEGRADED, DEGRADED_XIDS, FATAL, FATAL_XIDS
 
-__all__ = ["severity"]
+__all__ = ["GRADED_CODES", "severity", "severity_of_codes"]
+
+GRADED_CODES = ("xid", "gpu_error")
+"""Columns of event codes with a known severity."""
 
 _MAX_CODE = 1023
 
@@ -38,3 +41,16 @@ def severity(codes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """
     known = np.where((codes >= 0) & (codes <= _MAX_CODE), codes, 13)
     return _SEVERITY[known.astype(np.int64)]
+
+
+def severity_of_codes(column: str, codes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the severity of each code of a column of GRADED_CODES.
+
+    `gpu_error` is a severity itself: vendors without Xids have no common codes.
+
+    Examples
+    --------
+    >>> severity_of_codes("gpu_error", np.array([0, 2], np.float32)).tolist()
+    [0.0, 2.0]
+    """
+    return severity(codes) if column == "xid" else codes

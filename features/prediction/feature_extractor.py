@@ -20,12 +20,9 @@ from forewarn.features.prediction.residuals import ResidualFit
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.fleet_timeline import Fleet
 from forewarn.features.time_units import HOUR
-from forewarn.features.xid_severity import severity
+from forewarn.features.xid_severity import GRADED_CODES, severity_of_codes
 
 __all__ = ["FeatureExtractor"]
-
-
-_XID = "xid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +138,8 @@ class FeatureExtractor:
         since = np.where((window != 0).any(axis=1), since, self.plan.window_records)
         hours = since * (self.plan.interval / HOUR)
         yield f"window_since:{name}", hours.astype(np.float32)
-        if name == _XID:
-            yield f"severity:{name}", severity(window).max(axis=1)
+        if name in GRADED_CODES:
+            yield f"severity:{name}", severity_of_codes(name, window).max(axis=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""

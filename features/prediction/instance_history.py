@@ -18,7 +18,7 @@ from forewarn.features.records.lookback_windows import LookbackWindows
 from forewarn.features.records.peer_groups import PeerGroups
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED
-from forewarn.features.xid_severity import severity
+from forewarn.features.xid_severity import GRADED_CODES, severity
 
 __all__ = [
     "Channel",
@@ -53,6 +53,10 @@ def _is_severe(codes: Float32Array) -> Float32Array:
     grave, events = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes != 0)
     grave[events] = severity(codes[events]) >= DEGRADED
     return grave
+
+
+def _is_severe_error(severities: Float32Array) -> Float32Array:
+    return np.asarray(severities >= DEGRADED, dtype=np.float32)
 
 
 class Channel(NamedTuple):
@@ -131,7 +135,9 @@ class InstanceHistory:
         channels += [Channel(name, name, _identity) for name in (*kinds.counter, *kinds.binary)]
         channels += [Channel(name, name, _is_event) for name in kinds.code]
         return channels + [
-            Channel("grave xid", name, _is_severe) for name in kinds.code if name == "xid"
+            Channel(f"grave {name}", name, _is_severe if name == "xid" else _is_severe_error)
+            for name in kinds.code
+            if name in GRADED_CODES
         ]
 
     def channel_history(self, channel: Channel, hours: HourlySums) -> ChannelHistory:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_tables import EVENTS
 from forewarn.features.time_units import DAY, MINUTE
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
@@ -97,7 +98,7 @@ class FailureRules:
 
 def select_evidence(events: pa.Table) -> pa.Table:
     """Return the events that can start or end a failure."""
-    kinds = pa.array(["xid", "lost", "needs_reset", "back"])
+    kinds = pa.array(["xid", "lost", "needs_reset", "back", GPU_ERROR])
     return events.filter(pc.is_in(events["kind"], kinds)).select(EVIDENCE.names).cast(EVIDENCE)
 
 
@@ -186,6 +187,8 @@ def _are_failures(events: pa.Table, rules: FailureRules) -> pa.ChunkedArray:
     said_fatal = pc.fill_null(pc.equal(events["severity"], "fatal"), False)
     is_xid = pc.equal(events["kind"], "xid")
     counts = pc.and_(is_xid, pc.or_(fatal, pc.and_(of_nvlink, said_fatal)))
+    critical = pc.fill_null(pc.equal(events["severity"], "critical"), False)
+    counts = pc.or_(counts, pc.and_(pc.equal(events["kind"], GPU_ERROR), critical))
     counts = pc.or_(counts, pc.is_in(events["action"], pa.array(FATAL_ACTIONS)))
     return pc.or_(counts, pc.equal(events["kind"], "lost")) if rules.lost else counts
 

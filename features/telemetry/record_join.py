@@ -7,13 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.array_types import Int64Array
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_rows import (
     COUNTERS,
     GAUGES,
     HOST_NUMBERS,
     OPTIONAL_NUMBERS,
 )
-from forewarn.features.xid_catalogue import FATAL
+from forewarn.features.xid_catalogue import APPLICATION, DEGRADED, FATAL
 from forewarn.features.xid_severity import severity
 
 __all__ = ["RECORDS", "build_records", "event_ticks", "reading_ticks"]
@@ -37,7 +38,9 @@ RECORDS = pa.schema(
 )
 # A collection round at the full minute takes a moment; a reading this late still belongs to it.
 _DELAY_DIVISOR = 20
-_MAX_COLUMNS = ("row_remap_failure", "recovery_action")
+_MAX_COLUMNS = ("row_remap_failure", "recovery_action", GPU_ERROR)
+# Severity of a GPU error on the scale of Xids; corrected errors are counted elsewhere.
+_GPU_ERROR_SEVERITIES = {"warning": APPLICATION, "error": DEGRADED, "critical": FATAL}
 _LAST_COLUMNS = (
     *("machine_id", "slot", "pcie_link_width", *COUNTERS, "gpu_type", "driver_version"),
     *("energy_consumption", "nvlink_errors"),
@@ -84,7 +87,8 @@ def build_records(
 
     Gauges are averaged over the interval. Failed row remappings and requested recovery actions take
     the maximum; counters and everything else take the last value. `xid` is the most severe Xid of
-    the interval; without one it is 0 if the kernel log was read, else null.
+    the interval; without one it is 0 if the kernel log was read, else null. So is `gpu_error`, the
+    severity of the gravest error of a GPU without Xids, in RECORDS if there is any.
 
     Parameters
     ----------
@@ -106,13 +110,7 @@ def build_records(
         OPTIONAL_NUMBERS only columns with a value are included.
     """
     readings = readings.filter(pc.is_valid(readings["gpu_serial"]))
-    records = _by_tick(readings, interval)
-    worst = _worst_xids(events, interval)
-    records = records.join(worst, list(_KEYS), join_type="left outer", use_threads=False)
-    none = pc.if_else(records["log_read"], pa.scalar(0, pa.int32()), None)
-    records = records.append_column("xid", pc.coalesce(records["code"], none)).drop(
-        ["code", "log_read"]
-    )
+    records = _with_event_columns(_by_tick(readings, interval), events, interval)
     if machines is not None:
         records = _with_attributes(records, machines, "machine_id")
     records = _with_attributes(records, attributes, "gpu_serial")
@@ -136,6 +134,41 @@ def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
     suffixed = [f"{name}_{way}" for name, way in (*ways, ("log_read", "any"))]
     names = [*_KEYS, *(name for name, _ in ways), "log_read"]
     return grouped.select([*_KEYS, *suffixed]).rename_columns(names)
+
+
+def _with_event_columns(records: pa.Table, events: pa.Table, interval: int) -> pa.Table:
+    """Replace `log_read` by `xid` and `gpu_error`, the gravest events of each record."""
+    worst = _worst_xids(events, interval)
+    records = records.join(worst, list(_KEYS), join_type="left outer", use_threads=False)
+    none = pc.if_else(records["log_read"], pa.scalar(0, pa.int32()), None)
+    records = records.append_column("xid", pc.coalesce(records["code"], none)).drop(["code"])
+    errors = _worst_gpu_errors(events, interval)
+    if len(errors):
+        records = records.drop([GPU_ERROR]).join(
+            errors, list(_KEYS), join_type="left outer", use_threads=False
+        )
+        index = records.schema.get_field_index(GPU_ERROR)
+        column = pc.coalesce(records[GPU_ERROR], none.cast(pa.float64()))
+        records = records.set_column(index, GPU_ERROR, column)
+    return records.drop(["log_read"])
+
+
+def _worst_gpu_errors(events: pa.Table, interval: int) -> pa.Table:
+    """Return `gpu_serial`, `timestamp` and the severity of the gravest error of a GPU."""
+    known = pc.is_in(events["severity"], pa.array(list(_GPU_ERROR_SEVERITIES)))
+    of_gpu = pc.and_(pc.equal(events["kind"], GPU_ERROR), pc.is_valid(events["gpu_serial"]))
+    events = events.filter(pc.and_(known, of_gpu))
+    ticks = pa.array(event_ticks(events, interval)).cast(RECORDS.field("timestamp").type)
+    values = [float(_GPU_ERROR_SEVERITIES[s]) for s in events["severity"].to_pylist()]
+    table = pa.table(
+        {
+            "gpu_serial": events["gpu_serial"],
+            "timestamp": ticks,
+            GPU_ERROR: pa.array(values, pa.float64()),
+        }
+    )
+    worst = table.group_by(list(_KEYS), use_threads=False).aggregate([(GPU_ERROR, "max")])
+    return worst.select([*_KEYS, f"{GPU_ERROR}_max"]).rename_columns([*_KEYS, GPU_ERROR])
 
 
 def _worst_xids(events: pa.Table, interval: int) -> pa.Table:

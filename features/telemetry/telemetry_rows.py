@@ -59,6 +59,7 @@ OPTIONAL_NUMBERS = (
     "sm_active",
     "tensor_active",
     "dram_active",
+    "gpu_error",
 )
 # From the kernel log: xid, sxid, lost, init_failed, suppressed, HARDWARE_KINDS. From the driver's
 # tools: lost, needs_reset. From health checks: check. Additionally from an agent: back, hang,

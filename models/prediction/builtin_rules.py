@@ -84,10 +84,10 @@ def _code_points(values: InstanceValues, name: str) -> dict[str, Float64Array]:
         return {f"count:{name}": _soft_points(count)}
     now = np.where(gravity >= FATAL, _FATAL_POINTS, 0.0)
     now = np.where(gravity == DEGRADED, _DEGRADED_POINTS, now)
-    past = _longest_span_column(values, "rate:grave xid:")
+    past = _longest_span_column(values, f"rate:grave {name}:")
     points = {f"severity:{name}": now}
     if past is not None:
-        points["rate:grave xid"] = np.where(past > 0, _FATAL_PAST, 0.0)
+        points[f"rate:grave {name}"] = np.where(past > 0, _FATAL_PAST, 0.0)
     return points
 
 

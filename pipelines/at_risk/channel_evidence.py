@@ -19,7 +19,7 @@ from forewarn.features.records.fleet_timeline import Fleet, Timeline
 from forewarn.features.records.hourly_sums import Transform
 from forewarn.features.records.lookback_windows import LookbackWindows
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.features.xid_severity import severity
+from forewarn.features.xid_severity import GRADED_CODES, severity_of_codes
 from forewarn.pipelines.at_risk.channel_names import NO_SPAN
 from forewarn.pipelines.at_risk.code_events import CodeEvents
 from forewarn.pipelines.at_risk.peer_comparison import (
@@ -212,7 +212,8 @@ class ChannelEvidence:
         events = self.codes[name]
         for code in events.distinct:
             counted = events.counted(code)
-            gravity = float(severity(np.array([code], np.float32))[0]) if name == "xid" else 1.0
+            graded = severity_of_codes(name, np.array([code], np.float32))
+            gravity = float(graded[0]) if name in GRADED_CODES else 1.0
             strength = self._rare(counted)
             strength = np.where(strength > 0, strength + _CODE_SEVERITY_WEIGHT * gravity, 0.0)
             last = events.hours_since(code)

@@ -50,6 +50,7 @@ _HISTORY = Check("Repair history of this serial and this slot: an earlier fault 
 
 _CHECK_BY_WORD: tuple[tuple[str, Check], ...] = (
     ("xid", _KERNEL),
+    ("gpu error", _KERNEL),
     ("ecc", _MEMORY),
     ("remap", _MEMORY),
     ("memory error", _MEMORY),

@@ -17,6 +17,7 @@ from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.record_table import FeatureKinds, RecordsError
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import rule_points, rule_scores
 from forewarn.models.prediction.ensembles import Committee
@@ -182,7 +183,8 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Fea
     columns = RecordStore(records, FeatureKinds(), interval, names=names).columns()
     known = features.kinds.among(columns)
     # The rules use no other columns, so the others are not read.
-    kinds = FeatureKinds(counter=known.counter, code=known.code)
+    errors = () if GPU_ERROR in known.code or GPU_ERROR not in columns else (GPU_ERROR,)
+    kinds = FeatureKinds(counter=known.counter, code=(*known.code, *errors))
     if not (kinds.counter or kinds.code):
         raise JobError(
             f"{records}: has no counter or event code column; {BUILTIN_RULES} requires one."

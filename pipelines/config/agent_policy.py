@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_rows import is_host_name
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 from forewarn.pipelines.config.toml_tables import (
@@ -49,6 +50,7 @@ class CollectionPolicy(StrictTable):
         )
         return (
             event["kind"] in ("lost", "init_failed")
+            or (event["kind"] == GPU_ERROR and event.get("severity") == "critical")
             or event.get("action") in FATAL_ACTIONS
             or reported_fatal
         )

@@ -41,7 +41,7 @@ from forewarn.features.telemetry.gpu_identity import (
     without_conflicting_events,
 )
 from forewarn.features.telemetry.gpu_names import with_known_names
-from forewarn.features.telemetry.parsers.hardware_event import HARDWARE_KINDS
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR, HARDWARE_KINDS
 from forewarn.features.telemetry.record_join import build_records, event_ticks, reading_ticks
 from forewarn.features.telemetry.recovery_evidence import (
     RECOVERIES,
@@ -265,7 +265,7 @@ class Landing:
                 all_events = _merge_rows(old_events, new_events.get(hour), _EVENT_KEY, done)
                 done.events += len(all_events) - len(old_events)
                 placed = self._known.named_events(all_events, seen)
-                others = pa.array(["sxid", *HARDWARE_KINDS])  # name a switch or another device
+                others = pa.array(["sxid", *sorted({*HARDWARE_KINDS} - {GPU_ERROR})])
                 of_gpu = placed.filter(pc.invert(pc.is_in(placed["kind"], others)))
                 unknown = pc.and_(pc.is_valid(of_gpu["pci"]), pc.is_null(of_gpu["gpu_serial"]))
                 done.unplaced += pc.sum(unknown).as_py() or 0

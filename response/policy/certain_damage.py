@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.response.policy.policy_rule import xid_code
 from forewarn.response.state.finding import Finding, FindingKind, Provenance
 
@@ -40,6 +41,8 @@ def is_certain(finding: Finding) -> bool:
         return code in CERTAIN_XIDS
     if finding.kind is FindingKind.CHECK:
         return finding.evidence.get("check") == "digest"
+    if finding.cause.split(" ")[0] == GPU_ERROR:
+        return finding.evidence.get("severity") == "critical"
     return finding.cause in _CAUSES and finding.evidence.get("action") != "none"
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.replay.fleet_history import FleetHistory, PastFailure
 from forewarn.response.state.finding import Finding, FindingKind
@@ -98,6 +99,10 @@ class OutcomeJudge:
 
 def _same_evidence(failure: PastFailure, finding: Finding) -> bool:
     """Tell whether a failure is only the record of the finding's own Xid."""
-    by_machine = failure.cause.startswith("xid ") or failure.cause in ("lost", "needs_reset")
+    by_machine = failure.cause.startswith("xid ") or failure.cause in (
+        "lost",
+        "needs_reset",
+        GPU_ERROR,
+    )
     kinds = (FindingKind.XID, FindingKind.FAILURE)
     return by_machine and finding.kind in kinds and failure.failed_at <= finding.at

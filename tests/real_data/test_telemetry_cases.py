@@ -216,8 +216,11 @@ def test_sxid_and_network_lines(read: Read) -> None:
 
 def test_amdgpu_ras(read: Read) -> None:
     result = read("amdgpu-ras")
-    assert not result.events
-    assert result.unread.counts == {"a fault of an AMD GPU, which is not supported": 2}
+    assert [(e["kind"], e["check"], e["severity"]) for e in result.events] == [
+        ("gpu_error", "fatal error", "critical"),
+        ("gpu_error", "reset", "error"),
+    ]
+    assert not result.unread
 
 
 # --- lost GPUs and other states ------------------------------------------------------------------

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from forewarn.features.telemetry.amd.driver_errors import DriverErrors
 from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 from forewarn.features.telemetry.parsers.hardware_event import PlatformErrors
 from forewarn.features.telemetry.parsers.kernel_event import (
@@ -46,6 +47,7 @@ class EventReader:
     _begun: list[LogLine] = field(default_factory=list)
     _failed_init: KernelEvent | None = None
     _platform: PlatformErrors = field(default_factory=PlatformErrors)
+    _amd: DriverErrors = field(default_factory=DriverErrors)
 
     def events(self, line: LogLine) -> list[KernelEvent]:
         """Return the events that a line reports or completes.
@@ -62,7 +64,7 @@ class EventReader:
         if event := parse_event(line):
             self._begun = []
             return event if self._is_news(event) else None
-        if error := self._platform.error(message):
+        if error := self._platform.error(message) or self._amd.error(message):
             return hardware_event(error, line)
         if _REFUSED.match(message):
             self._begun = [line]

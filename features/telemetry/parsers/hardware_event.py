@@ -1,6 +1,7 @@
 """Errors of PCIe, memory, processors and network cards that the kernel reports in its log.
 
 They are no failures of a GPU: an error of a PCIe device names the GPU only if the device is one.
+Errors of GPUs without Xids have the same form, but the kind GPU_ERROR.
 Forms of the lines: Linux `drivers/pci/pcie/aer.c`, `drivers/edac/edac_mc.c`,
 `arch/x86/kernel/cpu/mce/core.c`, `drivers/edac/mce_amd.c`, `drivers/firmware/efi/cper.c`,
 `mm/memory-failure.c` and `drivers/net/ethernet/mellanox/mlx5/core`.
@@ -11,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from forewarn.features.telemetry.checks.check_result import CheckSeverity
 from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 
 __all__ = [
+    "GPU_ERROR",
     "HARDWARE_KINDS",
     "HardwareError",
     "HardwareKind",
@@ -24,10 +26,12 @@ __all__ = [
     "parse_hardware_error",
 ]
 
-HardwareKind = Literal["pcie_error", "memory_error", "machine_check", "nic_error"]
+HardwareKind = Literal["pcie_error", "memory_error", "machine_check", "nic_error", "gpu_error"]
+GPU_ERROR: Final = "gpu_error"
+"""Error of a GPU whose vendor has no Xids, with a severity instead of a code."""
 HARDWARE_KINDS: tuple[HardwareKind, ...] = (
     *("pcie_error", "memory_error"),
-    *("machine_check", "nic_error"),
+    *("machine_check", "nic_error", GPU_ERROR),
 )
 
 _UNCORRECTED, _CONTEXT_CORRUPT = 1 << 61, 1 << 57  # bits of an MCi_STATUS register
@@ -40,7 +44,7 @@ class HardwareError:
 
     Attributes
     ----------
-    kind : {"pcie_error", "memory_error", "machine_check", "nic_error"}
+    kind : HardwareKind
     severity : CheckSeverity
         `notice`: corrected by the hardware, or nothing to do; `error`: not corrected; `critical`:
         fatal to what it hit; `ok`: ends what the same check of the device reported.

@@ -24,9 +24,6 @@ _SERIAL = re.compile(r"NVRM: GPU Board Serial Number: (?P<serial>\w+)")
 _LOST_SERIAL = re.compile(
     r"NVRM: GPU (?P<pci>[0-9A-Fa-f:.]{7,}): GPU serial number is (?P<serial>\w+)"
 )
-_AMD = re.compile(r"amdgpu \S+: amdgpu: .*(?:hardware error|RAS|GPU reset)", re.IGNORECASE)
-
-
 _UNKNOWN_FORM = "an Xid in a line of unknown format, whose writer is unknown"
 
 
@@ -108,8 +105,6 @@ def note_unread(unread: Unread, line: LogLine) -> None:
     if re.search(r"\bS?Xid\b", message) and (ours := _DRIVER_LINE.search(message)):
         known = ours.start() == 0 and may_be_kernel_line(line)
         unread.add("an Xid that cannot be read" if known else _UNKNOWN_FORM, message)
-    elif _AMD.match(message):
-        unread.add("a fault of an AMD GPU, which is not supported", message)
 
 
 def _note_board(log: KernelLog, message: str, board: str | None) -> str | None:

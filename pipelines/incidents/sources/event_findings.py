@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.record_table import RecordsError
-from forewarn.features.telemetry.parsers.hardware_event import HARDWARE_KINDS
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR, HARDWARE_KINDS
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.regular_files import matching_paths
@@ -160,11 +160,12 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
     gpu = row["gpu_serial"] or row["pci"] or ""
     words = [row[name] for name in ("severity", "action") if row[name]]
     is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"
+    is_failure = kind == GPU_ERROR and row["severity"] == Severity.CRITICAL
     return _with_validity(
         Finding(
             source="records",
             id=" ".join([row["machine_id"], gpu, cause, *words, format_iso(row["timestamp"])[:10]]),
-            kind=_KINDS[kind],
+            kind=FindingKind.FAILURE if is_failure else _KINDS[kind],
             cause=cause,
             machine=row["machine_id"],
             at=Nanoseconds(row["timestamp"]),

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.telemetry.failure_evidence import PRESUMED
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
@@ -119,4 +120,4 @@ def _same(first: PastFailure, second: PastFailure) -> bool:
 
 
 def _by_machine_alone(cause: str) -> bool:
-    return cause.startswith("xid ") or cause in ("lost", "needs_reset")
+    return cause.startswith("xid ") or cause in ("lost", "needs_reset", GPU_ERROR)

@@ -1,0 +1,1 @@
+"""Outputs of AMD's tools, and what the driver amdgpu reports in kernel logs."""
