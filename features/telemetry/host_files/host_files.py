@@ -155,6 +155,9 @@ def _read_batch(dropped: HostFileRows, file: HostFileText) -> None:
     try:
         batches = [json.loads(file.text)]
     except (ValueError, RecursionError):
+        if what := describe_text(file.text, ""):
+            dropped.unread.add(what, file.name)
+            return
         batches = []
         for line in filter(str.strip, file.text.splitlines()):
             try:
@@ -166,7 +169,8 @@ def _read_batch(dropped: HostFileRows, file: HostFileText) -> None:
             rows = batch_rows(batch)
             readings, events = build_table(rows[0], READINGS), build_table(rows[1], EVENTS)
         except TableError as error:
-            what = describe_json(batch) or f"JSON that is not an agent batch ({error})"
+            what = f"JSON that is not an agent batch ({error})"
+            what = describe_json(batch) or describe_text(file.text, what)
             dropped.unread.add(what, file.name)
             continue
         for row in _with_whole_times(readings):

@@ -40,8 +40,77 @@ _TEXT_PATTERNS = (
 )  # fmt: skip
 
 
-def describe_text(text: str) -> str:
+_MAX_DAMAGED = 20  # of so many characters one may be no text
+_COUNTERS = "`grep -s . /sys/class/infiniband/*/ports/*/counters/*`"
+_LISTING = "`nvidia-smi -q`"
+_IPMI_STATES = r"(?:ok|ns|nc|cr|nr|na)"
+# Tools that hosts have besides nvidia-smi and dcgmi: first lines, name, what is read instead.
+_OTHER_TOOLS = tuple(
+    (re.compile(pattern, re.MULTILINE), _looks_like(what, instead))
+    for pattern, what, instead in (
+        (r"^\ufffd7zXZ|^PK\x03\x04|^\(\ufffd/\ufffd|^BZh\d|^[^\n]{257}ustar|ustar(?:\0| {2})",
+         "an archive", "its files, unpacked or each as `.gz`,"),
+        (r"\ALPKSHHRH", "a journal of systemd", "`journalctl --file FILE -k -o json`"),
+        (r"^sos ?(?:report|collector)? \(version", "the log of sosreport",
+         "its `sos_commands/kernel/dmesg` and `sos_commands/logs/journalctl`"),
+        (r"^ *[0-9a-f]+ +\| *(?:\d\d/\d\d/\d{2,4}|Pre-Init|PostInit)[^|\n]*\|[^|\n]*\|",
+         "output of `ipmitool sel`", _KERNEL_LOG),
+        (rf"^[^|\n]{{1,40}}\|[^|\n]*\|(?:[^|\n]*\|)? *{_IPMI_STATES} *(?:\||$)",
+         "output of `ipmitool sdr` or `ipmitool sensor`", _LISTING),
+        (r'"@odata\.(?:id|type)"\s*:', "an answer of Redfish", _KERNEL_LOG),
+        (r"^\s*GPU0\s+(?:GPU1|NIC0|CPU Affinity)", "output of `nvidia-smi topo`", _LISTING),
+        (r"^\s*Link \d+: (?:[\d.]+ GB/s|<inactive>)", "output of `nvidia-smi nvlink`",
+         f"{_LISTING} or `nvidia-smi -L`"),
+        (r"^\s+Active vGPUs +:|^\s+vGPU ID +:", "output of `nvidia-smi vgpu`",
+         f"{_LISTING} of the host"),
+        (r"^\d+, *\w+, *\d{16}, ", "output of `nvidia-smi stats`", _SMI),
+        (r"^\| GPU instances:|^\| Compute instances:", "output of `nvidia-smi mig`", _LISTING),
+        (r"^\[(?:\d+|[\w.:]+)\] .+\| +\d+['°]C", "output of gpustat", "`gpustat --json`"),
+        (r'"gpu_util"\s*:', "output of nvtop", _SMI),
+        (r'Freq MHz +IRQ +RC6|"rc6"\s*:', "output of intel_gpu_top", ""),
+        (r"\bRAM \d+/\d+MB .*\bGR3D_FREQ\b", "output of tegrastats", ""),
+        (r"\[(?:INFO|ERROR|WARN\w*|FATAL|DEBUG)\] \[tid \d+\]|\bnvlsm: |\bOpenSM \d",
+         "a log of the fabric manager", _KERNEL_LOG),
+        (r"^CA '\S+'|^Infiniband device '|^\S+ port \d+ ==> ", "output of ibstat", _COUNTERS),
+        (r"^# Port (?:extended )?counters: |^Errors for (?:0x\w+ )?\"", "output of perfquery",
+         _COUNTERS),
+        (r"^=+ \./\w+ =+$", "counters of a port that is not named", _COUNTERS),
+        (r"^NIC statistics:", "output of `ethtool -S`", "the text of node_exporter"),
+        (r"/sys/devices/system/edac/mc/|^mc\d+: (?:csrow|\d+ [UC]E)", "counters of EDAC",
+         _KERNEL_LOG),
+        (r"^(?:MCE|Memory controller|PCIe AER) (?:events|records)|^No \S+ (?:AER )?errors\.",
+         "output of rasdaemon", _KERNEL_LOG),
+        (r"^Hardware event\. This is not a software error", "output of mcelog", _KERNEL_LOG),
+        (r"^(?:kernel: )?(?:\{\d+\}\[Hardware Error\]|(?:mce: )?\[Hardware Error\]|NVRM: |EDAC |"
+         r"mlx5_core |pcieport )", "kernel messages without times",
+         "`dmesg -T`, or `journalctl -k`,"),
+        (r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] \S.+: ", "output of lspci", _LISTING),
+        (r"^ *Job_?ID(?:Raw)?\b[ |]|^ *JOBID +PARTITION|^(?:NodeName|JobId)=\S",
+         "output of Slurm", "`sacctmgr show event -P` with `respond --slurm-history`"),
+        (r"The FreeBSD Project|\bDarwin Kernel|\"eventMessage\"\s*:|schemas\.microsoft\.com/win",
+         "a log of another system than Linux", "the kernel log of a Linux host"),
+        (r"^# nccl-tests|out-of-place +in-place|# +\(B\) +\(elements\)", "output of nccl-tests",
+         "it with `forewarn diagnose nodes`"),
+        (r'"resultType"\s*:\s*"(?:matrix|vector)"', "an answer of Prometheus",
+         "`--prometheus URL`"),
+        (r'^smartctl \d|"smartctl"\s*:', "output of smartctl", ""),
+        (r"^Adapter: \S|^Package id \d+: ", "output of sensors", _LISTING),
+        (r"^top - \d\d:|^procs -+memory-+|^ +total +used +free", "output of top, vmstat or free",
+         "the text of node_exporter"),
+        (r"^\s*<(?:!doctype )?html", "a web page", ""),
+    )
+)  # fmt: skip
+
+
+def describe_text(text: str, unknown: str = "a file of unknown kind") -> str:
     """Describe a file that no parser reads, and what to do about it.
+
+    Parameters
+    ----------
+    text : str
+        Its first 4,000 characters count.
+    unknown : str, optional
+        Returned where nothing is known.
 
     Examples
     --------
@@ -50,10 +119,12 @@ def describe_text(text: str) -> str:
     >>> describe_text("hello")
     'a file of unknown kind'
     """
-    head = text.lstrip("\ufeff \r\n\0")[:4000]
-    return next(
-        (what for form, what in _TEXT_PATTERNS if form.search(head)), "a file of unknown kind"
-    )
+    head = text.lstrip("\ufeff \r\n\0")[:4000].replace("\r\n", "\n")
+    for form, what in (*_TEXT_PATTERNS, *_OTHER_TOOLS):
+        if form.search(head):
+            return what
+    is_binary = _MAX_DAMAGED * head.count("\ufffd") > len(head) > 0
+    return _looks_like("a binary file", "the text that its tool prints") if is_binary else unknown
 
 
 def describe_json(value: Any) -> str | None:
