@@ -23,6 +23,7 @@ from forewarn.features.telemetry.nvidia_smi.device_monitor import (
 )
 from forewarn.features.telemetry.nvidia_smi.faults import lost_gpus
 from forewarn.features.telemetry.nvidia_smi.gpu_list import is_gpu_list, parse_gpu_list
+from forewarn.features.telemetry.nvidia_smi.gpustat import is_gpustat, parse_gpustat
 from forewarn.features.telemetry.nvidia_smi.query_csv import is_header, parse_query_gpu
 from forewarn.features.telemetry.nvidia_smi.query_text import is_query_text, parse_query_text
 from forewarn.features.telemetry.nvidia_smi.query_xml import parse_nvidia_smi_documents
@@ -71,8 +72,13 @@ def detect_form(text: str) -> HostFileForm | None:
     return next((form for form in FORMS if form.matches(head)), None)
 
 
+def _is_gpu_list(head: str) -> bool:
+    """Tell `nvidia-smi -L` from `nvidia-smi nvlink`, which lists links below each GPU."""
+    return is_gpu_list(head) and not re.search(r"^\s*Link \d+: ", head, re.MULTILINE)
+
+
 def _is_json(head: str) -> bool:
-    return head.startswith(("{", "[{"))
+    return bool(re.match(r"(?:\[\s*)?\{", head))
 
 
 def _is_csv(head: str) -> bool:
@@ -88,6 +94,7 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("kernel_log", is_kernel_log),
     HostFileForm("dcgm_diag", is_dcgm_diagnostic, checks=parse_dcgm_diagnostic),
     HostFileForm("dcgm_health", is_dcgm_health, checks=parse_dcgm_health),
+    HostFileForm("gpustat", is_gpustat, parse_gpustat),
     HostFileForm("batch", _is_json),
     HostFileForm("xml", lambda head: "<nvidia_smi_log" in head, parse_nvidia_smi_documents),
     HostFileForm("text", is_query_text, parse_query_text),
@@ -96,7 +103,7 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("stat", lambda head: bool(_PROC_STAT.search(head))),
     HostFileForm("table", is_smi_table, parse_smi_table),
     HostFileForm("dmon", is_device_monitor, parse_device_monitor),
-    HostFileForm("list", is_gpu_list, parse_gpu_list, names_only=True),
+    HostFileForm("list", _is_gpu_list, parse_gpu_list, names_only=True),
     HostFileForm("gpu_information", is_gpu_information, parse_gpu_information, names_only=True),
     HostFileForm("csv", _is_csv, parse_query_gpu),
 )

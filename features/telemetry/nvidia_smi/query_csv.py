@@ -23,6 +23,7 @@ from forewarn.features.telemetry.parsers.local_clock import clock_time
 from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quantity
 from forewarn.features.telemetry.parsers.recovery_action import action_number
 from forewarn.features.telemetry.parsers.script_time import (
+    ScriptTime,
     split_time,
     stamped_lines,
     with_script_time,
@@ -200,11 +201,12 @@ def _cells(line: str) -> list[str]:
 
 def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread) -> GpuReading:
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
-    slot, time = texts["slot"], clock_time(texts["time"] or "")
+    slot, time = texts["slot"], _moment(texts["time"] or "")
     position = GpuReading(
         pci=parse_pci_address(texts["pci"] or ""),
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
-        time=time,
+        time=None if time is None else time.moment,
+        utc=time is not None and time.utc,
     )
     not_numbers = Unread()
     numbers = _numbers(cells, units, not_numbers)
@@ -223,6 +225,12 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
         uuid=parse_gpu_name(texts["uuid"]),
         action=action,
     )
+
+
+def _moment(text: str) -> ScriptTime | None:
+    """Return the time of a row: as nvidia-smi writes it, or as a script replaced it."""
+    moment = clock_time(text)
+    return split_time(text)[0] if moment is None else ScriptTime(moment, utc=False)
 
 
 def _numbers(

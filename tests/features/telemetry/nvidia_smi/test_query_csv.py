@@ -320,3 +320,20 @@ def test_appended_tables_may_have_other_columns() -> None:
     readings, unread = parse_query_gpu(text)
     assert [gpu.numbers for gpu in readings] == [{"temperature_gpu": 41}, {"power_draw": 99.5}]
     assert not unread
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2025/03/01 00:00:00.000", False),
+        ("2025-03-01T08:00:00+08:00", True),
+        ("2025-03-01T00:00:00Z", True),
+        ("2025-03-01 00:00:00", False),
+        ("1740787200", True),
+    ],
+)
+def test_time_column_of_a_script_is_read(text: str, utc: bool) -> None:
+    (reading,), unread = parse_query_gpu(f"timestamp,uuid,temperature.gpu\n{text},GPU-1,41\n")
+    assert (reading.time, reading.utc) == (1_740_787_200 * 10**9, utc)
+    assert reading.numbers == {"temperature_gpu": 41.0}
+    assert not unread
