@@ -238,6 +238,8 @@ class Agent:
         except OSError as error:
             self._report_unreadable_log(error)
             return count
+        if (held := self._log_events.held(self.clock)) and self._report(held):
+            count += len(held)
         self._log_read = True
         self._report_ended(self.clock.now())
         return count

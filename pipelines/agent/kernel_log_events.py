@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forewarn.features.telemetry.event_folding import fold_notices
+from forewarn.features.telemetry.event_folding import NoticeFolder
 from forewarn.features.telemetry.parsers.event_reader import EventReader
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
@@ -45,6 +45,7 @@ class KernelLogEvents:
     context: FaultContext
     unread: Unread = field(default_factory=Unread)
     _reader: EventReader = field(default_factory=EventReader)
+    _folder: NoticeFolder = field(default_factory=NoticeFolder)
     _last: LogLine | None = None
 
     def rows(self, lines: Iterable[FollowedLine], clock: Clock) -> list[dict[str, Any]]:
@@ -52,7 +53,11 @@ class KernelLogEvents:
         boot = self.proc().boot_time
         with self.context.lock:
             rows = (row for line in lines for row in self._of_line(line, boot, clock.now()))
-            return fold_notices(rows)
+            return self._folder.fold(rows, clock.now())
+
+    def held(self, clock: Clock) -> list[dict[str, Any]]:
+        """Return the rows whose minute ended without another line."""
+        return self._folder.fold((), clock.now())
 
     def _of_line(self, followed: FollowedLine, boot: int | None, now: int) -> list[dict[str, Any]]:
         host = HostState(self.machine_id, now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from forewarn.features.telemetry.amd.driver_errors import DriverErrors
 from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
-from forewarn.features.telemetry.parsers.hardware_event import PlatformErrors
+from forewarn.features.telemetry.parsers.hardware_event import DecodedBanks, PlatformErrors
 from forewarn.features.telemetry.parsers.kernel_event import (
     KernelEvent,
     hardware_event,
@@ -48,6 +48,7 @@ class EventReader:
     _failed_init: KernelEvent | None = None
     _platform: PlatformErrors = field(default_factory=PlatformErrors)
     _amd: DriverErrors = field(default_factory=DriverErrors)
+    _banks: DecodedBanks = field(default_factory=DecodedBanks)
 
     def events(self, line: LogLine) -> list[KernelEvent]:
         """Return the events that a line reports or completes.
@@ -61,10 +62,11 @@ class EventReader:
 
     def _event(self, line: LogLine) -> KernelEvent | None:
         message = line.message.strip()
+        bank = self._banks.error(message)
         if event := parse_event(line):
             self._begun = []
             return event if self._is_news(event) else None
-        if error := self._platform.error(message) or self._amd.error(message):
+        if error := self._platform.error(message) or self._amd.error(message) or bank:
             return hardware_event(error, line)
         if _REFUSED.match(message):
             self._begun = [line]

@@ -20,6 +20,7 @@ from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 __all__ = [
     "GPU_ERROR",
     "HARDWARE_KINDS",
+    "DecodedBanks",
     "HardwareError",
     "HardwareKind",
     "PlatformErrors",
@@ -149,6 +150,8 @@ _BANK = (
     rf"{_HARDWARE}CPU ?\d+: Machine Check(?: Exception| Event)?:? \S+ Bank \d+: "
     r"(?P<status>[0-9a-f]{16})\b"
 )
+# `Machine check: ` with a reason and the panic are all that is left of some fatal errors.
+_PANIC = r"Kernel panic - not syncing: (?:Fatal (?:local )?machine check|Fatal hardware error)"
 _MLX5 = rf"mlx5_core(?:\.\S+)? {_ADDRESS}(?: [^\s:]+)?: "
 # The driver puts `poll_health:825:(pid 0): `, or older ones the address before it, first.
 _MLX5_CALL = _MLX5 + r"(?:\S+:\d+:\(pid \d+\): )?"
@@ -182,6 +185,8 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = tuple(
         (_HARDWARE + "(?:Corrected|Deferred) error", _machine_check("notice")),
         (_HARDWARE + "Uncorrected, software ", _machine_check("error")),
         (_HARDWARE + "System Fatal error", _machine_check("critical")),
+        (_HARDWARE + "Machine check: ", _machine_check("critical")),
+        (_PANIC, _machine_check("critical")),
         (_MLX5_CALL + _DEAD_NIC, _nic("critical")),
         (rf"mlx5_core: probe of {_ADDRESS} failed with error", _nic("critical")),
         (_MLX5_CALL + _HEALTH_ISSUE, _health_issue),
@@ -200,10 +205,40 @@ _RECORD_SEVERITIES: dict[str, CheckSeverity] = {
     **{"corrected": "notice", "info": "notice"},
     **{"recoverable": "error", "fatal": "critical"},
 }
+_AMD_BANK = re.compile(
+    r"(?:mce: )?\[Hardware Error\]: CPU:\d+ \([0-9a-f:]+\) MC\d+_STATUS\[[^\]]*\]: "
+    r"0x(?P<status>[0-9a-f]{1,16})\b"
+)
+_DECODED = re.compile(
+    r"(?:mce: )?\[Hardware Error\]: (?:Corrected|Deferred|Uncorrected|System Fatal)\b"
+)
 _SECTIONS: tuple[tuple[str, HardwareKind], ...] = (
     ("memory", "memory_error"),
     ("PCIe", "pcie_error"),
 )
+
+
+@dataclass(slots=True)
+class DecodedBanks:
+    """Reader of the lines in which the kernel names the registers of an AMD bank.
+
+    The line before it tells the severity. Where that is missing, as in the output of `grep`, the
+    register tells it.
+    """
+
+    _is_announced: bool = False
+
+    def error(self, message: str) -> HardwareError | None:
+        """Return the error of a register that no line before it reported."""
+        if _DECODED.match(message):
+            self._is_announced = True
+            return None
+        match = _AMD_BANK.match(message)
+        if match is None:
+            return None
+        error = None if self._is_announced else _bank(match)
+        self._is_announced = False
+        return error
 
 
 @dataclass(slots=True)

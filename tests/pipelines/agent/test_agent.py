@@ -1053,3 +1053,18 @@ def test_new_lost_gpu_message_names_gpu(tmp_path: Path) -> None:
         host.agent.collect()
     assert host.events() == [("faults", "lost", "S0")]
     host.agent.close()
+
+
+def test_flood_of_corrected_errors_is_few_events(host: Host) -> None:
+    line = "pcieport 0000:10:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer"
+    start = host.clock.time = START // MINUTE * MINUTE + MINUTE
+    for second in range(90):
+        host.clock.time = start + second * SECOND
+        stamp = dt.datetime.fromtimestamp(host.clock.time // SECOND, dt.UTC).isoformat()
+        with host.log.open("a") as file:
+            file.write(f"{stamp} node-1 kernel: {line}\n")
+        host.agent.follow()
+    host.clock.time = start + 3 * MINUTE
+    host.agent.follow()
+    counts = [event["count"] for _, batch in host.spooled() for event in batch["events"]]
+    assert sorted(counts) == [1, 1, 29, 59]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.event_folding import fold_notices
+from forewarn.features.telemetry.event_folding import NoticeFolder, fold_notices
 from forewarn.features.telemetry.parsers.hardware_event import parse_hardware_error
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 
@@ -126,3 +126,57 @@ def test_folding_keeps_the_sum(errors: list[tuple[int, str]]) -> None:
 def test_uncorrected_errors_are_not_folded() -> None:
     row = {"kind": "pcie_error", "severity": "error", "timestamp": 5, "count": 1}
     assert fold_notices([row, row]) == [row, row]
+
+
+BANK = "[Hardware Error]: CPU:7 (19:11:0) MC{bank}_STATUS[Over|CE|MiscV|-|SyndV]: {status:#x}"
+HEADS = {
+    "Corrected error, no action required.": "notice",
+    "Uncorrected, software restartable error.": "error",
+    "System Fatal error.": "critical",
+}
+
+
+@given(st.integers(0, 60), st.booleans(), st.booleans())
+def test_lone_bank_register_tells_severity(bank: int, uncorrected: bool, corrupt: bool) -> None:
+    status = (1 << 63) | (uncorrected << 61) | (corrupt << 57)
+    line = BANK.format(bank=bank, status=status)
+    (event,) = parse_kernel_log(f"[ 9.5] {line}\n[ 9.6] eth0: up\n").events
+    severity = "notice" if not uncorrected else "critical" if corrupt else "error"
+    assert (event.kind, event.severity) == ("machine_check", severity)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_decoded_bank_is_one_event(head: str) -> None:
+    lines = [f"[Hardware Error]: {head}", BANK.format(bank=3, status=1 << 61)]
+    log = parse_kernel_log("".join(f"[ 9.5] {line}\n" for line in lines * 2))
+    assert [event.severity for event in log.events] == [HEADS[head]] * 2
+
+
+@pytest.mark.parametrize("reason", ["Fatal local machine check", "Fatal hardware error!"])
+def test_panic_of_hardware_is_critical(reason: str) -> None:
+    error = parse_hardware_error(f"Kernel panic - not syncing: {reason}")
+    assert error is not None
+    assert (error.kind, error.severity) == ("machine_check", "critical")
+    assert parse_hardware_error("Kernel panic - not syncing: VFS: unable to mount") is None
+
+
+@pytest.mark.parametrize("kind", ["memory_error", "machine_check"])
+def test_decoded_announcement_is_not_counted(kind: str) -> None:
+    said = {"kind": "machine_check", "severity": "notice", "timestamp": 5, "count": 1}
+    said["raw"] = "mce: [Hardware Error]: Machine check events logged"
+    decoded = {**said, "kind": kind, "raw": "decoded", "timestamp": 7}
+    assert fold_notices([said, decoded]) == [decoded]
+    assert fold_notices([said]) == [said]
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=80))
+def test_flood_over_polls_keeps_the_sum(seconds: list[int]) -> None:
+    second, minute, folder = 10**9, 60 * 10**9, NoticeFolder()
+    passed = []
+    for at in sorted(seconds):
+        row = {"kind": "pcie_error", "severity": "notice", "timestamp": at * second, "count": 3}
+        passed += folder.fold([row], at * second)
+    passed += folder.fold((), 400 * second)
+    assert sum(row["count"] for row in passed) == 3 * len(seconds)
+    assert passed[0]["timestamp"] == min(seconds) * second
+    assert len(passed) <= 2 * len({at * second // minute for at in seconds})
