@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,11 +32,16 @@ _REFUSED = (
 )
 
 
+# What mail and Markdown put before each line, or around the whole.
+_QUOTING = re.compile(r"^(?:> ?)+|^`{1,3}(?:[a-z]*(?=\r?\n))?|`{1,3}\s*\Z", re.MULTILINE)
+
+
 def split_host_file(file: HostFileText) -> list[HostFileText]:
     """Return the outputs of a file, one each; those of a bug report have its host and time."""
-    if not is_bug_report(file.text):
-        return [replace(file, text=text) for text in split_outputs(file.text)]
-    report = read_bug_report(file.text)
+    content = _unquoted(file.text)
+    if not is_bug_report(content):
+        return [replace(file, text=text) for text in split_outputs(content)]
+    report = read_bug_report(content)
     return [
         replace(
             file,
@@ -46,6 +52,12 @@ def split_host_file(file: HostFileText) -> list[HostFileText]:
         )
         for text in report.parts
     ]
+
+
+def _unquoted(text: str) -> str:
+    """Return a text that was copied out of a mail or a ticket as the tool printed it."""
+    is_quoted = text.lstrip("\ufeff \r\n").startswith((">", "`"))
+    return _QUOTING.sub("", text) if is_quoted else text
 
 
 def with_csv_headers(

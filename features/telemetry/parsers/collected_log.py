@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from forewarn.features.telemetry.checks.json_documents import json_documents
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
 from forewarn.features.telemetry.parsers.log_prefix import Writer, facility_writer
 from forewarn.features.telemetry.parsers.log_time import parse_iso_time
@@ -39,6 +40,7 @@ _LINE = re.compile(r'(?:\[\s*)?\{[^\n]*?"(?:MESSAGE|_*message|msg|log|line)"\s*:
 _TIMED = re.compile(
     r'"(?:_*realtime_timestamp|@?timestamp|date|time|ts|_*transport|syslog_identifier)"', re.I
 )
+_INDENTED = re.compile(r"[\[{]\s*\n")  # as jq prints, an object over many lines
 _OTHERS = re.compile(r'"(?:readings|events|apiVersion|gpu_data|DCGM[^"]*)"\s*:')
 _SECOND = 10**9
 _HEAD_CHARS = 2000
@@ -77,7 +79,10 @@ def is_collected_log(text: str) -> bool:
     head = text[:_HEAD_CHARS]
     if _LOKI.match(head):
         return True
-    return head.startswith(("{", "[")) and any(map(_is_entry, head.split("\n")))
+    if not head.startswith(("{", "[")):
+        return False
+    lines = [head.replace("\n", " ")] if _INDENTED.match(head) else head.split("\n")
+    return any(map(_is_entry, lines))
 
 
 def _is_entry(line: str) -> bool:
@@ -104,12 +109,15 @@ def collected_lines(text: str, unread: Unread) -> Iterator[CollectedLine]:
 
 
 def _values(text: str, unread: Unread) -> Iterator[Any]:
-    """Yield the JSON values of a text: one, or one per line."""
+    """Yield the JSON values of a text: one, one per line, or one after the other."""
     try:
         yield json.loads(text)
         return
     except (ValueError, RecursionError):
         pass
+    if _INDENTED.match(text):
+        yield from (document for document, _ in json_documents(text, unread))
+        return
     for raw in filter(str.strip, text.split("\n")):  # a message may contain other separators
         try:
             yield json.loads(raw)

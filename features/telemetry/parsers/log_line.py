@@ -33,6 +33,7 @@ _DICTIONARY = re.compile(r" \w+=")  # of a record of /dev/kmsg
 _ENDS = re.compile(r"-- .* ends? at \S{1,12} (?P<moment>[\d-]{10} [\d:]{8}) (?P<zone>\w+)")
 _CONTINUES = re.compile(r"\s|NVRM: |nvidia-nvswitch\d")  # start of a continuation line
 _BLANK = "\ufeff \r\n\0"  # a power loss leaves zeros in a file
+_ANNOUNCED, _ON_TERMINAL = "Message from syslogd@", " kernel:["
 _NEW_LINE = "#012"  # as rsyslog escapes it
 _MAX_SNIFFED_LENGTH = 2000
 _ANY_CLOCK = HostClock(0, 0, 2**62)  # to test only whether a line has a time
@@ -74,9 +75,14 @@ def is_kernel_log(text: str) -> bool:
     if is_journal(head) or is_collected_log(head):
         return True
     lines = [raw for raw in head.splitlines()[:-1] or head.splitlines() if raw.strip()]
-    begun = [raw for raw in lines if not raw.startswith((" ", "\t", "-- "))]
-    logged = [raw for raw in begun if _read(raw, _ANY_CLOCK)[0].time is not None]
+    begun = [raw for raw in lines if _may_begin(raw)]
+    logged = [raw for raw in begun if _read(raw.strip(), _ANY_CLOCK)[0].time is not None]
     return 2 * len(logged) > len(begun) > 0
+
+
+def _may_begin(raw: str) -> bool:
+    """Tell whether a line may begin a message; on terminals a line of syslogd announces one."""
+    return raw.startswith(_ON_TERMINAL) or not raw.startswith((" ", "\t", "-- ", _ANNOUNCED))
 
 
 def log_lines(

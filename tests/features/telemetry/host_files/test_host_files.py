@@ -293,3 +293,28 @@ def test_outputs_of_several_kinds_in_one_file() -> None:
     times = [(readings[value]["timestamp"] - TIME) // MINUTE for value in (61, 62)]
     assert times == [10, 20]
     assert not rows.unread
+
+
+@given(
+    st.sampled_from([("> ", ""), ("", "```"), (">> ", ""), ("> > ", ""), ("", "`")]),
+    st.sampled_from([LOG, CSV, XML]),
+)
+def test_quoted_files_are_read_as_printed(marks: tuple[str, str], text: str) -> None:
+    prefix, fence = marks
+    end = "\n" if fence == "```" else ""
+    quoted = "".join(f"{prefix}{line}" for line in text.splitlines(keepends=True))
+    plain = read_host_files("node-1", [file(text, time=TIME + HOUR)])
+    copied = read_host_files("node-1", [file(fence + end + quoted + fence, time=TIME + HOUR)])
+    for rows in (plain, copied):
+        assert not rows.unread
+    assert [row | {"id": ""} for row in copied.events] == [row | {"id": ""} for row in plain.events]
+    assert copied.readings == plain.readings
+
+
+def test_messages_on_a_terminal_are_a_log() -> None:
+    text = "Message from syslogd@n1 at Mar  1 00:00:00 ...\n kernel:[ 7.5] {}\n\n"
+    line = "EDAC MC1: 3 CE memory read error on DIMM_A2"
+    boot = file(f"btime {TIME // SECOND}\n", "stat")
+    rows = read_host_files("node-1", [boot, file(text.format(line) + text.format("eth0: up"))])
+    assert [(row["kind"], row["count"]) for row in rows.events] == [("memory_error", 3)]
+    assert rows.events[0]["timestamp"] == TIME + 7_500_000_000

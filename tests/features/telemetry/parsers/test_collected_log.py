@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.host_files.host_files import read_host_files
@@ -135,3 +137,14 @@ def test_line_that_is_cut_is_counted() -> None:
     rows = read(("export.json", text + text[:40]))
     assert rows.unread.counts == {"a line that is not JSON": 1}
     assert len(rows.events) == 1
+
+
+@given(st.sampled_from(["Vector, journald", "Fluent Bit, systemd"]), st.integers(1, 4))
+def test_entries_that_jq_indented_are_read(form: str, number: int) -> None:
+    texts = [f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=7, text" for code in range(number)]
+    entries = [json.loads(FORMS[form]("gpu-7", text)) for text in texts]
+    indented = "\n".join(json.dumps(entry, indent=2) for entry in entries)
+    rows = read(("journal.json", indented))
+    assert [row["code"] for row in rows.events] == [*range(number)]
+    assert {row["machine_id"] for row in rows.events} == {"gpu-7"}
+    assert not rows.unread
