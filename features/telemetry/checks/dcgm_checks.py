@@ -32,6 +32,7 @@ _STATUSES: dict[str, CheckSeverity] = {
     **{"warn": "warning", "warning": "warning"},
     **{"fail": "error", "failed": "error", "failure": "error"},
 }
+_HEALTH_STATES = {"warning": "10", "failure": "20"}
 _NOT_RUN = ("skip", "skipped", "not run", "notrun")
 _GPU_GROUP = "gpu"
 _Gpus = Mapping[str, GpuReading]
@@ -65,6 +66,8 @@ def parse_dcgm_diagnostic(text: str) -> tuple[list[CheckResult], Unread]:
                 unread.add("a diagnostic of DCGM that did not run", str(error))
         gpus = _gpus(document, root)
         tests = [_results_of(test, gpus, unread) for test in _tests(root)]
+        if tests and not any(tests):
+            unread.add("a diagnostic of DCGM in which no test ran", _names(root))
         moment = None if time is None else time.moment
         utc = time is not None and time.utc
         results += [replace(r, time=moment, utc=utc) for test in tests for r in test]
@@ -80,6 +83,10 @@ def _tests(root: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(root, Mapping):
         for category in [root, *_list(root.get("test_categories"))]:
             yield from _list(category.get("tests"))
+
+
+def _names(root: Any) -> str:
+    return ", ".join(str(test.get("name", "unknown")) for test in _tests(root))
 
 
 def _gpus(document: Mapping[str, Any], root: Any) -> _Gpus:
@@ -173,10 +180,16 @@ def parse_dcgm_health(text: str) -> tuple[list[CheckResult], Unread]:
 
 def _health(body: Mapping[str, Any], unread: Unread) -> Iterator[CheckResult]:
     overall = str(_value(body.get("Overall Health")))
-    if _STATUSES.get(overall.lower()) == "ok":
-        yield CheckResult("dcgm health", "ok", f"dcgm health: {overall}")
-    elif overall.lower() not in _STATUSES:
+    severity = _STATUSES.get(overall.lower())
+    incidents = list(_incidents(body, unread))
+    if severity is None:
         unread.add("an unknown state of `dcgmi health`", overall)
+    elif severity == "ok" or not incidents:  # DCGM 3.0 leaves a single incident out
+        yield CheckResult("dcgm health", severity, f"dcgm health: {overall}")
+    yield from incidents
+
+
+def _incidents(body: Mapping[str, Any], unread: Unread) -> Iterator[CheckResult]:
     for group, section in body.items():
         for number, entity in _children(section).items():
             for system, incident in _children(_children(entity).get("Errors")).items():
@@ -184,9 +197,11 @@ def _health(body: Mapping[str, Any], unread: Unread) -> Iterator[CheckResult]:
                 if severity is None:
                     unread.add("an unknown state of `dcgmi health`", str(_value(incident)))
                     continue
-                is_gpu = group.lower() == _GPU_GROUP
+                # DCGM 3.0 prints the number of the state in place of the number of the GPU.
+                is_state = _HEALTH_STATES.get(str(_value(entity)).lower()) == number
+                is_gpu = group.lower() == _GPU_GROUP and not is_state
                 name = f"dcgm health {system.lower()}"
-                subject = "" if is_gpu else f" of {group} {number}"
+                subject = "" if is_gpu else f" of {group}" if is_state else f" of {group} {number}"
                 text = f"{name}{subject}: {_value(incident)}; {_overflow(incident)}"
                 yield CheckResult(name, severity, text, _gpu(number) if is_gpu else None)
 

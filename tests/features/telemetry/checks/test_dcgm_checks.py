@@ -141,3 +141,30 @@ def test_healthy_machine_ends_all_of_its_checks() -> None:
     (result,), unread = parse_dcgm_health(health())
     assert of_gpu(result) == ("dcgm health", "ok", None, None)
     assert not unread
+
+
+@pytest.mark.parametrize(("state", "severity"), [("Warning", "warning"), ("Failure", "error")])
+def test_unhealthy_machine_without_incident_is_reported(state: str, severity: str) -> None:
+    # DCGM 3.0 prints neither a single incident nor the number of its GPU.
+    entity = {"20": {"value": state, "children": {"Errors": {}}}}
+    body = {"Overall Health": {"value": state}, "GPU": {"children": entity}}
+    (result,), unread = parse_dcgm_health(json.dumps({"body": body}))
+    assert of_gpu(result) == ("dcgm health", severity, None, None)
+    assert not unread
+
+
+@pytest.mark.parametrize(("number", "slot"), [("20", None), ("7", 7)])
+def test_state_in_place_of_gpu_names_none(number: str, slot: int | None) -> None:
+    errors = {"children": {"NVLINK system": {"value": "Failure"}}}
+    entity = {number: {"value": "Failure", "children": {"Errors": errors}}}
+    body = {"Overall Health": {"value": "Failure"}, "GPU": {"children": entity}}
+    (result,), _ = parse_dcgm_health(json.dumps({"body": body}))
+    assert of_gpu(result) == ("dcgm health nvlink system", "error", None, slot)
+
+
+def test_diagnostic_without_a_run_test_is_counted() -> None:
+    results, unread = parse_dcgm_diagnostic(
+        json.dumps(version_3({"gpu_id": "0", "status": "Skip"}, {"gpu_id": "1", "status": "Skip"}))
+    )
+    assert results == []
+    assert unread.examples == {"a diagnostic of DCGM in which no test ran": "GPU Memory"}
