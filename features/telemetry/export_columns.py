@@ -91,12 +91,12 @@ CMDB_EXPORTS: Final = (
         "servicenow",
         "servers",
         (
-            ("name", "host_name"),
+            ("name", "host_name", "ci"),
             ("sys_class_name", "class", "model_id", "install_status", "asset_tag"),
         ),
         MappingProxyType(
             {
-                "machine_id": ("name", "host_name"),
+                "machine_id": ("name", "host_name", "ci"),
                 "rack": ("u_rack", "rack"),
                 "data_center": ("location",),
                 "expiration_date": _EXPIRES,

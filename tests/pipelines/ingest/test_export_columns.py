@@ -167,3 +167,9 @@ def test_records_take_the_rack_of_their_machine(
     assert (rows["0042"]["rack"], rows["0042"]["data_center"]) == ("R07", "Berlin")
     assert rows["0043"]["rack"] is None
     assert "1 machines are not in the CMDB; " in capsys.readouterr().err
+
+
+def test_servicenow_assets_name_machine_as_ci(tmp_path: Path) -> None:
+    header = '"u_room","asset_tag","serial_number","display_name","ci","install_status"'
+    known = cmdb(tmp_path, f'{header}\n"R1","A1","CH1","A1 - Server","gpu-17","In use"\n')
+    assert known.machines.to_pylist() == [{"machine_id": "gpu-17"}]
