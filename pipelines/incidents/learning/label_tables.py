@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forewarn.features.errors import InputError
+from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.failures import NEVER
 from forewarn.features.records.record_table import MACHINE, SERIAL, RecordsError
 from forewarn.features.time_units import Nanoseconds
@@ -59,7 +60,12 @@ _ABSENCES = pa.schema(
 
 
 def write_ledger_labels(
-    records: Path, ledger: Ledger, patterns: Sequence[str], *, now: Nanoseconds
+    records: Path,
+    ledger: Ledger,
+    patterns: Sequence[str],
+    *,
+    now: Nanoseconds,
+    names: ColumnNames = OUR_NAMES,
 ) -> None:
     """Write the training labels of a ledger to the records folder, if it exists.
 
@@ -73,12 +79,14 @@ def write_ledger_labels(
         Reasons of external drains that indicate a failure.
     now : int
         Nanoseconds since 1970 UTC.
+    names : ColumnNames, optional
+        Names of the columns in the records.
     """
     if not records.is_dir():
         return
     try:
         resolver = SerialResolver(
-            GpuLocations(records), now, _resolved(records / INCIDENT_FAILURES)
+            GpuLocations(records, names), now, _resolved(records / INCIDENT_FAILURES)
         )
         _write(records, LEDGER, labels_from_ledger(ledger, patterns, resolver), _others)
     except (InputError, OSError) as error:

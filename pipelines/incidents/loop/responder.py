@@ -139,7 +139,8 @@ class Responder:
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), clocks)
         patterns = self.site.table.foreign_failures
-        write_ledger_labels(self.site.records, self.ledger, patterns, now=now)
+        names = self.site.settings.records.names
+        write_ledger_labels(self.site.records, self.ledger, patterns, now=now, names=names)
         if gathered.last_list is not None:
             self.ledger.record_heartbeat("list", gathered.last_list)
         self.ledger.record_heartbeat("loop", now)

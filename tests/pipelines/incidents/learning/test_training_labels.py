@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.records.column_names import ColumnNames
 from forewarn.features.records.failures import NEVER
 from forewarn.features.records.out_of_service import OutOfServiceSpan
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.incidents.learning.gpu_locations import GpuLocations
+from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labels
 from forewarn.pipelines.incidents.learning.out_of_service_spans import read_absences
 from forewarn.pipelines.incidents.learning.training_labels import (
     SerialResolver,
@@ -24,6 +26,7 @@ from forewarn.pipelines.incidents.learning.training_labels import (
 )
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.service_log import record_service
+from forewarn.pipelines.storage.records.failures_table import INCIDENT_FAILURES
 from forewarn.response.follow_up.external_drain import find_external_drains
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import Finding
@@ -237,3 +240,13 @@ def test_resolved_serial_is_not_resolved_again(ledger: Ledger, tmp_path: Path) -
         len(labels_from_ledger(ledger, PATTERNS, SerialResolver(nowhere, at(400), {})).without_gpu)
         == 1
     )
+
+
+def test_labels_use_names_of_site(ledger: Ledger, records: Path) -> None:
+    (path,) = records.glob("date=*/*.parquet")
+    pq.write_table(pq.read_table(path).rename_columns(["device", "host", "slot", "ts"]), path)
+    theirs = {"gpu_serial": "device", "machine_id": "host", "timestamp": "ts"}
+    foreign(ledger, "m1", "Xid 79, GPU 1 fell off", since=5, seen=6)
+    names = ColumnNames.from_mapping(theirs)
+    write_ledger_labels(records, ledger, PATTERNS, now=at(40), names=names)
+    assert pq.read_table(records / INCIDENT_FAILURES)["gpu_serial"].to_pylist() == ["B"]
