@@ -35,7 +35,7 @@ def forewarn_compact() -> None:
     @task
     @fail_fast
     def compact(*, params: Any = None, dag_run: Any = None) -> list[str]:
-        day = chosen_day(params["day"], dag_run.run_after, days_before=0)
+        day = chosen_day(params["day"], dag_run.logical_date or dag_run.run_after, days_before=0)
         return compact_site(Variable.get("forewarn_config"), day)
 
     compact()

@@ -18,7 +18,7 @@ from forewarn.pipelines.scheduled_tasks import ingest_site, missing_days
 RECORDS = Asset("forewarn_records")
 UNTIL = date_param(
     "Read Prometheus until",
-    "UTC time, such as 2025-03-01T06:00:00Z. Days that end later are incomplete. Empty: now.",
+    "Such as 2025-03-01T06:00:00Z. Days that end later count as incomplete. Empty: now.",
     form="date-time",
 )
 

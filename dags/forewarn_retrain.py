@@ -42,13 +42,13 @@ def forewarn_retrain() -> None:
     @task
     @fail_fast
     def train(length: int, *, params: Any = None, dag_run: Any = None) -> str:
-        at = chosen_day(params["at"], dag_run.run_after, days_before=0)
+        at = chosen_day(params["at"], dag_run.logical_date or dag_run.run_after, days_before=0)
         return train_length(Variable.get("forewarn_config"), at, length)
 
     @task
     @fail_fast
     def promote(*, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
-        at = chosen_day(params["at"], dag_run.run_after, days_before=0)
+        at = chosen_day(params["at"], dag_run.logical_date or dag_run.run_after, days_before=0)
         done = retrain_site(Variable.get("forewarn_config"), at)
         if done["promoted"]:
             return done

@@ -35,7 +35,7 @@ def forewarn_review() -> None:
     @task
     @fail_fast
     def review(*, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
-        day = chosen_day(params["day"], dag_run.run_after, days_before=1)
+        day = chosen_day(params["day"], dag_run.logical_date or dag_run.run_after, days_before=1)
         figures = review_site(Variable.get("forewarn_config"), day)
         if figures is None:
             raise AirflowSkipException("no list is a week old, or no failure is known")

@@ -46,7 +46,8 @@ def forewarn_score() -> None:
     ) -> str:
         events = [] if params["day"] else [e.extra for e in triggering_asset_events[RECORDS]]
         published = {day for extra in events for day in (*extra.get("before", ()), extra["day"])}
-        days = sorted(published) or [chosen_day(params["day"], dag_run.run_after, days_before=1)]
+        start = dag_run.logical_date or dag_run.run_after
+        days = sorted(published) or [chosen_day(params["day"], start, days_before=1)]
         outlet_events[LISTS].extra = {"day": days[-1]}
         return score_missing(Variable.get("forewarn_config"), days)
 

@@ -111,7 +111,7 @@ def fail_fast(function: Callable[_P, _T]) -> Callable[_P, _T]:
                 raise
             from airflow.sdk.exceptions import AirflowFailException
 
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     return run
 

@@ -148,7 +148,8 @@ class PrometheusClient:
             ) from None
         except httpx.HTTPError as error:
             raise PrometheusError(
-                f"{self.url}: cannot be reached ({error}).", is_transient=True
+                f"{self.url}: cannot be reached ({error}).",
+                is_transient=not isinstance(error, httpx.UnsupportedProtocol),
             ) from None
 
     async def _exchange(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:

@@ -55,7 +55,7 @@ def test_every_published_day_gets_list(monkeypatch: pytest.MonkeyPatch) -> None:
         {"day": "2025-03-03", "before": ["2025-03-01", "2025-03-02"]},
     ]
     events = {module.RECORDS: [SimpleNamespace(extra=extra) for extra in extras]}
-    run = SimpleNamespace(run_after=datetime(2025, 2, 11, 23, tzinfo=UTC))
+    run = SimpleNamespace(logical_date=None, run_after=datetime(2025, 2, 11, 23, tzinfo=UTC))
     empty: dict[str, Any] = {module.RECORDS: []}
     for day, found in ((None, events), ("2025-02-01", empty), (None, empty)):
         outlets = Outlets()

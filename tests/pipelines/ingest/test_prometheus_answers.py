@@ -264,3 +264,24 @@ def test_invalid_label_is_one_error_line(fake: Fake, tmp_path: Path) -> None:
         pytest.raises(PrometheusError, match=r"column `gpu_uuid`"),
     ):
         pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_transient"), [(400, False), (401, False), (404, False), (429, True), (503, True)]
+)
+def test_errors_tell_whether_repeating_helps(fake: Fake, status: int, is_transient: bool) -> None:
+    fake.say = lambda _: (status, b"no")
+    with closing(PrometheusClient(fake.url, pause=0)) as server:
+        with pytest.raises(PrometheusError) as caught:
+            server.samples("up", START, HOUR)
+        assert caught.value.is_transient is is_transient
+
+
+@pytest.mark.parametrize(
+    ("url", "is_transient"), [("http://127.0.0.1:9", True), ("nonsense", False), ("http://", False)]
+)
+def test_wrong_address_is_no_transient_error(url: str, is_transient: bool) -> None:
+    with closing(PrometheusClient(url, pause=0)) as server:
+        with pytest.raises(PrometheusError) as caught:
+            server.samples("up", START, HOUR)
+        assert caught.value.is_transient is is_transient
