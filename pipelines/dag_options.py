@@ -22,6 +22,7 @@ __all__ = [
     "dag_options",
     "date_param",
     "fail_fast",
+    "refuse_unknown_fields",
     "utc_cron",
 ]
 
@@ -61,6 +62,7 @@ def dag_options(
         "default_args": {
             **_RETRIES,
             "on_failure_callback": alert_on_failure(failure),
+            "pre_execute": refuse_unknown_fields,
             **each_task,
         },
     }
@@ -114,6 +116,28 @@ def fail_fast(function: Callable[_P, _T]) -> Callable[_P, _T]:
             raise AirflowFailException(str(error)) from None
 
     return run
+
+
+def refuse_unknown_fields(context: Any) -> None:
+    """Fail a task at once if its run was triggered with a field that the DAG does not have.
+
+    Airflow checks the values of known fields only: with a misspelt one the run would go on with the
+    default.
+
+    Raises
+    ------
+    AirflowFailException
+        If there is an unknown field.
+    """
+    from airflow.sdk.exceptions import AirflowFailException
+
+    known = sorted(context["dag"].params)
+    unknown = sorted(set(context["dag_run"].conf or ()) - set(known))
+    if unknown:
+        raise AirflowFailException(
+            f"unknown field {', '.join(f'`{name}`' for name in unknown)} of the run, "
+            f"expected {', '.join(f'`{name}`' for name in known)}."
+        )
 
 
 def alert_on_failure(what: str) -> Callable[[Any], None]:

@@ -90,10 +90,14 @@ def test_refused_champion_skips_promotion(results: dict[str, Any]) -> None:
     assert results["refused"]["tasks"]["promote"] == ["skipped", 1]
 
 
+def test_misspelt_field_fails_at_once(results: dict[str, Any]) -> None:
+    assert results["misspelt"]["tasks"]["lengths"] == ["failed", 1]
+
+
 @pytest.mark.usefixtures("results")
 def test_each_failed_task_sends_alert(webhook: Any) -> None:
     received = webhook[1]
-    assert len(received) == len(FIRST_TASKS) + 1
+    assert len(received) == len(FIRST_TASKS) + 2
     assert {(sent["dag"], sent["task"]) for sent in received} == set(FIRST_TASKS.items())
     assert {sent["alert"] for sent in received} == {
         *("no backtest", "no compaction", "no list", "no records"),
@@ -101,4 +105,7 @@ def test_each_failed_task_sends_alert(webhook: Any) -> None:
     }
     for sent in received:
         assert sent["run"].startswith("manual__")
-        assert ("unknown key" in sent["text"]) is ("cannot be reached" not in sent["text"])
+    reasons = [sent["text"].split(" failed: ", 1)[1] for sent in received]
+    assert sum("unknown key" in reason for reason in reasons) == len(FIRST_TASKS)
+    assert sum("cannot be reached" in reason for reason in reasons) == 1
+    assert "unknown field `day` of the run, expected `at`." in reasons
