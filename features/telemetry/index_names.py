@@ -10,6 +10,7 @@ from typing import Any
 __all__ = ["GpuNames"]
 
 _Name = tuple[str | None, str | None]  # serial, UUID
+_DESCRIPTIONS = ("pci", "gpu_type", "driver_version")
 _ALWAYS = 2**62  # age of a name without a time: any dated one is nearer
 
 
@@ -20,16 +21,23 @@ class GpuNames:
     _seen: dict[tuple[Any, ...], list[tuple[int | None, _Name]]] = field(
         default_factory=lambda: defaultdict(list), repr=False
     )
+    _descriptions: dict[_Name, dict[str, str]] = field(
+        default_factory=lambda: defaultdict(dict), repr=False
+    )
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Remember the name of a row that has one; a row without a time counts for all times."""
         name = (row.get("gpu_serial"), row.get("gpu_uuid"))
         if any(name):
+            known = {key: row[key] for key in _DESCRIPTIONS if row.get(key) is not None}
+            self._descriptions[name].update(known)
             for key in _keys(row):
                 self._seen[key].append((row.get("timestamp"), name))
 
     def name(self, row: Mapping[str, Any]) -> dict[str, str] | None:
         """Return `gpu_serial` and `gpu_uuid` of the GPU of a row, as seen nearest in time.
+
+        Also its address, type and driver version where the row lacks them.
 
         None if the place is unknown, or two GPUs were seen there at the same time.
         """
@@ -41,8 +49,10 @@ class GpuNames:
                 uuids = {uuid for _, uuid in names} - {None} or {serial for serial, _ in names}
                 if len(uuids) > 1:
                     return None
-                serial, uuid = max(names, key=lambda name: sum(map(bool, name)))
-                parts = {"gpu_serial": serial, "gpu_uuid": uuid}
+                name = max(names, key=lambda name: sum(map(bool, name)))
+                more = self._descriptions[name].items()
+                parts = {"gpu_serial": name[0], "gpu_uuid": name[1]}
+                parts |= {key: text for key, text in more if row.get(key) is None}
                 return {key: part for key, part in parts.items() if part is not None}
         return None
 

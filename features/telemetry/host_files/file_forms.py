@@ -6,6 +6,15 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from forewarn.features.telemetry.amd.smi_csv import is_smi_csv, parse_smi_csv
+from forewarn.features.telemetry.amd.smi_json import is_smi_json, parse_smi_json
+from forewarn.features.telemetry.amd.smi_table import (
+    is_amd_table,
+    is_smi_monitor,
+    parse_amd_table,
+    parse_smi_monitor,
+)
+from forewarn.features.telemetry.amd.smi_text import is_smi_text, parse_smi_text
 from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.checks.dcgm_checks import (
     is_dcgm_diagnostic,
@@ -95,6 +104,7 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("dcgm_diag", is_dcgm_diagnostic, checks=parse_dcgm_diagnostic),
     HostFileForm("dcgm_health", is_dcgm_health, checks=parse_dcgm_health),
     HostFileForm("gpustat", is_gpustat, parse_gpustat),
+    HostFileForm("amd_json", is_smi_json, parse_smi_json),
     HostFileForm("batch", _is_json),
     HostFileForm("xml", lambda head: "<nvidia_smi_log" in head, parse_nvidia_smi_documents),
     HostFileForm("text", is_query_text, parse_query_text),
@@ -105,5 +115,9 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("dmon", is_device_monitor, parse_device_monitor),
     HostFileForm("list", _is_gpu_list, parse_gpu_list, names_only=True),
     HostFileForm("gpu_information", is_gpu_information, parse_gpu_information, names_only=True),
+    HostFileForm("amd_csv", is_smi_csv, parse_smi_csv),
     HostFileForm("csv", _is_csv, parse_query_gpu),
+    HostFileForm("amd_table", is_amd_table, parse_amd_table),
+    HostFileForm("amd_text", is_smi_text, parse_smi_text),
+    HostFileForm("amd_monitor", is_smi_monitor, parse_smi_monitor),
 )

@@ -55,7 +55,7 @@ def read_tool_file(
         readings, unread = form.gpus(file.text)
         dropped.unread.join(unread)
         for reading in readings:
-            if form.names_only:
+            if form.names_only or reading.names_only:
                 _remember_name(dropped, _machine(host, reading.host), file, reading, offset)
                 continue
             time = _moment(reading, offset)
@@ -79,11 +79,12 @@ def read_tool_file(
 def _remember_name(
     dropped: HostFileRows, machine: str | None, file: HostFileText, gpu: GpuReading, offset: int
 ) -> None:
-    """Remember the UUID of the GPU at an index or address, for rows that name it by these."""
+    """Remember the GPU at an index or address, for rows that name it by these."""
     time = _moment(gpu, offset)
     time = file.time if time is None else time
     gpu_place = {"machine_id": machine, "pci": gpu.pci, "gpu_uuid": gpu.uuid}
-    dropped.names.add({**gpu_place, "slot": gpu.slot, "timestamp": time})
+    gpu_place |= {"gpu_serial": gpu.serial}
+    dropped.names.add({**gpu_place, **gpu.texts, "slot": gpu.slot, "timestamp": time})
     if gpu.pci is not None and machine is not None and time is not None:
         dropped.boards.append({**gpu_place, "first": time, "last": time})
 

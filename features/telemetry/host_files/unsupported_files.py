@@ -36,7 +36,10 @@ _TEXT_PATTERNS = (
      _looks_like("output of Node Health Check")),
     (re.compile(r"^# (?:HELP|TYPE) \w+", re.M),
      _looks_like("metrics without a field of DCGM", "the text of dcgm-exporter")),
-    (re.compile(r"\brocm-smi\b|ROCm System Management"), _looks_like("output of rocm-smi")),
+    (re.compile(r"\brocm-smi\b|ROCm System Management"),
+     _looks_like("output of rocm-smi", "`rocm-smi -a --json`")),
+    (re.compile(r"\bamd-smi\b|AMDSMI Tool"),
+     _looks_like("output of amd-smi", "`amd-smi metric --json`")),
 )  # fmt: skip
 
 
@@ -132,18 +135,13 @@ def describe_json(value: Any) -> str | None:
 
     Examples
     --------
-    >>> describe_json({"card0": {"GUID": "1"}})
-    'looks like output of rocm-smi, which is not read'
+    >>> describe_json({"readings": []})
     """
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, Mapping):
         return None
     names = {str(name) for name in value}
-    if any(re.fullmatch(r"card\d+", name) for name in names):
-        return _looks_like("output of rocm-smi")
-    if "gpu" in names or "gpu_data" in names:
-        return _looks_like("output of amd-smi")
     if names & {"log", "message", "msg", "MESSAGE"}:
         return _looks_like("lines of a log collector, which do not say who wrote them", _KERNEL_LOG)
     return None

@@ -46,6 +46,8 @@ class GpuReading:
         The driver reports the GPU as lost; only its address is known.
     action : str or None
         The recovery that the driver requests, one of EVENT_ACTIONS; None if not reported.
+    names_only : bool
+        The source does not measure; it says which GPU has an index or an address.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -59,6 +61,7 @@ class GpuReading:
     host: str | None = None
     lost: bool = False
     action: str | None = None
+    names_only: bool = False
 
     def __post_init__(self) -> None:
         for name in ("serial", "uuid"):
