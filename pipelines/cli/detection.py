@@ -16,11 +16,14 @@ from forewarn.pipelines.cli.options import (
     add_config,
     add_detector_model,
     load_config_option,
+    require_start_before_end,
+    time_argument,
 )
 from forewarn.pipelines.runtime.terminal import escape_text, print_error, write_line
 
 if TYPE_CHECKING:
     from forewarn.models.detection.detector_file import StoredDetector
+    from forewarn.pipelines.config.settings import WatchTable
     from forewarn.pipelines.detection.task_result import TaskVerdict, UnjudgedTask
     from forewarn.pipelines.storage.evidence.host_events import HostEvents
 
@@ -38,6 +41,7 @@ def add_detect(commands: Commands) -> None:
     _add_fit(parts)
     _add_run(parts)
     _add_watch(parts)
+    _add_pull(parts)
     _add_metrics(parts)
 
 
@@ -116,6 +120,31 @@ def _add_watch(parts: Commands) -> None:
     _add_context(command, "folder of baselines and verdicts, to continue after a restart")
     command.add_argument("--once", action="store_true", help="judge all tasks once and exit")
     command.add_argument("--json", action="store_true", help="print one JSON object per verdict")
+
+
+def _add_pull(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "pull",
+        _pull,
+        "write the metrics of tasks on a Prometheus server, for `detect fit` and `detect run`",
+        "forewarn detect pull --prometheus http://127.0.0.1:9090 --out /tmp/metrics",
+    )
+    command.add_argument(
+        "--prometheus",
+        metavar="URL",
+        required=True,
+        help="server (token: FOREWARN_PROMETHEUS_TOKEN)",
+    )
+    add_config(command)
+    command.add_argument(
+        "--start", type=time_argument, metavar="TIME", help="default: 15 minutes before the end"
+    )
+    command.add_argument("--end", type=time_argument, metavar="TIME", help="default: now")
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="METRICS", help="folder of task=NAME/*.parquet"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object per file")
 
 
 def _add_metrics(parts: Commands) -> None:
@@ -225,9 +254,7 @@ def _watch(args: argparse.Namespace) -> int:
             server = resources.enter_context(
                 closing(PrometheusClient.from_environment(args.prometheus))
             )
-            # Relative paths in a configuration start at its folder.
-            folder = args.config.parent if args.config else Path()
-            tasks = folder / settings.tasks if settings.tasks else None
+            tasks = _tasks_table(args, settings)
             source = LiveMetrics(server, settings, stored.interval, tasks, stored.sampling)
         watch = DetectionWatch(stored, settings, source, args.state, args.at_risk, _events(args))
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -237,6 +264,35 @@ def _watch(args: argparse.Namespace) -> int:
         else:
             for line in watch.run(stop):
                 _print_line(line, args.json)
+    return 0
+
+
+def _tasks_table(args: argparse.Namespace, settings: WatchTable) -> Path | None:
+    """Return the table of tasks; relative paths in a configuration start at its folder."""
+    folder = args.config.parent if args.config else Path()
+    return folder / settings.tasks if settings.tasks else None
+
+
+def _pull(args: argparse.Namespace) -> int:
+    from forewarn.features.detection.sampling import Sampling
+    from forewarn.features.time_units import MINUTE
+    from forewarn.pipelines.detection.live_metrics import LiveMetrics
+    from forewarn.pipelines.detection.metric_export import export_metrics, exported_text
+    from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+    from forewarn.pipelines.runtime.clock import SystemClock
+
+    require_start_before_end(args)
+    settings = load_config_option(args)
+    end = SystemClock().now() if args.end is None else args.end
+    start = end - 15 * MINUTE if args.start is None else args.start
+    table = settings.detection
+    counters = frozenset(metric.name for metric in table.metrics if metric.kind == "counter")
+    with closing(PrometheusClient.from_environment(args.prometheus)) as server:
+        tasks = _tasks_table(args, settings.watch)
+        live = LiveMetrics(server, settings.watch, table.interval, tasks, Sampling(1, counters))
+        names = [metric.name for metric in table.metrics]
+        for line in export_metrics(live, names, args.out, start, end):
+            write_line(json.dumps(line) if args.json else exported_text(line))
     return 0
 
 

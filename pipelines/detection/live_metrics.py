@@ -16,6 +16,7 @@ from forewarn.features.telemetry.parsers.dcgm_metrics import BLANK_THRESHOLD
 from forewarn.features.telemetry.parsers.prometheus_answers import Series, parse_matrix
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.exporter_samples import BLANK_COUNTER, ExporterSamples
 from forewarn.pipelines.detection.task_members import Membership
 from forewarn.pipelines.detection.task_metrics import Pull
 from forewarn.pipelines.ingest.prometheus_client import (
@@ -29,8 +30,6 @@ __all__ = ["LiveMetrics"]
 
 Key = tuple[str, str]
 
-_BLANK_COUNTER = 2.0**62  # a DCGM exporter reports 2^63 - 16 for missing values
-
 
 @dataclass(slots=True)
 class _Buffer:
@@ -39,6 +38,7 @@ class _Buffer:
     asked_until: int = 0
     times: dict[Key, Int64Array] = field(default_factory=dict)
     values: dict[Key, Float64Array] = field(default_factory=dict)
+    computed: set[Key] = field(default_factory=set)  # from exporters, rather than by its name
 
     def add(self, key: Key, times: Sequence[float], values: Sequence[float]) -> None:
         """Append new samples; a sample that a server returns twice counts once."""
@@ -97,6 +97,11 @@ class LiveMetrics:
     _groups: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
     _members: Membership | None = field(default=None, init=False, repr=False)
     _since: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
+    _exporters: ExporterSamples = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        table = self.settings
+        self._exporters = ExporterSamples(self._answer, table.selector, table.machine_label)
 
     def pulls(self, first: str, end: int, span: int) -> Iterator[LivePull]:
         """Yield every task that has samples of a metric in (end - span, end].
@@ -113,8 +118,7 @@ class LiveMetrics:
         PrometheusError
             If the query fails. Samples fetched earlier are kept.
         """
-        if self.tasks is not None:
-            self._take_members(Membership.open(self.tasks), end)
+        self.read_tasks(end)
         buffer = self.fetch(first, end, span)
         self._groups = {key: group for key, group in self._groups.items() if key in buffer.times}
         for name, machines in sorted(self._at_work(buffer).items()):
@@ -125,8 +129,14 @@ class LiveMetrics:
             groups = np.unique(labels, return_inverse=True)[1].astype(np.int64)
             yield LivePull(name, grid, groups, tuple(labels), self.sampling, self, end, span)
 
-    def _take_members(self, members: Membership, end: int) -> None:
-        """Record since when each machine works on its task; earlier samples do not belong to it."""
+    def read_tasks(self, end: int) -> None:
+        """Read the table of tasks, if there is one.
+
+        Record since when each machine works on its task; earlier samples do not belong to it.
+        """
+        if self.tasks is None:
+            return
+        members = Membership.open(self.tasks)
         # The start time of the assignments in the first table is unknown.
         new = 0 if self._members is None else end
         keys = [(task, machine) for machine, task in members.task.items()]
@@ -163,16 +173,38 @@ class LiveMetrics:
             inside = ",".join(matcher for matcher in (has_task, self.settings.selector) if matcher)
             answer = self._answer(f"{metric}{{{inside}}}", end, end - begin)
             counts = metric in self.sampling.counters
-            matrix, unread = parse_matrix(answer, _BLANK_COUNTER if counts else BLANK_THRESHOLD)
+            matrix, unread = parse_matrix(answer, BLANK_COUNTER if counts else BLANK_THRESHOLD)
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
             for key, of_machine in self._by_machine(matrix).items():
                 buffer.add(key, *_merge_series(of_machine))
                 newest = max(of_machine, key=lambda series: series.times[-1:])
                 self._groups[key] = newest.labels.get(self.settings.group_label, "")
+            if not (counts or matrix or buffer.times.keys() - buffer.computed):
+                self._compute(metric, buffer, end, end - begin)
             buffer.asked_until = end
         buffer.forget(end - span)
         return buffer
+
+    def _compute(self, metric: str, buffer: _Buffer, end: int, span: int) -> None:
+        """Add samples of a metric that exporters have under names of their own."""
+        without_task = 0
+        for labels, machine, times, values in self._exporters.samples(metric, end, span):
+            task = labels.get(self.settings.task_label, "")
+            if self._members is not None:
+                task = ""
+            elif not task:
+                without_task += 1
+                continue
+            buffer.computed.add((task, machine))
+            buffer.add((task, machine), times.tolist(), values.tolist())
+            self._groups[task, machine] = labels.get(self.settings.group_label, "")
+        if without_task:
+            note(
+                f"{metric}: the series of {without_task} machines have no label "
+                f"`{self.settings.task_label}`. Name a table task,machine in `[watch] tasks`, or "
+                "another label in `task_label`"
+            )
 
     def _answer(self, selector: str, end: int, span: int) -> Any:
         try:
@@ -197,6 +229,26 @@ class LiveMetrics:
         self, metric: str, task: str, grid: TaskGrid, end: int, span: int
     ) -> Float32Array | None:
         """Return a metric of a task on its grid; None if no machine sends it."""
+        samples = self._on_grid(metric, task, grid, end, span)
+        if samples is None:
+            return None
+        laid, times, values = samples
+        slowest = self.sampling.max_sample_ticks
+        if metric in self.sampling.counters:
+            return laid.increases_on_ticks(values, times, slowest)
+        return laid.on_ticks(values.astype(np.float32), slowest)
+
+    def as_sent(
+        self, metric: str, task: str, grid: TaskGrid, end: int, span: int
+    ) -> Float64Array | None:
+        """Return a metric as sent, without filled gaps; None if no machine sends it."""
+        samples = self._on_grid(metric, task, grid, end, span)
+        return None if samples is None else samples[0].as_sent(samples[2])
+
+    def _on_grid(
+        self, metric: str, task: str, grid: TaskGrid, end: int, span: int
+    ) -> tuple[TaskGrid, Int64Array, Float64Array] | None:
+        """Return a grid for the samples of a metric, their times and values."""
         buffer = self.fetch(metric, end, span)
         parts = [self._samples(buffer, task, machine) for machine in grid.machines]
         lengths = [len(times) for times, _ in parts]
@@ -204,10 +256,7 @@ class LiveMetrics:
             return None
         machine = np.repeat(np.arange(len(parts)), lengths)
         times, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        laid, slowest = grid.with_samples(machine, times), self.sampling.max_sample_ticks
-        if metric in self.sampling.counters:
-            return laid.increases_on_ticks(values, times, slowest)
-        return laid.on_ticks(values.astype(np.float32), slowest)
+        return grid.with_samples(machine, times), times, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +270,7 @@ class LivePull(Pull):
     def series(self, name: str) -> Float32Array | None:
         """Return a metric (`Pull.series`)."""
         return self.source.series(name, self.name, self.grid, self.end, self.span)
+
+    def as_sent(self, name: str) -> Float64Array | None:
+        """Return a metric as sent, at full precision, shape (n_machines, n_ticks)."""
+        return self.source.as_sent(name, self.name, self.grid, self.end, self.span)
