@@ -2,7 +2,8 @@
 
 Names: node_exporter (collectors `cpu`, `netdev`, `diskstats`, `infiniband`, `ethtool`), the ethtool
 exporter of Showmax, dcgm-exporter, nvidia_gpu_exporter. Pause counters by driver: mlx5
-`tx_prioN_pause`, bnxt_en `tx_pfc_ena_frames_priN`, ice `tx_priority_N_xoff`.
+`tx_prioN_pause`, bnxt_en `tx_pfc_ena_frames_priN`, ice `tx_priority_N_xoff`,
+hns3 `tx_pfc_priN_pkt`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def _counted(names: str, factor: float = 1.0, labels: str = "") -> ExporterSerie
 def _pause(way: Literal["tx", "rx"]) -> tuple[ExporterSeries, ...]:
     """Return the counters of priority flow control, then of pause frames of a whole link."""
     side = {"tx": "tx|transmitted", "rx": "rx|received"}[way]
-    per_priority = "prio[0-7]_pause|pfc_ena_frames_pri[0-7]|priority_[0-7]_xoff(_nic)?"
+    per_priority = (
+        "prio[0-7]_pause|pfc_ena_frames_pri[0-7]|pfc_pri[0-7]_pkt|priority_[0-7]_xoff(_nic)?"
+    )
     return (
         _counted(f"(.+_)?({side})_({per_priority})(_total)?"),
         _counted("node_net_ethtool", labels=f'type=~"{way}_({per_priority})"'),
