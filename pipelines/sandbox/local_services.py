@@ -30,6 +30,10 @@ _DAGS = Path(__file__).resolve().parents[2] / "dags"  # of the checkout, or of t
 _PAST_DAYS, _FUTURE_DAYS = 24, 3  # days simulated before and after now
 _FEED_SECONDS = 60.0  # seconds between two feeds of new records
 _START_TIMEOUT = 180.0
+_TASK_SERVICES = {
+    "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),  # it would listen on all interfaces
+    "dag-processor": ("airflow", "dag-processor"),
+}
 _SET_UP = """
 import sys
 from airflow.__main__ import main
@@ -97,22 +101,18 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     days = _feed_records(folder / "records", days)
     environment = _environment(folder, airflow_port)
     _set_up_airflow(folder, environment)
-    commands = {
-        "api-server": ("airflow", "api-server"),
-        # Its log server would listen on every interface.
-        "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),
-        "dag-processor": ("airflow", "dag-processor"),
-        "mlflow": _mlflow(folder, mlflow_port),
-    }
-    with _interruptible(), _running(folder, environment, commands) as services:
+    pages = {"api-server": ("airflow", "api-server"), "mlflow": _mlflow(folder, mlflow_port)}
+    with _interruptible(), _running(folder, environment, pages) as services:
         urls = {"Airflow": airflow_port, "MLflow": mlflow_port}
         for name, port in urls.items():
             _wait(f"http://127.0.0.1:{port}", name, services)
-        _print_addresses(folder, urls)
-        while True:
-            _require_alive(services)
-            time.sleep(_FEED_SECONDS)
-            days = _feed_records(folder / "records", days)
+        # A task fails if the API server does not respond, so nothing starts tasks before.
+        with _running(folder, environment, _TASK_SERVICES) as others:
+            _print_addresses(folder, urls)
+            while True:
+                _require_alive([*services, *others])
+                time.sleep(_FEED_SECONDS)
+                days = _feed_records(folder / "records", days)
 
 
 def _check(*ports: int) -> None:
@@ -159,6 +159,7 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         # Three processes write; SQLite's default timeout is five seconds.
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=120",
+        "WORKERS__EXECUTION_API_TIMEOUT": "60",  # on a busy machine; by default five seconds
         "API__HOST": "127.0.0.1",
         "API__PORT": str(port),
         "API__BASE_URL": f"http://127.0.0.1:{port}",
