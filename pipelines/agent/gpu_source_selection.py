@@ -1,17 +1,21 @@
-"""Choice of the GPU source: NVML if it works, otherwise `nvidia-smi`."""
+"""Choice of the GPU source: NVML if it works, otherwise `nvidia-smi`; AMD's tools beside it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
+from forewarn.pipelines.agent.amd_smi import AMD_PROGRAMS, AmdSmi
 from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 
 if TYPE_CHECKING:
     from forewarn.pipelines.agent.nvml import Nvml
 
-__all__ = ["NvmlWithFallback", "open_source"]
+__all__ = ["MixedSource", "NvmlWithFallback", "open_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,58 @@ class NvmlWithFallback:
                 raise error from None
 
 
+@dataclass(frozen=True, slots=True)
+class MixedSource:
+    """The sources of a host with GPUs of several vendors, each of which counts from index 0."""
+
+    sources: Sequence[GpuSource]
+
+    def read(self, timeout: float) -> GpuPoll:
+        """Return the GPUs of every vendor; raise the first error if none answers.
+
+        A vendor that does not answer is the `trouble` of the others: its GPUs may exist.
+        """
+        polls, errors = list[GpuPoll](), list[HangError | NoSourceError]()
+        for source in self.sources:
+            try:
+                polls.append(source.read(timeout))
+            except (HangError, NoSourceError) as error:
+                errors.append(error)
+        if not polls:
+            raise errors[0]
+        readings: list[GpuReading] = []
+        unread = Unread()
+        for poll in polls:
+            taken = {gpu.slot for gpu in readings}
+            readings += [replace(g, slot=None) if g.slot in taken else g for g in poll.readings]
+            unread.join(poll.unread)
+        troubles = [str(error) for error in errors] + [p.trouble for p in polls if p.trouble]
+        lost = tuple(pci for poll in polls for pci in poll.lost)
+        return GpuPoll(readings, lost, unread, "; ".join(troubles))
+
+
 def open_source(kind: str, timeout: float) -> GpuSource:
-    """Return the source named by the policy: "nvml", "nvidia-smi", or "auto" for one that works."""
+    """Return the source named by the policy.
+
+    Parameters
+    ----------
+    kind : {"auto", "nvml", "nvidia-smi", "amd-smi"}
+        "auto" takes what works: AMD's tools where they are installed, and NVIDIA's unless it has
+        neither a library nor a program there.
+    timeout : float
+        Seconds, for the test whether NVML works.
+    """
+    if kind == "amd-smi":
+        return AmdSmi()
+    nvidia = _nvidia_source(kind, timeout)
+    if kind != "auto" or not any(map(shutil.which, AMD_PROGRAMS)):
+        return nvidia
+    if isinstance(nvidia, NvidiaSmi) and shutil.which(nvidia.program) is None:
+        return AmdSmi()
+    return MixedSource((nvidia, AmdSmi()))
+
+
+def _nvidia_source(kind: str, timeout: float) -> GpuSource:
     if kind == "nvidia-smi":
         return NvidiaSmi()
     library = _nvml()

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import subprocess
-import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.nvidia_smi.faults import lost_gpus, measured_gpus
@@ -17,30 +12,10 @@ from forewarn.features.telemetry.nvidia_smi.query_csv import (
     supported_fields,
 )
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
+from forewarn.pipelines.agent.gpu_source import GpuPoll, NoSourceError
+from forewarn.pipelines.agent.tool_output import ToolOutput, run_tool
 
 __all__ = ["NvidiaSmi"]
-
-_KILL_WAIT_SECONDS = 0.5  # seconds
-_MAX_SHOWN_CHARS = 200
-_MAX_OUTPUT_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 16  # the XML of sixteen GPUs is half a MiB
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """Output and exit code of a program."""
-
-    text: str
-    code: int
-
-    def end(self) -> str:
-        if self.code < 0:
-            return f"was killed by signal {-self.code}"
-        return f"ended with exit code {self.code}"
-
-    def first_line(self) -> str:
-        lines = (line.strip() for line in self.text.splitlines())
-        return next((line[:_MAX_SHOWN_CHARS] for line in lines if line), "no output")
 
 
 @dataclass(slots=True)
@@ -77,7 +52,7 @@ class NvidiaSmi:
             raise NoSourceError(trouble)
         return GpuPoll(readings, lost, unread, trouble)
 
-    def _trouble(self, output: _Output, readings: list[GpuReading], unread: Unread) -> str:
+    def _trouble(self, output: ToolOutput, readings: list[GpuReading], unread: Unread) -> str:
         """Return why a missing GPU proves nothing: during a driver upgrade all GPUs fail."""
         if output.code != 0:
             return f"{self.program} {output.end()}: {output.first_line()!r}"
@@ -85,55 +60,8 @@ class NvidiaSmi:
             return f"{self.program} printed no table of GPUs: {output.first_line()!r}"
         return f"{self.program}: {DAMAGED}" if unread.counts[DAMAGED] else ""
 
-    def _ask(self, timeout: float) -> _Output:
+    def _ask(self, timeout: float) -> ToolOutput:
         return self._run(timeout, f"--query-gpu={','.join(self._fields)}", "--format=csv")
 
-    def _run(self, timeout: float, *arguments: str) -> _Output:
-        """Return the output whatever the exit code, which is an error if any GPU fails."""
-        end = time.monotonic() + timeout
-        try:
-            running = subprocess.Popen(
-                [self.program, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-        except OSError as error:
-            raise NoSourceError(f"{self.program}: {error.strerror}") from None
-        try:
-            printed = _read_until(running, end)
-            if len(printed) <= _MAX_OUTPUT_BYTES:
-                running.wait(max(0.0, end - time.monotonic()))
-        except (TimeoutError, subprocess.TimeoutExpired):
-            _abandon(running)
-            raise HangError(f"{self.program} did not respond within {timeout:g} s") from None
-        if len(printed) > _MAX_OUTPUT_BYTES:
-            _abandon(running)
-            raise NoSourceError(f"{self.program} printed more than {_MAX_OUTPUT_BYTES >> 20} MiB")
-        return _Output(printed.decode(errors="replace"), running.returncode)
-
-
-def _read_until(running: subprocess.Popen[bytes], end: float) -> bytes:
-    """Return the output of a program, truncated shortly after `_MAX_OUTPUT_BYTES`."""
-    assert running.stdout is not None
-    parts, size = [], 0
-    while size <= _MAX_OUTPUT_BYTES:
-        ready, _, _ = select.select([running.stdout], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
-            raise TimeoutError
-        part = os.read(running.stdout.fileno(), _CHUNK_BYTES)
-        if not part:
-            running.stdout.close()
-            break
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
-
-
-def _abandon(running: subprocess.Popen[bytes]) -> None:
-    """Kill a program; leave it if it hangs in the driver and cannot be killed."""
-    running.kill()
-    if running.stdout is not None:
-        running.stdout.close()
-    with suppress(subprocess.TimeoutExpired):
-        running.wait(_KILL_WAIT_SECONDS)
+    def _run(self, timeout: float, *arguments: str) -> ToolOutput:
+        return run_tool(self.program, *arguments, timeout=timeout)
