@@ -21,8 +21,8 @@ _ROCM = ("-a", "--showmeminfo", "vram", "--json")
 class AmdSmi:
     """GPU source that runs AMD's programs.
 
-    The identity of the GPUs is asked again only if their indexes change, since each run of `amd-smi`
-    takes about a second of a core.
+    The identity of the GPUs is asked again only if their indexes change, since each run of
+    `amd-smi` takes about a second of a core.
     """
 
     program: str = AMD_PROGRAMS[0]
