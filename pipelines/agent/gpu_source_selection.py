@@ -1,4 +1,4 @@
-"""Choice of the GPU source: NVML if it works, otherwise `nvidia-smi`; AMD's tools beside it."""
+"""Choice of the GPU source: NVML if it works, otherwise `nvidia-smi`, and AMD's tools."""
 
 from __future__ import annotations
 
