@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+import tomllib
 from collections.abc import Sequence
 from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add_start"]
 
 _RULES = "builtin:rules"
+_CONFIG = "forewarn.toml"
 _MAX_NAMED_COLUMNS = 20
 
 
@@ -70,7 +72,7 @@ class _Site:
     @property
     def config(self) -> Path:
         """The configuration."""
-        return self.folder / "forewarn.toml"
+        return self.folder / _CONFIG
 
     @property
     def page(self) -> Path:
@@ -95,7 +97,7 @@ def _program() -> str:
 
 
 def _start(args: argparse.Namespace) -> int:
-    site = _Site(args.out.resolve(), _survey(args))
+    site = _Site(args.out.resolve(), _survey(args, args.out.resolve() / _CONFIG))
     # Only the result is printed on stdout if it is JSON.
     with redirect_stdout(sys.stderr) if args.json else nullcontext():
         _describe(site.survey)
@@ -115,18 +117,20 @@ def _start(args: argparse.Namespace) -> int:
     return 0
 
 
-def _survey(args: argparse.Namespace) -> ServerSurvey:
+def _survey(args: argparse.Namespace, config: Path) -> ServerSurvey:
     """Check the inputs and survey the server; nothing is written yet."""
+    from forewarn.pipelines.config.settings import load_settings
     from forewarn.pipelines.ingest.cmdb import read_cmdb
     from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
     from forewarn.pipelines.ingest.prometheus_survey import survey_server
     from forewarn.pipelines.ingest.repair_tickets import read_tickets
     from forewarn.pipelines.runtime.clock import SystemClock
 
+    settings = load_settings(config if config.exists() else None)
     if args.cmdb is not None:
-        read_cmdb(args.cmdb)
+        read_cmdb(args.cmdb, settings.cmdb.reader)
     if args.repairs is not None:
-        read_tickets(args.repairs)
+        read_tickets(args.repairs, settings.tickets.reader)
     with closing(PrometheusClient.from_environment(args.prometheus)) as server:
         return survey_server(server, SystemClock().now())
 
@@ -138,17 +142,18 @@ def _describe(survey: ServerSurvey) -> None:
 
 
 def _write_config(site: _Site, args: argparse.Namespace) -> None:
-    """Write the configuration; an existing one stays."""
+    """Write the configuration; of an existing one, only a missing `[site]` is added."""
     from forewarn.pipelines.config.first_configuration import first_configuration
     from forewarn.pipelines.storage.files.atomic_files import replacing
 
-    if site.config.exists():
+    existing = site.config.read_text(encoding="utf-8") if site.config.exists() else ""
+    if "site" in tomllib.loads(existing):
         print_error(f"note: {site.config} exists and is not changed")
         return
     cmdb, repairs = (
         "" if path is None else str(path.resolve()) for path in (args.cmdb, args.repairs)
     )
-    text = first_configuration(site.survey.url, cmdb, repairs, site.survey.missing)
+    text = first_configuration(site.survey.url, cmdb, repairs, site.survey.missing, existing)
     site.folder.mkdir(parents=True, exist_ok=True)
     with replacing(site.config) as path:
         path.write_text(text, encoding="utf-8")

@@ -10,7 +10,8 @@ __all__ = ["first_configuration"]
 _HEAD = """\
 # Configuration of forewarn. All other keys have their defaults, which
 # `forewarn config check --config THIS_FILE` prints. Relative paths start at this file.
-
+"""
+_SITE = """
 [site]
 # Folder of GPU records: one row per GPU and 10 minutes.
 records = "records"
@@ -42,7 +43,11 @@ _TAIL = """
 
 
 def first_configuration(
-    prometheus: str, cmdb: str, repairs: str, missing: Mapping[str, Sequence[str]]
+    prometheus: str,
+    cmdb: str,
+    repairs: str,
+    missing: Mapping[str, Sequence[str]],
+    existing: str = "",
 ) -> str:
     """Return the text of the configuration.
 
@@ -54,6 +59,8 @@ def first_configuration(
         Paths; "" if there is none.
     missing : mapping of str to sequence of str
         The DCGM fields that the server lacks, by record column.
+    existing : str, optional
+        A configuration without `[site]`, which is kept. It replaces the commented examples.
     """
     lines = [
         "# Prometheus server that scrapes dcgm-exporter.",
@@ -64,7 +71,9 @@ def first_configuration(
         lines += [f"#   {column}: {', '.join(fields)}" for column, fields in missing.items()]
     lines += _optional("cmdb", cmdb, "CMDB: CSV or Parquet with `gpu_serial` or `machine_id`.")
     lines += _optional("repairs", repairs, "Repair tickets, the only evidence of a repair.")
-    return _HEAD + "\n".join(lines) + "\n" + _TAIL
+    site = _SITE + "\n".join(lines) + "\n"
+    # `[site]` comes after the existing text, whose first lines may belong to no table.
+    return existing.rstrip() + "\n" + site if existing else _HEAD + site + _TAIL
 
 
 def _optional(key: str, path: str, meaning: str) -> list[str]:

@@ -98,8 +98,8 @@ def read_cmdb(path: Path, export: ExportReader = _EXPORT) -> Cmdb:
         return Cmdb(machines=machines, note=rows.note)
     columns = ", ".join(rows.table.column_names)
     raise RecordsError(
-        f"{path}: column `{_SERIAL}` is missing, found {columns}. Name the column in "
-        '`cmdb.columns`, such as {gpu_serial = "Serial"}, or {machine_id = "Host"} for machines.'
+        f"{path}: column `{_SERIAL}` is missing, found {columns}. Name it in the "
+        'configuration: `[cmdb] columns = {gpu_serial = "..."}`, or `machine_id` for machines.'
     )
 
 

@@ -20,6 +20,9 @@ __all__ = ["ServerSurvey", "missing_fields", "survey_server"]
 _SPAN = 15 * DAY  # what Prometheus keeps by default
 _STEPS = (6 * HOUR, _SPAN)  # between the moments that are queried; the second one if too many
 _NAMES = 'count by (__name__) ({__name__=~"DCGM_.+"})'
+# A moment has no sample where the scrapes are further apart than the server looks back, which
+# is five minutes. A query of hours costs more, so it comes second.
+_NAMES_OF_AN_HOUR = 'count by (__name__) (last_over_time({__name__=~"DCGM_.+"}[1h]))'
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
     PrometheusError
         If it cannot be reached, or has no metric of dcgm-exporter.
     """
-    series = _series(server, now)
+    series = _series(server, _NAMES, now) or _series(server, _NAMES_OF_AN_HOUR, now)
     names = frozenset(row["metric"].get("__name__", "") for row in series)
     if not names:
         raise PrometheusError(
@@ -95,14 +98,14 @@ def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
     return ServerSurvey(server.url, names, _count_gpus(server, sorted(names), last), last)
 
 
-def _series(server: PrometheusClient, now: int) -> list[Any]:
+def _series(server: PrometheusClient, query: str, now: int) -> list[Any]:
     """Return the number of series by name at some moments, the last one being now."""
     for step in _STEPS:
         try:
-            return _result(server, _NAMES, now - _SPAN // step * step, now, step)
+            return _result(server, query, now - _SPAN // step * step, now, step)
         except QueryTooLargeError:
             continue
-    return _result(server, _NAMES, now, now, HOUR)
+    return _result(server, query, now, now, HOUR)
 
 
 def _result(server: PrometheusClient, query: str, first: int, last: int, step: int) -> list[Any]:

@@ -88,8 +88,8 @@ def read_tickets(path: Path, export: ExportReader = _EXPORT) -> Tickets:
         if name not in rows.table.column_names:
             header = ", ".join(rows.table.column_names)
             raise RecordsError(
-                f"{path}: column `{name}` is missing, found {header}. Name it in "
-                f'`tickets.columns`, such as {{{name} = "..."}}.'
+                f"{path}: column `{name}` is missing, found {header}. Name it in the "
+                f'configuration: `[tickets] columns = {{{name} = "..."}}`.'
             )
     tickets, refused = list[_Ticket](), dict(rows.ragged)
     for number, row in zip(rows.numbers, rows.table.to_pylist(), strict=True):

@@ -7,15 +7,18 @@ import shlex
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.first_configuration import first_configuration
 from forewarn.pipelines.config.settings import load_settings
-from forewarn.pipelines.ingest.prometheus_survey import missing_fields
+from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+from forewarn.pipelines.ingest.prometheus_survey import missing_fields, survey_server
 
 HOSTS, SLOTS = ("gn01", "gn02"), range(4)
 STEP, DAYS = 300, 2
@@ -32,7 +35,7 @@ CMDB = (
 )
 
 
-def samples(end: int) -> Iterator[str]:
+def samples(end: int, step: int = STEP) -> Iterator[str]:
     """Yield a history up to a time; the last GPU of a host has a row remapping and an Xid."""
     for name, (low, high, ill) in METRICS.items():
         yield f"# TYPE {name} gauge"
@@ -42,7 +45,7 @@ def samples(end: int) -> Iterator[str]:
                     f'gpu="{slot}",UUID="GPU-{host}-{slot}",modelName="NVIDIA H100",'
                     f'Hostname="{host}",DCGM_FI_DEV_SERIAL="16{host[2:]}{slot}"'
                 )
-                for tick, at in enumerate(range(end - DAYS * 86_400, end, STEP)):
+                for tick, at in enumerate(range(end - DAYS * 86_400, end, step)):
                     is_ill = (host, slot) == ("gn02", 3) and at > end - 6 * 3600
                     value = ill if is_ill and ill else low + tick % (high - low + 1)
                     yield f"{name}{{{labels}}} {value} {at}"
@@ -120,6 +123,32 @@ def test_unusable_inventory_is_refused_first(
     assert main(["start", "--prometheus", "http://127.0.0.1:9", *words]) == 2
     assert "column `gpu_serial` is missing" in capsys.readouterr().err
     assert not (tmp_path / "site").exists()
+
+
+def test_scrapes_further_apart_than_the_lookback_are_seen(
+    prometheus_over: Callable[[Path], str], tmp_path: Path
+) -> None:
+    text = tmp_path / "samples"
+    # At no moment that the survey queries is there a sample of the five minutes before.
+    text.write_text("\n".join([*samples(int(time.time()) - 60, step=600), "# EOF\n"]))
+    url = prometheus_over(text)
+    with closing(PrometheusClient.from_environment(url)) as client:
+        survey = survey_server(client, (int(time.time()) + 330) * SECOND)
+    assert survey.gpus == len(HOSTS) * len(SLOTS)
+
+
+def test_configured_columns_of_tickets_are_used(server: str, tmp_path: Path) -> None:
+    (tmp_path / "jira.csv").write_text("Key,Board,Since\nT-1,16010,2025-01-01 10:00\n")
+    mapping = 'columns = {gpu_serial = "Board", failed_at = "Since"}\n'
+    (tmp_path / "forewarn.toml").write_text(f"[tickets]\n{mapping}")
+    words = ["--repairs", str(tmp_path / "jira.csv"), "--out", str(tmp_path)]
+    assert main(["start", "--prometheus", server, *words]) == 0
+    assert pq.read_table(tmp_path / "records/failures.parquet")["gpu_serial"].to_pylist() == [
+        "16010"
+    ]
+    settings = load_settings(tmp_path / "forewarn.toml")
+    assert Path(settings.site.repairs).name == "jira.csv"
+    assert mapping in (tmp_path / "forewarn.toml").read_text()
 
 
 def test_first_configuration_escapes_its_values() -> None:

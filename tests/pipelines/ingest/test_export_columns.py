@@ -106,7 +106,7 @@ def test_our_columns_are_taken_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({}, r"column `gpu_serial` is missing, found asset, place. Name the column in"),
+        ({}, r"column `gpu_serial` is missing, found asset, place. Name it in"),
         ({"preset": "netbox"}, r"is no netbox export, expected columns `device` and `serial_num"),
         (
             {"columns": {"gpu_serial": "Serial"}},
@@ -139,7 +139,10 @@ def test_servicenow_incidents_are_tickets(tmp_path: Path, header: str) -> None:
 
 
 def test_ticket_without_a_serial_column_says_where_to_name_it(tmp_path: Path) -> None:
-    with pytest.raises(RecordsError, match=r"`gpu_serial` is missing.*Name it in `tickets.columns"):
+    with pytest.raises(
+        RecordsError,
+        match=r"`gpu_serial` is missing.*`.tickets. columns",
+    ):
         tickets(tmp_path, "number,cmdb_ci,opened_at\nINC1,gpu-17,2025-01-02\n")
 
 
