@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +24,10 @@ def counted(host: str, tick: int, per_second: float) -> float:
     return per_second * STEP * (tick - since) + (0 if since else 1e6)
 
 
+def busy(slot: int, _: int) -> float:
+    return 90.0 + 4 * slot
+
+
 def series(host: str) -> Iterator[tuple[str, str, Callable[[int], float]]]:
     """Yield name, labels and values of a host."""
     node = f'job="node",instance="10.0.0.{host[-1]}:9100"'
@@ -31,7 +36,7 @@ def series(host: str) -> Iterator[tuple[str, str, Callable[[int], float]]]:
     for priority, per_second in ((3, 20.0), (4, 10.0)):
         for port in ("eth2", "eth3"):
             name = f"node_ethtool_transmitted_prio{priority}_pause"
-            yield name, f'{node},device="{port}"', lambda t, p=per_second: counted(host, t, p)
+            yield name, f'{node},device="{port}"', partial(counted, host, per_second=per_second)
     for device in ("mlx5_0", "mlx5_bond_0"):
         name = "node_infiniband_port_data_transmitted_bytes_total"
         yield name, f'{node},device="{device}",port="1"', lambda t: counted(host, t, 5e9)
@@ -44,7 +49,7 @@ def series(host: str) -> Iterator[tuple[str, str, Callable[[int], float]]]:
         yield "node_cpu_seconds_total", labels.replace("idle", "user"), lambda t: 0.25 * STEP * t
     for slot in range(2):
         labels = f'{gpu},gpu="{slot}",UUID="GPU-{host}-{slot}"'
-        yield "DCGM_FI_DEV_GPU_UTIL", labels, lambda _, s=slot: 90.0 + 4 * s
+        yield "DCGM_FI_DEV_GPU_UTIL", labels, partial(busy, slot)
         yield "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", labels, lambda _: 0.5
         for way in "TR":
             yield f"DCGM_FI_PROF_NVLINK_{way}X_BYTES", labels, lambda _: 1e11
