@@ -58,9 +58,12 @@ class GpuNames:
 
 
 def _keys(row: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the places that a row names: an address counts before an index."""
+    """Return the places that a row names: an address counts before an index.
+
+    `listed` stands for any GPU of a list of the host: a name if the list has one GPU only.
+    """
     host = row.get("machine_id")
-    places = [("pci", row.get("pci")), ("slot", row.get("slot"))]
+    places = [(kind, row.get(kind)) for kind in ("pci", "slot", "listed")]
     return [(host, kind, position) for kind, position in places if position is not None]
 
 

@@ -88,11 +88,13 @@ class HostFileRows:
         """Name the GPUs of rows that have an address or an index alone.
 
         A row with an address stays without a name, as earlier files may know it; an index says
-        nothing without another file of the same host.
+        nothing without another file of the same host. A row with neither is of the only GPU of a
+        list.
         """
         waiting, self._nameless = self._nameless, []
         for row, file in waiting:
-            name = self.names.name(row)
+            placed = row.get("slot") is not None or row.get("pci") is not None
+            name = self.names.name(row if placed else row | {"listed": True})
             if name is not None or row.get("pci") is not None:
                 self._add_named(row | (name or {}), file, once=True)
             else:

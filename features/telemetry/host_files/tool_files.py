@@ -25,6 +25,11 @@ from forewarn.features.telemetry.telemetry_rows import (
 
 __all__ = ["read_no_gpu_message", "read_tool_file"]
 
+_REPEATED = (
+    "a row without a time, before a later row of the same GPU (`nvidia-smi dmon -o DT`, or the "
+    "field `timestamp` of a query, adds one)"
+)
+
 
 def read_tool_file(
     dropped: HostFileRows,
@@ -54,6 +59,8 @@ def read_tool_file(
     if form.gpus is not None:
         readings, unread = form.gpus(file.text)
         dropped.unread.join(unread)
+        if not form.names_only:
+            readings = _last_without_time(dropped, file, readings)
         for reading in readings:
             if form.names_only or reading.names_only:
                 _remember_name(dropped, _machine(host, reading.host), file, reading, offset)
@@ -76,6 +83,21 @@ def read_tool_file(
             dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
 
 
+def _last_without_time(
+    dropped: HostFileRows, file: HostFileText, readings: Sequence[GpuReading]
+) -> list[GpuReading]:
+    """Leave out rows without a time of their own before the last one of the same GPU.
+
+    All of them would have the time of the file.
+    """
+    untimed = [row for row in readings if row.time is None and not (row.lost or row.names_only)]
+    last = {(row.host, row.uuid, row.serial, row.pci, row.slot): row for row in untimed}
+    earlier = {id(row) for row in untimed}.difference(map(id, last.values()))
+    for _ in earlier:
+        dropped.unread.add(_REPEATED, file.name)
+    return [row for row in readings if id(row) not in earlier]
+
+
 def _remember_name(
     dropped: HostFileRows, machine: str | None, file: HostFileText, gpu: GpuReading, offset: int
 ) -> None:
@@ -84,7 +106,9 @@ def _remember_name(
     time = file.time if time is None else time
     gpu_place = {"machine_id": machine, "pci": gpu.pci, "gpu_uuid": gpu.uuid}
     gpu_place |= {"gpu_serial": gpu.serial}
-    dropped.names.add({**gpu_place, **gpu.texts, "slot": gpu.slot, "timestamp": time})
+    listed = None if gpu.slot is None else True  # only a whole list of the host has indices
+    position = {**gpu_place, "slot": gpu.slot, "listed": listed}
+    dropped.names.add({**position, **gpu.texts, "timestamp": time})
     if gpu.pci is not None and machine is not None and time is not None:
         dropped.boards.append({**gpu_place, "first": time, "last": time})
 

@@ -28,6 +28,8 @@ _RECOGNISED = ("uuid", "pci.bus_id", "name")  # fields whose values only nvidia-
 _ALIASES = {"gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id", "gpu_name": "name"} | {
     "gpu_serial": "serial"
 }
+_MEASURED = re.compile(r"\d+ (?:%|MiB|MHz)|\d+\.\d\d W")  # as nvidia-smi prints numbers
+_MIN_MEASURED = 2  # cells of such a form that only nvidia-smi prints in one row
 _WATTS = re.compile(r"(?P<number>\d+\.\d\d) W")
 _DEGREES = re.compile(r"\d{2,3}")
 _MIN_DEGREES, _MAX_DEGREES = 15, 110  # of a GPU that runs
@@ -61,11 +63,15 @@ def csv_header_line(text: str) -> tuple[str, ...] | None:
 
 
 def is_headerless_csv(text: str, csv_fields: Sequence[Sequence[str]] = ()) -> bool:
-    """Tell whether a text is such a table: it has rows that name a GPU, or fit the named fields."""
+    """Tell whether a text is such a table.
+
+    It has rows that name a GPU, have several numbers with units, or fit the named fields.
+    """
     if csv_header_line(text) is not None or text.lstrip().startswith(("{", "[{", "<")):
         return False
     return any(
         any(_FORMS[name].fullmatch(cell) for cell in cells for name in _RECOGNISED)
+        or sum(bool(_MEASURED.fullmatch(cell)) for cell in cells) >= _MIN_MEASURED
         or any(_fits(fields, [cells]) for fields in csv_fields)
         for cells in _rows(text[:20_000])
     )

@@ -100,6 +100,7 @@ _ACTION, _RESET_REQUIRED = "gpu_recovery_action", "reset_status.reset_required"
 _READ_FIELDS = {_ACTION, _RESET_REQUIRED}.union(
     *(names for fields in _NUMBERS.values() for names in fields)
 )
+_KNOWN_FIELDS = _READ_FIELDS.union(*_NAMES.values()) - {"timestamp"}
 
 
 def query_fields() -> tuple[str, ...]:
@@ -143,6 +144,7 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     """
     unread, readings = Unread(), []
     names: list[str] = []
+    says_nothing = False
     units: dict[str, str] = {}
     for line, last in stamped_lines(text):
         # A job that appends to a file repeats the header and other output.
@@ -150,9 +152,10 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
             names, units = _header(header)
             if not _READ_FIELDS.intersection(names):
                 unread.add("a table without a known column", line)
+            says_nothing = _KNOWN_FIELDS.isdisjoint(names)
         elif not names and not is_lost_line(line):
             unread.add("a line before the table", line)
-        elif names and not is_lost_line(line):
+        elif names and not says_nothing and not is_lost_line(line):
             cells = _cells(line)
             if len(cells) != len(names) or _has_prefix(cells[0], names[0]):
                 own, rest = split_time(line)

@@ -318,3 +318,38 @@ def test_messages_on_a_terminal_are_a_log() -> None:
     rows = read_host_files("node-1", [boot, file(text.format(line) + text.format("eth0: up"))])
     assert [(row["kind"], row["count"]) for row in rows.events] == [("memory_error", 3)]
     assert rows.events[0]["timestamp"] == TIME + 7_500_000_000
+
+
+def _gpu_list(number: int) -> HostFileText:
+    uuid = "GPU-0000000{}-1111-2222-3333-444444444444"
+    lines = [f"GPU {n}: H100 (UUID: {uuid.format(n)})" for n in range(number)]
+    return file("\n".join(lines), "gpus")
+
+
+@given(st.integers(0, 9))
+def test_rows_without_any_name_are_of_the_only_gpu_of_a_list(number: int) -> None:
+    rows = "2025/03/01 00:10:00.250, 49 %\n2025/03/01 00:11:00.250, 50 %\n"
+    query = file(f"timestamp, utilization.gpu [%]\n{rows}", "query")
+    dropped = read_host_files("node-1", [query, _gpu_list(number)])
+    uuids = [row["gpu_uuid"][:12] for row in dropped.readings]
+    assert uuids == ["GPU-00000000"] * (2 if number == 1 else 0)
+    assert bool(dropped.unread) == (number != 1)
+
+
+def test_rows_of_a_table_without_known_column_are_no_readings() -> None:
+    query = file("timestamp,memory_used_mb\n2025-03-01 00:10:00,604\n", "query")
+    dropped = read_host_files("node-1", [query, _gpu_list(1)])
+    assert not dropped.readings
+    assert list(dropped.unread.counts) == ["a table without a known column"]
+
+
+@given(st.integers(1, 5), st.integers(1, 4))
+def test_last_row_without_a_time_counts(rounds: int, gpus: int) -> None:
+    rows = "".join(f"    {n}   {30 + k}\n" for k in range(rounds) for n in range(gpus))
+    monitor = file(f"# gpu  gtemp\n# Idx  C\n{rows}", "monitor", TIME)
+    dropped = read_host_files("node-1", [monitor, _gpu_list(gpus)])
+    assert [row["temperature_gpu"] for row in dropped.readings] == [29 + rounds] * gpus
+    counts = [
+        count for what, count in dropped.unread.counts.items() if "before a later row" in what
+    ]
+    assert sum(counts) == (rounds - 1) * gpus

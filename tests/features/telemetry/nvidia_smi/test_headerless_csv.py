@@ -80,3 +80,17 @@ def test_recognised_by_names_or_told_fields(
     text: str, told: list[tuple[str, ...]], is_one: bool
 ) -> None:
     assert is_headerless_csv(text, told) == is_one
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("2026/04/25 16:06:06.780, 0 %, 2 MiB, 27, 11.64 W", True),
+        ("0, 27, 0 %, 1410 MHz", True),
+        ("web-1, 12 %, up", False),
+        ("2026/04/25 16:06:06.780, 5, 12", False),
+        ("0.5 %, 1.2MiB / 3GiB, a", False),
+    ],
+)
+def test_numbers_with_units_make_a_table(row: str, expected: bool) -> None:
+    assert is_headerless_csv(f"{row}\n{row}\n") == expected
