@@ -19,6 +19,7 @@ from forewarn.features.array_types import (
     SignedIntArray,
 )
 from forewarn.features.records.file_check import (
+    SPARSE_COLUMNS,
     Keys,
     Values,
     check_keys,
@@ -359,6 +360,7 @@ def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
     """Check that a file has all columns of numbers; validate columns of other types."""
     names, kinds = source.schema.names, query.kinds
     numbers = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
+    numbers = tuple(name for name in numbers if name in names or name not in SPARSE_COLUMNS)
     for name in numbers:
         if name not in names:
             raise missing_column(source.name, name, names)

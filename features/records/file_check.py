@@ -43,6 +43,7 @@ from forewarn.features.records.text_columns import (
 from forewarn.features.records.timestamp_columns import nanoseconds_and_naivety
 
 __all__ = [
+    "SPARSE_COLUMNS",
     "Columns",
     "Keys",
     "States",
@@ -52,6 +53,9 @@ __all__ = [
     "missing_column",
     "read_numbers",
 ]
+
+SPARSE_COLUMNS = ("gpu_error",)
+"""Columns of event codes that a file has only if there was an event."""
 
 
 class Columns(Protocol):
@@ -203,11 +207,16 @@ def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError
 def read_numbers(table: Columns, name: str, file: str, out: npt.NDArray[Any]) -> int:
     """Read a column of numbers into `out`, NaN for null; return the number of nulls.
 
+    A column of SPARSE_COLUMNS that is missing is all null.
+
     Raises
     ------
     RecordsError
         If the column is missing or cannot be converted.
     """
+    if name in SPARSE_COLUMNS and name not in table.column_names:
+        out.fill(np.nan)
+        return len(out)
     return _convert(table, name, partial(convert_numbers, out), "a number", file)
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from forewarn.features.records.assembly import RecordsQuery, assemble, read_past_states
 from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.file_check import States
+from forewarn.features.records.file_check import SPARSE_COLUMNS, States
 from forewarn.features.records.fleet_slices import MAX_SLICES
 from forewarn.features.records.fleet_timeline import Timeline, build_timeline
 from forewarn.features.records.record_table import (
@@ -91,11 +91,12 @@ class RecordStore:
         return held or list_records(self.folder)
 
     def columns(self) -> set[str]:
-        """Return the columns that all files have."""
+        """Return the columns that all files have, and those of SPARSE_COLUMNS that any has."""
         return read_consistent(self._columns)
 
     def _columns(self) -> set[str]:
-        return set.intersection(*(set(source.column_names) for _, source in self._listed()))
+        files = [set(source.column_names) for _, source in self._listed()]
+        return set.intersection(*files) | (set.union(*files) & {*SPARSE_COLUMNS})
 
     def _listed(self) -> Sequence[tuple[dt.date, ParquetSource]]:
         files = self.pinned_files

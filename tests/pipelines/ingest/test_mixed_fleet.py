@@ -1,0 +1,195 @@
+"""Hosts with GPUs of several vendors, from files or agents to one list and one response."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.pipelines.cli.main import main
+
+TICK = dt.timedelta(minutes=10)
+N_TICKS = 42  # seven hours, of which instances take three
+END = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+MOMENTS = [END - TICK * n for n in range(N_TICKS, 0, -1)]
+EARLY, LATE = MOMENTS[-14], MOMENTS[-6]  # when something happens
+COLUMNS = ("temperature_gpu", "power_draw", "utilization_gpu", "memory_used", "clock_sm")
+
+
+def nvidia_host(folder: Path, host: int, *, xid: int = 0) -> None:
+    """Write the files of a host with two NVIDIA GPUs; an Xid is of its first."""
+    lines = ["timestamp, index, serial, pci.bus_id, name, temperature.gpu, power.draw [W], "
+             "utilization.gpu [%], memory.used [MiB], clocks.current.sm [MHz], "
+             "ecc.errors.uncorrected.aggregate.total"]  # fmt: skip
+    lines += [
+        f"{at:%Y/%m/%d %H:%M:%S}.000, {gpu}, NV-{host}-{gpu}, 00000000:0{gpu}:00.0, NVIDIA H200, "
+        "61, 540.5 W, 91 %, 70000 MiB, 1830 MHz, 0"
+        for at in MOMENTS
+        for gpu in range(2)
+    ]
+    (folder / "smi.csv").write_text("\n".join(lines) + "\n")
+    lines = [f"[{at:%a %b %e %H:%M:%S %Y}] eth0: up" for at in (MOMENTS[0], MOMENTS[-1])]
+    if xid:
+        lines.insert(1, f"[{LATE:%a %b %e %H:%M:%S %Y}] NVRM: Xid (PCI:0000:00:00): {xid}, text")
+    (folder / "dmesg.log").write_text("\n".join(lines) + "\n")
+
+
+def amd_host(
+    folder: Path, host: int, *, message: str = "", at: dt.datetime = LATE, uncorrected: int = 0
+) -> None:
+    """Write the files of a host with two AMD GPUs; what happens is of its first."""
+    names = [
+        {
+            "gpu": gpu,
+            "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": f"0x{host}A{gpu}"},
+            "board": {"product_serial": f"AMD-{host}-{gpu}"},
+            "bus": {"bdf": f"0000:0{gpu}:00.0"},
+        }
+        for gpu in range(2)
+    ]
+    (folder / "static.json").write_text(json.dumps({"gpu_data": names}))
+    for moment in MOMENTS:
+        counts = (uncorrected if moment >= at else 0, 0)
+        gpus = [amd_metric(gpu, count) for gpu, count in enumerate(counts)]
+        path = folder / f"metric_{moment:%Y-%m-%dT%H:%M:%S}.json"
+        path.write_text(json.dumps({"gpu_data": gpus}))
+    lines = [f"[{end:%a %b %e %H:%M:%S %Y}] eth0: up" for end in (MOMENTS[0], MOMENTS[-1])]
+    if message:
+        stamp = f"[{at:%a %b %e %H:%M:%S %Y}]"
+        lines.insert(1, f"{stamp} amdgpu 0000:00:00.0: amdgpu: {message}")
+    (folder / "dmesg.log").write_text("\n".join(lines) + "\n")
+
+
+def amd_metric(gpu: int, uncorrected: int) -> dict[str, Any]:
+    def value(number: float, unit: str) -> dict[str, Any]:
+        return {"value": number, "unit": unit}
+
+    return {
+        "gpu": gpu,
+        "usage": {"gfx_activity": value(91, "%")},
+        "power": {"socket_power": value(540.5, "W")},
+        "clock": {"gfx_0": {"clk": value(1830, "MHz")}},
+        "temperature": {"hotspot": value(61, "C"), "edge": "N/A"},
+        "mem_usage": {"used_vram": value(70000, "MB")},
+        "ecc": {"total_correctable_count": 0, "total_uncorrectable_count": uncorrected},
+    }
+
+
+def write_fleet(raw: Path) -> None:
+    hosts: dict[str, Callable[[Path], None]] = {
+        "nv-1": lambda folder: nvidia_host(folder, 1),
+        "nv-2": lambda folder: nvidia_host(folder, 2, xid=63),
+        "mi-1": lambda folder: amd_host(folder, 1),
+        "mi-2": lambda folder: amd_host(
+            folder, 2, message="GPU reset for gfx RAS poison consumption is issued!"
+        ),
+        "mi-3": lambda folder: amd_host(folder, 3, uncorrected=1),
+        "mi-4": lambda folder: amd_host(
+            folder, 4, message="2 uncorrectable hardware errors detected in umc block", at=EARLY
+        ),
+    }
+    for host, write in hosts.items():
+        (raw / host).mkdir(parents=True)
+        write(raw / host)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a site whose files are imported."""
+    folder = tmp_path_factory.mktemp("site")
+    write_fleet(folder / "raw")
+    (folder / "my.toml").write_text(f'[site]\nrecords = "{folder}/records"\n[respond]\n')
+    code = main(["ingest", "--raw", str(folder / "raw"), "--out", str(folder / "records")])
+    assert code == 0
+    return folder
+
+
+def records(site: Path) -> pd.DataFrame:
+    files = sorted((site / "records").glob("date=*/*.parquet"))
+    tables = [pq.read_table(file, partitioning=None).to_pandas() for file in files]
+    frame: pd.DataFrame = pd.concat(tables)
+    return frame
+
+
+def test_vendors_have_the_same_columns_and_units(site: Path) -> None:
+    frame = records(site)
+    assert frame["gpu_serial"].nunique() == 12
+    assert set(frame["gpu_type"]) == {"NVIDIA H200", "AMD Instinct MI300X"}
+    for _, rows in frame.groupby("gpu_serial"):
+        assert len(rows) == N_TICKS
+        assert [rows[name].unique().tolist() for name in COLUMNS] == [
+            *([61.0], [540.5], [91.0], [70000.0], [1830.0])
+        ]
+    assert frame["xid"].max() == 63
+    assert sorted(frame["gpu_error"].dropna().unique()) == [0.0, 2.0, 3.0]
+
+
+def test_list_ranks_gpus_of_all_vendors(site: Path) -> None:
+    lists = site / "lists"
+    at = f"{END:%Y-%m-%dT%H:%M:%S}"
+    arguments = ["score", "--records", str(site / "records"), "--model", "builtin:rules"]
+    assert main([*arguments, "--at", at, "--out", str(lists)]) == 0
+    (day,) = lists.glob("date=*")
+    table = pd.read_csv(day / "at_risk.csv").sort_values("rank")
+    assert set(table["gpu_serial"][:3]) == {"NV-2-0", "AMD-2-0", "AMD-3-0"}
+    reasons = dict(zip(table["gpu_serial"], table["reasons"], strict=True))
+    assert "GPU error" in str(reasons["AMD-2-0"])
+    left_out = pd.read_csv(day / "unscored.csv")
+    assert dict(zip(left_out["gpu_serial"], left_out["reason"], strict=True)) == {
+        "AMD-4-0": "failed"
+    }
+
+
+def test_critical_error_is_a_failure_that_is_answered(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (failure,) = pq.read_table(site / "records" / "failures.parquet").to_pylist()
+    assert (failure["gpu_serial"], failure["cause"]) == ("AMD-4-0", "gpu_error")
+    capsys.readouterr()
+    assert main(["respond", "--once", "--json", "--config", str(site / "my.toml")]) == 0
+    decisions = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    reasons = {decision["machine"]: decision["reason"] for decision in decisions}
+    assert reasons["mi-4"].startswith("gpu_error uncorrectable umc: check")
+    assert reasons["mi-2"].startswith("gpu_error poison: drain")
+    assert "mi-1" not in reasons
+
+
+def test_agents_of_a_mixed_host_feed_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = json.dumps(
+        [{"gpu": 0, "asic": {"asic_serial": "0xA0"}, "bus": {"bdf": "0000:09:00.0"}}]
+    )
+    outputs = {
+        "nvidia-smi": "printf 'index, serial, temperature.gpu\\n0, NV-0, 61\\n'",
+        "amd-smi": f"[ $1 = static ] && echo '{names}' || echo '{json.dumps([amd_metric(0, 1)])}'",
+    }
+    for program, script in outputs.items():
+        path = tmp_path / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("FOREWARN_TOKEN", raising=False)
+    policy = tmp_path / "agent.toml"
+    (tmp_path / "kern.log").touch()
+    policy.write_text(
+        f'machine_id = "mixed-1"\nkernel_log = "{tmp_path}/kern.log"\nstate = "{tmp_path}/state"\n'
+    )
+    assert main(["agent", "--policy", str(policy), "--once"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    drop = tmp_path / "raw" / "mixed-1"
+    drop.mkdir(parents=True)
+    (drop / "batch.json").write_text(json.dumps({"readings": rows}))
+    assert main(["ingest", "--raw", str(tmp_path / "raw"), "--out", str(tmp_path / "records")]) == 0
+    frame = records(tmp_path).set_index("gpu_serial")
+    assert set(frame.index) == {"NV-0", "0x00000000000000a0"}
+    assert set(frame["temperature_gpu"]) == {61.0}
+    assert frame.loc["0x00000000000000a0", "ecc_uncorrected"] == 1
