@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forewarn.features.telemetry.port_counters import PORT_COUNTERS, counter_row
+from forewarn.features.telemetry.network.error_counters import (
+    HARDWARE_COUNTERS,
+    PORT_COUNTERS,
+    PORT_STATE,
+    counter_row,
+    state_row,
+)
 from forewarn.features.telemetry.telemetry_rows import HostState
 
 __all__ = ["PortCounterEvents"]
 
 _MAX_DIGITS = 20  # of a 64-bit counter
+_Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -26,33 +33,43 @@ class PortCounterEvents:
     """
 
     folder: Path = Path("/sys/class")
-    _last: dict[tuple[str, str], int] = field(default_factory=dict)
+    _last: dict[_Key, int] = field(default_factory=dict)
 
     def rows(self, host: HostState) -> list[dict[str, Any]]:
         """Return a row of EVENTS for each counter that rose since the last call."""
         values = {key: value for key, path in self._files() if (value := _value(path)) is not None}
         rows = [
-            counter_row(host.machine_id, *key, host.time, (self._last.get(key, value), value))
-            for key, value in values.items()
+            self._row(host, key, self._last.get(key, value), value) for key, value in values.items()
         ]
         self._last = values
-        return [row for row in rows if row is not None]
+        return [row for row in rows if row]
 
-    def _files(self) -> list[tuple[tuple[str, str], Path]]:
+    def _row(self, host: HostState, key: _Key, before: int, after: int) -> dict[str, Any] | None:
+        port, name = key
+        if name == PORT_STATE:
+            return state_row(host.machine_id, port, host.time, before, after)
+        return counter_row(host.machine_id, port, name, host.time, after - before)
+
+    def _files(self) -> list[tuple[_Key, Path]]:
         """Return port, counter and file of each error counter, of physical devices only."""
-        ports = sorted(self.folder.glob("infiniband/*/ports/*/counters"))
-        files = [
-            ((f"{path.parents[2].name}/{path.parent.name}", name), path / name)
-            for path in ports
-            for name in PORT_COUNTERS
-        ]
+        files = []
+        for path in sorted(self.folder.glob("infiniband/*/ports/*")):
+            device = path.parent.parent
+            # A virtual function has the counters of its user, whose end is no error of the port.
+            if (device / "device" / "physfn").exists():
+                continue
+            port = f"{device.name}/{path.name}"
+            files.append(((port, PORT_STATE), path / "state"))
+            for name in PORT_COUNTERS:
+                group = "hw_counters" if name in HARDWARE_COUNTERS else "counters"
+                files.append(((port, name), path / group / name))
         nets = sorted(self.folder.glob("net/*/device"))  # virtual devices have no `device`
         name = "carrier_down_count"
         return files + [((path.parent.name, name), path.parent / name) for path in nets]
 
 
 def _value(path: Path) -> int | None:
-    """Return the value of a counter; None where the port has none, such as `N/A (no PMA)`."""
+    """Return a counter or a state's number; None where the port has none, as `N/A (no PMA)`."""
     with suppress(OSError, ValueError):
-        return int(path.read_text(encoding="ascii").strip()[:_MAX_DIGITS])
+        return int(path.read_text(encoding="ascii").partition(":")[0].strip()[:_MAX_DIGITS])
     return None

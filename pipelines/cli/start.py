@@ -137,6 +137,13 @@ def _survey(args: argparse.Namespace, config: Path) -> ServerSurvey:
 
 def _describe(survey: ServerSurvey) -> None:
     write_line(f"{survey.url}: {survey.gpus} GPUs, {len(survey.names)} metrics of dcgm-exporter")
+    if survey.ports:
+        write_line(
+            f"  {len(survey.ports)} metrics of network ports: rising error counters become events, "
+            "and `forewarn detect watch` computes PFC and RDMA traffic from them"
+        )
+    else:
+        write_line("  no metric of network ports (node_infiniband_..., node_ethtool_...)")
     for column, fields in [*survey.missing.items()][:_MAX_NAMED_COLUMNS]:
         write_line(f"  no series for {column}: switch on {', '.join(fields)}")
 

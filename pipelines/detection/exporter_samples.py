@@ -16,15 +16,13 @@ from forewarn.features.detection.exporter_series import (
     counter_rates,
 )
 from forewarn.features.telemetry.parsers.dcgm_metrics import BLANK_THRESHOLD
-from forewarn.features.telemetry.parsers.machine_label import MachineLabels
 from forewarn.features.telemetry.parsers.prometheus_answers import Series, parse_matrix
-from forewarn.features.time_units import HOUR
+from forewarn.pipelines.ingest.target_names import TargetNames
 from forewarn.pipelines.runtime.progress import note
 
 __all__ = ["BLANK_COUNTER", "ExporterSamples"]
 
 BLANK_COUNTER = 2.0**62  # a DCGM exporter reports 2^63 - 16 for missing values
-_HOST_NAMES = "node_uname_info"  # of node_exporter; the target is often an address
 _SeriesKey = frozenset[tuple[str, str]]
 Query = Callable[[str, int, int], Any]
 
@@ -48,7 +46,10 @@ class ExporterSamples:
     machine_label: str
     _sources: dict[str, list[ExporterSeries]] = field(default_factory=dict)
     _last: dict[_SeriesKey, tuple[float, float]] = field(default_factory=dict)
-    _host_names: dict[str, str] | None = None
+    _names: TargetNames = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._names = TargetNames(self.query, matchers=self.matchers)
 
     def samples(
         self, metric: str, end: int, span: int
@@ -95,19 +96,4 @@ class ExporterSamples:
         """Return the machine of a series; `instance` has the port of its exporter."""
         if self.machine_label != "instance" and labels.get(self.machine_label):
             return labels[self.machine_label]
-        machine = MachineLabels().machine(labels)
-        if machine is not None and machine.replace(".", "").isdigit():
-            if self._host_names is None:
-                self._host_names = self._read_host_names(end)
-            return self._host_names.get(machine, machine)
-        return machine
-
-    def _read_host_names(self, end: int) -> dict[str, str]:
-        """Return the names that hosts have themselves, by the address of their target."""
-        matrix, _ = parse_matrix(self.query(f"{_HOST_NAMES}{{{self.matchers}}}", end, HOUR))
-        names = {}
-        for series in matrix:
-            address = MachineLabels().machine({"instance": series.labels.get("instance", "")})
-            if address and series.labels.get("nodename"):
-                names[address] = series.labels["nodename"]
-        return names
+        return self._names.machine(labels, end)

@@ -19,6 +19,7 @@ from forewarn.features.time_units import DAY
 from forewarn.pipelines.ingest.dcgm_chunk import DcgmChunk, observe_labels
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.landing_counts import LandingCounts
+from forewarn.pipelines.ingest.port_chunk import PortChunk
 from forewarn.pipelines.ingest.prometheus_client import (
     PrometheusClient,
     PrometheusError,
@@ -178,7 +179,8 @@ def _pull_chunk(
         chunk = DcgmChunk(server, pulled.machines, first, upto, landing.interval)
         try:
             chunk.query()
-            rows = list(chunk.readings()), list(chunk.events())
+            ports = PortChunk(server, pulled.machines, first, upto, landing.interval)
+            rows = list(chunk.readings()), [*chunk.events(), *ports.events()]
             break
         except QueryTooLargeError:
             if size == 1:
@@ -188,6 +190,7 @@ def _pull_chunk(
                 ) from None
             size //= 2
     pulled.add_chunk(chunk)
+    pulled.unread.join(ports.unread)
     try:
         tables = build_table(rows[0], READINGS), build_table(rows[1], EVENTS)
     except TableError as error:

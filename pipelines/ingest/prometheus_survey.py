@@ -19,6 +19,7 @@ __all__ = ["ServerSurvey", "missing_fields", "survey_server"]
 
 _SPAN = 15 * DAY  # what Prometheus keeps by default
 _STEPS = (6 * HOUR, _SPAN)  # between the moments that are queried; the second one if too many
+_PORTS = 'count by (__name__) ({__name__=~"node_(infiniband|ethtool|net_ethtool)_.+"})'
 _NAMES = 'count by (__name__) ({__name__=~"DCGM_.+"})'
 # A moment has no sample where the scrapes are further apart than the server looks back, which
 # is five minutes. A query of hours costs more, so it comes second.
@@ -40,12 +41,15 @@ class ServerSurvey:
     last : int
         Time of the last sample, nanoseconds since 1970 UTC, rounded down to an hour if the server
         has none at present.
+    ports : frozenset of str
+        Metrics of network ports at that time.
     """
 
     url: str
     names: frozenset[str]
     gpus: int
     last: int
+    ports: frozenset[str] = frozenset()
 
     @property
     def missing(self) -> dict[str, tuple[str, ...]]:
@@ -95,7 +99,11 @@ def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
     last = max(map(_last_time, series))
     if last < now - HOUR:
         last = _last_hour(server, sorted(names)[0], now)
-    return ServerSurvey(server.url, names, _count_gpus(server, sorted(names), last), last)
+    n_gpus = _count_gpus(server, sorted(names), last)
+    ports = frozenset(
+        row["metric"]["__name__"] for row in _result(server, _PORTS, last, last, HOUR)
+    )
+    return ServerSurvey(server.url, names, n_gpus, last, ports)
 
 
 def _series(server: PrometheusClient, query: str, now: int) -> list[Any]:

@@ -22,6 +22,7 @@ from forewarn.features.telemetry.checks.dcgm_checks import (
     parse_dcgm_diagnostic,
     parse_dcgm_health,
 )
+from forewarn.features.telemetry.network.counter_text import is_counter_text
 from forewarn.features.telemetry.nvidia_smi.bug_report import (
     is_gpu_information,
     parse_gpu_information,
@@ -43,10 +44,6 @@ from forewarn.features.telemetry.parsers.log_line import is_kernel_log
 __all__ = ["FORMS", "HostFileForm", "detect_form"]
 
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
-# node_exporter prints the metrics of its own process first.
-_PORTS = re.compile(
-    r"^(?:# (?:HELP|TYPE) )?(?:go_gc|node)_\w+|^\S*/infiniband/\S+/counters/\w+:", re.MULTILINE
-)
 _PROC_STAT = re.compile(r"^(?:cpu +\d+ \d+ |btime \d)", re.MULTILINE)
 _HEAD_CHARS = 2000
 
@@ -109,7 +106,7 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("xml", lambda head: "<nvidia_smi_log" in head, parse_nvidia_smi_documents),
     HostFileForm("text", is_query_text, parse_query_text),
     HostFileForm("metrics", lambda head: bool(_METRIC.search(head))),
-    HostFileForm("ports", lambda head: bool(_PORTS.search(head))),
+    HostFileForm("ports", is_counter_text),
     HostFileForm("stat", lambda head: bool(_PROC_STAT.search(head))),
     HostFileForm("table", is_smi_table, parse_smi_table),
     HostFileForm("dmon", is_device_monitor, parse_device_monitor),

@@ -15,11 +15,11 @@ from forewarn.features.telemetry.host_files.file_parts import split_host_file, w
 from forewarn.features.telemetry.host_files.file_rows import HostFileRows, HostFileText
 from forewarn.features.telemetry.host_files.tool_files import read_no_gpu_message, read_tool_file
 from forewarn.features.telemetry.host_files.unsupported_files import describe_json, describe_text
+from forewarn.features.telemetry.network.counter_files import read_port_counters
 from forewarn.features.telemetry.nvidia_smi.faults import no_gpu_message
 from forewarn.features.telemetry.parsers.collected_log import is_collected_log
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.proc_files import boot_times
-from forewarn.features.telemetry.port_counters import read_port_counters
 from forewarn.features.telemetry.telemetry_rows import (
     event_id,
     event_row,

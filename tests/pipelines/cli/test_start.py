@@ -49,6 +49,25 @@ def samples(end: int, step: int = STEP) -> Iterator[str]:
                     is_ill = (host, slot) == ("gn02", 3) and at > end - 6 * 3600
                     value = ill if is_ill and ill else low + tick % (high - low + 1)
                     yield f"{name}{{{labels}}} {value} {at}"
+    yield from port_samples(end)
+
+
+def port_samples(end: int) -> Iterator[str]:
+    """Yield counters of a port that goes down twice an hour before the end; another is reset."""
+    for name in ("node_infiniband_link_downed_total", "node_ethtool_received_crc_errors_phy"):
+        yield f"# TYPE {name.removesuffix('_total')} unknown"
+        for number, host in enumerate(HOSTS, 1):
+            labels = f'instance="10.0.0.{number}:9100",device="mlx5_0",port="1"'
+            for at in range(end - DAYS * 86_400, end, STEP):
+                value = 3 + 2 * (host == "gn02" and at > end - 3600)
+                value = value if host == "gn02" or at < end - 7200 else 0
+                yield f"{name}{{{labels}}} {value} {at}"
+    yield "# TYPE node_uname_info unknown"
+    for number, host in enumerate(HOSTS, 1):
+        labels = f'instance="10.0.0.{number}:9100",nodename="{host}"'
+        yield from (
+            f"node_uname_info{{{labels}}} 1 {at}" for at in range(end - DAYS * 86_400, end, STEP)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +96,16 @@ def test_records_have_the_rack_of_the_inventory(site: Path) -> None:
     tables = [pq.read_table(path) for path in site.glob("records/date=*/*.parquet")]
     rows = {(m, r) for t in tables for m, r in zip(*t.select(["machine_id", "rack"]), strict=True)}
     assert {(str(m), str(r)) for m, r in rows} == {("gn01", "R07"), ("gn02", "R08")}
+
+
+def test_rising_counters_of_ports_are_events(site: Path) -> None:
+    tables = [pq.read_table(path).to_pylist() for path in site.glob("records/_events/**/*.parquet")]
+    rows = [row for table in tables for row in table if row["kind"] == "nic_error"]
+    assert {(r["machine_id"], r["check"], r["severity"], r["count"]) for r in rows} == {
+        ("gn02", "link_downed mlx5_0/1", "warning", 2),
+        ("gn02", "rx_crc_errors_phy mlx5_0/1", "notice", 2),
+    }
+    assert len(rows) == 2
 
 
 def test_configuration_is_complete(site: Path, server: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -24,35 +23,39 @@ def counted(host: str, tick: int, per_second: float) -> float:
     return per_second * STEP * (tick - since) + (0 if since else 1e6)
 
 
-def busy(slot: int, _: int) -> float:
-    return 90.0 + 4 * slot
+def rising(host: str, per_second: float) -> Callable[[int], float]:
+    return lambda tick: counted(host, tick, per_second)
+
+
+def constant(value: float) -> Callable[[int], float]:
+    return lambda _: value
 
 
 def series(host: str) -> Iterator[tuple[str, str, Callable[[int], float]]]:
     """Yield name, labels and values of a host."""
     node = f'job="node",instance="10.0.0.{host[-1]}:9100"'
     gpu = f'job="dcgm",instance="10.1.0.{host[-1]}:9400",Hostname="{host}"'
-    yield "node_uname_info", f'{node},nodename="{host}"', lambda _: 1
+    yield "node_uname_info", f'{node},nodename="{host}"', constant(1)
     for priority, per_second in ((3, 20.0), (4, 10.0)):
         for port in ("eth2", "eth3"):
             name = f"node_ethtool_transmitted_prio{priority}_pause"
-            yield name, f'{node},device="{port}"', partial(counted, host, per_second=per_second)
+            yield name, f'{node},device="{port}"', rising(host, per_second)
     for device in ("mlx5_0", "mlx5_bond_0"):
         name = "node_infiniband_port_data_transmitted_bytes_total"
-        yield name, f'{node},device="{device}",port="1"', lambda t: counted(host, t, 5e9)
+        yield name, f'{node},device="{device}",port="1"', rising(host, 5e9)
     for device in ("eth0", "bond0", "eth0.7", "veth12"):
         name = "node_network_transmit_bytes_total"
-        yield name, f'{node},device="{device}"', lambda t: counted(host, t, 1e9)
+        yield name, f'{node},device="{device}"', rising(host, 1e9)
     for cpu in range(2):
         labels = f'{node},mode="idle",cpu="{cpu}"'
-        yield "node_cpu_seconds_total", labels, lambda t: counted(host, t, IDLE_CPU)
+        yield "node_cpu_seconds_total", labels, rising(host, IDLE_CPU)
         yield "node_cpu_seconds_total", labels.replace("idle", "user"), lambda t: 0.25 * STEP * t
     for slot in range(2):
         labels = f'{gpu},gpu="{slot}",UUID="GPU-{host}-{slot}"'
-        yield "DCGM_FI_DEV_GPU_UTIL", labels, partial(busy, slot)
-        yield "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", labels, lambda _: 0.5
+        yield "DCGM_FI_DEV_GPU_UTIL", labels, constant(90.0 + 4 * slot)
+        yield "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", labels, constant(0.5)
         for way in "TR":
-            yield f"DCGM_FI_PROF_NVLINK_{way}X_BYTES", labels, lambda _: 1e11
+            yield f"DCGM_FI_PROF_NVLINK_{way}X_BYTES", labels, constant(1e11)
 
 
 def exposition(begin: int) -> str:

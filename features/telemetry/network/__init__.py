@@ -1,0 +1,1 @@
+"""Counters of network ports: their texts, and the events that their increases are."""
