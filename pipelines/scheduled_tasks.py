@@ -244,9 +244,10 @@ def _score_list(site: Site, at: int) -> AtRiskList:
     with registry.in_one_line():
         version = registry.champion_for(at)
     if version is None:
+        made = score_with_rules(site.settings, site.records, at)
         why = f"no champion was trained by {format_iso(at)}"
         alert("built-in rules", f"{why}: the list is made by rules, without probabilities")
-        return score_with_rules(site.settings, site.records, at)
+        return made
     predictor = registry.load_version(version)
     return score_with(
         predictor,
