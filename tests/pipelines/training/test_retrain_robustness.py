@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 
 from forewarn.evaluation.prediction.walk_forward.retraining_schedule import last_finished_window
+from forewarn.features.records.record_table import RecordsError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
@@ -502,6 +503,9 @@ def test_earlier_list_uses_champion_of_its_time(
     assert "alert (built-in rules)" not in capsys.readouterr().err
     assert model_of(scheduled, "2025-01-17") == "builtin:rules"
     assert "no champion was trained by 2025-01-18T00:00:00Z" in capsys.readouterr().err
+    with pytest.raises(RecordsError, match="no records"):
+        model_of(scheduled, "2020-01-01")
+    assert "alert" not in capsys.readouterr().err
     # A model that was rolled back makes no list, however new it is.
     scheduled.registry.rollback()
     assert model_of(scheduled, "2025-01-26") == first.name
