@@ -22,6 +22,7 @@ from forewarn.features.telemetry.checks.dcgm_checks import (
     parse_dcgm_diagnostic,
     parse_dcgm_health,
 )
+from forewarn.features.telemetry.checks.dcgm_gpu_list import is_dcgm_gpu_list, parse_dcgm_gpu_list
 from forewarn.features.telemetry.network.counter_text import is_counter_text
 from forewarn.features.telemetry.nvidia_smi.bug_report import (
     is_gpu_information,
@@ -111,6 +112,7 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("table", is_smi_table, parse_smi_table),
     HostFileForm("dmon", is_device_monitor, parse_device_monitor),
     HostFileForm("list", _is_gpu_list, parse_gpu_list, names_only=True),
+    HostFileForm("dcgm_list", is_dcgm_gpu_list, parse_dcgm_gpu_list, names_only=True),
     HostFileForm("gpu_information", is_gpu_information, parse_gpu_information, names_only=True),
     HostFileForm("amd_csv", is_smi_csv, parse_smi_csv),
     HostFileForm("csv", _is_csv, parse_query_gpu),

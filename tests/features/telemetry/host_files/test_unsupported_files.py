@@ -16,6 +16,8 @@ TOOLS = {
     "ipmitool sdr": ("Inlet Temp | 24 degrees C      | ok\nFAN7       | no reading | ns\n", "-q"),
     "ipmitool sensor": ("PS1_In | 9.000 | Watts | ok | na | na | na | na | na | na\n", "-q"),
     "Redfish": ('{"@odata.id": "/redfish/v1/Systems/1", "Members": []}', "kernel"),
+    "a table of `dcgmi`": ("+-----+-----+\n| GROUPS    |\n| 2 groups found. |\n", "discovery"),
+    "dcgmproftester": ("Worker 0:0[1004]: TensorEngineActive: generated ???\n", "diag -j"),
     "nvidia-smi topo": ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-55\n", "-q"),
     "nvidia-smi nvlink": (
         "GPU 0: NVIDIA H100 (UUID: GPU-aaaaaaaa-1111-2222-3333-444444444444)\n"
