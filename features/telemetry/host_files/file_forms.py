@@ -23,6 +23,20 @@ from forewarn.features.telemetry.checks.dcgm_checks import (
     parse_dcgm_health,
 )
 from forewarn.features.telemetry.checks.dcgm_gpu_list import is_dcgm_gpu_list, parse_dcgm_gpu_list
+from forewarn.features.telemetry.checks.nhc_checks import (
+    is_drain_reasons,
+    is_nhc_log,
+    parse_drain_reasons,
+    parse_nhc_log,
+)
+from forewarn.features.telemetry.checks.node_conditions import (
+    is_node_description,
+    is_node_json,
+    is_problem_log,
+    parse_node_description,
+    parse_node_json,
+    parse_problem_log,
+)
 from forewarn.features.telemetry.network.counter_text import is_counter_text
 from forewarn.features.telemetry.nvidia_smi.bug_report import (
     is_gpu_information,
@@ -41,6 +55,7 @@ from forewarn.features.telemetry.nvidia_smi.query_xml import parse_nvidia_smi_do
 from forewarn.features.telemetry.nvidia_smi.smi_table import is_smi_table, parse_smi_table
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
+from forewarn.features.telemetry.parsers.log_time import HostClock
 
 __all__ = ["FORMS", "HostFileForm", "detect_form"]
 
@@ -64,6 +79,8 @@ class HostFileForm(NamedTuple):
         Reads the health check results of a whole file.
     names_only : bool
         The GPUs are not measured; the file says which index each has.
+    log_checks : callable or None
+        Reads the health check results in a log, whose times the clock of the host completes.
     """
 
     kind: str
@@ -71,6 +88,7 @@ class HostFileForm(NamedTuple):
     gpus: Callable[[str], tuple[list[GpuReading], Unread]] | None = None
     checks: Callable[[str], tuple[list[CheckResult], Unread]] | None = None
     names_only: bool = False
+    log_checks: Callable[[str, HostClock], tuple[list[CheckResult], Unread]] | None = None
 
 
 def detect_form(text: str) -> HostFileForm | None:
@@ -95,15 +113,20 @@ def _is_csv(head: str) -> bool:
     return bool(lost_gpus(head)) or (bool(headers) and not of_processes)
 
 
-# The first matching form wins. Kernel logs come first, since a log can quote any text while no
+# The first matching form wins. Logs come first, since a log can quote any text while no
 # other form has log lines. `host_files` reads kinds without `gpus` and `checks` itself.
 FORMS: tuple[HostFileForm, ...] = (
-    HostFileForm("kernel_log", is_kernel_log),
+    HostFileForm("nhc", is_nhc_log, log_checks=parse_nhc_log),
+    HostFileForm("kernel_log", is_kernel_log, log_checks=parse_nhc_log),
     HostFileForm("dcgm_diag", is_dcgm_diagnostic, checks=parse_dcgm_diagnostic),
     HostFileForm("dcgm_health", is_dcgm_health, checks=parse_dcgm_health),
     HostFileForm("gpustat", is_gpustat, parse_gpustat),
     HostFileForm("amd_json", is_smi_json, parse_smi_json),
+    HostFileForm("node_json", is_node_json, checks=parse_node_json),
     HostFileForm("batch", _is_json),
+    HostFileForm("node_description", is_node_description, checks=parse_node_description),
+    HostFileForm("problem_log", is_problem_log, checks=parse_problem_log),
+    HostFileForm("drain_reasons", is_drain_reasons, checks=parse_drain_reasons),
     HostFileForm("xml", lambda head: "<nvidia_smi_log" in head, parse_nvidia_smi_documents),
     HostFileForm("text", is_query_text, parse_query_text),
     HostFileForm("metrics", lambda head: bool(_METRIC.search(head))),

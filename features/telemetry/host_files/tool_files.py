@@ -13,7 +13,8 @@ from forewarn.features.telemetry.nvidia_smi.faults import (
     measured_gpus,
     no_gpu_message,
 )
-from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
+from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
+from forewarn.features.telemetry.parsers.log_time import HostClock
 from forewarn.features.telemetry.telemetry_rows import (
     HostState,
     check_row,
@@ -70,17 +71,35 @@ def read_tool_file(
             _add_gpu(dropped, host, file, placed, covered)
         _add_lost_gpus(dropped, host, file, readings, offset=offset)
     if form.checks is not None:
-        results, unread = form.checks(file.text)
-        dropped.unread.join(unread)
-        for result in results:
-            time = _moment(result, offset)
-            time = file.time if time is None else time
-            if time is None:
-                what = "the result of a check without a time, in the content or the file name"
-                dropped.unread.add(what, file.name)
-                continue
-            row = check_row(result, HostState(_machine(host, result.host), time))
-            dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
+        _add_checks(dropped, host, file, form.checks(file.text), offset=offset)
+    if form.log_checks is not None:
+        clock = HostClock(None, offset, file.time)
+        _add_checks(dropped, host, file, form.log_checks(file.text, clock), offset=offset)
+
+
+def _add_checks(
+    dropped: HostFileRows,
+    host: str | None,
+    file: HostFileText,
+    parsed: tuple[list[CheckResult], Unread],
+    *,
+    offset: int,
+) -> None:
+    results, unread = parsed
+    dropped.unread.join(unread)
+    hosts = {result.host for result in results if result.host}
+    # The output of a cluster's tool names many hosts, a log of a host in its folder only one.
+    folder = host if host is not None and "/" in file.name and len(hosts) <= 1 else None
+    for result in results:
+        time = _moment(result, offset)
+        time = file.time if time is None else time
+        if time is None:
+            what = "the result of a check without a time, in the content or the file name"
+            dropped.unread.add(what, file.name)
+            continue
+        machine = _machine(folder, result.host) or host
+        row = check_row(result, HostState(machine, time))
+        dropped.add_event(row | {"known_at": max(time, file.time or time)}, file)
 
 
 def _last_without_time(
