@@ -30,27 +30,34 @@ class HostEvent:
     machine : str
     gpu_serial : str or None
     xid : int or None
-        None if the GPU is lost.
+        None if the GPU is lost, or had another error.
     time : int
         Nanoseconds since 1970 UTC.
+    error : str
+        Name of the error of a GPU without Xids.
+    is_critical : bool
+        It does not work without a repair, as far as its driver says.
     """
 
     machine: str
     gpu_serial: str | None
     xid: int | None
     time: int
+    error: str = ""
+    is_critical: bool = True
 
     @property
     def says(self) -> str:
         """Description of the event."""
         what = "is lost" if self.xid is None else f"had Xid {self.xid}"
+        what = f"had the error `{self.error}`" if self.error else what
         return f"GPU {self.gpu_serial or 'unknown'} of {self.machine} {what}"
 
     @property
     def weight(self) -> float:
-        """Evidence weight: moderate for a lost GPU or a fatal Xid, weak for degraded hardware."""
+        """Evidence weight: moderate for a lost GPU or a fatal error, weak for degraded hardware."""
         if self.xid is None:
-            return MODERATE
+            return MODERATE if self.is_critical else WEAK
         (grade,) = severity(np.array([self.xid], dtype=np.float32))
         return MODERATE if grade == FATAL else WEAK if grade == DEGRADED else 0.0
 

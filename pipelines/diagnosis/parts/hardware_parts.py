@@ -8,6 +8,7 @@ from typing import Any
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import HOUR
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
 from forewarn.models.diagnosis.crash.rank_exit import symptom_from_line
@@ -32,7 +33,7 @@ def _machines(snapshot: JobSnapshot) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class EventsPart:
-    """Xids and lost GPUs of the job's machines in the hour before the verdict."""
+    """Grave events of the job's GPUs in the hour before the verdict."""
 
     events: HostEvents
     ranks: frozenset[int] = frozenset()
@@ -46,12 +47,21 @@ class EventsPart:
 
     def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return the ranks that run on a failed GPU."""
-        events = [
-            HostEvent(row["machine_id"], row["gpu_serial"], row["xid"], parse_moment(row["time"]))
-            for row in self.rows(snapshot)
-        ]
+        events = [_host_event(row) for row in self.rows(snapshot)]
         finding = hardware_finding(events, snapshot.ranks)
         return PartResult(findings=() if finding is None else (finding,))
+
+
+def _host_event(row: Mapping[str, Any]) -> HostEvent:
+    is_error = row["kind"] == GPU_ERROR
+    return HostEvent(
+        row["machine_id"],
+        row["gpu_serial"],
+        row["xid"],
+        parse_moment(row["time"]),
+        error=row["check"] or GPU_ERROR if is_error else "",
+        is_critical=not is_error or row["severity"] == "critical",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,8 @@ def _event_symptom(
     row: Mapping[str, Any], ranks: Ranks, matcher: LogMatcher
 ) -> MachineSymptom | None:
     """Return an event as the symptom of the equivalent kernel log line."""
+    if row["kind"] == GPU_ERROR:  # evidence of `EventsPart`; the knowledge is of Xids
+        return None
     line = f"NVRM: Xid (PCI:?): {row['xid']}"
     if row["kind"] == "lost":
         line = "NVRM: GPU has fallen off the bus"

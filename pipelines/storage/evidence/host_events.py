@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from forewarn.features.errors import InputError
 from forewarn.features.records.record_table import HOUR, RecordsError
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.records.parquet_files import read_columns
 
@@ -22,7 +23,10 @@ _COLUMNS = {
     "timestamp": pa.timestamp("ns", "UTC"),
     "code": pa.int64(),
     **dict.fromkeys(("machine_id", "gpu_serial", "kind", "raw"), pa.string()),
+    **dict.fromkeys(("check", "severity"), pa.string()),
 }
+_OPTIONAL = ("check", "severity")  # missing in older events
+_GRAVE = ("error", "critical")  # of errors of a GPU without Xids
 _LANDING_FOLDERS = ("_events", "_readings", "_state")
 _XID_FIELDS = ("time", "xid", "gpu_serial", "raw")
 _MAX_SHOWN_XIDS = 5
@@ -85,9 +89,9 @@ class HostEvents:
         machines: Collection[str],
         start: int,
         end: int,
-        kinds: Sequence[str] = ("xid", "lost"),
+        kinds: Sequence[str] = ("xid", "lost", GPU_ERROR),
     ) -> list[dict[str, Any]]:
-        """Return the Xids and lost GPUs of machines, the newest first.
+        """Return the Xids, lost GPUs and grave errors of machines, the newest first.
 
         Parameters
         ----------
@@ -99,7 +103,7 @@ class HostEvents:
         Returns
         -------
         list of dict
-            As `xids`, with `machine_id` and `kind`.
+            As `xids`, with `machine_id`, `kind`, `check` and `severity`.
 
         Raises
         ------
@@ -116,9 +120,10 @@ class HostEvents:
         rows = pa.concat_tables(parts).sort_by([("timestamp", "descending")])
         times = map(format_iso, rows["timestamp"].to_pylist())
         texts = (
-            rows[name].to_pylist() for name in ("code", "gpu_serial", "raw", "machine_id", "kind")
+            rows[name].to_pylist()
+            for name in ("code", "gpu_serial", "raw", "machine_id", "kind", *_OPTIONAL)
         )
-        names = (*_XID_FIELDS, "machine_id", "kind")
+        names = (*_XID_FIELDS, "machine_id", "kind", *_OPTIONAL)
         return [dict(zip(names, row, strict=True)) for row in zip(times, *texts, strict=True)]
 
     def _files(self, start: int, end: int) -> Iterator[Path]:
@@ -133,7 +138,7 @@ def _events(
 ) -> pa.Table:
     """Return the events of a file, with times in nanoseconds since 1970."""
     try:
-        table = read_columns(path, _COLUMNS, "events")
+        table = read_columns(path, _COLUMNS, "events", optional=_OPTIONAL)
     except RecordsError as error:
         raise HostEventsError(str(error)) from None
     time = table["timestamp"].cast(pa.int64())
@@ -141,4 +146,6 @@ def _events(
     of_machines = pc.is_in(table["machine_id"], pa.array(sorted(machines), pa.string()))
     of_kinds = pc.is_in(table["kind"], pa.array(list(kinds), pa.string()))
     inside = pc.and_(pc.greater_equal(time, start), pc.less_equal(time, end))
-    return table.filter(pc.and_(pc.and_(of_machines, of_kinds), inside))
+    is_grave = pc.is_in(table["severity"], pa.array(_GRAVE))
+    counts = pc.or_(pc.not_equal(table["kind"], GPU_ERROR), is_grave)
+    return table.filter(pc.and_(pc.and_(of_machines, of_kinds), pc.and_(inside, counts)))

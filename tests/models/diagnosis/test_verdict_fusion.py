@@ -176,6 +176,17 @@ def test_lost_unassigned_gpu_counts_for_machine() -> None:
     assert worn.candidates[0].weight == WEAK
 
 
+def test_error_without_xid_is_evidence_by_severity() -> None:
+    def weight(*, critical: bool) -> tuple[str, float]:
+        event = HostEvent("m2", "S5", None, 5, error="poison", is_critical=critical)
+        hardware = hardware_finding([event], RANKS)
+        assert hardware is not None
+        return hardware.candidates[0].why, hardware.candidates[0].weight
+
+    why = "GPU S5 of m2 had the error `poison`"
+    assert [weight(critical=True), weight(critical=False)] == [(why, MODERATE), (why, WEAK)]
+
+
 # --- phases ---------------------------------------------------------------------------------------
 
 

@@ -72,3 +72,15 @@ def test_landed_xid_is_found(tmp_path: Path) -> None:
     Landing(tmp_path, 10 * MINUTE).land(READINGS.empty_table(), events, None)
     (xid,) = HostEvents.open(tmp_path).xids("a", START + 50 * MINUTE, START + 58 * MINUTE)
     assert xid["time"] == "2025-03-01T00:55:00Z"
+
+
+def test_grave_errors_of_other_vendors_are_events(tmp_path: Path) -> None:
+    rows = [
+        event(minute, "a", None, "gpu_error") | {"severity": severity, "check": "umc"}
+        for minute, severity in enumerate(("notice", "warning", "error", "critical", "ok"))
+    ]
+    put(tmp_path, 0, [*rows, event(9, "a", 79)])
+    grave = HostEvents.open(tmp_path).grave_events(("a",), START, START + HOUR)
+    assert [(row["xid"], row["severity"], row["check"]) for row in grave] == [
+        *((79, None, None), (None, "critical", "umc"), (None, "error", "umc"))
+    ]
