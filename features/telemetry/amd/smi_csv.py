@@ -54,8 +54,8 @@ def parse_smi_csv(text: str) -> tuple[list[GpuReading], Unread]:
         if header[:1] == ["timestamp"]:  # its own column
             own, rest = None, line
         cells = next(csv.reader([rest.strip()]), [])
-        if not header or "," not in rest:
-            continue  # a warning of the tool
+        if not header or "," not in rest or not cells[0].removeprefix("card")[:1].isdigit():
+            continue  # a warning of the tool, or another output
         if len(cells) != len(header):
             unread.add("a row of an AMD tool with another number of fields than its header", line)
             continue

@@ -6,15 +6,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from forewarn.features.telemetry.amd.smi_csv import is_smi_csv, parse_smi_csv
-from forewarn.features.telemetry.amd.smi_json import is_smi_json, parse_smi_json
-from forewarn.features.telemetry.amd.smi_table import (
-    is_amd_table,
-    is_smi_monitor,
-    parse_amd_table,
-    parse_smi_monitor,
-)
-from forewarn.features.telemetry.amd.smi_text import is_smi_text, parse_smi_text
+from forewarn.features.telemetry.amd.smi_json import is_smi_json
+from forewarn.features.telemetry.amd.smi_output import is_smi_output, parse_smi_output
 from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.checks.dcgm_checks import (
     is_dcgm_diagnostic,
@@ -121,7 +114,7 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("dcgm_diag", is_dcgm_diagnostic, checks=parse_dcgm_diagnostic),
     HostFileForm("dcgm_health", is_dcgm_health, checks=parse_dcgm_health),
     HostFileForm("gpustat", is_gpustat, parse_gpustat),
-    HostFileForm("amd_json", is_smi_json, parse_smi_json),
+    HostFileForm("amd_json", is_smi_json, parse_smi_output),
     HostFileForm("node_json", is_node_json, checks=parse_node_json),
     HostFileForm("batch", _is_json),
     HostFileForm("node_description", is_node_description, checks=parse_node_description),
@@ -137,9 +130,6 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("list", _is_gpu_list, parse_gpu_list, names_only=True),
     HostFileForm("dcgm_list", is_dcgm_gpu_list, parse_dcgm_gpu_list, names_only=True),
     HostFileForm("gpu_information", is_gpu_information, parse_gpu_information, names_only=True),
-    HostFileForm("amd_csv", is_smi_csv, parse_smi_csv),
+    HostFileForm("amd", is_smi_output, parse_smi_output),
     HostFileForm("csv", _is_csv, parse_query_gpu),
-    HostFileForm("amd_table", is_amd_table, parse_amd_table),
-    HostFileForm("amd_text", is_smi_text, parse_smi_text),
-    HostFileForm("amd_monitor", is_smi_monitor, parse_smi_monitor),
 )

@@ -13,7 +13,7 @@ from forewarn.features.telemetry.amd.smi_values import gpu_from_values, unique_i
 from forewarn.features.telemetry.host_files.file_rows import HostFileText
 from forewarn.features.telemetry.host_files.host_files import read_host_files
 from forewarn.features.telemetry.parsers.gpu_reading import Unread
-from forewarn.features.time_units import SECOND
+from forewarn.features.time_units import HOUR, SECOND
 
 TIME = 1_740_787_200 * SECOND  # 2025-03-01
 
@@ -229,6 +229,16 @@ def test_text_of_amd_smi_is_read() -> None:
     expected = {"temperature_gpu": 42.0, "power_draw": 20.0, "utilization_gpu": 66.0}
     assert numbers_of(row) == expected | {"clock_sm": 14.0}
     assert (row["pci"], row["gpu_uuid"]) == ("0000:23:00", "0x67e6b5bb3c3ce0db")
+
+
+def test_appended_outputs_of_a_script_are_joined() -> None:
+    names = "GPU: 0\n    BDF: 0000:23:00.0\n    UUID: 67ff740f-0000-1000-80e6-b5bb3c3ce0db\n\n"
+    heading, row = next(iter(MONITOR.items()))
+    counts = "gpu,total_correctable_count,total_uncorrectable_count,bdf\n0,7,1,0000:23:00.0\n"
+    script = f"Sat Mar  1 01:00:00 UTC 2025\n{names}{heading}\n{row}\n{counts}"
+    (reading,) = rows_of(script, time=None)
+    assert (reading["gpu_uuid"], reading["timestamp"]) == ("0x67e6b5bb3c3ce0db", TIME + HOUR)
+    assert (reading["temperature_gpu"], reading["ecc_uncorrected"]) == (49.0, 1.0)
 
 
 def test_edge_stands_in_for_the_hotspot() -> None:
