@@ -39,8 +39,8 @@ def _whole_gpus(readings: Iterable[GpuReading]) -> list[GpuReading]:
     """Return one reading of each GPU and moment."""
     whole: dict[tuple[object, ...], GpuReading] = {}
     for number, gpu in enumerate(readings):
-        place = number if gpu.slot is None else f"slot {gpu.slot}"
-        key = (gpu.uuid or gpu.pci or place, gpu.time)
+        position = number if gpu.slot is None else f"slot {gpu.slot}"
+        key = (gpu.uuid or gpu.pci or position, gpu.time)
         whole[key] = _joined(whole[key], gpu) if key in whole else gpu
     return list(whole.values())
 
