@@ -1,4 +1,4 @@
-"""Parser of kernel logs as JSON of log collectors: Fluent Bit, Vector, Loki and the like.
+"""Parser of kernel logs as JSON of log collectors: Fluent Bit, Fluentd, Vector, Loki.
 
 They keep the message under `msg`, `message`, `MESSAGE`, `log` or `line`, and the fields of the
 journal, of syslog or of /dev/kmsg under names that vary in case and leading underscores. Loki's
@@ -40,6 +40,11 @@ _LINE = re.compile(r'(?:\[\s*)?\{[^\n]*?"(?:MESSAGE|_*message|msg|log|line)"\s*:
 _TIMED = re.compile(
     r'"(?:_*realtime_timestamp|@?timestamp|date|time|ts|_*transport|syslog_identifier)"', re.I
 )
+# Fluentd's own files: a time and a tag before each object.
+_LABELLED = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d))"
+    r"[ \t][\w.*-]+(?:: |\t)(?P<entry>\{.*)"
+)
 _INDENTED = re.compile(r"[\[{]\s*\n")  # as jq prints, an object over many lines
 _OTHERS = re.compile(r'"(?:readings|events|apiVersion|gpu_data|DCGM[^"]*)"\s*:')
 _SECOND = 10**9
@@ -80,9 +85,14 @@ def is_collected_log(text: str) -> bool:
     if _LOKI.match(head):
         return True
     if not head.startswith(("{", "[")):
-        return False
+        return any(map(_is_labelled, head.split("\n")))
     lines = [head.replace("\n", " ")] if _INDENTED.match(head) else head.split("\n")
     return any(map(_is_entry, lines))
+
+
+def _is_labelled(line: str) -> bool:
+    match = _LABELLED.match(line)
+    return bool(match and _LINE.match(match["entry"])) and not _OTHERS.search(line)
 
 
 def _is_entry(line: str) -> bool:
@@ -94,7 +104,8 @@ def _is_entry(line: str) -> bool:
 def collected_lines(text: str, unread: Unread) -> Iterator[CollectedLine]:
     """Yield the messages of a log collector's file.
 
-    The file is Loki's answer to a query, an array, or one object or array per line.
+    The file is Loki's answer to a query, an array, or one object or array per line, also after
+    Fluentd's time and tag.
 
     Parameters
     ----------
@@ -119,10 +130,15 @@ def _values(text: str, unread: Unread) -> Iterator[Any]:
         yield from (document for document, _ in json_documents(text, unread))
         return
     for raw in filter(str.strip, text.split("\n")):  # a message may contain other separators
+        labelled = _LABELLED.match(raw)
         try:
-            yield json.loads(raw)
+            value = json.loads(raw if labelled is None else labelled["entry"])
         except (ValueError, RecursionError):
             unread.add("a line that is not JSON", raw)
+            continue
+        if labelled is not None and isinstance(value, dict):
+            value = {"ts": labelled["time"].replace(" +", "+").replace(" -", "-"), **value}
+        yield value
 
 
 def _entries(value: Any) -> Iterator[Mapping[str, Any]]:

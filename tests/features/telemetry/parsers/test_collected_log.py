@@ -41,6 +41,14 @@ FORMS: dict[str, Callable[[str, str], str]] = {
     "Fluent Bit, arrays": lambda host, text: json.dumps(
         [{"date": TIME, "transport": "kernel", "message": text, "hostname": host}]
     ),
+    "Fluentd, stdout": lambda host, text: (
+        "2025-02-28 19:00:05.000000000 -0500 system.kern.err: "
+        + lines({"host": host, "ident": "kernel", "message": f"[ 5.000001] {text}"})
+    ),
+    "Fluentd, file": lambda host, text: (
+        "2025-03-01T00:00:05+00:00\tsystem.kern.err\t"
+        + lines({"host": host, "ident": "kernel", "message": text})
+    ),
     "Fluent Bit, syslog": lambda host, text: lines(
         {
             "date": TIME,
