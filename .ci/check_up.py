@@ -39,8 +39,11 @@ def printed_login(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def get(client: httpx.Client, path: str) -> Any:
-    """Return the JSON answer of Airflow's API."""
-    return client.get(f"/api/v2/{path}").raise_for_status().json()
+    """Return the JSON answer of Airflow's API; repeat a call that answers 500 (SQLite locked)."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (answer := client.get(f"/api/v2/{path}")).is_server_error and time.monotonic() < deadline:
+        time.sleep(1)
+    return answer.raise_for_status().json()
 
 
 def await_dags(client: httpx.Client, expected: set[str]) -> None:
@@ -62,8 +65,10 @@ def check_services(ports: tuple[int, int], login: tuple[str, str]) -> None:
     expected = {path.stem for path in Path(*forewarn.dags.__path__).glob("forewarn_*.py")}
     user, password = login
     for port in ports:
-        httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).raise_for_status()
-    with httpx.Client(base_url=f"http://127.0.0.1:{ports[0]}", trust_env=False) as client:
+        url = f"http://127.0.0.1:{port}/"
+        httpx.get(url, trust_env=False, timeout=_PATIENCE_SECONDS).raise_for_status()
+    url = f"http://127.0.0.1:{ports[0]}"
+    with httpx.Client(base_url=url, trust_env=False, timeout=_PATIENCE_SECONDS) as client:
         sent = {"username": user, "password": password}
         token = client.post("/auth/token", json=sent).raise_for_status().json()["access_token"]
         client.headers["Authorization"] = f"Bearer {token}"
