@@ -59,6 +59,8 @@ _PATTERNS: tuple[tuple[str, str, CheckSeverity], ...] = (
 _FORMS = tuple(
     (re.compile(pattern, re.IGNORECASE), check, severity) for pattern, check, severity in _PATTERNS
 )
+# A counter of a GPU that is suspended or off the bus reads as all ones, in each of its channels.
+_ALL_ONES = 0xFFFF
 _PROBE = re.compile(r"probe of (?P<pci>\S+) failed")
 
 
@@ -105,6 +107,8 @@ class DriverErrors:
         severity, block = _CLASSES[match["class"].lower()], match["block"].lower()
         key = (pci, match["part"], match["class"].lower(), block)
         count, before = int(match["count"]), self._totals.get(key, 0)
+        if count and count % _ALL_ONES == 0:
+            return None
         if match["new"]:
             self._totals[key] = before + count
         else:

@@ -39,6 +39,7 @@ CASES = {
 }
 NO_ERRORS = (
     "0 uncorrectable hardware errors detected in umc block",
+    f"{32 * 0xFFFF} uncorrectable hardware errors detected in umc block",  # of a suspended GPU
     "no uncorrectable hardware errors detected in umc block",
     "ring comp_1.0.1 timeout, but soft recovered",
     "GPU reset succeeded, trying to resume",
