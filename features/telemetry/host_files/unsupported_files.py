@@ -38,6 +38,8 @@ _TEXT_PATTERNS = (
     (re.compile(r"\bnpu-smi\b"), _looks_like("output of npu-smi")),
     (re.compile(r"\bnhc\b.*Health check failed|/nhc\b"),
      _looks_like("output of Node Health Check")),
+    (re.compile(r"^(?:# (?:HELP|TYPE) )?(?:amd_)?gpu_(?:gfx_activity|\w+_temperature)\b", re.M),
+     _looks_like("metrics of an exporter of AMD", "`amd-smi metric --json`")),
     (re.compile(r"^# (?:HELP|TYPE) \w+", re.M),
      _looks_like("metrics without a field of DCGM", "the text of dcgm-exporter")),
     (re.compile(r"\brocm-smi\b|ROCm System Management"),

@@ -25,6 +25,7 @@ TOOLS = {
     "nvidia-smi vgpu": ("GPU 00000000:3B:00.0\n    Active vGPUs       : 1\n", "-q"),
     "nvidia-smi stats": ("0, gpuUtil, 1740787200000001, 7\n", "--query-gpu"),
     "gpustat": ("n1  Sat Mar  1 00:00:00 2025\n[0] H100 | 41'C, 7 % | 9 / 81559 MB |\n", "--json"),
+    "an exporter of AMD": ('gpu_gfx_activity{gpu_id="3",serial_number="7"} 55\n', "amd-smi"),
     "nvtop": ('[\n  {\n   "device_name": "H100",\n   "gpu_util": "3%"\n  }\n]\n', "--query-gpu"),
     "fabric manager": ("[Mar 01 2025 00:00:00] [ERROR] [tid 7] NVSwitch fatal error\n", "kernel"),
     "ibstat": ("CA 'mlx5_3'\n\tCA type: MT4129\n", "/sys/class/infiniband"),
