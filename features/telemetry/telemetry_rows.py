@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from forewarn.features.telemetry.checks.check_result import CHECK_SEVERITIES
+from forewarn.features.telemetry.network.port_rates import PORT_RATES
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.parsers.hardware_event import HARDWARE_KINDS
 from forewarn.features.telemetry.parsers.proc_files import HostReading
@@ -60,6 +61,7 @@ OPTIONAL_NUMBERS = (
     "tensor_active",
     "dram_active",
     "gpu_error",
+    *PORT_RATES,
 )
 # From the kernel log: xid, sxid, lost, init_failed, suppressed, HARDWARE_KINDS. From the driver's
 # tools: lost, needs_reset. From health checks: check. Additionally from an agent: back, hang,
@@ -127,6 +129,7 @@ def reading_row(reading: GpuReading, host: HostState) -> dict[str, Any]:
         "host_uptime": host.proc.uptime,
         "host_load": host.proc.load[0] if host.proc.load else None,
         "log_read": host.log_read,
+        **host.proc.ports,
     }
     if "available" in host.proc.memory:
         row["host_memory_available"] = host.proc.memory["available"] / _MIB

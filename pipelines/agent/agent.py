@@ -124,7 +124,9 @@ class Agent:
             after it.
         """
         now = self.clock.now()
-        proc = self.proc() if "proc" in self.collection.sources else HostReading()
+        proc = HostReading()
+        if "proc" in self.collection.sources:
+            proc = replace(self.proc(), ports=self.ports.rates(now))
         time = now
         if scheduled is not None and is_on_time(now, scheduled, self.collection.interval):
             time = scheduled

@@ -1,7 +1,8 @@
-"""Events of the error counters of network ports, read from sysfs."""
+"""Events and rates of the counters of network ports, read from sysfs and their drivers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,15 @@ from forewarn.features.telemetry.network.error_counters import (
     counter_row,
     state_row,
 )
+from forewarn.features.telemetry.network.port_rates import (
+    RATE_FILES,
+    PortCounts,
+    pause_counts,
+    port_rates,
+)
 from forewarn.features.telemetry.telemetry_rows import HostState
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.agent.ethtool_statistics import ethtool_statistics
 
 __all__ = ["PortCounterEvents"]
 
@@ -24,16 +33,21 @@ _Key = tuple[str, str]
 
 @dataclass(slots=True)
 class PortCounterEvents:
-    """Memory of the last value of each error counter of a host.
+    """Memory of the last value of each counter of the network ports of a host.
 
     Attributes
     ----------
     folder : Path
         `/sys/class`, with `infiniband` and `net`.
+    statistics : callable
+        Returns the statistics of an interface.
     """
 
     folder: Path = Path("/sys/class")
+    statistics: Callable[[str], list[tuple[str, int]]] = ethtool_statistics
     _last: dict[_Key, int] = field(default_factory=dict)
+    _counted: PortCounts = field(default_factory=dict)
+    _counted_at: int = 0
 
     def rows(self, host: HostState) -> list[dict[str, Any]]:
         """Return a row of EVENTS for each counter that rose since the last call."""
@@ -50,15 +64,47 @@ class PortCounterEvents:
             return state_row(host.machine_id, port, host.time, before, after)
         return counter_row(host.machine_id, port, name, host.time, after - before)
 
+    def rates(self, time: int) -> dict[str, float]:
+        """Return the rates of the machine since the last call; empty at the first one.
+
+        Parameters
+        ----------
+        time : int
+            Nanoseconds since 1970 UTC.
+        """
+        before, lasted = self._counted, (time - self._counted_at) / SECOND
+        self._counted, self._counted_at = self._counts(), time
+        return port_rates(before, self._counted, lasted)
+
+    def _counts(self) -> PortCounts:
+        counts: dict[tuple[str, str], float] = {}
+        for path in self._ports():
+            for name, (metric, factor) in RATE_FILES.items():
+                if (value := _value(path / name)) is not None:
+                    counts[str(path), metric] = value * factor
+        for path in sorted(self.folder.glob("net/*/device")):
+            if not (path / "physfn").exists():
+                with suppress(OSError):
+                    frames = pause_counts(self.statistics(path.parent.name))
+                    counts |= {(path.parent.name, name): value for name, value in frames.items()}
+        return counts
+
+    def _ports(self) -> list[Path]:
+        """Return the folders of the ports of physical devices.
+
+        A virtual function has the counters of its user, whose end is no error of the port.
+        """
+        return [
+            path
+            for path in sorted(self.folder.glob("infiniband/*/ports/*"))
+            if not (path.parent.parent / "device" / "physfn").exists()
+        ]
+
     def _files(self) -> list[tuple[_Key, Path]]:
         """Return port, counter and file of each error counter, of physical devices only."""
         files = []
-        for path in sorted(self.folder.glob("infiniband/*/ports/*")):
-            device = path.parent.parent
-            # A virtual function has the counters of its user, whose end is no error of the port.
-            if (device / "device" / "physfn").exists():
-                continue
-            port = f"{device.name}/{path.name}"
+        for path in self._ports():
+            port = f"{path.parent.parent.name}/{path.name}"
             files.append(((port, PORT_STATE), path / "state"))
             for name in PORT_COUNTERS:
                 group = "hw_counters" if name in HARDWARE_COUNTERS else "counters"

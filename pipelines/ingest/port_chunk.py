@@ -64,15 +64,16 @@ class PortChunk:
             If there are too many intervals.
         """
         names = TargetNames(self.server.samples, self.machines)
-        before = f"offset {self.interval // SECOND}s"
         for metric in self._metrics():
             if metric == STATE_METRIC:
-                query = f"{metric} != {ACTIVE} and ({metric} {before}) == {ACTIVE}"
+                now, before = self._last(metric)
+                query = f"{now} != {ACTIVE} and {before} == {ACTIVE}"
             else:
                 selector = metric
                 if metric == _BY_TYPE:
                     selector = f'{metric}{{type=~"{"|".join(PORT_COUNTERS)}"}}'
-                query = f"({selector} - {selector} {before}) > 0"
+                now, before = self._last(selector)
+                query = f"({now} - {before}) > 0"
             for series in self._matrix(query):
                 yield from self._rows(metric, series, names.machine(series.labels, self.last))
 
@@ -93,9 +94,19 @@ class PortChunk:
             if row:
                 yield row
 
+    def _last(self, selector: str) -> tuple[str, str]:
+        """Return the last value of an interval, and that of the interval before.
+
+        Without a range, a sample older than five minutes is not seen.
+        """
+        span = self.interval // SECOND
+        now = f"last_over_time({selector}[{span}s]"
+        return f"{now})", f"{now} offset {span}s)"
+
     def _metrics(self) -> list[str]:
         """Return the metrics of ports that the server has."""
-        query = f'count by (__name__) ({{__name__=~"{PORT_METRICS}|{STATE_METRIC}"}})'
+        last, _ = self._last(f'{{__name__=~"{PORT_METRICS}|{STATE_METRIC}"}}')
+        query = f"count by (__name__) ({last})"
         names = sorted({series.labels.get("__name__", "") for series in self._matrix(query)})
         known = (_BY_TYPE, STATE_METRIC)
         return [name for name in names if name in known or counter_name(name) is not None]

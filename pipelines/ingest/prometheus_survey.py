@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forewarn.features.telemetry.network.error_counters import PORT_METRICS, STATE_METRIC
 from forewarn.features.telemetry.parsers.dcgm_metrics import METRICS, XID_COUNT_METRIC
 from forewarn.features.telemetry.parsers.prometheus_answers import GPU_LABELS
 from forewarn.features.time_units import DAY, HOUR, SECOND
@@ -19,7 +20,7 @@ __all__ = ["ServerSurvey", "missing_fields", "survey_server"]
 
 _SPAN = 15 * DAY  # what Prometheus keeps by default
 _STEPS = (6 * HOUR, _SPAN)  # between the moments that are queried; the second one if too many
-_PORTS = 'count by (__name__) ({__name__=~"node_(infiniband|ethtool|net_ethtool)_.+"})'
+_PORTS = f'count by (__name__) (last_over_time({{__name__=~"{PORT_METRICS}|{STATE_METRIC}"}}[15m]))'
 _NAMES = 'count by (__name__) ({__name__=~"DCGM_.+"})'
 # A moment has no sample where the scrapes are further apart than the server looks back, which
 # is five minutes. A query of hours costs more, so it comes second.
@@ -100,10 +101,7 @@ def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
     if last < now - HOUR:
         last = _last_hour(server, sorted(names)[0], now)
     n_gpus = _count_gpus(server, sorted(names), last)
-    ports = frozenset(
-        row["metric"]["__name__"] for row in _result(server, _PORTS, last, last, HOUR)
-    )
-    return ServerSurvey(server.url, names, n_gpus, last, ports)
+    return ServerSurvey(server.url, names, n_gpus, last, _port_metrics(server, last))
 
 
 def _series(server: PrometheusClient, query: str, now: int) -> list[Any]:
@@ -123,6 +121,15 @@ def _result(server: PrometheusClient, query: str, first: int, last: int, step: i
 
 def _last_time(series: Mapping[str, Any]) -> int:
     return int(float(series["values"][-1][0]) * SECOND)
+
+
+def _port_metrics(server: PrometheusClient, at: int) -> frozenset[str]:
+    """Return the metrics of network ports; none if there are too many to count."""
+    try:
+        series = _result(server, _PORTS, at, at, HOUR)
+    except QueryTooLargeError:
+        return frozenset()
+    return frozenset(row["metric"].get("__name__", "") for row in series)
 
 
 def _last_hour(server: PrometheusClient, name: str, now: int) -> int:

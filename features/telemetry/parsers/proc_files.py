@@ -31,12 +31,15 @@ class HostReading:
         Load average over 1, 5 and 15 minutes.
     memory : dict of str to int
         `total` and `available`, in bytes.
+    ports : dict of str to float
+        Rates of the network ports, summed.
     """
 
     boot_time: int | None = None
     uptime: float | None = None
     load: tuple[float, float, float] | None = None
     memory: dict[str, int] = field(default_factory=dict)
+    ports: dict[str, float] = field(default_factory=dict)
 
 
 def boot_times(stat: str) -> list[int]:

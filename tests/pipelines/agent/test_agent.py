@@ -176,6 +176,31 @@ def test_rising_port_counters_are_events(host: Host) -> None:
     assert event["timestamp"] == START + 2 * MINUTE
 
 
+def test_readings_have_rates_of_ports(host: Host) -> None:
+    port = host.folder / "sys" / "infiniband" / "mlx5_3" / "ports" / "1"
+    virtual = host.folder / "sys" / "infiniband" / "mlx5_9" / "ports" / "1"
+    for path in (port, virtual):
+        (path / "counters").mkdir(parents=True)
+        (path / "hw_counters").mkdir()
+    (virtual.parent.parent / "device" / "physfn").mkdir(parents=True)
+    (host.folder / "sys" / "net" / "ens9" / "device").mkdir(parents=True)
+    pauses = iter([100, 700, 5])
+    host.agent.ports.statistics = lambda _: [("tx_prio3_pause", next(pauses)), ("rx_bytes", 8)]
+    rows = []
+    for words in (10**9, 4 * 10**9, 5 * 10**9):
+        for path in (port, virtual):
+            (path / "counters" / "port_xmit_data").write_text(f"{words}\n")
+            (path / "hw_counters" / "np_cnp_sent").write_text(f"{words // 10**9 * 60}\n")
+        host.clock.time += MINUTE
+        rows.append(host.agent.collect()[0])
+    names = ("rdma_throughput", "cnp_sent_rate", "pfc_tx_packet_rate")
+    assert [[row.get(name) for name in names] for row in rows] == [
+        [None, None, None],
+        [pytest.approx(1.6), 3.0, 10.0],
+        [pytest.approx(32 / 60), 1.0, None],  # the interface was reset
+    ]
+
+
 def test_hardware_errors_are_no_faults(host: Host) -> None:
     line = "pcieport 0000:10:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer"
     for _ in range(40):
