@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from forewarn.pipelines.agent.nvml import Nvml
 
 __all__ = ["MixedSource", "NvmlWithFallback", "open_source"]
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_GPU_CLASSES = ("0x03", "0x12")  # display controllers and accelerators
+_AMD, _NVIDIA = "0x1002", "0x10de"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +82,29 @@ def open_source(kind: str, timeout: float) -> GpuSource:
     Parameters
     ----------
     kind : {"auto", "nvml", "nvidia-smi", "amd-smi"}
-        "auto" takes what works: AMD's tools where they are installed, and NVIDIA's unless it has
-        neither a library nor a program there.
+        "auto" takes NVIDIA's source, and AMD's tools where they are installed, each only if the
+        host has a device of the vendor: images may hold the tools of both.
     timeout : float
         Seconds, for the test whether NVML works.
     """
     if kind == "amd-smi":
         return AmdSmi()
     nvidia = _nvidia_source(kind, timeout)
-    if kind != "auto" or not any(map(shutil.which, AMD_PROGRAMS)):
+    is_amd = any(map(shutil.which, AMD_PROGRAMS)) and _has_device(_AMD)
+    if kind != "auto" or not is_amd:
         return nvidia
-    if isinstance(nvidia, NvidiaSmi) and shutil.which(nvidia.program) is None:
-        return AmdSmi()
-    return MixedSource((nvidia, AmdSmi()))
+    is_absent = isinstance(nvidia, NvidiaSmi) and shutil.which(nvidia.program) is None
+    return AmdSmi() if is_absent or not _has_device(_NVIDIA) else MixedSource((nvidia, AmdSmi()))
+
+
+def _has_device(vendor: str) -> bool:
+    """Tell whether a GPU of a vendor is on the PCI bus; True if the bus cannot be read."""
+    vendors = set()
+    for device in _PCI_DEVICES.glob("*"):
+        with suppress(OSError):
+            if (device / "class").read_text().startswith(_GPU_CLASSES):
+                vendors.add((device / "vendor").read_text().strip())
+    return not vendors or vendor in vendors
 
 
 def _nvidia_source(kind: str, timeout: float) -> GpuSource:

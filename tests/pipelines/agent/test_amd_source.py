@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from forewarn.pipelines.agent import gpu_source_selection
 from forewarn.pipelines.agent.amd_smi import AmdSmi
 from forewarn.pipelines.agent.gpu_source import HangError, NoSourceError
 from forewarn.pipelines.agent.gpu_source_selection import MixedSource, open_source
@@ -36,6 +37,7 @@ def metric(*indexes: int) -> str:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Return `install(name, script)`; the programs are the only ones of their host."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(gpu_source_selection, "_PCI_DEVICES", tmp_path / "pci")
 
     def write(name: str, script: str) -> str:
         path = tmp_path / name
@@ -107,3 +109,20 @@ def test_silent_vendor_is_trouble_and_no_loss(install: Install) -> None:
     install("amd-smi", "exit 1")
     with pytest.raises(NoSourceError, match="nvidia-smi"):
         open_source("auto", WAIT).read(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "source"), [("0x10de", NvidiaSmi), ("0x1002", AmdSmi), ("both", MixedSource)]
+)
+def test_tools_without_a_device_are_no_source(
+    install: Install, tmp_path: Path, vendor: str, source: type
+) -> None:
+    install("amd-smi", amd_smi(0))
+    install("nvidia-smi", "printf 'index, serial, temperature.gpu\\n0, S0, 40\\n'")
+    vendors = ("0x10de", "0x1002") if vendor == "both" else (vendor,)
+    for number, name in enumerate((*vendors, "0x1a03")):  # the last one is of a management board
+        device = tmp_path / "pci" / f"0000:0{number}:00.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{name}\n")
+        (device / "class").write_text("0x030200\n")
+    assert type(open_source("auto", WAIT)) is source

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.pipelines.agent import gpu_source_selection
 from forewarn.pipelines.cli.main import main
 
 TICK = dt.timedelta(minutes=10)
@@ -177,6 +178,7 @@ def test_agents_of_a_mixed_host_feed_the_same_records(
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(gpu_source_selection, "_PCI_DEVICES", tmp_path / "pci")
     monkeypatch.delenv("FOREWARN_TOKEN", raising=False)
     policy = tmp_path / "agent.toml"
     (tmp_path / "kern.log").touch()
