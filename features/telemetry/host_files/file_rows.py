@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,12 +89,15 @@ class HostFileRows:
 
         A row with an address stays without a name, as earlier files may know it; an index says
         nothing without another file of the same host. A row with neither is of the only GPU of a
-        list.
+        list, unless others of the same moment show that there are more.
         """
         waiting, self._nameless = self._nameless, []
+        moments = Counter(
+            (file.name, row["timestamp"]) for row, file in waiting if not _has_place(row)
+        )
         for row, file in waiting:
-            placed = row.get("slot") is not None or row.get("pci") is not None
-            name = self.names.name(row if placed else row | {"listed": True})
+            is_only = not _has_place(row) and moments[file.name, row["timestamp"]] == 1
+            name = self.names.name(row | {"listed": True} if is_only else row)
             if name is not None or row.get("pci") is not None:
                 self._add_named(row | (name or {}), file, once=True)
             else:
@@ -139,6 +142,10 @@ class HostFileRows:
             return True  # the landing keeps the later of two rows
         self._first[key] = file.name
         return True
+
+
+def _has_place(row: Mapping[str, Any]) -> bool:
+    return row.get("slot") is not None or row.get("pci") is not None
 
 
 def _at(file: HostFileText, time: int) -> str:

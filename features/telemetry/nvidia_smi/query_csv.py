@@ -90,8 +90,6 @@ _NAMES = {
 }
 _TIME_STARTS = ("2", "1", "[", *"ADFJMNOSTW=#-*<(")
 _TIMESTAMP_CHARS = 26  # a longer first cell may have a time of a script before it
-_HEADER_NAMES = frozenset(name for names in _NAMES.values() for name in names)
-_HEADER_HINT = re.compile("|".join(map(re.escape, sorted(_HEADER_NAMES))))
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
 # Fields that say nothing about the state of a GPU, and fields that identify it.
 _PLACES = ("pci.bus_id", "gpu_bus_id", "index", "timestamp")
@@ -100,6 +98,10 @@ _ACTION, _RESET_REQUIRED = "gpu_recovery_action", "reset_status.reset_required"
 _READ_FIELDS = {_ACTION, _RESET_REQUIRED}.union(
     *(names for fields in _NUMBERS.values() for names in fields)
 )
+_HEADER_NAMES = frozenset(name for names in _NAMES.values() for name in names).union(
+    field for field in _READ_FIELDS if "." in field
+)
+_HEADER_HINT = re.compile("|".join(map(re.escape, sorted(_HEADER_NAMES))))
 _KNOWN_FIELDS = _READ_FIELDS.union(*_NAMES.values()) - {"timestamp"}
 
 
@@ -191,7 +193,7 @@ def _header(line: str) -> tuple[list[str], dict[str, str]]:
 
 
 def is_header(line: str) -> bool:
-    """Tell whether a line is the header of a table: it has a field that identifies GPUs."""
+    """Tell whether a line is the header of a table: it has a field that is known."""
     if not _HEADER_HINT.search(line):  # most lines are rows
         return False
     return any(name.split(" [")[0] in _HEADER_NAMES for name in _cells(line))
@@ -205,6 +207,8 @@ def _cells(line: str) -> list[str]:
 def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread) -> GpuReading:
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
     slot, time = texts["slot"], _moment(texts["time"] or "")
+    if texts["time"] is not None and time is None:
+        unread.add("a time in another form (`2025-03-01 00:10:00` would be read)", texts["time"])
     position = GpuReading(
         pci=parse_pci_address(texts["pci"] or ""),
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,

@@ -336,6 +336,26 @@ def test_rows_without_any_name_are_of_the_only_gpu_of_a_list(number: int) -> Non
     assert bool(dropped.unread) == (number != 1)
 
 
+def test_rows_of_one_moment_are_of_several_gpus() -> None:
+    rows = "2025/03/01 00:10:00.250, 49 %\n2025/03/01 00:10:00.250, 50 %\n"
+    query = file(f"timestamp, utilization.gpu [%]\n{rows}", "query")
+    dropped = read_host_files("node-1", [query, _gpu_list(1)])
+    assert not dropped.readings
+    assert sum(dropped.unread.counts.values()) == 2
+
+
+def test_table_of_measurements_alone_has_the_time_of_the_file() -> None:
+    query = file("utilization.gpu [%], memory.used [MiB]\n49 %, 7 MiB\n", "query", TIME)
+    (reading,) = read_host_files("node-1", [query, _gpu_list(1)]).readings
+    assert (reading["timestamp"], reading["utilization_gpu"]) == (TIME, 49)
+
+
+def test_time_in_another_form_is_counted() -> None:
+    query = file("timestamp, serial, temperature.gpu\n03-11-2026 15:13:16, S1, 41\n", "query")
+    dropped = read_host_files("node-1", [query])
+    assert any("in another form" in what for what in dropped.unread.counts)
+
+
 def test_rows_of_a_table_without_known_column_are_no_readings() -> None:
     query = file("timestamp,memory_used_mb\n2025-03-01 00:10:00,604\n", "query")
     dropped = read_host_files("node-1", [query, _gpu_list(1)])
