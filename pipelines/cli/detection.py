@@ -127,20 +127,24 @@ def _add_pull(parts: Commands) -> None:
         parts,
         "pull",
         _pull,
-        "write the metrics of tasks on a Prometheus server, for `detect fit` and `detect run`",
+        "write the metrics of tasks from Prometheus or files, for `detect fit` and `detect run`",
         "forewarn detect pull --prometheus http://127.0.0.1:9090 --out /tmp/metrics",
     )
-    command.add_argument(
-        "--prometheus",
-        metavar="URL",
-        required=True,
-        help="server (token: FOREWARN_PROMETHEUS_TOKEN)",
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--prometheus", metavar="URL", help="server (token: FOREWARN_PROMETHEUS_TOKEN)"
+    )
+    source.add_argument(
+        "--raw", type=Path, metavar="DIR", help="HOST/FILE: exporters' text, sysfs, `ethtool -S`"
     )
     add_config(command)
     command.add_argument(
-        "--start", type=time_argument, metavar="TIME", help="default: 15 minutes before the end"
+        "--start",
+        type=time_argument,
+        metavar="TIME",
+        help="default: the last 15 minutes; of files, all",
     )
-    command.add_argument("--end", type=time_argument, metavar="TIME", help="default: now")
+    command.add_argument("--end", type=time_argument, metavar="TIME", help="default: now, or all")
     command.add_argument(
         "--out", type=Path, required=True, metavar="METRICS", help="folder of task=NAME/*.parquet"
     )
@@ -276,6 +280,7 @@ def _tasks_table(args: argparse.Namespace, settings: WatchTable) -> Path | None:
 def _pull(args: argparse.Namespace) -> int:
     from forewarn.features.detection.sampling import Sampling
     from forewarn.features.time_units import MINUTE
+    from forewarn.pipelines.detection.exporter_files import ExporterFiles
     from forewarn.pipelines.detection.live_metrics import LiveMetrics
     from forewarn.pipelines.detection.metric_export import export_metrics, exported_text
     from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
@@ -283,13 +288,22 @@ def _pull(args: argparse.Namespace) -> int:
 
     require_start_before_end(args)
     settings = load_config_option(args)
-    end = SystemClock().now() if args.end is None else args.end
-    start = end - 15 * MINUTE if args.start is None else args.start
     table = settings.detection
     counters = frozenset(metric.name for metric in table.metrics if metric.kind == "counter")
-    with closing(PrometheusClient.from_environment(args.prometheus)) as server:
+    with ExitStack() as resources:
+        if args.raw is not None:
+            files = ExporterFiles(args.raw)
+            source: ExporterFiles | PrometheusClient = files
+            first, last = files.times
+            first -= table.interval
+        else:
+            server = PrometheusClient.from_environment(args.prometheus)
+            resources.callback(server.close)
+            source, last = server, SystemClock().now()
+            first = (last if args.end is None else args.end) - 15 * MINUTE
+        start, end = (args.start or first), (args.end or last)
         tasks = _tasks_table(args, settings.watch)
-        live = LiveMetrics(server, settings.watch, table.interval, tasks, Sampling(1, counters))
+        live = LiveMetrics(source, settings.watch, table.interval, tasks, Sampling(1, counters))
         names = [metric.name for metric in table.metrics]
         for line in export_metrics(live, names, args.out, start, end):
             write_line(json.dumps(line) if args.json else exported_text(line))

@@ -55,7 +55,7 @@ class ExporterSamples:
         self, metric: str, end: int, span: int
     ) -> Iterator[tuple[Mapping[str, str], str, Float64Array, Float64Array]]:
         """Yield labels, machine, times (s) and values of each machine in (end - span, end]."""
-        answered, machines = [], set[str]()
+        answered, machines, names = [], set[str](), set[str]()
         for source in self._sources.get(metric) or METRIC_SERIES.get(metric, ()):
             answer = self.query(source.selector(self.matchers), end, span)
             matrix, _ = parse_matrix(answer, BLANK_COUNTER if source.counter else BLANK_THRESHOLD)
@@ -64,12 +64,15 @@ class ExporterSamples:
                 answered.append(source)
             for machine, series in by_machine.items():
                 if machine not in machines:
+                    names |= {part.labels.get("__name__", "") for part in series}
                     parts = [(part.times, self._values(source, part)) for part in series]
                     yield series[0].labels, machine, *combine_samples(source, parts)
             machines |= by_machine.keys()
         if answered and metric not in self._sources:
-            names = " and ".join(source.selector() for source in answered)
-            note(f"{metric}: not on the server, computed from {names} of {len(machines)} machines")
+            listed = ", ".join(sorted(names))
+            note(
+                f"{metric}: no series of this name; computed from {listed} of {len(machines)} machines"
+            )
             self._sources[metric] = answered
 
     def _values(self, source: ExporterSeries, series: Series) -> Float64Array:

@@ -16,6 +16,7 @@ from forewarn.features.telemetry.parsers.dcgm_metrics import BLANK_THRESHOLD
 from forewarn.features.telemetry.parsers.prometheus_answers import Series, parse_matrix
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.exporter_files import ExporterFiles
 from forewarn.pipelines.detection.exporter_samples import BLANK_COUNTER, ExporterSamples
 from forewarn.pipelines.detection.task_members import Membership
 from forewarn.pipelines.detection.task_metrics import Pull
@@ -79,7 +80,7 @@ class LiveMetrics:
 
     Attributes
     ----------
-    server : PrometheusClient
+    server : PrometheusClient or ExporterFiles
     settings : WatchTable
     interval : int
         Nanoseconds between two samples of a machine.
@@ -88,7 +89,7 @@ class LiveMetrics:
     sampling : Sampling
     """
 
-    server: PrometheusClient
+    server: PrometheusClient | ExporterFiles
     settings: WatchTable
     interval: int
     tasks: Path | None = None

@@ -66,7 +66,7 @@ def export_metrics(
             "dcgm-exporter and a label or a table (`[watch] tasks`) that names the task."
         )
     if absent := [name for name in configured if name not in written]:
-        note(f"not on the server, so `detect fit` will not use them: {', '.join(absent)}")
+        note(f"no series, so `detect fit` will not use them: {', '.join(absent)}")
 
 
 def _write(pull: LivePull, columns: dict[str, Float64Array], out: Path, end: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import gzip
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,14 @@ from forewarn.pipelines.storage.files.regular_files import files_below
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
 
-__all__ = ["Ingested", "host_in_name", "ingest_host_files", "open_landing", "time_in_name"]
+__all__ = [
+    "Ingested",
+    "host_in_name",
+    "ingest_host_files",
+    "open_landing",
+    "read_host_texts",
+    "time_in_name",
+]
 
 _MAX_FILE_BYTES = 1 << 30  # unpacked; larger files are rejected
 
@@ -153,6 +160,22 @@ def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:
     if not by_host:
         raise RecordsError(f"{folder}: holds no file, expected files of hosts.")
     return by_host
+
+
+def read_host_texts(folder: Path) -> Iterator[tuple[str | None, HostFileText]]:
+    """Yield the host and the text of each file below a folder; note those that cannot be read.
+
+    Raises
+    ------
+    RecordsError
+        If the folder does not exist or has no file.
+    """
+    unread = Unread()
+    for host, paths in sorted(_files_by_host(folder).items(), key=lambda item: item[0] or ""):
+        for file in _texts(folder, paths, unread):
+            yield host, file
+    for why, count in unread.counts.items():
+        note(f"{why} ({count} files), such as {unread.examples[why]}")
 
 
 def _texts(folder: Path, paths: list[Path], unread: Unread) -> list[HostFileText]:

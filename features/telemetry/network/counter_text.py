@@ -13,7 +13,7 @@ from forewarn.features.telemetry.network.error_counters import (
     port_name,
 )
 
-__all__ = ["is_counter_text", "parse_counters"]
+__all__ = ["counter_sections", "is_counter_text", "parse_counters"]
 
 _FORM = re.compile(
     # node_exporter prints the metrics of its own process first.
@@ -75,6 +75,13 @@ def parse_counters(text: str, file_name: str = "") -> Iterator[tuple[str | None,
         if (name := counter_name(match["name"])) and is_physical(match["device"]):
             yield match["device"], name, int(match["value"])
     yield from _metrics(text)
+    for port, pair, value in counter_sections(text, file_name):
+        if name := counter_name(pair):
+            yield port, name, value
+
+
+def counter_sections(text: str, file_name: str = "") -> Iterator[tuple[str | None, str, int]]:
+    """Yield port, name and value of each line of `ethtool -S` and `perfquery`."""
     sections = [*_SECTION.finditer(text)]
     starts = [section.start() for section in sections]
     for section, end in zip(sections, [*starts[1:], len(text)], strict=False):
@@ -84,8 +91,7 @@ def parse_counters(text: str, file_name: str = "") -> Iterator[tuple[str | None,
             port = f"lid {section['lid']}/{section['port']}"
         if port is None or section["lid"] or is_physical(port):
             for pair in _PAIR.finditer(text, section.end(), end):
-                if name := counter_name(pair["name"]):
-                    yield port, name, int(pair["value"])
+                yield port, pair["name"], int(pair["value"])
 
 
 def _metrics(text: str) -> Iterator[tuple[str, str, int]]:

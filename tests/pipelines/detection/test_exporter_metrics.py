@@ -125,3 +125,30 @@ def test_task_without_label_or_table_is_explained(
     error = capsys.readouterr().err
     assert "[watch] tasks" in error
     assert not (tmp_path / "metrics").exists()
+
+
+def test_files_of_hosts_become_metrics(tmp_path: Path) -> None:
+    begin = 1_772_323_200
+    port = "/sys/class/infiniband/mlx5_0/ports/1"
+    for host in HOSTS:
+        (tmp_path / "raw" / host).mkdir(parents=True)
+        for tick in range(8):
+            text = (
+                f"{port}/counters/port_xmit_data:{10**9 * 15 * tick}\n"
+                f"{port}/hw_counters/np_cnp_sent:{45 * tick}\n"
+                f"ens9\nNIC statistics:\n     tx_prio3_pause: {30 * tick}\n"
+                f'# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{{gpu="0"}} 91\n'
+            )
+            (tmp_path / "raw" / host / f"all-{begin + STEP * tick}.txt").write_text(text)
+    (tmp_path / "tasks.csv").write_text("task,machine\n" + "".join(f"j,{h}\n" for h in HOSTS))
+    (tmp_path / "my.toml").write_text('[detection]\ninterval = "15s"\n[watch]\ntasks="tasks.csv"\n')
+    out = tmp_path / "metrics"
+    words = ["detect", "pull", "--raw", str(tmp_path / "raw"), "--out", str(out)]
+    assert main([*words, "--config", str(tmp_path / "my.toml")]) == 0
+    table = pd.concat(map(pd.read_parquet, (out / "task=j").glob("*.parquet")))
+    assert set(table["machine"]) == set(HOSTS)
+    rates = {"rdma_throughput": 32.0, "cnp_sent_rate": 3.0, "pfc_tx_packet_rate": 2.0}
+    for name, value in (rates | {"gpu_duty_cycle": 91.0}).items():
+        known = table[name].dropna()
+        assert known.to_numpy() == pytest.approx(value)
+        assert len(known) >= len(HOSTS) * 7
