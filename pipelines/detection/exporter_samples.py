@@ -70,9 +70,7 @@ class ExporterSamples:
             machines |= by_machine.keys()
         if answered and metric not in self._sources:
             listed = ", ".join(sorted(names))
-            note(
-                f"{metric}: no series of this name; computed from {listed} of {len(machines)} machines"
-            )
+            note(f"{metric}: computed from {listed} of {len(machines)} machines")
             self._sources[metric] = answered
 
     def _values(self, source: ExporterSeries, series: Series) -> Float64Array:
