@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,11 @@ class ListFigures:
     def expected(self) -> float | None:
         """Expected failures among the flagged GPUs; None without probabilities."""
         return sum(self.known) if self.known else None
+
+    @property
+    def chance_of_any(self) -> float:
+        """Probability that one of the flagged GPUs fails or more, if they fail independently."""
+        return 1.0 - math.prod(1.0 - probability for probability in self.known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,20 +176,10 @@ def _expectation(listed: ListFigures) -> str:
         which = "It fails" if listed.n_flagged == 1 else "The GPU with a known probability fails"
         return f"{which} by {listed.deadline} with probability {chance_text(expected)}."
     these = f"these {count(n)}" if n == listed.n_flagged else f"the {count(n)} with a probability"
-    if round(expected) < 1:
-        return (
-            f"Most likely none of {these} will fail by {listed.deadline} "
-            f"(expected number: {amount(expected, 1)})."
-        )
-    return f"Expect {_about(expected)} of {these} to fail by {listed.deadline}."
-
-
-def _about(expected: float) -> str:
-    """Format an expected number: "about 1", or "1 or 2"."""
-    whole = int(expected)
-    if expected < 10.0 and 0.25 <= expected - whole <= 0.75:
-        return f"{whole} or {whole + 1}"
-    return f"about {count(expected)}"
+    return (
+        f"At least one of {these} fails by {listed.deadline} with probability "
+        f"{chance_text(listed.chance_of_any)}; expected number: {amount(expected, 1)}."
+    )
 
 
 def _urgency(listed: ListFigures) -> tuple[str, str]:
@@ -195,10 +191,10 @@ def _urgency(listed: ListFigures) -> tuple[str, str]:
     if likely:
         verb = "is" if likely == 1 else "are"
         return "urgent", f"Act now: {plural(likely, 'GPU')} {verb} more likely than not to fail."
-    if round(expected) >= 1:
+    if listed.chance_of_any >= _LIKELY_PROBABILITY:
         return "soon", (
             "Act when the job next stops: no single GPU is more likely than not to fail, "
-            "but some of them probably will."
+            "but it is more likely than not that one of them does."
         )
     return "calm", "This can wait for working hours, unless a check below shows a fault."
 

@@ -113,7 +113,8 @@ def test_headline_contains_list_numbers() -> None:
     text = text_of(render(listed()))
     assert "3 GPUs on 2 machines flagged" in text
     assert "Act now: 1 GPU is more likely than not to fail." in text
-    assert "Expect 1 or 2 of these 3 to fail by 2 March, 02:50 UTC." in text  # 0.83 + 0.41 + 0.24
+    # 1 - 0.17 x 0.59 x 0.76 = 0.92; 0.83 + 0.41 + 0.24 = 1.48
+    assert "At least one of these 3 fails by 2 March, 02:50 UTC with probability 92 %" in text
     assert (
         "Draining both machines takes 17 GPUs out of service" in text
     )  # one of them is not scored
@@ -277,7 +278,7 @@ def test_minimal_columns_are_accepted() -> None:
 
 def test_default_deadline_is_one_horizon() -> None:
     text = text_of(render(listed(30).drop(columns="valid_until")))
-    assert "to fail by 2 March, 03:00 UTC" in text
+    assert "by 2 March, 03:00 UTC with probability" in text
 
 
 @pytest.mark.parametrize("dtype", ["category", "string[pyarrow]", object])

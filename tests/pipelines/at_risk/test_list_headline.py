@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.pipelines.at_risk.list_headline import Headline, ListFigures, headline
+from forewarn.pipelines.rendering.templates import chance_text
 
 
 def words(probabilities: Sequence[float | None], **changed: Any) -> Headline:
@@ -22,22 +25,27 @@ def words(probabilities: Sequence[float | None], **changed: Any) -> Headline:
 
 
 @pytest.mark.parametrize(
-    ("probabilities", "expectation"),
+    ("probabilities", "which", "chance", "expected"),
     [
-        ([0.02, 0.1, 0.1], "Most likely none of these 3 will fail by noon (expected number: 0.2)."),
-        ([0.3, 0.3, 0.3], "Expect about 1 of these 3 to fail by noon."),
-        ([0.5, 0.5, 0.5], "Expect 1 or 2 of these 3 to fail by noon."),
-        ([0.9, 0.9, 0.9], "Expect 2 or 3 of these 3 to fail by noon."),
-        ([0.99] * 30, "Expect about 30 of these 30 to fail by noon."),
-        ([0.3, 0.8, None], "Expect about 1 of the 2 with a probability to fail by noon."),
-        ([0.3, None], "The GPU with a known probability fails by noon with probability 30 %."),
-        ([1.0], "It fails by noon with probability over 99 %."),
+        ([0.02, 0.1, 0.1], "these 3", "21 %", "0.2"),  # 1 - 0.98 x 0.9 x 0.9 = 0.206
+        ([0.3, 0.3, 0.3], "these 3", "66 %", "0.9"),  # 1 - 0.7^3 = 0.657
+        ([0.99] * 30, "these 30", "over 99 %", "29.7"),
+        ([0.3, 0.8, None], "the 2 with a probability", "86 %", "1.1"),  # 1 - 0.7 x 0.2
     ],
 )
-def test_expected_failures_sum_probabilities(
-    probabilities: list[float | None], expectation: str
+def test_expectation_is_derived_from_probabilities(
+    probabilities: list[float | None], which: str, chance: str, expected: str
 ) -> None:
-    assert words(probabilities).expectation == expectation
+    assert words(probabilities).expectation == (
+        f"At least one of {which} fails by noon with probability {chance}; "
+        f"expected number: {expected}."
+    )
+
+
+def test_single_probability_is_given_as_it_is() -> None:
+    of_one = "The GPU with a known probability fails by noon with probability 30 %."
+    assert words([0.3, None]).expectation == of_one
+    assert words([1.0]).expectation == "It fails by noon with probability over 99 %."
 
 
 @pytest.mark.parametrize(
@@ -46,12 +54,26 @@ def test_expected_failures_sum_probabilities(
         ([0.5, 0.1], "urgent"),
         ([0.49, 0.4], "soon"),
         ([0.1, 0.1], "calm"),
+        ([0.05] * 10, "calm"),  # 0.5 failures are expected; none with probability 60 %
+        ([0.07] * 10, "soon"),  # 0.7 failures; none with probability 48 %
         ([None, None], "rules"),
         ([], "empty"),
     ],
 )
 def test_urgency_follows_probabilities(probabilities: list[float | None], level: str) -> None:
     assert words(probabilities).level == level
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=20))
+def test_sentences_agree_with_the_chance(probabilities: list[float]) -> None:
+    none_fails = 1.0
+    for probability in probabilities:
+        none_fails *= 1.0 - probability
+    shown = words(probabilities)
+    assert f"with probability {chance_text(1.0 - none_fails)};" in shown.expectation
+    assert ("more likely than not" in shown.advice) == (
+        max(probabilities) >= 0.5 or 1.0 - none_fails >= 0.5
+    )
 
 
 def test_empty_list_warns_about_missing_data() -> None:
