@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.array_types import Float64Array
+from forewarn.features.array_types import BoolArray, Float64Array
 from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.prediction.span_sums import SpanSums
@@ -201,12 +201,16 @@ class ListCandidates:
         probability: Float64Array,
         flagged_by: npt.NDArray[np.object_],
         contributions: Contributions,
+        suspected: BoolArray | None = None,
     ) -> AtRiskList:
         """Return the list ordered by score, then by serial; every array has shape (n,)."""
         row = np.argsort(-score, kind="stable")
-        choice = self.criteria.choose(probability[row])
+        choice = self.criteria.choose(
+            probability[row], None if suspected is None else suspected[row]
+        )
         evidence, drawn_rows = self._evidence(), row[choice.listed][:_MAX_CHARTED_GPUS].tolist()
-        reasons = explain_gpus(evidence, contributions, drawn_rows)
+        against = () if suspected is None else np.flatnonzero(suspected).tolist()
+        reasons = explain_gpus(evidence, contributions, drawn_rows, against)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
         ends, step = self.records.instances.end[row], self.step
         drawn = {i: reasons.get(i, Reasons()).channels for i in drawn_rows}

@@ -197,8 +197,9 @@ def _first(machines: Sequence[FlaggedMachine], most: int) -> list[FlaggedMachine
 
 
 def _next_on_list(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the GPUs that follow the flagged ones on the list."""
-    rows = table[~table["flagged"]].head(_MAX_SHOWN_NEXT).to_dict("records")
+    """Return the GPUs that follow the flagged ones on the list and have anything against them."""
+    suspected = table["probability"].notna() | table["reasons"].map(visible).ne("")
+    rows = table[~table["flagged"] & suspected].head(_MAX_SHOWN_NEXT).to_dict("records")
     return [
         {
             "rank": count(row["rank"]),

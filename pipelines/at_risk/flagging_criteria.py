@@ -65,10 +65,22 @@ class FlaggingCriteria:
     costs: ActionCosts | None = None
     calibration: MonitoredCalibration | None = None
 
-    def choose(self, probability: Float64Array) -> FlaggingResult:
-        """Choose GPUs given probabilities in rank order; NaN if unknown."""
+    def choose(
+        self, probability: Float64Array, suspected: BoolArray | None = None
+    ) -> FlaggingResult:
+        """Choose GPUs of a ranking.
+
+        Parameters
+        ----------
+        probability : ndarray of shape (n,)
+            In rank order; NaN if unknown.
+        suspected : ndarray of shape (n,), optional
+            GPUs that rules speak against; only these can be listed. None: all.
+        """
         n = len(probability)
         listed = np.arange(n) < (top_k_count(self.share, n) if n else 0)
+        if suspected is not None:
+            listed &= suspected
         priced = self.costs is not None and bool(np.isfinite(probability).any())
         if self.costs is not None and priced:
             listed &= self.costs.pays_off(probability)
@@ -76,7 +88,11 @@ class FlaggingCriteria:
         action = np.full(n, "", dtype=object)
         if self.costs is not None and priced:
             action[flagged] = self.costs.action_for(probability[flagged])
-        sentences = [self._cost_text(probability, listed, priced), self._calibration_text(n)]
+        sentences = [
+            _unsuspected_text(suspected),
+            self._cost_text(probability, listed, priced),
+            self._calibration_text(n),
+        ]
         return FlaggingResult(listed, flagged, action, tuple(text for text in sentences if text))
 
     @property
@@ -149,3 +165,11 @@ class FlaggingCriteria:
             "break_even": None if self.costs is None else self.costs.break_even,
             "promise": None if self.calibration is None else self.calibration.to_dict(),
         }
+
+
+def _unsuspected_text(suspected: BoolArray | None) -> str:
+    """Return how many GPUs a list by rules leaves out, because it cannot rank them."""
+    if suspected is None or suspected.all():
+        return ""
+    n = int((~suspected).sum())
+    return f"No rule speaks against {plural(n, 'GPU')}, so their order means nothing."

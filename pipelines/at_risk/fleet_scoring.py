@@ -168,11 +168,13 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
         span_sums=gathered.sums(len(values)),
         causes=store.causes(at),
     )
+    points = rule_points(values, plan)
     return candidates.ranked(
         rule_scores(values, plan),
         probability=np.full(len(values), np.nan),
         flagged_by=np.full(len(values), "", dtype=object),
-        contributions=Contributions.from_columns(_named_points(rule_points(values, plan), values)),
+        contributions=Contributions.from_columns(_named_points(points, values)),
+        suspected=sum(points.values(), np.zeros(len(values))) > 0,
     )
 
 

@@ -66,7 +66,10 @@ class Contributions(NamedTuple):
 
 
 def explain_gpus(
-    evidence: ChannelEvidence, contributions: Contributions, drawn: Collection[int] = ()
+    evidence: ChannelEvidence,
+    contributions: Contributions,
+    drawn: Collection[int] = (),
+    suspected: Collection[int] = (),
 ) -> dict[int, Reasons]:
     """Return the reasons of each GPU that has any.
 
@@ -80,6 +83,9 @@ def explain_gpus(
     contributions : Contributions
     drawn : collection of int
         GPUs whose channels are needed for charts even without reasons.
+    suspected : collection of int
+        GPUs that a rule speaks against. What the rule counts is their reason even if it is
+        ordinary.
 
     Returns
     -------
@@ -92,7 +98,8 @@ def explain_gpus(
     channels = np.array([channel_of(name, columns) for name in contributions.names])
     distinct = sorted(set(channels.tolist()))
     chooser = _ReasonSelector(evidence, _device_noun(columns | {*evidence.plan.peers}), distinct)
-    rows = np.union1d(chooser.remarkable(), np.array(sorted(drawn), dtype=np.int64))
+    asked = np.array(sorted({*drawn, *suspected}), dtype=np.int64)
+    rows, ordinary = np.union1d(chooser.remarkable(), asked), set(suspected)
     if not len(rows):
         return {}
     table = contributions.compute(rows).T
@@ -103,7 +110,8 @@ def explain_gpus(
     for row, own, positive_sum in zip(rows.tolist(), summed, total.tolist(), strict=True):
         order = np.argsort(-own, kind="stable")
         relevant = [i for i in order if own[i] > _MIN_CONTRIBUTION_SHARE * positive_sum]
-        reasons[row] = chooser.reasons(row, {distinct[i]: float(own[i]) for i in relevant})
+        weights = {distinct[i]: float(own[i]) for i in relevant}
+        reasons[row] = chooser.reasons(row, weights, ordinary=row in ordinary)
     return reasons
 
 
@@ -150,19 +158,30 @@ class _ReasonSelector:
             extraordinary |= strongest.best >= 0
         return np.flatnonzero(extraordinary)
 
-    def reasons(self, row: int, weights: Mapping[str, float]) -> Reasons:
+    def reasons(self, row: int, weights: Mapping[str, float], *, ordinary: bool = False) -> Reasons:
         """Return the reasons of one GPU, given contributions by channel, largest first."""
         shown = {
             channel: strongest.signs[strongest.best[row]]
             for channel, strongest in self._strongest.items()
             if channel in weights and strongest.best[row] >= 0
         }
+        if ordinary and not shown:
+            shown = self._counted(row, weights)
         order = sorted(
             (channel for channel in weights if channel in shown),
             key=lambda name: -weights[name] * np.log1p(float(shown[name].strength[row])),
         )
         texts = tuple(self._mention(row, shown[channel]) for channel in order[:_MAX_REASONS])
         return Reasons(texts, tuple(dict.fromkeys([*order[:_MAX_REASONS], *weights])))
+
+    def _counted(self, row: int, channels: Collection[str]) -> dict[str, Observations]:
+        """Return what was counted of each channel over its longest span, if anything was."""
+        counted = {}
+        for channel in channels:
+            signs = [sign for sign in self._strongest[channel].signs if sign.values[row] > 0]
+            if signs:
+                counted[channel] = max(signs, key=lambda sign: sign.span)
+        return counted
 
     def _mention(self, row: int, signs: Observations) -> str:
         near = self._evidence.peers.near

@@ -354,6 +354,23 @@ def test_builtin_rules_need_no_failures(
     assert np.isnan(table["probability"]).all()
 
 
+def test_rules_flag_only_gpus_with_a_reason(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    records = write(fleet.drop(columns="failure").assign(xid=0), tmp_path / "records")
+    wide = tmp_path / "wide.toml"
+    wide.write_text(re.sub(r"share = [0-9.]+", "share = 0.9", config.read_text()))
+    assert _score(records, "builtin:rules", tmp_path / "out", "--config", str(wide)) == 0
+    folder = tmp_path / "out" / f"date={AT}"
+    table = pd.read_parquet(folder / "at_risk.parquet")
+    has_reason = table["reasons"] != ""
+    assert 0 < has_reason.sum() < 0.9 * len(table)
+    assert (table["flagged"] == has_reason).all()
+    page = (folder / "at_risk.html").read_text()
+    assert f"No rule speaks against {(~has_reason).sum()} GPUs" in page
+    assert "Next on the list" not in page
+
+
 def test_builtin_rules_use_counters_and_codes(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
 ) -> None:
