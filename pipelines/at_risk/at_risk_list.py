@@ -211,11 +211,10 @@ class ListCandidates:
         evidence, drawn_rows = self._evidence(), row[choice.listed][:_MAX_CHARTED_GPUS].tolist()
         against = () if suspected is None else np.flatnonzero(suspected).tolist()
         reasons = explain_gpus(evidence, contributions, drawn_rows, against)
-        rank, serials = np.arange(1, len(row) + 1), self._serials()
-        ends, step = self.records.instances.end[row], self.step
+        serials, ends = self._serials(), self.records.instances.end[row]
         drawn = {i: reasons.get(i, Reasons()).channels for i in drawn_rows}
         columns = {
-            "rank": rank,
+            "rank": np.arange(1, len(row) + 1),
             "gpu_serial": serials[row],
             **{name: texts[row] for name, texts in self._places().items()},
             "probability": probability[row],
@@ -229,15 +228,14 @@ class ListCandidates:
             "listed": choice.listed,
         }
         failed = self._latest_failures()
-        presumed = [gpu for gpu, failure in failed.items() if failure.presumed]
-        if (marked := np.isin(self.records.instances.gpu[row], presumed)).any():
+        if (marked := self._is_presumed(failed)[row]).any():
             columns["note"] = np.where(marked, NO_REPAIR, "").astype(object)
         if self.hindsight:
             columns["hindsight"] = np.ones(len(row), dtype=bool)
         return AtRiskList(
             self.at,
             pd.DataFrame(columns),
-            unscored_gpus(self.records, self.plan, failed, since=self.at - step),
+            unscored_gpus(self.records, self.plan, failed, since=self.at - self.step),
             self.criteria.share,
             self.horizon / HOUR,
             self.version,
@@ -252,6 +250,11 @@ class ListCandidates:
         peers = PeerComparison.from_timeline(timeline, instances, self.plan)
         measured = timeline, instances, self.values, self.plan
         return ChannelEvidence(*measured, peers, self.span_sums, events, fleet)
+
+    def _is_presumed(self, failed: dict[int, KnownFailure]) -> BoolArray:
+        """Return the GPUs whose last failure has a presumed end only."""
+        presumed = [gpu for gpu, failure in failed.items() if failure.presumed]
+        return np.isin(self.records.instances.gpu, presumed)
 
     def _latest_failures(self) -> dict[int, KnownFailure]:
         timeline = self.records.timeline

@@ -98,8 +98,8 @@ def explain_gpus(
     channels = np.array([channel_of(name, columns) for name in contributions.names])
     distinct = sorted(set(channels.tolist()))
     chooser = _ReasonSelector(evidence, _device_noun(columns | {*evidence.plan.peers}), distinct)
-    asked = np.array(sorted({*drawn, *suspected}), dtype=np.int64)
-    rows, ordinary = np.union1d(chooser.remarkable(), asked), set(suspected)
+    also = np.array(sorted({*drawn, *suspected}), dtype=np.int64)
+    rows, ordinary = np.union1d(chooser.remarkable(), also), set(suspected)
     if not len(rows):
         return {}
     table = contributions.compute(rows).T
