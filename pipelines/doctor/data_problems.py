@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from forewarn.features.duration import format_duration
+from forewarn.features.telemetry.amd.smi_values import has_column
+from forewarn.features.telemetry.nvidia_smi.query_csv import column_fields
+from forewarn.features.telemetry.parsers.dcgm_metrics import field_names
 from forewarn.pipelines.rendering.templates import plural, visible
 from forewarn.pipelines.runtime.terminal import escape_text
 
@@ -18,6 +21,7 @@ __all__ = ["DataProblem", "advice", "doctor_text", "find_problems", "precision_h
 _MIN_FAILURES_TO_TRAIN = 12  # below this the rules are as good as a model
 _MIN_FAILURES_TO_COMPARE = 60  # above this, intervals are narrow enough to compare methods
 _MAX_SHOWN_NAMES = 5
+_INVENTORY_COLUMNS = ("rack", "data_center", "expiration_date")
 _MAX_CADENCE_ERROR = 0.1  # relative to the interval; beyond one half, training is impossible
 _MAX_DAYS_WITHOUT_RECORDS = dt.timedelta(
     days=7
@@ -135,7 +139,7 @@ def _column_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
         yield DataProblem(
             True,
             f"Column `{visible(name)}` is missing in {files} of {plural(report['files'], 'file')}.",
-            "Remove it from `[features]`, or collect it.",
+            f"Remove it from `[features]`, or collect it. {_column_source(name)}".rstrip(),
         )
     for column in report["columns"]:
         share = column["nulls"] / max(column["rows"], 1)
@@ -144,7 +148,7 @@ def _column_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
             yield DataProblem(
                 share == 1.0,
                 f"`{name}` is missing in {share:.0%} of the rows.",
-                "Check its source.",
+                f"Check its source. {_column_source(column['name'])}".rstrip(),
             )
         if column["impossible"]:
             yield DataProblem(
@@ -159,6 +163,26 @@ def _column_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:
             f"`{visible(name)}` was constant while others changed: {_list_names(gpus, 'GPU')}.",
             "Restart the exporter on them; a frozen sensor provides no data.",
         )
+
+
+def _column_source(column: str) -> str:
+    """Return what to switch on or run for a column; empty if no known source has it."""
+    if column in _INVENTORY_COLUMNS:
+        return "Inventory: `forewarn ingest --cmdb FILE`."
+    ways = []
+    if names := field_names(column):
+        ways.append(f"dcgm-exporter: add {_code_names(names)} to its CSV of metrics")
+    if names := column_fields(column):
+        ways.append(f"nvidia-smi: add {_code_names(names)} to `--query-gpu`")
+    if has_column(column):
+        ways.append("AMD: run `amd-smi metric --json`")
+    if column == "xid":
+        ways.append("without an exporter: `dmesg --time-format iso`")
+    return f"{'; '.join(ways)}." if ways else ""
+
+
+def _code_names(names: Sequence[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
 
 
 def _label_problems(report: Mapping[str, Any]) -> Iterator[DataProblem]:

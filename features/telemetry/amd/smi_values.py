@@ -23,7 +23,7 @@ from forewarn.features.telemetry.parsers.quantity import is_absent, parse_quanti
 from forewarn.features.telemetry.parsers.script_time import ScriptTime, with_script_time
 from forewarn.features.time_units import SECOND
 
-__all__ = ["gpu_from_values", "unique_id"]
+__all__ = ["gpu_from_values", "has_column", "unique_id"]
 
 # The first name with a value counts: amd-smi's JSON and text, its CSV and table, then rocm-smi's.
 _COLUMNS: dict[str, tuple[str, ...]] = {
@@ -99,6 +99,15 @@ _UUID = re.compile(
 )
 _HEX = re.compile(r"(?:0x)?0*(?P<digits>[0-9a-f]{1,16})", re.IGNORECASE)
 _EPOCH = re.compile(r"(?P<seconds>1[5-9]\d{8}|2[01]\d{8})(?:\.\d+)?")
+
+
+def has_column(column: str) -> bool:
+    """Return whether AMD's tools give a record column.
+
+    >>> has_column("clock_sm"), has_column("rows_remapped")
+    (True, False)
+    """
+    return column in _COLUMNS
 
 
 def unique_id(text: str | None) -> str | None:

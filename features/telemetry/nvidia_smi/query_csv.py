@@ -31,6 +31,7 @@ from forewarn.features.telemetry.parsers.script_time import (
 
 __all__ = [
     "DAMAGED",
+    "column_fields",
     "is_header",
     "measured_fields",
     "parse_query_gpu",
@@ -105,10 +106,21 @@ _HEADER_HINT = re.compile("|".join(map(re.escape, sorted(_HEADER_NAMES))))
 _KNOWN_FIELDS = _READ_FIELDS.union(*_NAMES.values()) - {"timestamp"}
 
 
+def column_fields(column: str) -> tuple[str, ...]:
+    """Return the fields to query for a record column; empty if nvidia-smi's CSV lacks it.
+
+    Examples
+    --------
+    >>> column_fields("memory_used"), column_fields("xid")
+    (('memory.used',), ())
+    """
+    last_names = [names[-1] for names in _NUMBERS.get(column, ())]
+    return tuple(_COMMON_NAMES.get(name, name) for name in last_names)
+
+
 def query_fields() -> tuple[str, ...]:
     """Return the fields to query, each by the name that most drivers know."""
-    last_names = [names[-1] for fields in _NUMBERS.values() for names in fields]
-    numbers = [_COMMON_NAMES.get(name, name) for name in last_names]
+    numbers = [name for column in _NUMBERS for name in column_fields(column)]
     return (*(names[0] for names in _NAMES.values()), *numbers, _ACTION)
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "METRICS",
     "XID_COUNT_METRIC",
     "Metric",
+    "field_names",
     "metric_of",
     "throttled_by_hardware",
 ]
@@ -152,6 +153,20 @@ def metric_of(name: str) -> tuple[Metric, int, int] | None:
     ('temperature_gpu', 0, 1, None)
     """
     return _METRIC_OF_NAME.get(name)
+
+
+def field_names(column: str) -> tuple[str, ...]:
+    """Return the DCGM fields to export for a record column; empty if DCGM does not have it.
+
+    The names are those before DCGM 4.6.
+
+    Examples
+    --------
+    >>> field_names("clock_sm"), field_names("rack")
+    (('DCGM_FI_DEV_SM_CLOCK',), ())
+    """
+    metrics = (metric for metric in METRICS if metric.column == column)
+    return tuple(names[0] for metric in metrics for names in metric.names)
 
 
 def throttled_by_hardware(reasons: float) -> bool:

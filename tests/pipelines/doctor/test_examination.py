@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from forewarn.features.telemetry.parsers.dcgm_metrics import field_names
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.doctor import examination
 from forewarn.pipelines.doctor.data_problems import (
@@ -16,6 +17,12 @@ from forewarn.pipelines.doctor.data_problems import (
     precision_half_width,
 )
 
+# Telemetry of section 1 of the contracts that DCGM measures.
+CONTRACT_COLUMNS = (
+    *("temperature_gpu", "power_draw", "utilization_gpu", "utilization_memory", "memory_used"),
+    *("clock_sm", "ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays"),
+    *("pcie_link_width", "xid"),
+)
 CONFIG = """
 [records]
 interval = "10min"
@@ -134,6 +141,28 @@ def test_all_problems_are_detected(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "`load` is missing in 33% of the rows" in text
     assert "5 rows are duplicates" in text
     assert "Fix the grave problems below before training" in advice(found)
+
+
+@pytest.mark.parametrize("column", CONTRACT_COLUMNS)
+@pytest.mark.parametrize("is_null", [False, True])
+def test_missing_column_names_its_dcgm_field(
+    column: str, is_null: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records().rename(columns={"temp": column})
+    frame[column] = frame[column].astype("float64")
+    arguments = write(frame, tmp_path)
+    path = next((tmp_path / "records").glob("*/*.parquet"))
+    table = pd.read_parquet(path)
+    table = table.assign(**{column: float("nan")}) if is_null else table.drop(columns=column)
+    table.to_parquet(path, index=False)
+    config = Path(arguments[arguments.index("--config") + 1])
+    config.write_text(config.read_text().replace('"temp"', f'"{column}"'))
+    remedies = [p.todo for p in find_problems(examined(capsys, arguments)) if column in p.what]
+    assert remedies
+    assert field_names(column)
+    for name in field_names(column):
+        assert name.startswith("DCGM_FI_")
+        assert f"`{name}`" in remedies[0]
 
 
 def test_unfinished_horizons_are_not_usable(
