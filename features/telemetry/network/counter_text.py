@@ -20,7 +20,7 @@ _FORM = re.compile(
     r"^[ \t]*(?:# (?:HELP|TYPE) )?(?:go_gc|node)_\w+"
     r"|^\S*/infiniband/\S+/(?:(?:hw_)?counters/\w+|state):|^==> \S*/infiniband/\S+ <==$"
     r"|^(?:==> )?\S*/net/[\w.-]+/carrier_down_count(?::| <==)"
-    r"|^NIC statistics:|^# Port (?:extended )?counters: Lid",
+    r"|^NIC statistics:|^# Port (?:extended )?counters: Lid|^PortSelect:\.+\d",
     re.MULTILINE,
 )
 _METRIC = re.compile(
@@ -41,7 +41,8 @@ _NET = re.compile(
 )
 _SECTION = re.compile(
     r"^(?P<ethtool>NIC statistics:)"
-    r"|^# Port (?:extended )?counters: Lid (?P<lid>\d+) port (?P<port>\d+)",
+    r"|^# Port (?:extended )?counters: Lid (?P<lid>\d+) port (?P<port>\d+)"
+    r"|\APortSelect:\.+(?P<only>\d+)",
     re.MULTILINE,
 )
 # The line before the statistics: the command, or the name that a script printed.
@@ -87,9 +88,11 @@ def counter_sections(text: str, file_name: str = "") -> Iterator[tuple[str | Non
     for section, end in zip(sections, [*starts[1:], len(text)], strict=False):
         if section["ethtool"]:
             port = _interface(text[: section.start()], file_name)
-        else:
+        elif section["lid"]:
             port = f"lid {section['lid']}/{section['port']}"
-        if port is None or section["lid"] or is_physical(port):
+        else:  # the first line was cut off
+            port = f"port {section['only']}"
+        if port is None or not section["ethtool"] or is_physical(port):
             for pair in _PAIR.finditer(text, section.end(), end):
                 yield port, pair["name"], int(pair["value"])
 

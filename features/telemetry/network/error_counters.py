@@ -46,6 +46,7 @@ PORT_COUNTERS: dict[str, CheckSeverity] = {
     "port_xmit_discards": "notice",
     "local_ack_timeout_err": "notice",
     "packet_seq_err": "notice",
+    "rx_crc_errors": "notice",
     "rx_crc_errors_phy": "notice",
     "rx_symbol_err_phy": "notice",
 }
@@ -75,7 +76,7 @@ PORT_METRICS = (
     "(.*_)?req_transport_retries_exceeded|.*pause_storm_error_events|local_link_integrity_errors|"
     "excessive_buffer_overrun_errors|symbol_error|port_errors_received|"
     "port_receive_remote_physical_errors|port_discards_transmitted|(.*_)?local_ack_timeout_err|"
-    "(.*_)?packet_seq_err|.*crc_errors_phy|.*symbol_err_phy)?(_total)?"
+    "(.*_)?packet_seq_err|.*crc_errors(_phy)?|.*symbol_err_phy)?(_total)?"
 )
 # Counters of the port's management agent stop at their largest value (InfiniBand, 16.1.3.5).
 _NARROW = {"link_downed": 255, "link_error_recovery": 255}

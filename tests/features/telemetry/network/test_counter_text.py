@@ -25,6 +25,8 @@ FORMS = {
     "interface": "/sys/class/net/ens9np0/carrier_down_count:{downs}\n",
     "perfquery": "# Port extended counters: Lid 90 port 1 (CapMask: 0x5300)\n"
     "PortSelect:......................1\nLinkDownedCounter:...............{downs}\n",
+    "perfquery without its first line": "PortSelect:......................2\n"
+    "LinkDownedCounter:...............{downs}\n",
     "ethtool of node_exporter": "# TYPE node_ethtool_link_down_events_phy untyped\n"
     'node_ethtool_link_down_events_phy{{device="ens9np0"}} {downs}\n',
     "ethtool exporter": "# HELP node_net_ethtool Ethtool data\n"
@@ -44,7 +46,7 @@ def read(*texts: str, names: str = "ports-{}") -> HostFileRows:
 def test_forms_show_increases(form: str) -> None:
     rows = read(*(FORMS[form].format(downs=downs) for downs in (4, 4, 6)))
     ((check, count),) = [(event["check"], event["count"]) for event in rows.events]
-    assert check.split()[1] in {"ens9np0", "mlx5_4/1", "lid 90/1", "lid"}
+    assert check.split()[1] in {"ens9np0", "mlx5_4/1", "lid", "port"}
     assert count == 2
     assert not rows.unread
 
