@@ -150,6 +150,7 @@ def add_train(commands: Commands) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     from forewarn.pipelines.at_risk.fleet_scoring import load_predictor
+    from forewarn.pipelines.doctor.data_problems import MIN_FAILURES_TO_TRAIN
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
     from forewarn.pipelines.training.train import train_predictor
@@ -166,6 +167,13 @@ def _train(args: argparse.Namespace) -> int:
     if recorded < span:
         days += f" (all available; `training.lengths` asks for {span:.3g})"
     write_line(f"wrote {args.model}: version {predictor.version}, trained on {days}")
+    n_failures = predictor.facts.failures_known
+    write_line(f"failures known at {predictor.facts.trained_at}: {n_failures:,}")
+    if n_failures < MIN_FAILURES_TO_TRAIN:
+        write_line(
+            f"warning: fewer than {MIN_FAILURES_TO_TRAIN} failures, too few for a model. Use the "
+            "built-in rules: `forewarn score --model builtin:rules`."
+        )
     return 0
 
 

@@ -16,9 +16,16 @@ from forewarn.features.telemetry.parsers.dcgm_metrics import field_names
 from forewarn.pipelines.rendering.templates import plural, visible
 from forewarn.pipelines.runtime.terminal import escape_text
 
-__all__ = ["DataProblem", "advice", "doctor_text", "find_problems", "precision_half_width"]
+__all__ = [
+    "MIN_FAILURES_TO_TRAIN",
+    "DataProblem",
+    "advice",
+    "doctor_text",
+    "find_problems",
+    "precision_half_width",
+]
 
-_MIN_FAILURES_TO_TRAIN = 12  # below this the rules are as good as a model
+MIN_FAILURES_TO_TRAIN = 12  # below this the rules are as good as a model
 _MIN_FAILURES_TO_COMPARE = 60  # above this, intervals are narrow enough to compare methods
 _MAX_SHOWN_NAMES = 5
 _INVENTORY_COLUMNS = ("rack", "data_center", "expiration_date")
@@ -62,7 +69,7 @@ def advice(report: Mapping[str, Any]) -> str:
     number = f"{plural(n, 'failure')} in {plural(round(report['days']), 'day')}"
     if any(problem.grave for problem in find_problems(report)):
         return f"{number}. Fix the grave problems below before training."
-    if n < _MIN_FAILURES_TO_TRAIN:
+    if n < MIN_FAILURES_TO_TRAIN:
         return f"{number}: too few to train on. Start with the built-in rules (builtin:rules)."
     expect = f"{number}: expect a precision of plus or minus {precision_half_width(n):.1f}"
     if n < _MIN_FAILURES_TO_COMPARE:

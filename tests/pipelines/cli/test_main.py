@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.doctor import data_problems
 
 Write = Callable[[pd.DataFrame, Path], Path]
 
@@ -175,7 +176,21 @@ def test_train_reports_available_days(
     arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-06"]
     assert main(["train", *arguments, "--model", str(tmp_path / "model")]) == 0
     words = "trained on 5 days (all available; `training.lengths` asks for 6)\n"
-    assert capsys.readouterr().out.endswith(words)
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n_enough", [0, 10_000])
+def test_train_warns_about_few_failures(
+    n_enough: int, fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(data_problems, "MIN_FAILURES_TO_TRAIN", n_enough)
+    records = write(fleet[fleet["timestamp"] < "2025-01-06"], tmp_path / "records")
+    arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-06"]
+    assert main(["train", *arguments, "--model", str(tmp_path / "model")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("failures known at 2025-01-06") for line in lines)
+    assert ("--model builtin:rules" in lines[-1]) == (n_enough > 0)
 
 
 def test_too_few_failures_leave_no_folder(
