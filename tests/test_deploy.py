@@ -15,6 +15,7 @@ from forewarn.pipelines.config.agent_policy import (
     JobsTable,
     load_policy,
 )
+from forewarn.pipelines.config.check_table import CheckTable
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
@@ -32,8 +33,9 @@ def test_policy_explains_every_key() -> None:
     assert policy.model_copy(update={"collector": None}) == AgentPolicy()
     text = (DEPLOY / "agent.toml").read_text()
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
-    keys = {*AgentPolicy.model_fields, *CollectionPolicy.model_fields, *JobsTable.model_fields}
-    assert named == keys - {"collection", "jobs"}
+    tables = (AgentPolicy, CollectionPolicy, JobsTable, CheckTable)
+    keys = {name for table in tables for name in table.model_fields}
+    assert named == keys - {"collection", "jobs", "check"}
 
 
 def test_unit_runs_agent_and_keeps_state() -> None:

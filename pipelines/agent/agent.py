@@ -204,6 +204,10 @@ class Agent:
             finding_row("back", "among the GPUs of the host again", host, g) for g in change.back
         ]
 
+    def store_events(self, events: list[dict[str, Any]]) -> bool:
+        """Spool events of another source; return whether they are on disk."""
+        return self._outbox.put({"events": events})
+
     def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
         self._outbox.hold(self._context.report(events, gpu, self._tick()), fault=True)
         self._note_fault(events, gpu)

@@ -19,6 +19,7 @@ from forewarn.features.telemetry.parsers.proc_files import HostReading, parse_pr
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.agent.agent import Agent
 from forewarn.pipelines.agent.agent_state import AgentState, move_aside
+from forewarn.pipelines.agent.custom_checks import CustomChecks
 from forewarn.pipelines.agent.gpu_source import NoSourceError
 from forewarn.pipelines.agent.gpu_source_selection import open_source
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
@@ -206,6 +207,7 @@ def _run_forever(agent: Agent, sender: Sender | None) -> int:
         threading.Thread(target=watched, args=(work, name), name=name, daemon=True)
         for work, name in ((agent.collect_on_schedule, "readings"), (sender.run, "sender"))
     ]
+    _start_checks(agent)
     if agent.policy.jobs.folder is not None:
         _start_job_collector(agent, agent.policy.jobs.folder)
     # First: a reading reports that there was no Xid only if the log was read up to its time.
@@ -217,6 +219,17 @@ def _run_forever(agent: Agent, sender: Sender | None) -> int:
         thread.join(timeout=seconds)
     agent.close()
     return 1 if failed else 0
+
+
+def _start_checks(agent: Agent) -> None:
+    """Run each custom check in a thread of its own, so that a slow one delays nothing."""
+    checks = CustomChecks(
+        agent.policy.check, agent.policy.machine_id, agent.clock, agent.store_events
+    )
+    for name in agent.policy.check:
+        threading.Thread(
+            target=checks.run, args=(name, agent.stop), name=f"check {name}", daemon=True
+        ).start()
 
 
 def _start_job_collector(agent: Agent, folder: Path) -> None:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_rows import is_host_name
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
+from forewarn.pipelines.config.check_table import CheckName, CheckTable
 from forewarn.pipelines.config.toml_tables import (
     Duration,
     SettingsError,
@@ -122,6 +123,8 @@ class AgentPolicy(StrictTable):
         Used until the collector sends another one.
     jobs : JobsTable
         What is saved about training jobs.
+    check : dict of str to CheckTable
+        Custom checks.
     """
 
     collector: str | None = None
@@ -133,6 +136,7 @@ class AgentPolicy(StrictTable):
     gpu: Literal["auto", "nvml", "nvidia-smi", "amd-smi"] = "auto"
     collection: CollectionPolicy = CollectionPolicy()
     jobs: JobsTable = JobsTable()
+    check: dict[CheckName, CheckTable] = Field(default_factory=dict, max_length=64)
 
     @field_validator("machine_id")
     @classmethod

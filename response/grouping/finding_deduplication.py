@@ -53,18 +53,23 @@ class FindingCount:
         Time of the last report, nanoseconds since 1970 UTC.
     severity : Severity or None
         Severity of the last report.
+    end : int or None
+        Time at which a source stated the end of the finding, nanoseconds since 1970 UTC.
     """
 
-    __slots__ = ("count", "finding", "last", "severity")
+    __slots__ = ("count", "end", "finding", "last", "severity")
 
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
         self.count = finding.count
         self.last = finding.last_reported
         self.severity = finding.severity
+        self.end = None if finding.count else finding.valid_until
 
     def add(self, repeat: Finding) -> None:
         """Count a repeat."""
+        if repeat.count == 0:
+            self.end = min(repeat.valid_until, self.end or repeat.valid_until)
         if self.finding.gpu_serial is None:
             self.finding = replace(self.finding, gpu_serial=repeat.gpu_serial)
         self.count = min(self.count + repeat.count, _MAX_COUNT)
@@ -77,6 +82,7 @@ class FindingCount:
         is_newest = self.last >= known.last_reported and self.severity is not None
         return replace(
             known,
+            valid_until=min(known.valid_until, self.end or known.valid_until),
             gpu_serial=known.gpu_serial or self.finding.gpu_serial,
             severity=self.severity if is_newest else known.severity,
             last=max(self.last, known.last_reported),
@@ -87,7 +93,12 @@ class FindingCount:
         """Return the finding with its repeats, as it is stored."""
         first = self.finding.at if self.finding.first is None else self.finding.first
         return replace(
-            self.finding, first=first, last=self.last, count=self.count, severity=self.severity
+            self.finding,
+            valid_until=min(self.finding.valid_until, self.end or self.finding.valid_until),
+            first=first,
+            last=self.last,
+            count=self.count,
+            severity=self.severity,
         )
 
 
@@ -134,6 +145,8 @@ def deduplicate_findings(
         earlier = known_before if before is None else before.finding
         before = before or repeats.get(finding.key)
         if earlier is None or not finding.repeats(earlier, ended_at):
+            if finding.count == 0:
+                continue  # the end of a finding that is unknown, or over already
             newest[finding.key] = FindingCount(finding)
             counted.new.append(newest[finding.key])
         elif problem := find_conflict(finding, earlier) or (

@@ -100,7 +100,7 @@ class Finding:
     first, last : int
         Times of the first and the last report; `at` unless it was repeated.
     count : int
-        Number of reports.
+        Number of reports. 0: the source states the end of the finding, at `valid_until`.
     vouched : Provenance
     """
 

@@ -43,6 +43,7 @@ _REPEAT_COLUMNS: dict[str, TypeEngine[Any]] = {
     "severity": Text(),
     "last": BigInteger(),
     "count": BigInteger(),
+    "valid_until": BigInteger(),
 }
 """Columns that a repeat updates."""
 
@@ -84,7 +85,8 @@ def check(finding: Finding) -> None:
     for field, time in times.items():
         if not 0 <= time < MAX_TIME:
             raise FindingError(finding, field, "is not between 1970 and 2116")
-    if not 1 <= finding.count <= MAX_INT64:
+    is_end = finding.count == 0 and finding.valid_until <= finding.at  # never stored as a row
+    if not 1 <= finding.count <= MAX_INT64 and not is_end:
         raise FindingError(finding, "count", "is not between 1 and 2^63 - 1")
 
 
@@ -128,9 +130,13 @@ def update_repeats(connection: Connection, repeated: Sequence[tuple[int, Finding
 
 
 def _repeat_values(finding: Finding) -> dict[str, Any]:
-    severity = None if finding.severity is None else finding.severity.value
-    values = {"gpu_serial": finding.gpu_serial, "severity": severity}
-    return values | {"last": finding.last, "count": finding.count}
+    return {
+        "gpu_serial": finding.gpu_serial,
+        "severity": None if finding.severity is None else finding.severity.value,
+        "last": finding.last,
+        "count": finding.count,
+        "valid_until": finding.valid_until,
+    }
 
 
 def add(

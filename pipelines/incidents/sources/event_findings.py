@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.record_table import RecordsError
+from forewarn.features.telemetry.checks.custom_check import parse_custom_check
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR, HARDWARE_KINDS
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.sources.custom_check_trial import CustomCheckTrial
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import read_columns
@@ -122,17 +124,39 @@ def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
         Provides how long a finding may be acted on.
     """
     rows = [row for row in events.to_pylist() if row["machine_id"] is not None]
+    trial = CustomCheckTrial(row | {"known": _known(row)} for row in rows)
     passed: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["severity"] == _PASSED:
             passed[row["machine_id"]].append(row)
     for row in rows:
         if row["severity"] != _PASSED:
-            finding, known = _finding(row, policy), _known(row)
+            finding, known = _on_trial(_finding(row, policy), row, trial), _known(row)
             candidates = passed[row["machine_id"]] if row["check"] else []
             ends = [_known(other) for other in candidates if _ends(other, row)]
             until = min([finding.valid_until, *(end for end in ends if end > known)])
             yield PastFinding(Nanoseconds(known), replace(finding, valid_until=Nanoseconds(until)))
+
+
+def _on_trial(finding: Finding, row: dict[str, Any], trial: CustomCheckTrial) -> Finding:
+    """Return the finding of a custom check on trial as a report, which is no evidence."""
+    check = parse_custom_check(row["check"])
+    if check is None or not (why := trial.reason(check, _known(row))):
+        return finding
+    line = finding.evidence.get("line", "")
+    return replace(
+        finding,
+        id=f"{finding.id} observed",
+        kind=FindingKind.REPORT,
+        severity=Severity.NOTICE,
+        evidence={**finding.evidence, "observe_only": True, "line": f"{why}: {line}"},
+    )
+
+
+def _check_name(check: str | None) -> str:
+    """Return the name of a check; a custom one keeps its name when its definition changes."""
+    custom = parse_custom_check(check)
+    return f"custom {custom.name}" if custom else check or ""
 
 
 def _known(row: dict[str, Any]) -> int:
@@ -146,7 +170,7 @@ def _ends(passed: dict[str, Any], row: dict[str, Any]) -> bool:
     The name of a tool alone (`dcgm health`) stands for all of its tests.
     """
     gpus = [other["gpu_serial"] or other["pci"] or "" for other in (passed, row)]
-    names = [other["check"] or "" for other in (passed, row)]
+    names = [_check_name(other["check"]) for other in (passed, row)]
     same_check = names[1] == names[0] or names[1].startswith(f"{names[0]} ")
     same_check &= passed["kind"] == row["kind"]
     return gpus[0] in ("", gpus[1]) and bool(names[0]) and same_check
@@ -156,7 +180,7 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
     kind = row["kind"]
     cause = f"{kind} {row['code']}" if kind in ("xid", "sxid") else kind
     if row["check"]:
-        cause = f"{kind} {row['check']}"
+        cause = f"{kind} {_check_name(row['check'])}"
     gpu = row["gpu_serial"] or row["pci"] or ""
     words = [row[name] for name in ("severity", "action") if row[name]]
     is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"

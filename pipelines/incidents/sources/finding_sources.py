@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.sources.custom_check_trial import TRIAL_SPAN
 from forewarn.pipelines.incidents.sources.event_findings import event_findings, read_events
 from forewarn.pipelines.incidents.sources.list_findings import PastList, read_list
 from forewarn.pipelines.incidents.sources.verdict_findings import verdict_findings
@@ -21,7 +22,7 @@ from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.fleet_history import PastFinding
-from forewarn.response.state.finding import Finding
+from forewarn.response.state.finding import Finding, FindingKey
 
 __all__ = ["EVENTS_CURSOR", "GatheredFindings", "gather_findings"]
 
@@ -133,11 +134,30 @@ def _events(
     A fast clock of one machine therefore does not hide events of others.
     """
     oldest = Nanoseconds(now - _EVENT_SPAN)
-    events = read_events(records, since=format_iso(oldest)[:10], broken=_note_skipped)
+    since = format_iso(oldest - TRIAL_SPAN)[:10]
+    events = read_events(records, since=since, broken=_note_skipped)
     after = max(oldest, -1 if read is None else read)
     known = pc.max_element_wise(events["timestamp"], events["known_at"])
-    events = events.filter(pc.and_(pc.greater(known, after), pc.less_equal(known, now)))
-    return list(event_findings(events, policy))
+    # Earlier results tell whether a check acts, and a new one may end an earlier finding.
+    is_needed = pc.or_(pc.greater(known, after), pc.equal(events["kind"], "check"))
+    events = events.filter(pc.and_(is_needed, pc.less_equal(known, now)))
+    past = list(event_findings(events, policy))
+    return [item for item in past if item.known_at > after] + _ended(past, policy, after, now)
+
+
+def _ended(past: Iterable[PastFinding], policy: Policy, after: int, now: int) -> list[PastFinding]:
+    """Return the ends of findings that were known before, by a check that passed since.
+
+    An end is a repeat that counts for nothing and is valid no longer.
+    """
+    ends: dict[FindingKey, PastFinding] = {}
+    for item in past:
+        finding, until = item.finding, item.finding.valid_until
+        expiry = finding.at + policy.rule(finding).max_age
+        if item.known_at <= after < until <= now and until < expiry:
+            end = replace(finding, at=until, count=0)
+            ends[finding.key] = PastFinding(until, end)
+    return list(ends.values())
 
 
 def _verdicts(path: Path | None, now: Nanoseconds) -> list[Finding]:
